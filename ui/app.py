@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from core.errors import TrinityError
 from ui.program import LOCAL_NAMES
 from ui.runs.standby import stand_by
-from ui.web.middleware import OwnPageOnly, PageKnowsItsServer
+from ui.web.middleware import OwnPageOnly, PageBegins
 
 if TYPE_CHECKING:
     from ui.endpoint.service import Service
@@ -89,5 +89,5 @@ app = st.App(
     Path(__file__).parent / "web" / "frame.py",
     lifespan=_lifespan,
     routes=[Mount("/v1", endpoint)],
-    middleware=[Middleware(OwnPageOnly), Middleware(PageKnowsItsServer)],
+    middleware=[Middleware(OwnPageOnly), Middleware(PageBegins)],
 )

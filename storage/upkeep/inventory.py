@@ -1,15 +1,14 @@
-"""What a database is made of: rows and bytes by table, and the migrations it has gone through."""
+"""What a database is made of: rows and bytes by table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, func, select
 from sqlalchemy import text as sql
 from sqlalchemy.exc import DBAPIError
 
-from storage.rows.engine import MIGRATIONS, reading, schema_revision
+from storage.rows.engine import reading
 from storage.rows.schema import metadata
 
 
@@ -20,15 +19,6 @@ class TableSize:
     name: str
     rows: int
     size_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One step of the schema and whether this database has taken it."""
-
-    revision: str
-    words: str
-    applied: bool
 
 
 def table_sizes(engine: Engine) -> tuple[TableSize, ...]:
@@ -44,15 +34,6 @@ def table_sizes(engine: Engine) -> tuple[TableSize, ...]:
             for name, table in metadata.tables.items()
         ]
     return tuple(sorted(found, key=lambda one: (-(one.size_bytes or 0), -one.rows, one.name)))
-
-
-def migrations(engine: Engine) -> tuple[Migration, ...]:
-    """The steps of the schema that this version knows, oldest first."""
-    here = schema_revision(engine)
-    steps = reversed(list(ScriptDirectory(str(MIGRATIONS)).walk_revisions()))
-    return tuple(
-        Migration(step.revision, (step.doc or "").rstrip("."), step.revision <= here) for step in steps
-    )
 
 
 def _bytes(engine: Engine) -> dict[str, int]:

@@ -124,6 +124,6 @@ def slot_letter(slot: int) -> str:
 
 
 def pair_letter(pair: int) -> str:
-    """A pick in short, as in every turn strip: `W·a`."""
+    """A pick in short, as in every turn strip: `■a`."""
     slot, role = divmod(pair, len(ROLE_ORDER))
-    return f"{ROLE_STYLES[ROLE_ORDER[role]].letter}·{slot_letter(slot)}"
+    return f"{ROLE_STYLES[ROLE_ORDER[role]].shape}{slot_letter(slot)}"

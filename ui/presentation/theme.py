@@ -130,8 +130,8 @@ END_WORDS: dict[EndReason, str] = {
     EndReason.TOOL_CALLS: "asks for tools to be called",
 }
 
-#: What the letters of the roles mean.
-ROLES_LEGEND = "T thinks, W works, V verifies"
+#: What the shapes of the roles mean.
+ROLES_LEGEND = "● thinks, ■ works, ▲ verifies"
 #: How an answer was found, where it was not in the form that was asked for.
 READ_BY: dict[AnswerRule | None, str] = {
     "pattern": "answer found by the task's pattern",
@@ -259,7 +259,7 @@ def label(text: str, limit: int = 100) -> str:
 
 
 def strip_legend(models: Sequence[str] = ()) -> str:
-    """How a turn strip in text, `T·a W·c V·b✓`, is read, as markdown: with `models` (the pool in slot order) also which
+    """How a turn strip in text, `●a ■c ▲b✓`, is read, as markdown: with `models` (the pool in slot order) also which
     letter is which model. Beyond 26 slots a strip has the model's name."""
     names = ", ".join(
         f"{letter} {label(name, 24)}" for letter, name in zip(string.ascii_lowercase, models, strict=False)

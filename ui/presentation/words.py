@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
@@ -23,6 +24,10 @@ POLICY_WORDS = {
     "round-robin": "all models in turn",
 }
 
+_SHAPES = {look.letter: look.shape for look in ROLE_STYLES.values()}
+#: How a turn begins in a stored strip: its role's letter.
+_TURN_OF_STRIP = re.compile(r"(?<!\S)([TWV])·")
+
 PROTOCOL_WORDS = {Protocol.PAPER: "the paper's", Protocol.RELEASED: "the authors' released code's"}
 
 
@@ -31,23 +36,28 @@ def rules_words(protocol: Protocol | None) -> str:
     return f"{PROTOCOL_WORDS[protocol]} rules" if protocol else "rules not recorded"
 
 
-def policy_name(policy: str, generation: int | None = None) -> str:
-    """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`. `generation` is a
-    checkpoint's; of a planner, the iteration of its training."""
+#: Policy -> the generation of the checkpoint, or the iteration of the planner, that it is; where another one that has
+#: played is of the same, its id stands behind it: `60 (csv47tl0o65)`.
+Generations = Mapping[str, int | str | None]
+
+
+def policy_name(policy: str, generation: int | str | None = None) -> str:
+    """A policy as a reader knows it, plain text: `gen 30`, `jack alone`. `generation` is a checkpoint's; of a planner,
+    the iteration of its training."""
     if policy.startswith(CANDIDATE) and policy.count("/") >= 2:
         run, generation_of, number = policy.removeprefix(CANDIDATE).rsplit("/", 2)
-        return one_line(f"candidate {number} of generation {generation_of} ({run})", 60)
+        return one_line(f"candidate {number} of gen {generation_of} ({run})", 60)
     if policy.startswith(CONDUCTOR):
         return one_line(_planner_name(policy.removeprefix(CONDUCTOR), generation), 80)
     if generation is not None:
-        return f"generation {generation} ({policy})"
+        return f"gen {generation}"
     if policy.startswith("single:"):
         return f"{one_line(policy.removeprefix('single:'), 40)} alone"
     return POLICY_WORDS.get(policy, one_line(policy, 40))
 
 
-def _planner_name(planner: str, iteration: int | None) -> str:
-    """What writes workflows: `Conductor, iteration 60 (cabc)`, `workflow chain of plato, sage`, `random workflows`."""
+def _planner_name(planner: str, iteration: int | str | None) -> str:
+    """What writes workflows: `Conductor, iteration 60`, `workflow chain of plato, sage`, `random workflows`."""
     kind, _, rest = planner.partition(":")
     if planner == "random":
         return "random workflows"
@@ -62,7 +72,7 @@ def _planner_name(planner: str, iteration: int | None) -> str:
         # Of a frozen workflow its name alone: the model takes the place of its team.
         whose = _planner_name(":".join((inner or "random").split(":")[:2]), None)
         return f"{f'workflows of {whose}' if trained else whose} with {model} alone"
-    return f"Conductor ({planner})" if iteration is None else f"Conductor, iteration {iteration} ({planner})"
+    return f"Conductor ({planner})" if iteration is None else f"Conductor, iteration {iteration}"
 
 
 def right_words(outcomes: Sequence[bool | None]) -> str:
@@ -200,6 +210,11 @@ def dollars(cost: float | None) -> str:
     return "no price" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
 
 
+def if_paid(cost: float | None) -> list[str]:
+    """A cost as a part of a line: `$0.0040` or `no price`; nothing for what is free."""
+    return [] if cost == 0 else [dollars(cost)]
+
+
 def cost_words(cost: float | None) -> str:
     """A cost in USD, `free` or `price unknown`."""
     return "price unknown" if cost is None else dollars(cost) if cost else "free"
@@ -212,9 +227,9 @@ def per_solved(cost: float | None, right: int) -> str:
 
 def deciders(
     policy: str,
-    generation: int | None,
+    generation: int | str | None,
     later: Mapping[int, str],
-    generations: Callable[[], Mapping[str, int | None]] = dict,
+    generations: Callable[[], Generations] = dict,
 ) -> str:
     """Who decided an episode, plain text: `jack alone, from turn 3 on random`. `later`: the policies that took over, by
     turn. `generations` gives the generation of every policy that has one; it is called only when `later` has some."""
@@ -224,11 +239,17 @@ def deciders(
 
 
 def generations(
-    checkpoints: Sequence[CheckpointSummary], planners: Sequence[PlannerSummary]
-) -> dict[str, int | None]:
-    """Policy -> the generation of the checkpoint, or the iteration of the planner, that it is."""
-    return {one.id: one.generation for one in checkpoints} | {
-        f"{CONDUCTOR}{one.id}": one.iteration for one in planners
+    checkpoints: Sequence[CheckpointSummary], planners: Sequence[PlannerSummary], played: Container[str] = ()
+) -> Generations:
+    """The generation or iteration of each, told apart where two that have `played` share one."""
+    of: dict[str, int | None] = {one.id: one.generation for one in checkpoints}
+    of |= {f"{CONDUCTOR}{one.id}": one.iteration for one in planners}
+    shared = Counter((name.startswith(CONDUCTOR), age) for name, age in of.items() if name in played)
+    return {
+        name: f"{age} ({name.removeprefix(CONDUCTOR)})"
+        if age is not None and shared[name.startswith(CONDUCTOR), age] > (name in played)
+        else age
+        for name, age in of.items()
     }
 
 
@@ -243,8 +264,8 @@ def ago(at: float, now: float) -> str:
 
 
 def strip_text(strip: str) -> str:
-    """A stored turn strip with the marks of this app: ✓ accept, ↻ revise."""
-    return strip.replace("✗", REVISE.glyph)
+    """A stored turn strip, `T·a W·c V·b✗`, with the marks of this app: `●a ■c ▲b↻`."""
+    return _TURN_OF_STRIP.sub(lambda turn: _SHAPES[turn[1]], strip).replace("✗", REVISE.glyph)
 
 
 def strip_key(listed: Iterable[EpisodeSummary]) -> str:

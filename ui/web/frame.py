@@ -11,6 +11,8 @@ from streamlit.navigation.page import StreamlitPage
 
 from ui.web.components import shell
 from ui.web.kit import state
+from ui.web.middleware import FILTERED
+from ui.web.pickers.palette import palette
 
 ASSETS = Path(__file__).parents[1] / "assets"
 
@@ -21,12 +23,10 @@ st.set_page_config(
     initial_sidebar_state="auto",
     menu_items={"About": "Trinity Inspector: see why a coordinator of language models did what it did."},
 )
-st.html(ASSETS / "narrow.css")
 st.logo(str(ASSETS / "logo.svg"), size="medium")
 
 #: What the first page is called within Streamlit, where two pages cannot have one name; no address shows it.
 START = "start"
-
 
 #: Page -> what it is for, as the menu says it.
 HELP = {
@@ -98,6 +98,12 @@ MENU = {
     ],
 }
 
+#: Page -> its title, for the pages that need nothing chosen first.
+TITLES = {
+    one.url_path.replace(START, "home") or "home": one.title for group in MENU.values() for one in group
+}
+TITLES = {name: title for name, title in TITLES.items() if name not in ("replay", "pair")}
+
 
 def _unknown(path: str) -> None:
     """What is shown at an address that no page has, in place of Streamlit's own dialog and the first page."""
@@ -110,7 +116,16 @@ if asked and "/" not in asked and asked not in {one.url_path for group in MENU.v
     MENU[""].append(none)
 
 shell()
+# In a new tab the bar at the side comes before all else, so that the menu and the page stand beside it from the start.
+# Later on the browser's address may still be that of the page before.
+first = asked in FILTERED and "opened" not in st.session_state
+st.session_state["opened"] = True
+if first:
+    st.sidebar.markdown("**Filters**")
 page = st.navigation(MENU, position="top")
+palette(TITLES)
 state.remember_place(page.url_path)
 state.renew_ticket(page.url_path)
+if page.url_path in FILTERED and not first:
+    st.sidebar.markdown("**Filters**")
 page.run()

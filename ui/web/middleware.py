@@ -1,7 +1,8 @@
 """Who may use the web server: only its own page, under a name of this machine; every answer forbids the rest.
 
-Beside it the page is told where its server is, which Streamlit's script would otherwise find out by asking below the
-page's own address first, where nothing answers.
+Beside it the page is told from its first byte what it would otherwise learn while it is drawn, and move: its style, the
+parts of Streamlit's script that pages are made of, and where its server is, which that script would find out by asking
+below the page's own address first, where nothing answers.
 
 A page from elsewhere reaches a server on 127.0.0.1 through the reader's own browser: under a name of its own that it
 lets point here (DNS rebinding), by a websocket, to which browsers apply no same-origin rule, or inside a frame.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +26,29 @@ from starlette.websockets import WebSocketClose
 from streamlit import config, file_util
 
 from ui.program import LOCAL_NAMES
+
+#: The pages with filters in a bar at their side.
+FILTERED = ("episodes", "policy")
+#: How every page looks from its first byte.
+STYLE = Path(__file__).parents[1] / "assets" / "page.css"
+#: What most pages are made of. Fetched only when first drawn, each would stand there as a bar of another height before.
+PARTS = (
+    "Selectbox",
+    "Multiselect",
+    "TextInput",
+    "NumberInput",
+    "ButtonGroup",
+    "Button",
+    "PageLink",
+    "Checkbox",
+    "Slider",
+    "Metric",
+    "DownloadButton",
+    "BidiComponent",
+    "DataFrame",
+    "ImageList",
+    "StreamlitSyntaxHighlighter",
+)
 
 
 class OwnPageOnly:
@@ -105,18 +130,17 @@ def content_security_policy() -> str:
 def _inline_scripts() -> str:
     """The hashes of the scripts that stand in the page, Streamlit's and ours, by which a policy allows just these."""
     page = (Path(file_util.get_static_dir()) / "index.html").read_bytes()
-    scripts = [*re.findall(rb"<script>(.*?)</script>", page, re.S), _server_address()]
+    scripts = [*re.findall(rb"<script>(.*?)</script>", page, re.S), _first_script()]
     hashes = [hashlib.sha256(script).digest() for script in scripts]
     return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes)
 
 
-class PageKnowsItsServer:
-    """Writes the server's address into the page, before Streamlit's script looks for it (`window.__streamlit` is
-    Streamlit's own hook for whoever hosts a page elsewhere)."""
+class PageBegins:
+    """Writes our style and the first script into the page, before Streamlit's own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._script = b"<script>" + _server_address() + b"</script>"
+        self._head = b"<style>" + STYLE.read_bytes() + b"</style><script>" + _first_script() + b"</script>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request on; only an HTML page that a browser asks for is changed."""
@@ -144,7 +168,7 @@ class PageKnowsItsServer:
             page += message.get("body", b"")
             if message.get("more_body", False):
                 return
-            page = page.replace(b"<head>", b"<head>" + self._script, 1)
+            page = page.replace(b"<head>", b"<head>" + self._head, 1)
             changed = MutableHeaders(scope=start)
             if page:  # else HEAD was asked
                 changed["content-length"] = str(len(page))
@@ -155,8 +179,21 @@ class PageKnowsItsServer:
         await self._app(plain, receive, send_page)
 
 
-def _server_address() -> bytes:
-    """The script that names the server: where the page comes from, below `server.baseUrlPath` if that is set."""
+def _first_script() -> bytes:
+    """The script that names the server, where the page comes from, below `server.baseUrlPath` if that is set
+    (`window.__streamlit` is Streamlit's own hook for whoever hosts a page elsewhere), fetches the parts, and on a page
+    with filters keeps the place of the bar at its side until that is there."""
     below = str(config.get_option("server.baseUrlPath") or "").strip("/")
     path = f' + "/{below}"' if below else ""
-    return f"window.__streamlit = {{ BACKEND_BASE_URL: location.origin{path} }}".encode()
+    folder = Path(file_util.get_static_dir()) / "static" / "js"
+    parts = json.dumps([found.name for part in PARTS for found in sorted(folder.glob(f"{part}.*.js"))])
+    return (
+        f"window.__streamlit = {{ BACKEND_BASE_URL: location.origin{path} }};"
+        'addEventListener("DOMContentLoaded", () => {'
+        f"for (const part of {parts}) import(`${{window.__streamlit.BACKEND_BASE_URL}}/static/js/${{part}}`); }});"
+        "const begun = location.pathname, page = document.documentElement.dataset;"
+        f"if ({json.dumps(FILTERED)}.includes(begun.split('/').pop())) {{ page.filtered = ''; const looking = "
+        "setInterval(() => { if (location.pathname === begun && "
+        "!document.querySelector('[data-testid=\"stSidebar\"]')) return; "
+        "delete page.filtered; clearInterval(looking); }, 100); }"
+    ).encode()

@@ -108,7 +108,9 @@ def test_a_new_filter_starts_at_the_first_page() -> None:
     page.selectbox(key="list_order").select("turns").run()
     assert "after" not in page.query_params
     assert page.query_params["order"] == "turns"
-    assert list(page.dataframe[0].value["n"]) == sorted(page.dataframe[0].value["n"], reverse=True)
+    strips = [one.count("·") for one in page.dataframe[0].value["turns"]]
+    assert strips == sorted(strips, reverse=True)
+    assert "n" not in page.dataframe[0].value, "all of this page have as many turns"
 
 
 def test_unusable_filters_in_a_link_are_ignored() -> None:
@@ -308,3 +310,17 @@ def test_the_filter_line_completes_while_one_types(tab: Page) -> None:
     tab.wait_for_url(lambda url: "q=" not in url)
     settled(tab)
     assert line.input_value() == ""
+
+
+def test_the_first_turns_role_is_a_facet_that_writes_the_filter_line(samples: Store) -> None:
+    page = opened("episodes", q="turns >= 2")
+    page.button_group(key="facet_first").set_value("thinker").run()
+    asked = page.query_params["q"]
+    asked = asked[0] if isinstance(asked, list) else asked
+    assert asked == 'turns >= 2 and any(turn.number == 1 and turn.role == "thinker")'
+    found = samples.episodes.page(EpisodeFilter(q=asked), limit=50).items
+    assert found
+    assert all(one.strip.startswith("T") and one.turns >= 2 for one in found)
+    page.button_group(key="facet_first").set_value("verifier").run()
+    page.button_group(key="facet_first").set_value(None).run()
+    assert page.query_params["q"] in ("turns >= 2", ["turns >= 2"])

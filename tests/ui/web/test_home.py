@@ -37,7 +37,7 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
 
 def test_every_policy_of_a_run_has_its_interval(samples: Store) -> None:
     policies = samples.runs.policies(PLAYED)
-    figure = standings_figure([Standing.of(one) for one in policies])
+    figure = standings_figure([Standing.of(one, {}) for one in policies])
     points = figure.data[0]
     assert len(points.x) == len(policies) == 4
     for share, up, down in zip(points.x, points.error_x.array, points.error_x.arrayminus, strict=True):
@@ -45,7 +45,7 @@ def test_every_policy_of_a_run_has_its_interval(samples: Store) -> None:
 
 
 def test_policies_have_names_for_readers() -> None:
-    assert policy_name("cabc", 30) == "generation 30 (cabc)"
+    assert policy_name("cabc", 30) == "gen 30"
     assert policy_name("single:jack") == "jack alone"
     assert policy_name("random") == "random model and role"
     assert policy_name("cabc") == "cabc"
@@ -54,8 +54,8 @@ def test_policies_have_names_for_readers() -> None:
 @pytest.mark.parametrize(
     ("policy", "iteration", "name"),
     [
-        ("conductor:cabc", 60, "Conductor, iteration 60 (cabc)"),
-        ("conductor:cabc", 0, "Conductor, iteration 0 (cabc)"),
+        ("conductor:cabc", 60, "Conductor, iteration 60"),
+        ("conductor:cabc", 0, "Conductor, iteration 0"),
         ("conductor:cabc", None, "Conductor (cabc)"),
         ("conductor:random", None, "random workflows"),
         ("conductor:fixed:chain:plato+sage+themis", None, "workflow chain of plato, sage, themis"),
@@ -81,4 +81,4 @@ def test_times_are_coarse() -> None:
 
 
 def test_a_strip_shows_revise_as_such() -> None:
-    assert strip_text("V·b✗ V·b✓") == "V·b↻ V·b✓"
+    assert strip_text("T·a V·b✗ V·b✓") == "●a ▲b↻ ▲b✓"

@@ -353,9 +353,9 @@ def test_a_distance_and_no_preference_in_words() -> None:
     even = Decision("a", Role.WORKER, model_probs=(0.5, 0.5, 0.0), role_probs=(1 / 3,) * 3)
     assert has_no_preference(replace(even, model_mask=(True, True, False)))
     assert not has_no_preference(even)
-    assert divergence_words(21.484) == "**far apart**: KL divergence, D_KL(recorded ‖ other), 21.5 nats"
+    assert divergence_words(21.484) == "**far apart**: KL divergence, D_KL(recorded ‖ other), 21.5"
     assert divergence_words(0.0).startswith("**as good as the same**")
-    assert divergence_words(0.0).endswith(" 0.000 nats")
+    assert divergence_words(0.0).endswith(" 0.000")
     assert "inf" not in divergence_words(float("inf"))
 
 
@@ -412,5 +412,5 @@ def test_another_checkpoint_is_told_where_it_would_have_left_and_what_it_played(
         assert [left[0].endswith(f"at turn {index + 1}") for index in before[:1]] == [True] * len(left)
         assert bool(left) is bool(before)
         told += len(left)
-        assert any(link.startswith("What generation") and "played on this task" in link for link in links)
+        assert any(link.startswith("What gen ") and "played on this task" in link for link in links)
     assert told

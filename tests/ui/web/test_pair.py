@@ -21,7 +21,8 @@ from tests.builders.recorded import RUN, decision, episode, events_of
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
 from ui.web.turns.pair_rows import divergence_kl
-from ui.web.views.pair import _more, visible
+from ui.web.turns.recording import open_recording
+from ui.web.views.pair import _more, aligned, visible
 
 pytestmark = pytest.mark.usefixtures("recorded")
 
@@ -236,3 +237,20 @@ def test_a_newcomer_reads_plain_sentences_and_no_minus_nothing(app: AppTest) -> 
         "-1,200",
         "+0.25",
     ]
+
+
+def test_the_first_other_answer_is_told_apart_from_the_first_other_choice(
+    app: AppTest, recorded: Store
+) -> None:
+    page = opened(app, a="e-right", b="e-wrong")
+    a, b = (recorded.episodes.get(one) for one in ("e-right", "e-wrong"))
+    rows = aligned(*(open_recording(recorded, one.id) for one in (a, b))).rows
+    differ = [
+        i
+        for i, row in enumerate(rows)
+        if row.a is not None
+        and row.b is not None
+        and a.turns[row.a].answer_after != b.turns[row.b].answer_after
+    ]
+    assert differ
+    assert f"The answers first differ in **row {differ[0] + 1}**." in shown(page)

@@ -13,7 +13,7 @@ from storage.rows.schema import metadata
 from storage.rows.summaries import RunKind, RunStatus
 from storage.store import Store, open_store
 from storage.upkeep import dictionary
-from storage.upkeep.inventory import migrations, table_sizes
+from storage.upkeep.inventory import table_sizes
 from tests.ui.pages import app, opened, opened_in, press, shown
 from ui.presentation.words import size_words
 from ui.runs import queue
@@ -27,11 +27,8 @@ def test_the_store_is_told_in_full(samples: Store) -> None:
     page, health = opened("settings"), samples.health()
     assert page.code[0].value == health.url
     assert page.markdown[2].value.startswith("**Schema 0012**")
-    for words in (health.backup_hint, "Labels\\, saved views"):
-        assert words in shown(page)
-    steps = migrations(samples.engine)
-    assert [step.revision for step in steps][:4] == ["0001", "0002", "0003", "0004"]
-    assert all(step.applied for step in steps)
+    assert health.backup_hint in shown(page)
+    assert "Labels\\, saved views" not in shown(page)  # what each migration was about is nobody's errand here
     sizes = {one.name: one for one in table_sizes(samples.engine)}
     assert set(sizes) == set(metadata.tables)
     assert sizes["episode"].rows == health.episodes

@@ -105,7 +105,7 @@ def test_kept_planners_lead_to_their_episodes_and_to_what_can_be_typed(kept: Sto
     table = page.dataframe[0].value
     assert list(table["id"]) == [ids[0], ids[2], ids[4]]
     assert table["validated"][2].startswith("40.0 % (")
-    assert set(table["episodes"]) == {""}, "none of them has played"
+    assert "episodes" not in table, "none of them has played"
     assert f"trinity checkpoints export {ids[2]} ./conductor-2" in page.code[-1].value, (
         "the last one before it"
     )
@@ -213,7 +213,7 @@ def test_a_stored_planner_of_the_same_pool_can_learn_on(kept: Store) -> None:
     ids = record_training(kept, "rpocket", models=POCKET)
     page = opened("evolution", panel="train")
     options = page.selectbox(key="tr_planner").options
-    assert f"Conductor, iteration 4 ({ids[4]})" in options
+    assert "Conductor, iteration 4" in options
     page.selectbox(key="tr_planner").select(ids[4]).run()
     assert "tr_warm_up" not in [one.key for one in page.number_input]
     press(page, "begin")

@@ -85,7 +85,7 @@ def by_entropy(courses: Sequence[Course], styles: Sequence[PolicyStyle]) -> go.F
         [(i * ENTROPY_BIN, one.entropy[i] / one.entropy.total(), i) for i in range(most + 1) if one.entropy]
         for one in courses
     ]
-    return _lines(styles, series, "entropy in nats", "about %{x:.2f} nats: %{y:.1%} of decisions")
+    return _lines(styles, series, "entropy (0: certain)", "entropy about %{x:.2f}: %{y:.1%} of decisions")
 
 
 def by_budget(budgets: Sequence[Sequence[AtBudget]], styles: Sequence[PolicyStyle]) -> go.Figure:

@@ -295,7 +295,7 @@ def _entropies(line: ComparedPolicies, went: Sequence[Course], styles: Sequence[
         "Entropy",
         by_entropy(went, styles),
         "entropies",
-        "Share of each policy's decisions by their entropy in nats",
+        "Share of each policy's decisions by their entropy",
         "Left is certain. Policies without a head have no line.",
     )
     state.page_link(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
 import streamlit as st
 
 from core.analysis.comparison import Comparison, accuracy_over_tasks
 from storage.analysis.standings import Figures, PolicySide
-from ui.presentation.comparison import p_words, threshold_words
+from ui.presentation.comparison import MOST_SIDES, p_words, threshold_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, percent
 from ui.presentation.words import per_solved
 from ui.web.checkpoints.figures import policy_styles
 from ui.web.kit import state
 from ui.web.kit.chart import plot
-from ui.web.kit.tables import link, text
+from ui.web.kit.tables import link, row_table, text
 from ui.web.kit.widgets import Standing, standings_figure
 from ui.web.pickers.line import ComparedPolicies
 
@@ -33,6 +32,10 @@ COLUMNS = {
     "p": text(
         "p against A",
         help="How likely a difference from A this large would be by luck alone, were both equally good",
+    ),
+    "Cost per solved": text("Cost per solved", help="What all its episodes cost, over those that it solved"),
+    "Tokens per solved": text(
+        "Tokens per solved", help="Those of all its episodes, over those that it solved"
     ),
     "Turns": text("Turns", help="Mean per episode"),
     "Accepted": text("Accepted", help="Share of its episodes that a Verifier ended with ACCEPT"),
@@ -65,11 +68,11 @@ def standings(
         small=True,
         alt="Accuracy of each policy over its own finished episodes, with its 95 % interval",
     )
-    st.dataframe(
+    row_table(
+        COLUMNS,
         figure_rows(found, compared, marked),
         key="figures",
-        hide_index=True,
-        column_config=COLUMNS,
+        at_most=MOST_SIDES + 1,
         alt="What each policy did: accuracy, difference from A, cost, turns, accepts, episodes",
     )
     _cautions(found, compared)
@@ -82,30 +85,30 @@ def mark(line: ComparedPolicies, i: int) -> str:
 
 def figure_rows(
     found: Sequence[Figures], compared: Mapping[PolicySide, Comparison], names: Sequence[str]
-) -> pd.DataFrame:
-    """One row per policy; the number of its episodes leads to them."""
+) -> Sequence[tuple[str, ...]]:
+    """One row per policy, a value for each of `COLUMNS`; the number of its episodes leads to them."""
     rows = []
     for one, name in zip(found, names, strict=True):
         did, against = one.summary, compared.get(one.side)
         low, high = _interval(one)
         rows.append(
-            {
-                "Policy": name,
-                "Accuracy": f"{percent(did.accuracy)} ({100 * low:.0f}–{100 * high:.0f})",
-                "episodes": f"{state.href('episodes', **to_episodes(one.side))}#{did.n:,}",
-                "Points over A": _minus(against),
-                "p": "–" if against is None or not against.n else p_words(against.p),
-                "Cost per solved": per_solved(did.cost_usd, did.correct),
-                "Tokens per solved": f"{did.tokens / did.correct:,.0f}" if did.correct else "–",
-                "Turns": "–" if did.mean_turns is None else f"{did.mean_turns:.2f}",
-                "Accepted": percent(did.accepted / did.n if did.n else None),
-                "Wrong among accepted": percent(did.false_accepts / did.accepted if did.accepted else None),
-                "Tasks": f"{one.tasks:,}",
-                "Seeds": f"{one.seeds:,}",
-                "Missing": f"{did.missing:,}",
-            }
+            (
+                name,
+                f"{percent(did.accuracy)} ({100 * low:.0f}–{100 * high:.0f})",
+                f"{state.href('episodes', **to_episodes(one.side))}#{did.n:,}",
+                _minus(against),
+                "–" if against is None or not against.n else p_words(against.p),
+                per_solved(did.cost_usd, did.correct),
+                f"{did.tokens / did.correct:,.0f}" if did.correct else "–",
+                "–" if did.mean_turns is None else f"{did.mean_turns:.2f}",
+                percent(did.accepted / did.n if did.n else None),
+                percent(did.false_accepts / did.accepted if did.accepted else None),
+                f"{one.tasks:,}",
+                f"{one.seeds:,}",
+                f"{did.missing:,}",
+            )
         )
-    return pd.DataFrame(rows)
+    return rows
 
 
 def _interval(one: Figures) -> tuple[float, float]:

@@ -44,3 +44,8 @@ def shell() -> None:
     query, and going to another page changes the query first, on the page that is left. Esc in a field leaves the
     field, not the page. On a narrow screen, where the menu covers the page, choosing a page closes it."""
     component("shell", "")(key="shell")
+
+
+def take_focus(part: str) -> None:
+    """The field within the container, or the widget, of key `part` takes the keyboard when it comes to be shown."""
+    component("take_focus", "")(key=f"take_focus_{part}", data={"part": part})

@@ -46,10 +46,30 @@ function drawerCloses() {
   closeDrawer();
 }
 
+// A link in a table opens a tab of its own. One of ours leads on in this tab, as every other link of ours, unless Ctrl,
+// Shift or the middle button asks for another; the page goes there as it goes back, with all that the tab remembers.
+function tableLinksStay() {
+  let apart = false;
+  for (const act of ["pointerdown", "pointerup", "keydown"]) {
+    window.addEventListener(act, event => {
+      apart = event.ctrlKey || event.metaKey || event.shiftKey || event.button === 1;
+    }, true);
+  }
+  const open = window.open.bind(window);
+  window.open = (address, ...how) => {
+    const to = new URL(address, location.href);
+    if (apart || to.origin !== location.origin) return open(address, ...how);
+    history.pushState(null, "", to);
+    window.dispatchEvent(new PopStateEvent("popstate"));
+    return null;
+  };
+}
+
 export default function () {
   if (window.trinityShell) return;
   window.trinityShell = true;
   oneActOneStep();
   escLeavesTheField();
+  tableLinksStay();
   drawerCloses();
 }

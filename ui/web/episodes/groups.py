@@ -13,7 +13,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import EpisodeGroup, GroupBy
 from storage.store import Store
 from ui.presentation.theme import one_line, percent
-from ui.presentation.words import ago, dollars, policy_name
+from ui.presentation.words import Generations, ago, dollars, policy_name
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.tables import column_table
@@ -43,7 +43,7 @@ def show_groups(
     by: GroupBy,
     where: EpisodeFilter,
     query: Mapping[str, str],
-    generation_of: Mapping[str, int | None],
+    generation_of: Generations,
 ) -> int:
     """Render the table and return how many groups there are; each line leads to its episodes."""
     groups, more = _groups(store, by, where)
@@ -74,7 +74,7 @@ def _columns(
     groups: Sequence[EpisodeGroup],
     by: GroupBy,
     query: Mapping[str, str],
-    generation_of: Mapping[str, int | None],
+    generation_of: Generations,
 ) -> dict[str, tuple[ColumnConfig, Sequence[object]]]:
     now = time.time()
     gone = ("group", "after", "before", "last", "peek", by)
@@ -115,7 +115,7 @@ def _columns(
     return columns
 
 
-def _name(by: GroupBy, value: str, generation_of: Mapping[str, int | None]) -> str:
+def _name(by: GroupBy, value: str, generation_of: Generations) -> str:
     return policy_name(value, generation_of.get(value)) if by == "policy" else one_line(value, 60)
 
 

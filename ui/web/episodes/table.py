@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import streamlit as st
@@ -13,7 +13,7 @@ from core.episode import Status
 from storage.rows.summaries import EpisodeSummary
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
-from ui.presentation.words import ago, dollars, policy_name, strip_key, strip_text
+from ui.presentation.words import Generations, ago, dollars, policy_name, strip_key, strip_text
 from ui.web.kit import state
 from ui.web.kit.tables import column_table
 from ui.web.pickers.basket import held, hold
@@ -71,6 +71,7 @@ _COLUMNS: dict[str, tuple[ColumnConfig, Callable[[EpisodeSummary], object]]] = {
     "task": (_text("Task"), lambda one: one_line(one.task_id, 40)),
     "run": (_text("Run"), lambda one: one.run_id),
     "id": (_text("Episode"), lambda one: one.id),
+    "decided": (_text("Id of the policy"), lambda one: one.policy),
 }
 _DEFAULT_COLUMNS = tuple(_COLUMNS)[:12]
 
@@ -114,7 +115,7 @@ def column_chooser() -> None:
         st.caption("Kept in the address: a link or a saved view shows the same columns.")
 
 
-def show_table(items: Sequence[EpisodeSummary], generation_of: Mapping[str, int | None]) -> None:
+def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> None:
     """Render one page of the list; ticked rows go into the basket."""
     ids = [one.id for one in items]
     key = f"episodes_{st.session_state.get('episodes_list', 0)}_{ids[0]}"
@@ -133,8 +134,7 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Mapping[str, int 
             lambda one: policy_name(one.policy, one.generation or generation_of.get(one.policy)),
         ),
     }
-    has_cost = any(one.cost_usd for one in items)
-    chosen = [name for name in columns_shown() if name != "cost" or has_cost]
+    chosen = columns_shown()
     if state.param("peek"):
         chosen = [name for name in chosen if name in _PEEKING] or list(_PEEKING)
     if "turns" in chosen:
@@ -142,6 +142,7 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Mapping[str, int 
     column_table(
         {name: (columns[name][0], [columns[name][1](one) for one in items]) for name in chosen},
         key=key,
+        all_columns=chosen != list(_DEFAULT_COLUMNS),  # what a reader asked for is there, whatever it says
         at_most=18,
         height=640,
         row_height=35,

@@ -69,7 +69,7 @@ def choices_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
     for column, (title, what, help) in zip(
         st.columns(3),
         (
-            ("How mixed are the choices? (nats)", "entropy", define("Selection entropy")),
+            ("How mixed are the choices?", "entropy", define("Selection entropy")),
             ("How many turns does an episode take?", "turns", None),
             ("How many episodes end by ACCEPT?", "accepted", None),
         ),

@@ -12,7 +12,7 @@ from storage.rows.summaries import RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, percent
-from ui.presentation.words import ago, dollars
+from ui.presentation.words import ago, dollars, if_paid
 from ui.web.evolution.stage import compare_with, stage
 from ui.web.evolution.status import before_the_first, duration, removable
 from ui.web.evolution.training import Training, read_training, training_of
@@ -135,8 +135,8 @@ def _spent(store: Store, run: RunSummary, training: Training) -> list[tuple[str,
     unfinished = store.planners.paid_replies(run.id).spent_usd(training.indices[-1] + 1)
     ceiling = training.plan.max_cost_usd if training.plan else None
     of = "" if ceiling is None else f" of {dollars(ceiling)}"
-    cost = f"{dollars(last.spent_usd + unfinished)}{of}"
-    return [*figures, ("Cost so far", cost, "Of its ceiling, where it has one")]
+    spent = if_paid(last.spent_usd + unfinished) or ([] if ceiling is None else [dollars(0)])
+    return [*figures, *(("Cost so far", f"{one}{of}", "Of its ceiling, where it has one") for one in spent)]
 
 
 def _standings_words(training: Training) -> str:

@@ -81,7 +81,7 @@ def _small_charts(training: Training) -> list[tuple[str, bool, str | None, tuple
         ("How many groups teach something?", True, define("Signal"), (("signal", "solid", two("signal")),)),
         ("How many steps has a workflow?", False, None, (("steps", "solid", one("steps_mean")),)),
         (
-            "How unsure is it of a token? (nats)",
+            "How unsure is it of a token?",
             False,
             define("Entropy"),
             (("entropy", "solid", two("entropy")),),

@@ -304,7 +304,7 @@ def choose_batch(store: Store) -> tuple[str, list[Pick]]:
 
 
 def kept_words(parent: Episode, index: int) -> None:
-    """What stays as it is, with the hash that proves it."""
+    """What stays as it is; the hash that proves it stands in the tooltip."""
     step = forked_step(parent, index)
     kept = [turn.index for turn in step.kept] if step else range(index)
     unchanged = "Nothing comes before it" if step is None else "No step keeps what it said"
@@ -314,7 +314,7 @@ def kept_words(parent: Episode, index: int) -> None:
     if step:
         unchanged += f", {turns_words(step.anew)} {'is' if len(step.anew) == 1 else 'are'} asked again"
     prefix = prefix_digest(parent, index)[:16]
-    st.markdown(f":material/lock: {unchanged}. :gray[Hash `{prefix}`]", help=define("Prefix hash"))
+    st.markdown(f":material/lock: {unchanged}.", help=f"{define('Prefix hash')} Here it is `{prefix}`.")
     if step and any(plan.round > step.round for plan in parent.plans):
         st.caption("Later rounds of its planner are left out, of forks and baseline alike.")
     st.caption("The recorded episode is only read: forks are episodes of their own.")

@@ -16,7 +16,7 @@ from storage.store import Store
 from ui.presentation.changes import change_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import NEUTRAL_COLOUR, STATUS_MARKS, badge, correct_mark, label, percent
-from ui.presentation.words import ago, dollars, policy_name, strip_key, strip_text, turns_words
+from ui.presentation.words import ago, if_paid, policy_name, strip_key, strip_text, turns_words
 from ui.runs.forks.results import PAIR_WORDS, ForkSide, Grown, Results
 from ui.runs.plans import Branch, ForkPlan
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
@@ -36,7 +36,7 @@ def headline(store: Store, run: RunSummary, plan: ForkPlan, results: Results) ->
     """Where the run stands, what went wrong, and how to go on with it."""
     facts = (
         f"begun {ago(run.created, time.time())}",
-        f"spent {label(dollars(results.spent_usd))}",
+        *(f"spent {label(spent)}" for spent in if_paid(results.spent_usd)),
         f"pool {label(plan.pool, 60)}",
     )
     standing(store, run, TEXTS, [f":gray[{one}]" for one in facts], go_on="Go on")

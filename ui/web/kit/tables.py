@@ -9,44 +9,67 @@ import pandas as pd
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
+#: How high a row is, and the frame around all, in pixels.
+ROW_PX, _FRAME_PX = 31, 3
+
 
 def column_table(
     columns: Mapping[str, tuple[str | ColumnConfig, Sequence[Any]]], *, key: str, **more: Any
 ) -> None:
     """A table of columns by name, each with its heading (words or a column configuration) and its values. `more` as in
     `row_table`."""
-    values = {name: column for name, (_, column) in columns.items()}
-    rows = max(len(column) for column in values.values())
-    _show(values, rows, {name: heading for name, (heading, _) in columns.items()}, key=key, **more)
+    frame = pd.DataFrame({name: column for name, (_, column) in columns.items()})
+    _show(frame, {name: heading for name, (heading, _) in columns.items()}, key=key, **more)
 
 
 def row_table(
     headings: Mapping[str, str | ColumnConfig], rows: Iterable[Sequence[Any]], *, key: str, **more: Any
 ) -> None:
     """A table of rows, each with a value for every heading (name -> words or a column configuration), in their order.
-    One of `at_most` rows or more scrolls within `height` pixels; the rest of `more` goes to `st.dataframe`."""
-    frame = pd.DataFrame(list(rows), columns=list(headings))
-    _show(frame, len(frame), headings, key=key, **more)
+    A column that says the same in every row is left out, unless `all_columns`. One of `at_most` rows or more scrolls
+    within `height` pixels; the rest of `more` goes to `st.dataframe`."""
+    _show(pd.DataFrame(list(rows), columns=list(headings)), headings, key=key, **more)
 
 
 def _show(
-    data: Any,
-    rows: int,
+    frame: pd.DataFrame,
     headings: Mapping[str, str | ColumnConfig],
     *,
     key: str,
+    all_columns: bool = False,
     at_most: int = 9,
     height: int = 320,
+    row_height: int = ROW_PX,
     **more: Any,
 ) -> None:
     st.dataframe(
-        data,
+        frame if all_columns else frame[_telling(frame, headings)],
         key=key,
         hide_index=True,
-        height="content" if rows < at_most else height,
+        # A number, not "content": so much room is there before the table itself is drawn.
+        height=height_of(len(frame), row_height) if len(frame) < at_most else height,
+        row_height=row_height,
         column_config=dict(headings),
         **more,
     )
+
+
+def height_of(rows: int, row_height: int = ROW_PX) -> int:
+    """How high a table of so many rows and its heading is, in pixels."""
+    return (rows + 1) * row_height + _FRAME_PX
+
+
+def _telling(frame: pd.DataFrame, headings: Mapping[str, str | ColumnConfig]) -> list[str]:
+    """The columns that tell rows apart: the first, and of several rows those with more than one value. A link leads
+    somewhere also where all rows lead to one place."""
+    told = []
+    for i, name in enumerate(frame.columns):
+        heading: Any = headings[name]
+        values = frame[name].astype(object).where(frame[name].notna(), "")
+        leads = not isinstance(heading, str) and heading["type_config"]["type"] == "link"
+        if not i or len(frame) < 2 or values.nunique() > 1 or (leads and (values != "").any()):
+            told.append(name)
+    return told
 
 
 def text(title: str, **look: Any) -> ColumnConfig:

@@ -52,7 +52,8 @@ def _block(
     short, long = beginning(body, CUT, LINES), beginning(body, most, HARD_LINES)
     more = st.session_state.get(f"{key}_all", False)
     shown = long if more else short
-    draw(shown, "content" if len(shown) == len(short) else 640)
+    with st.container(key=f"words_{key}"):
+        draw(shown, "content" if len(shown) == len(short) else 640)
     if len(shown) == len(body):
         return
     if not more:

@@ -24,7 +24,7 @@ from ui.presentation.theme import (
     correct_mark,
     label,
 )
-from ui.presentation.words import policy_name, strip_text
+from ui.presentation.words import Generations, policy_name, strip_text
 from ui.runs.kinds import kind_of
 from ui.web.kit.estimates import Estimate, estimates_figure
 
@@ -54,10 +54,10 @@ class Standing:
     ends: tuple[float, float] | None = None
 
     @classmethod
-    def of(cls, summary: PolicySummary) -> Standing:
+    def of(cls, summary: PolicySummary, names: Generations) -> Standing:
         """From a run's policy summary; checkpoints stand out, the rest is grey."""
         colour = NEUTRAL_COLOUR if summary.generation is None else FIRST_COLOUR
-        return cls(policy_name(summary.policy, summary.generation), summary.correct, summary.n, colour)
+        return cls(policy_name(summary.policy, names.get(summary.policy)), summary.correct, summary.n, colour)
 
 
 def standings_figure(standings: Sequence[Standing]) -> go.Figure:

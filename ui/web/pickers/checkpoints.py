@@ -13,7 +13,7 @@ from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
 from ui.presentation.theme import plain
-from ui.presentation.words import generations, policy_name
+from ui.presentation.words import Generations, generations, policy_name
 from ui.web.kit.cache import cached, remembered
 
 #: Checkpoints that are offered for comparison with one, its own run's first.
@@ -32,10 +32,11 @@ def _all(store: Store) -> list[CheckpointSummary]:
     return store.checkpoints.list()
 
 
-@remembered(most=4, seconds=60)
-def generation_of(store: Store) -> dict[str, int | None]:
-    """Policy -> generation, or iteration of a planner, as of a minute ago at most."""
-    return generations(_all(store), store.planners.list())
+@cached
+def generation_of(store: Store) -> Generations:
+    """Policy -> generation, or iteration of a planner, by which it is named."""
+    played = {one.policy for one in policies_with_episodes(store)}
+    return generations(store.checkpoints.list(), store.planners.list(), played)
 
 
 def others(store: Store, checkpoint: Checkpoint, *, reading: bool = True) -> list[CheckpointSummary]:
@@ -109,10 +110,10 @@ def _age(one: CheckpointSummary) -> tuple[float, int]:
 
 
 def policy_label(store: Store) -> Callable[[str], str]:
-    """How a list names a policy, plain text: `generation 30 (csv47tl0o65)`, which checkpoints are samples, and which
+    """How a list names a policy, plain text: `gen 30`, which checkpoints are samples, and which
     never played."""
     checkpoints = store.checkpoints.list()
-    names = generations(checkpoints, store.planners.list())
+    names = generation_of(store)
     played, samples = store.checkpoints.ids_with_episodes(), store.runs.sample_ids()
     sampled = {one.id for one in checkpoints if one.run_id in samples}
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 
 import streamlit as st
 
-from core.episode import EndReason, Flag, Status
+from core.episode import EndReason, Flag, Role, Status
 from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.expression import Every, ExpressionError, Node, join_nodes, write_expression
+from storage.filters.parser import parse_expression
 from storage.rows.summaries import Facets, FacetValue, SavedView
 from storage.store import Store
 from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
-from ui.presentation.words import policy_name
+from ui.presentation.words import Generations, policy_name
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.cache import cached
@@ -57,11 +59,10 @@ def change(**values: str | int | None) -> None:
 def show_facets(
     where: EpisodeFilter,
     facets: Facets,
-    generation_of: Mapping[str, int | None],
+    generation_of: Generations,
     counted: EpisodeFilter | None = None,
 ) -> None:
     """Render the sidebar. `counted`: what a page that adds up counts, as `measured` gives it."""
-    st.markdown("**Filters**")
 
     def policy_words(policy: str) -> str:
         return policy_name(policy, generation_of.get(policy))
@@ -203,10 +204,47 @@ def _list(
     )
 
 
+def _first_is(role: str) -> Node:
+    """The condition that the first turn is in a role."""
+    return parse_expression(f'any(turn.number == 1 and turn.role == "{ROLE_STYLES[Role(role)].letter}")')
+
+
+def _conditions(q: str | None) -> list[Node]:
+    """The conditions of the filter line that must all hold; none where it cannot be read."""
+    try:
+        node = parse_expression(q) if q else None
+    except ExpressionError:
+        return []
+    return list(node.parts) if isinstance(node, Every) else [node] if node else []
+
+
+def _first_role(q: str | None) -> str | None:
+    """The role that the filter line asks of the first turn."""
+    held = _conditions(q)
+    return next((role.value for role in Role if _first_is(role.value) in held), None)
+
+
+def _with_first_role(q: str | None, role: str | None) -> str | None:
+    """The filter line, asking this of the first turn and nothing else."""
+    others = [_first_is(one.value) for one in Role]
+    parts = [one for one in _conditions(q) if one not in others]
+    parts += [_first_is(role)] if role else []
+    return write_expression(join_nodes(Every, parts)) if parts else None
+
+
 def _turn_filters(where: EpisodeFilter) -> None:
     """Conditions on single turns: they are few, and hidden until wanted."""
     in_use = any((where.model, where.role, where.min_turns, where.max_turns))
-    with st.expander("Turns", expanded=in_use):
+    first = _first_role(where.q)
+    with st.expander("Turns", expanded=in_use or first is not None):
+        state.select(
+            "Turn 1 is, on any model",
+            {role.value: f"{look.shape} {look.word}" for role, look in ROLE_STYLES.items()},
+            first,
+            lambda role: change(q=_with_first_role(where.q, role)),
+            key="facet_first",
+            widget="pills",
+        )
         state.select(
             "Has a turn in the role",
             {role.value: f"{look.shape} {look.word}" for role, look in ROLE_STYLES.items()},
@@ -235,9 +273,7 @@ def _turn_filters(where: EpisodeFilter) -> None:
             )
 
 
-def show_chips(
-    where: EpisodeFilter, generation_of: Mapping[str, int | None], saved: SavedView | None = None
-) -> None:
+def show_chips(where: EpisodeFilter, generation_of: Generations, saved: SavedView | None = None) -> None:
     """Every condition in force, each let go with one click; the expression stands in its own line."""
     active = where.without("q").to_query()
     exact = _is_exact(where)

@@ -59,15 +59,6 @@ class ComparedPolicies:
         tokens = [side.token for side in self.sides]
         return self.params() | {"c": listed(dict.fromkeys([*tokens, token])), name: token}
 
-    def moved(self, by: int) -> ComparedPolicies:
-        """B earlier (-1) or later (+1) in the order; the same at its ends."""
-        to = self.b + by
-        if not 0 <= to < len(self.sides):
-            return self
-        order = list(range(len(self.sides)))
-        order[self.b], order[to] = order[to], order[self.b]
-        return ComparedPolicies(tuple(self.sides[i] for i in order), order.index(self.a), to)
-
 
 def listed(tokens: Iterable[str]) -> str:
     """Tokens as one address parameter; a comma within a name does not part them."""

@@ -15,12 +15,13 @@ from storage.rows.summaries import FacetValue
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import correct_mark, label, one_line
-from ui.presentation.words import generations, policy_name, strip_text
+from ui.presentation.words import policy_name, strip_text
 from ui.web.components import in_sight
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.tables import column_table
 from ui.web.kit.widgets import nothing_here
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch, sample_switch
 
 #: What the bar itself sets; other conditions come with a link and are listed below it.
@@ -73,10 +74,10 @@ def scope_bar(store: Store, *, everything: bool = False) -> Scope:
     such as live plays, forks and requests to the endpoint, unless the address says otherwise."""
     asked = EpisodeFilter.from_query(st.query_params.to_dict())
     where = replace(asked, forks=asked.forks or "with") if everything else for_totals(asked)
-    generation_of = generations(store.checkpoints.list(), store.planners.list())
+    names = generation_of(store)
 
     def say(policy: str) -> str:
-        return policy_name(policy, generation_of.get(policy))
+        return policy_name(policy, names.get(policy))
 
     facets = facets_of(store, where)
     open_policies = [one.value for one in facets.policy]
@@ -88,7 +89,8 @@ def scope_bar(store: Store, *, everything: bool = False) -> Scope:
     columns = st.columns([3, 3, 2, 3], vertical_alignment="bottom")
     with columns[0]:
         words, name, chosen = ("A", "a", a) if b else ("Policy", "policy", where.policy)
-        _choice(words, name, chosen, facets.policy, say, define("Alone"))
+        which = f" Chosen: `{label(chosen, 60)}`." if chosen else ""
+        _choice(words, name, chosen, facets.policy, say, f"{define('Alone')}{which}")
     with columns[1]:
         _compare_with(a or where.policy, b, open_policies, say)
     with columns[2]:
@@ -141,7 +143,7 @@ def _compare_with(a: str | None, b: str | None, policies: Sequence[str], say: Ca
             _change(policy=None, a=a or next((one for one in policies if one != second), None), b=second)
 
     state.select(
-        "B" if b else "Set against",
+        "B" if b else "Compare with",
         {one: say(one) for one in others},
         b,
         write,

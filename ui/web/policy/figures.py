@@ -129,7 +129,7 @@ def _means(place: int, name: str, turns: Sequence[Divergence]) -> dict[str, Any]
             f"{one.n:,} turns" + (f", {one.infinite:,} more infinite" if one.infinite else "")
             for one in turns
         ],
-        "hovertemplate": "turn %{x}: %{y:.3f} nats (%{customdata})<extra></extra>",
+        "hovertemplate": "turn %{x}: KL %{y:.3f} (%{customdata})<extra></extra>",
     }
 
 

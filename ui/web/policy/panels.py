@@ -121,7 +121,7 @@ def _figures(found: Agreement, parted: FirstDifferences) -> None:
     never = int(((parted.turns == NEVER) & parted.sure).sum())
     interval = "–" if found.rate is None else f"{percent(low)} to {percent(high)}"
     close = f"{int(found.close.sum()):,} turns"
-    with st.container(horizontal=True, gap="large"):
+    with st.container(horizontal=True, gap="large", key="figures"):
         for words, value, help in (
             ("Agreement", percent(found.rate), define("Agreement")),
             ("95 % interval", interval, None),
@@ -231,7 +231,7 @@ def _turns(diff: PolicyDiff, found: Agreement, parted: FirstDifferences, other: 
         {
             "replay": link("Replay", "Open", width=70),
             "turn": number("Turn", width=50),
-            "kl": number("KL, nats", "%.2f", width=80, help=define(_KL)),
+            "kl": number("KL", "%.2f", width=80, help=define(_KL)),
             "a": text("A would choose", width=170),
             "b": text("B would choose", width=170),
             "recorded": text("Recorded", width=160),

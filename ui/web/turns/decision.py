@@ -93,9 +93,7 @@ def _runners_up(decision: Decision, models: Sequence[str]) -> None:
     ]
     if rows:
         markdown_table(("Instead of it", "p", "choice ahead by"), rows, "lrr")
-        st.caption(
-            "Ahead by: difference of log-probabilities in nats; below zero the draw went against the odds."
-        )
+        st.caption("Ahead by: difference of log-probabilities; below zero the draw went against the odds.")
 
 
 def pair_markdown(role: Role, model: str) -> str:

@@ -168,7 +168,7 @@ def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...
     turns, roles, entropies, margins = zip(*points, strict=True)
     symbols = [ROLE_STYLES[role].symbol for role in roles]
     data = [
-        _line(turns, entropies, symbols, "entropy (nats)", _ENTROPY_COLOUR, "solid"),
+        _line(turns, entropies, symbols, "entropy (0: certain)", _ENTROPY_COLOUR, "solid"),
         _line(turns, margins, symbols, "margin (logits)", _MARGIN_COLOUR, "dot") | {"yaxis": "y2"},
     ]
     low = [(turn, margin) for turn, _, _, margin in points if margin is not None and margin < LOW_MARGIN]

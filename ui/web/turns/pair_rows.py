@@ -17,6 +17,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line, verdict_mark
 from ui.web.kit import state
 from ui.web.kit.cache import remembered
+from ui.web.kit.tables import height_of
 from ui.web.turns.recording import Recording
 
 #: A table of more rows than this is cut, and says so; the strip holds them all.
@@ -92,7 +93,7 @@ def aligned_rows(
         "Row": st.column_config.TextColumn("Row", width=90, pinned=True),
         "B minus A": st.column_config.NumberColumn("Tokens, B minus A", format="%+d", width=130),
         "KL": st.column_config.NumberColumn(
-            "KL, nats", format="%.3f", width=80, help=f"D_KL(A ‖ B). {define('KL divergence')}"
+            "KL", format="%.3f", width=80, help=f"D_KL(A ‖ B). {define('KL divergence')}"
         ),
     }
     key = "pair_rows"
@@ -109,7 +110,7 @@ def aligned_rows(
         table,
         key=key,
         hide_index=True,
-        height=38 + 35 * IN_SIGHT if len(listed) > IN_SIGHT else "content",
+        height=height_of(min(len(listed), IN_SIGHT)),
         placeholder="–",
         column_config=config,
         on_select=chosen,

@@ -67,8 +67,8 @@ def prompt_panel(recording: Recording, index: int) -> None:
         st.caption("Nothing: this policy reads no transcript, or what it read was not recorded.")
         return
     cut = " It was cut to fit the encoder." if decision.prompt_overflow else ""
-    digest = f" Digest `{label(decision.prompt_digest[:16])}`." if decision.prompt_digest else ""
-    st.caption(f"The coordinator read {decision.prompt_tokens:,} tokens.{cut}{digest}")
+    digest = f"Their digest: `{label(decision.prompt_digest[:16])}`" if decision.prompt_digest else None
+    st.caption(f"The coordinator read {decision.prompt_tokens:,} tokens.{cut}", help=digest)
     flag = f"tokens_{recording.episode.id}_{index}"
     if not st.session_state.get(flag):
         show = partial(st.session_state.update, {flag: True})

@@ -24,7 +24,7 @@ from ui.presentation.theme import (
     plain,
     verdict_mark,
 )
-from ui.presentation.words import dollars, missing_reply_words, seconds, word_diff
+from ui.presentation.words import if_paid, missing_reply_words, seconds, word_diff
 from ui.web.kit import state
 from ui.web.kit.text import rendered_block, text_block
 
@@ -74,7 +74,7 @@ def turn_heading(
         parts += [
             f":gray[{outline.tokens_in + outline.tokens_out:,} tokens]",
             f":gray[{seconds(outline.latency_s)}]",
-            f":gray[{label(dollars(outline.cost_usd))}]",
+            *(f":gray[{label(cost)}]" for cost in if_paid(outline.cost_usd)),
         ]
     return " · ".join(parts)
 

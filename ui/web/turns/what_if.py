@@ -135,7 +135,7 @@ def divergence_words(kl: float) -> str:
     if math.isinf(kl):
         return "**far apart**: the other never takes something that could have been taken here"
     words = next((words for below, words in _DIVERGENCES if kl < below), "far apart")
-    return f"**{words}**: KL divergence, D_KL(recorded ‖ other), {kl:.{3 if kl < 1 else 1}f} nats"
+    return f"**{words}**: KL divergence, D_KL(recorded ‖ other), {kl:.{3 if kl < 1 else 1}f}"
 
 
 def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:

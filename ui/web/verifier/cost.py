@@ -76,7 +76,7 @@ def cost_part(
     _cost_table(scope, costs)
     if same := like_chance(store, [one.policy for one in found], scope.say):
         st.caption(label(same, 600))
-    st.subheader("Is the dearer one better?", help=define("Frontier"))
+    st.subheader("Do policies that cost more solve more?", help=define("Frontier"))
     st.caption(
         "Each mark is a policy. The dotted line joins those that no other beats in both price and share solved. "
         "Click a mark for its episodes."

@@ -26,7 +26,7 @@ from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES, leading, short_names, tasks_words
 from ui.presentation.theme import label, one_line
-from ui.presentation.words import generations, policy_name, setting_words
+from ui.presentation.words import policy_name, setting_words
 from ui.runs.kinds import about
 from ui.web.checkpoints.panels import (
     Address,
@@ -42,7 +42,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import nothing_here
-from ui.web.pickers.checkpoints import default_checkpoints, like_chance, own_first
+from ui.web.pickers.checkpoints import default_checkpoints, generation_of, like_chance, own_first
 from ui.web.pickers.line import ComparedPolicies, line_of, listed, parted, shared_runs, within
 
 _played = cached(policies_with_episodes)
@@ -64,14 +64,14 @@ def show() -> None:
     )
     here = _played(store)
     checkpoints = store.checkpoints.list()
-    generation_of = generations(checkpoints, store.planners.list())
+    ages = generation_of(store)
 
     settings: dict[str, set[Setting]] = {}
     for one in here:
         settings.setdefault(one.policy, set()).add(one.setting)
 
     def say(side: PolicySide) -> str:
-        name = policy_name(side.policy, generation_of.get(side.policy))
+        name = policy_name(side.policy, ages.get(side.policy))
         if side.setting is None:
             return name
         return f"{name}, {setting_words(side.setting, sorted(settings[side.policy], key=str))}"
@@ -84,7 +84,7 @@ def show() -> None:
     defaults = default_checkpoints(store) or (policies if len(policies) < 3 else policies[:2])
     line, gone = line_of(st.query_params.to_dict(), here, defaults)
     if gone:
-        names = ", ".join(policy_name(token, generation_of.get(token)) for token in gone)
+        names = ", ".join(policy_name(token, ages.get(token)) for token in gone)
         st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
     if line is None:
         _token_bar(_offered(here, say), parted(state.param("c") or ""))
@@ -212,6 +212,7 @@ def _token_bar(
         format_func=lambda token: options.get(token, token),
         max_selections=MOST_SIDES,
         placeholder="Choose up to eight",
+        help="  \n".join(f"{label(options[token], 60)}: `{label(token, 60)}`" for token in chosen) or None,
         on_change=_chosen,
         args=(line,),
     )
@@ -237,9 +238,6 @@ def _choose(
         _pick("A, the baseline", "base", line, offered)
         _change("swap", "swap_horiz", "Swap A and B", line, line.swapped())
         _pick("B", "b", line, offered)
-        if len(line.sides) > 2:
-            _change("move_earlier", "arrow_back", "Move B earlier in the order", line, line.moved(-1))
-            _change("move_later", "arrow_forward", "Move B later in the order", line, line.moved(1))
         run = _run(store, line, here)
     return within(line, here, run), {**line.params(), "run": run or EVERY_RUN}
 

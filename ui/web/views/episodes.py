@@ -23,7 +23,6 @@ from storage.rows.summaries import EpisodeSummary, Facets, Order, Page, SavedVie
 from storage.store import Store
 from ui.export.formats import FORMATS
 from ui.presentation.theme import label, plain
-from ui.presentation.words import generations
 from ui.runs.forks.planning import BATCHES, MOST_EPISODES
 from ui.web.components.filter_line import filter_line
 from ui.web.components.transport import Keys
@@ -34,6 +33,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.widgets import download, nothing_here, popover
 from ui.web.pickers.basket import held, put_in_address
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
 
@@ -44,7 +44,7 @@ ORDERS: dict[Order, str] = {
     "oldest": "oldest first",
     "turns": "most turns",
     "tokens": "most tokens",
-    "cost": "dearest",
+    "cost": "most expensive",
     "latency": "slowest",
     "margin": "smallest margin",
     "entropy": "most undecided",
@@ -83,19 +83,19 @@ def show() -> None:
         where, mistake = filter_of_address(query, view), None
     except ExpressionError as error:
         where, mistake = own.without("q"), error
-    generation_of = generations(store.checkpoints.list(), store.planners.list())
+    names = generation_of(store)
     facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, generation_of)
+        show_facets(own, facets, names)
     st.title("Episodes")
     _lines(store, own, facets, mistake)
-    show_chips(own, generation_of, view)
+    show_chips(own, names, view)
     if mistake is not None:
         return
     _tools(store, query, where)
     by = group_asked()
     if by is not None:
-        if not show_groups(store, by, where, query, generation_of):
+        if not show_groups(store, by, where, query, names):
             _empty(where)
         return
     page = store.episodes.page(where, order=order_of(query), limit=PAGE_SIZE, **_cursor())
@@ -105,11 +105,11 @@ def show() -> None:
     _pager(store, page, where)
     peeked = state.param("peek")
     if peeked is None:
-        show_table(page.items, generation_of)
+        show_table(page.items, names)
         return
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        show_table(page.items, generation_of)
+        show_table(page.items, names)
     with right, st.container(border=True):
         show_preview(store, peeked, [one.id for one in page.items])
 

@@ -145,7 +145,7 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
     named = state.param("run")
     if named and named not in by_id:
         st.info(
-            f"The store holds no evolution or training {label(named, 40)}: the newest one stands in.",
+            f"The store holds no evolution or training {label(named, 40)}: the newest one is shown instead.",
             icon=":material/info:",
         )
     words = {run.id: _words(run) for run in runs}

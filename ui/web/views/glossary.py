@@ -32,7 +32,7 @@ def show() -> None:
         width=360,
     )
     if not wanted:
-        with st.container(width=640):
+        with st.container(width=640, key="loop"):
             st.image(_LOOP, caption=_LOOP_WORDS, width="stretch")
     sought = wanted.strip().lower()
     found = {

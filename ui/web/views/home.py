@@ -21,7 +21,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
-from ui.web.pickers.checkpoints import default_checkpoints
+from ui.web.pickers.checkpoints import default_checkpoints, generation_of
 from ui.web.pickers.line import listed
 
 #: How many runs, episodes and saved views the page shows.
@@ -168,7 +168,7 @@ def _run(store: Store, run: RunSummary) -> None:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
-        figure = standings_figure([Standing.of(one) for one in policies])
+        figure = standings_figure([Standing.of(one, generation_of(store)) for one in policies])
         alt = f"Accuracy of each policy of run {run.id} with its 95 % interval"
         plot(figure, key=f"standings_{run.id}", small=True, alt=alt)
 

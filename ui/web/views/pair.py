@@ -55,15 +55,16 @@ def show() -> None:
         st.warning(
             "These episodes played different tasks: rows that agree mean little.", icon=":material/warning:"
         )
-    _outcomes(a, b)
     alignment = aligned(a, b)
     if not alignment.rows:
+        _outcomes(a, b)
         st.info("Neither episode has a turn yet.")
         return
-    mode = _mode(alignment)
+    mode = _mode(a, b, alignment)
     rows = visible(alignment, mode)
     if not rows:
         st.info("Both sides made the same choice in every row.", icon=":material/equal:")
+        _outcomes(a, b)
         return
     start = alignment.first_divergence or 0
     row = state.int_param("t", 1, len(alignment.rows), start + 1) - 1
@@ -77,8 +78,9 @@ def show() -> None:
         step_buttons(column, len(rows), go, KEYS)
         # A button has one key, and either hand should reach one: hence a second pair next to the steps.
         tool("A ⇄ B", "swap_again", _swap, shortcut="D", help="Swap the sides")
-    aligned_rows(a, b, alignment, rows, column, by_hand(go))
     _row(a, b, alignment, rows[column])
+    aligned_rows(a, b, alignment, rows, column, by_hand(go))
+    _outcomes(a, b)
     pair = f"{a_id} {b_id}"
     transport(pair, column, len(rows), go, "Row")
     autoplay(pair, column, len(rows), 400, go)
@@ -196,7 +198,7 @@ def _outcomes(a: Recording, b: Recording) -> None:
         "Time": f"{_more(y.latency_s - x.latency_s, 2)} s",
     }
     ours, theirs = _totals(a), _totals(b)
-    if x.cost_usd is None and y.cost_usd is None:
+    if not x.cost_usd and not y.cost_usd:
         del ours["Cost"]
     rows = [(name, ours[name], theirs[name], more.get(name, "")) for name in ours]
     markdown_table(("", "A", "B", "B minus A"), rows, "llll")
@@ -225,10 +227,25 @@ def _more(value: float, digits: int = 0) -> str:
     return words if words.strip("+-0.") else words[1:]
 
 
-def _mode(alignment: Alignment) -> str:
-    first = alignment.first_divergence
+def first_other_answer(a: Recording, b: Recording, alignment: Alignment) -> int | None:
+    """The first row after which the answers in force differ; None when none does."""
+    for i, row in enumerate(alignment.rows):
+        if row.a is not None and row.b is not None:
+            ours, theirs = a.outlines[row.a], b.outlines[row.b]
+            if ours.answer_after != theirs.answer_after:
+                return i
+    return None
+
+
+def _mode(a: Recording, b: Recording, alignment: Alignment) -> str:
+    first, other = alignment.first_divergence, first_other_answer(a, b, alignment)
     words = (
         "The choices never differ." if first is None else f"The choices first differ in **row {first + 1}**."
+    )
+    words += (
+        " The answers never differ."
+        if other is None
+        else f" The answers first differ in **row {other + 1}**."
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         chosen = state.address_select("Rows", MODES, name="rows", key="pair_mode")
@@ -285,17 +302,16 @@ def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
     at = alignment.rows[row]
     flag = " :blue-badge[:material/flag: first divergence]" if row == alignment.first_divergence else ""
     st.markdown(f"**Row {row + 1} of {len(alignment.rows)}** · {ALIGNMENT_WORDS[at.cost]}{flag}")
+    if at.a is not None and at.b is not None:
+        left, right = st.columns(2)
+        with left, st.container(border=True):
+            _choices(a, at.a, b, at.b)
+        with right, st.container(border=True):
+            st.markdown("**From A's words to B's**")
+            _reply_diff(a.text(at.a).reply, b.text(at.b).reply, row)
     for column, (side, recording, turn) in zip(st.columns(2), (("A", a, at.a), ("B", b, at.b)), strict=True):
         with column, st.container(border=True):
             _card(side, recording, turn)
-    if at.a is None or at.b is None:
-        return
-    left, right = st.columns(2)
-    with left, st.container(border=True):
-        _choices(a, at.a, b, at.b)
-    with right, st.container(border=True):
-        st.markdown("**From A's words to B's**")
-        _reply_diff(a.text(at.a).reply, b.text(at.b).reply, row)
 
 
 def _reply_diff(reply_a: str, reply_b: str, row: int) -> None:
@@ -349,7 +365,7 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
         models, roles = found
         st.caption(
             f"KL divergence, D_KL(A ‖ B): models {models:.3f}, roles {roles:.3f}, of the joint choice "
-            f"{models + roles:.3f} nats.",
+            f"{models + roles:.3f}.",
             help=define("KL divergence"),
         )
     else:

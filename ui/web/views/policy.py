@@ -21,13 +21,13 @@ from storage.rows.summaries import CheckpointSummary, SavedView
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import generations, policy_name
+from ui.presentation.words import policy_name
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
 from ui.web.kit.buttons import replay_link, tool
 from ui.web.kit.cache import remembered
 from ui.web.kit.widgets import nothing_here
-from ui.web.pickers.checkpoints import default_checkpoints, prefers_nothing
+from ui.web.pickers.checkpoints import default_checkpoints, generation_of, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import named_view
 from ui.web.policy.panels import show_detail, show_overview, show_trust
@@ -161,12 +161,12 @@ def _episodes(store: Store) -> EpisodeScope | None:
         where, mistake = for_totals(filter_of_address(query, view)), None
     except ExpressionError as error:
         where, mistake = for_totals(own.without("q")), error
-    facets, generation_of = (
+    facets, names = (
         facets_of(store, where),
-        generations(store.checkpoints.list(), store.planners.list()),
+        generation_of(store),
     )
     with st.sidebar:
-        show_facets(own, facets, generation_of, counted=where)
+        show_facets(own, facets, names, counted=where)
     line, views = st.columns([5, 2], vertical_alignment="center")
     with line:
         filter_line(
@@ -179,7 +179,7 @@ def _episodes(store: Store) -> EpisodeScope | None:
         )
     with views:
         _choose_view(store, view)
-    show_chips(own, generation_of, view)
+    show_chips(own, names, view)
     if mistake is not None:
         st.error(label(str(mistake), 400), icon=":material/error:")
         return None
@@ -205,7 +205,7 @@ def _view(store: Store, query: Mapping[str, str]) -> SavedView | None:
     try:
         return named_view(store, query)
     except StoreError as error:
-        words = f"{label(str(error), 200)} All episodes stand in."
+        words = f"{label(str(error), 200)} All episodes are counted instead."
         st.warning(words, icon=":material/bookmark_remove:")
         return None
 

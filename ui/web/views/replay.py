@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import Episode, Protocol, Role, Status
 from storage.reads.episode_steps import Variation
-from storage.rows.summaries import RunStatus
+from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store
 from ui.presentation.course import (
     BLUNDER_WORDS,
@@ -29,7 +29,7 @@ from ui.presentation.course import (
 )
 from ui.presentation.story import story
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.presentation.words import deciders, dollars, policy_name, rules_words, seconds
+from ui.presentation.words import deciders, if_paid, policy_name, rules_words, seconds
 from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
@@ -51,6 +51,7 @@ from ui.web.kit.cache import cached
 from ui.web.kit.widgets import outcome_badge, popover
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.palette import PALETTE
 from ui.web.pickers.saved_views import neighbours
 from ui.web.turns.course_panels import uncertainty_panel, usage_panel
 from ui.web.turns.find import find_field, found_in, found_list
@@ -84,8 +85,11 @@ KEYS = keys_of(
 )
 
 #: What opens over the page: while one is open, Esc shuts it and does not leave.
-_OVER = ("help", "compare_with", "share", "basket", "recomputed")
+_OVER = ("help", "compare_with", "share", "basket", "recomputed", PALETTE)
 _BACK_PX = 96
+#: The other episodes of a task, as they are grouped where one is chosen to compare with.
+_OTHERS, _REPEATS = "The same task under other policies", "Repeats: the same policy, drawn anew"
+_FORKS = "Forks: turns of one episode kept, one thing changed"
 #: The story of an episode reads its replies: of so many turns at most.
 _STORY_TURNS = 60
 _FOUND = CellMark("»", "found", "info")
@@ -166,7 +170,8 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
             change = partial(state.set_params, zen=zen)
             tool(f"{words} the analysis", "zen", change, icon=icon, shortcut="Z")
     question_heading(episode)
-    st.markdown(_outcome(recording))
+    # The id of what decided stands in the tooltip: in the line it is called by its generation.
+    st.markdown(_outcome(recording), help=f"Policy `{label(recording.summary.policy, 80)}`")
     if not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS:
         st.markdown(label(_story(recording.store, summary.id), 1_000))
     if episode.status is not Status.FINISHED:
@@ -239,11 +244,20 @@ def _same_task(recording: Recording) -> None:
     if not others:
         st.caption("No other episode has played this task.")
         return
-    st.caption("Other episodes of the same task")
+    store, ages = recording.store, generation_of(recording.store)
+    forks = {one for one in {other.run_id for other in others} if store.runs.get(one).kind == "fork"}
+    groups: dict[str, list[EpisodeSummary]] = {_OTHERS: [], _REPEATS: [], _FORKS: []}
     for other in others:
-        name = label(policy_name(other.policy, other.generation), 60)
-        words = f"{name} · {outcome_badge(other)} · {other.turns} turns"
-        state.page_link("pair", words, a=recording.summary.id, b=other.id)
+        same = other.policy == recording.summary.policy
+        groups[_FORKS if other.run_id in forks else _REPEATS if same else _OTHERS].append(other)
+    for heading, members in groups.items():
+        if members:
+            st.caption(heading)
+        for other in members:
+            name = label(policy_name(other.policy, ages.get(other.policy)), 60)
+            run = f" · :gray[{label(other.run_id)}]" if heading == _FORKS else ""
+            words = f"{name} · {outcome_badge(other)} · {other.turns} turns{run}"
+            state.page_link("pair", words, a=recording.summary.id, b=other.id)
 
 
 def _outcome(recording: Recording) -> str:
@@ -273,7 +287,7 @@ def _outcome(recording: Recording) -> str:
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
         f":gray[{seconds(summary.latency_s)}]",
-        f":gray[{label(dollars(summary.cost_usd))}]",
+        *(f":gray[{label(cost)}]" for cost in if_paid(summary.cost_usd)),
     ]
     return " · ".join(parts)
 
@@ -293,17 +307,19 @@ class _Places:
     course: DeltaGenerator
     cards: DeltaGenerator
     beside: DeltaGenerator | None
+    before: DeltaGenerator
 
 
 def _stage(recording: Recording, back: DeltaGenerator, onwards: DeltaGenerator) -> None:
     """The turn at hand in a fragment of its own; around it what is the same at every turn."""
-    course = st.container()
+    course = st.container(key="course")
     if _zen():
-        _stepped(recording, _Places(back, onwards, course, st.container(), None))
+        _stepped(recording, _Places(back, onwards, course, st.container(), None, st.container()))
         return
-    left, right = st.columns([3, 2], gap="medium")
-    cards, below = left.container(), left.container()
-    _stepped(recording, _Places(back, onwards, course, cards, right.container(border=True)))
+    left, right = st.container(key="stage").columns([3, 2], gap="medium")
+    cards, below = left.container(key="stage_reply"), left.container(key="stage_after")
+    before = below.container()
+    _stepped(recording, _Places(back, onwards, course, cards, right.container(border=True), before))
     with below:
         uncertainty_panel(recording, by_hand(go))
         usage_panel(recording, by_hand(go))
@@ -357,7 +373,10 @@ def _at_turn(recording: Recording, places: _Places) -> None:
         _course(recording, shown, cursor, to)
         workflow_panel(recording.episode, cursor, forks=not _zen())
     with places.cards:
-        _cards(recording, cursor)
+        _card(recording, cursor)
+    if cursor:
+        with places.before, st.container(border=True):
+            before_card(recording.outlines, cursor, recording.reply_text)
     if places.beside is not None:
         with places.beside:
             turn_panel(recording, cursor)
@@ -402,7 +421,7 @@ def _marked(recording: Recording, shown: Sequence[int], cursor: int, found: set[
     return Lane(tuple(drawn))
 
 
-def _cards(recording: Recording, cursor: int) -> None:
+def _card(recording: Recording, cursor: int) -> None:
     outlines = recording.outlines
     decision = None if _zen() else recording.decision(cursor)
     with st.container(border=True):
@@ -416,9 +435,6 @@ def _cards(recording: Recording, cursor: int) -> None:
             running=recording.running,
             also=None if _zen() else lambda index: prompt_panel(recording, index),
         )
-    if cursor:
-        with st.container(border=True):
-            before_card(outlines, cursor, recording.reply_text)
 
 
 def _jumps(

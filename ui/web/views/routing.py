@@ -100,7 +100,9 @@ def _nothing(scope: Scope, traffic: Sequence[Traffic]) -> None:
 def _standing(scope: Scope, traffic: Sequence[Traffic]) -> None:
     for side, one in zip(scope.sides, traffic, strict=True):
         right = percent(one.right / one.episodes)
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        with st.container(
+            horizontal=True, vertical_alignment="center", gap="small", key=f"totals{side.letter}"
+        ):
             st.markdown(
                 f"**{side.title}**: {one.episodes:,} finished episodes, {one.total:,} turns, {right} right",
                 width="content",

@@ -70,7 +70,7 @@ TURNS = {"all": "Every turn", "first": "First turns"}
 METHODS: dict[Method, str] = {"pca": "PCA", "lda": "LDA", "tsne": "t-SNE"}
 #: Rare classes named one by one.
 MOST_NAMES = 10
-NO_UMAP = "UMAP is no longer offered: PCA stands in, and t-SNE keeps neighbours together too."
+NO_UMAP = "UMAP is no longer offered: PCA is shown instead, and t-SNE keeps neighbours together too."
 
 
 def show() -> None:
@@ -135,7 +135,7 @@ def _select(words: str, options: Mapping[str, str], *, name: str, key: str, defa
         words, options, name=name, key=key, default=default, forgets=forgets, widget="list"
     )
     if named and named not in options:
-        sentence = f"{words} {named} has no hidden states here: {options[default]} stands in."
+        sentence = f"{words} {named} has no hidden states here: {options[default]} is shown instead."
         st.info(label(sentence, 300), icon=":material/info:")
     return chosen
 
@@ -173,7 +173,13 @@ def _read(store: Store, chosen: PolicyWithStates, first_only: bool) -> HiddenSta
 def _clouds(states: HiddenStates, method: Method) -> None:
     """Four panels as in the paper's figures 8 to 11: a column per target, a row per space."""
     st.caption(_how_to_read(method, len(states.points)))
-    slots = [[column.container(border=True) for column in st.columns(2)] for _ in SPACES]
+    slots = [
+        [
+            column.container(border=True, key=f"projected_{space}_{i}")
+            for i, column in enumerate(st.columns(2))
+        ]
+        for space in SPACES
+    ]
     hovers = _hovers(states)
     for space, row in zip(SPACES, slots, strict=True):
         for target, slot in zip(TARGETS, row, strict=True):

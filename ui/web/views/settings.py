@@ -20,7 +20,7 @@ from streamlit.runtime.caching import get_data_cache_stats_provider, get_resourc
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import Health, RunStatus, RunSummary
 from storage.store import Store
-from storage.upkeep.inventory import migrations, table_sizes
+from storage.upkeep.inventory import table_sizes
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
 from ui.presentation.theme import badge, label, plain
 from ui.presentation.words import ago, label_words, retention_words, size_words
@@ -91,18 +91,14 @@ def _health(store: Store, health: Health) -> None:
         "Size": size_words(health.size_bytes),
         "Free on its disk": size_words(health.free_bytes),
     }
-    for column, (name, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
-        column.metric(name, value, border=True)
+    with st.container(horizontal=True, gap="medium", key="figures"):
+        for name, value in figures.items():
+            st.metric(name, value, width="content")
     st.markdown(f"**Where it is** · {label(health.database)}")
     st.code(health.url, language=None, wrap_lines=True)
     st.markdown("**How to back it up**, at any time, while it is used too")
     st.code(health.backup_hint, language=None, wrap_lines=True)
     st.markdown(f"**Schema {label(health.schema)}**, migrated by itself when an older store is opened")
-    steps = []
-    for step in migrations(store.engine):
-        mark = ":green[:material/check:]" if step.applied else ":gray[:material/pending:]"
-        steps.append(f"{mark} `{step.revision}` {label(step.words, 200)}")
-    st.markdown("  \n".join(steps))
     with st.expander("Sizes by table", icon=":material/database:", key="sizes", on_change="rerun") as sizes:
         if sizes.open:
             st.caption(f"Bytes with indexes; a large store takes a moment to be measured. {TABLES}")

@@ -1,0 +1,32 @@
+"""Every page holds still while it loads, and every text on it can be read: measured in a browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.ui.conftest import Served
+from tests.ui.page_quality import PHONE, SHIFT, WIDE, addresses, contrast, load, measure, window
+
+
+def test_contrast_is_that_of_the_guidelines() -> None:
+    assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert contrast((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_every_page_holds_still_and_can_be_read(
+    chromium: Browser, served: Served, size: tuple[int, int]
+) -> None:
+    page = window(chromium, "light", size)
+    try:
+        load(page, served.address)  # the scripts are fetched once
+        found = [
+            # A text has the same colours on a phone.
+            measure(page, name, served.address + path, "light", size, texts=size is WIDE)
+            for name, path in addresses(served.store).items()
+        ]
+    finally:
+        page.context.close()
+    assert {one.page: one.faint for one in found if one.faint} == {}
+    assert {one.page: (one.shift, one.moved[:3]) for one in found if one.shift >= SHIFT} == {}

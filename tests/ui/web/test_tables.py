@@ -1,0 +1,27 @@
+"""Tables: what is the same in every row is left out."""
+
+from __future__ import annotations
+
+from streamlit.testing.v1 import AppTest
+
+
+def test_a_column_that_tells_no_rows_apart_is_left_out() -> None:
+    def page() -> None:
+        from ui.web.kit.tables import link, number, row_table, text
+
+        headings = {
+            "name": text("Name"),
+            "cost": text("Cost"),
+            "n": number("Episodes"),
+            "none": number("Lost"),
+            "margin": number("Margin"),
+            "open": link("Open", "List"),
+        }
+        rows = [("sage", "free", 3, None, None, "/episodes"), ("pip", "free", 4, None, 0.5, "/episodes")]
+        row_table(headings, rows, key="two")
+        row_table(headings, rows, key="all", all_columns=True)
+        row_table(headings, rows[:1], key="one")
+
+    two, everything, one = AppTest.from_function(page).run().dataframe
+    assert list(two.value) == ["name", "n", "margin", "open"], "a link leads somewhere all the same"
+    assert list(everything.value) == list(one.value) == ["name", "cost", "n", "none", "margin", "open"]
