@@ -280,9 +280,9 @@ class Checked:
         """What came of it."""
         if self.same_config is None:
             return "the file does not say what it played"
-        if not self.same_config:
-            return "other settings or another world"
-        return "equal, task by task" if self.same_outcomes else "same settings, other outcomes"
+        if self.same_outcomes:
+            return "equal, task by task" + ("" if self.same_config else ", under settings written otherwise")
+        return "same settings, other outcomes" if self.same_config else "other settings or another world"
 
 
 def check(
