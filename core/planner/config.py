@@ -27,16 +27,15 @@ class LearnConfig:
     mean, over the group's standard deviation; there is no KL term. `learning_rate` is the peak: a rise over the first
     `warm_up` of the iterations, then a cosine down to zero. An iteration's rollouts are learned from in `updates` steps
     of AdamW, in batches of at most `batch` replies (0: as many as there are). `clip` bounds the ratio of new to old
-    probabilities where `updates` is above 1. `entropy_bonus` times the mean entropy of the tokens (nats) is taken off
-    the loss, for trials: it counts tokens that no list can hold as well, so it rewards replies that cannot be read, and
-    where these cannot be written it spends itself on them (0.02 undid what was learned within 60 iterations).
+    probabilities where `updates` is above 1. `entropy_bonus` times the mean entropy of the tokens that are learned from
+    (nats) is taken off the loss; it falls with the learning rate.
 
     `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
     random workflows, some right and some wrong. A share `subset_share` of the questions of an iteration is played with
-    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists, and only
-    tokens that were chosen among several are learned from. Without it a small planner, which makes its mistakes in long
-    lists, learns to write single steps before anything else. Checkpoint and validation come every `save_every` and
-    `validate_every` iterations, and after the last."""
+    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists, and they are
+    learned from by the probabilities among the tokens that lists can hold. Without it a small planner, which makes its
+    mistakes in long lists, learns to write single steps before anything else. Checkpoint and validation come every
+    `save_every` and `validate_every` iterations, and after the last."""
 
     iterations: int = 60
     questions: int = 16

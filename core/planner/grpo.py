@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from core.draws import derive_seed
 from core.errors import ConfigError
@@ -107,7 +108,8 @@ def _train(
         return [None if math.isnan(reward) else reward for reward in rollouts.rewards]
 
     groups = len(rollouts.episodes) // rollouts.size
-    trainer = GRPOTrainer(
+    kind = _trainer_of_lists(planner, rollouts) if planner.card.constrained else GRPOTrainer
+    trainer = kind(
         model=planner.model,
         reward_funcs=earnings,
         args=_settings(planner, rollouts, config, iteration, folder),
@@ -121,6 +123,43 @@ def _train(
     torch.nn.Module.eval(planner.model)
     logged = next(entry for entry in reversed(trainer.state.log_history) if "grad_norm" in entry)
     return Update(*(float(logged.get(name, math.nan)) for name in ("loss", "entropy", "grad_norm")))
+
+
+def _trainer_of_lists(planner: LanguagePlanner, rollouts: Rollouts) -> Any:
+    """The trainer with probabilities and entropies over the tokens that lists can hold, which are those of the policy
+    that wrote: over the whole vocabulary, an entropy bonus would be spent on tokens that cannot be written."""
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    written = {(*one.prompt, *one.ids): one for one in rollouts.written}
+
+    class TrainerOfLists(GRPOTrainer):
+        def _get_per_token_logps_and_entropies(
+            self,
+            model: Any,
+            input_ids: Tensor,
+            attention_mask: Tensor,
+            logits_to_keep: int,
+            batch_size: int | None = None,
+            **_: object,
+        ) -> tuple[Tensor, Tensor, None]:
+            logps, entropies = [], []
+            size = batch_size or len(input_ids)
+            for start in range(0, len(input_ids), size):
+                ids, mask = input_ids[start : start + size], attention_mask[start : start + size]
+                kept = {"logits_to_keep": logits_to_keep + 1}
+                logits = model(input_ids=ids, attention_mask=mask, **kept).logits[:, :-1].float()
+                barred = torch.zeros(logits.shape, dtype=torch.bool)
+                for row, (tokens, known) in enumerate(zip(ids, mask, strict=True)):
+                    one = written[tuple(tokens[known.bool()].tolist())]
+                    barred[row, : len(one.ids)] = planner.biases(one).isinf()
+                # a number instead of infinity, of which the entropy would make NaN
+                logits = (logits / self.temperature).masked_fill(barred.to(logits.device), -1e9)
+                probabilities = logits.log_softmax(-1)
+                logps.append(probabilities.gather(-1, ids[:, -logits_to_keep:, None]).squeeze(-1))
+                entropies.append(-(probabilities.exp() * probabilities).sum(-1))
+            return torch.cat(logps), torch.cat(entropies), None
+
+    return TrainerOfLists
 
 
 def _settings(
@@ -142,7 +181,7 @@ def _settings(
         scale_rewards="group",
         loss_type=config.loss,
         epsilon=config.clip,
-        entropy_coef=config.entropy_bonus,
+        entropy_coef=config.entropy_bonus * config.rate(iteration) / config.learning_rate,
         temperature=config.temperature,
         learning_rate=config.rate(iteration),
         lr_scheduler_type="constant",

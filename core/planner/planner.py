@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from core.conduct.planners import CONDUCTOR
@@ -20,7 +21,7 @@ from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Shown, list_form, shown_messages
-from core.planner.grammar import Grammar
+from core.planner.grammar import Grammar, Place
 from core.planner.writing import Pieces, Sampled, write_tokens
 from core.pocket.language_model import KeyedPrompt
 from core.pocket.progress_bars import no_progress_bar
@@ -152,7 +153,7 @@ class LanguagePlanner:
                 pieces=self._vocabulary() if self.card.constrained else None,
             )
             for place, written in zip(batch, replies, strict=True):
-                found[place] = self._sampled(prompts[place].ids, written)
+                found[place] = self._sampled(prompts[place].ids, written, requests[place].allowed)
         return [found[place] for place in range(len(prompts))]
 
     def save(self, folder: Path) -> Path:
@@ -196,10 +197,21 @@ class LanguagePlanner:
         messages = shown_messages(request, self.card.shown)
         return self._prompts.prompt(Decide(Transcript(""), 0, "", messages=messages), "chat").ids
 
-    def _sampled(self, prompt: tuple[int, ...], written: Sequence[tuple[int, bool]]) -> Sampled:
+    def biases(self, written: Sampled) -> Tensor:
+        """What the form of the lists adds to the logits [tokens, vocabulary] of each token of a reply: 0 for one that
+        could stand there, minus infinity for any other."""
+        grammar, pieces, place, found = self._grammar(written.allowed), self._vocabulary(), Place(), []
+        for token in written.ids:
+            found.append(pieces.bias(grammar, place))
+            place = pieces.moves(grammar, place).get(token, place)
+        return torch.stack(found)
+
+    def _sampled(
+        self, prompt: tuple[int, ...], written: Sequence[tuple[int, bool]], allowed: tuple[int, ...]
+    ) -> Sampled:
         ids, chosen = tuple(token for token, _ in written), tuple(free for _, free in written)
         text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
-        return Sampled(prompt, ids, chosen, text, bool(ids) and ids[-1] == self._end)
+        return Sampled(prompt, ids, chosen, text, bool(ids) and ids[-1] == self._end, allowed)
 
     def _grammar(self, allowed: tuple[int, ...]) -> Grammar:
         if allowed not in self._grammars:

@@ -19,13 +19,15 @@ from core.pocket.threads import is_small, suited_threads
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """One reply in tokens and as text; `finished` where the model ended it itself. `chosen` is True for each token
-    that another one could have stood for; one that the form of the lists fixed was not chosen."""
+    that another one could have stood for; one that the form of the lists fixed was not chosen. `allowed` are the slots
+    of the models that it may name."""
 
     prompt: tuple[int, ...]
     ids: tuple[int, ...]
     chosen: tuple[bool, ...]
     text: str
     finished: bool
+    allowed: tuple[int, ...]
 
 
 class Pieces:

@@ -270,3 +270,25 @@ def test_statistics_of_nothing_are_not_known() -> None:
     empty = PlanStatistics(0)
     assert math.isnan(empty.right)
     assert PlanStatistics.of(json.loads(json.dumps(empty.to_json()))).to_json() == empty.to_json()
+
+
+def test_only_what_lists_can_hold_is_learned_from() -> None:
+    """The entropy that is reported, and that a bonus is for, is that of the choices among what could be written."""
+    planner, config = tiny_planner(), replace(CONFIG, questions=1, learning_rate=1e-6)
+    rollouts = roll_out(config, planner, TASKS, 1, tiny_pool(), grade_many)
+    expected = []
+    for one in rollouts.written:
+        ids = torch.tensor([[*one.prompt, *one.ids]])
+        with torch.no_grad():
+            logits = planner.model(ids).logits[0, len(one.prompt) - 1 : -1]
+        open_ones = planner.biases(one) == 0
+        assert all(bool(row[token]) for row, token in zip(open_ones, one.ids, strict=True))
+        for row, known, chosen in zip(logits, open_ones, one.chosen, strict=True):
+            if chosen:
+                probabilities = row[known].softmax(-1)
+                expected.append(-(probabilities * probabilities.log()).sum().item())
+            else:
+                assert int(known.sum()) == 1
+    earned = replace(rollouts, rewards=(1.0, 0.5, 1.0, 0.5))
+    update = learn_from(planner, new_optimiser(planner, config), earned, config, 1)
+    assert update.entropy == pytest.approx(sum(expected) / len(expected), rel=1e-4)

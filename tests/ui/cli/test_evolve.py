@@ -240,7 +240,7 @@ def test_a_candidate_whose_weights_are_gone_cannot_play_again(world: Sums) -> No
     name = f"candidate:{begun.json['run']}/2/1"
     refused = world.run("--policy", name)
     assert refused.code == 1
-    assert "The weights of candidate 1 of generation 2" in refused.err
+    assert "The weights of candidate 1 of gen 2" in refused.err
 
 
 def test_real_models_need_a_named_encoder(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:

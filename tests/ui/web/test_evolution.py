@@ -320,7 +320,7 @@ def test_the_episodes_that_the_form_keeps_are_a_click_from_their_generation(
     page = opened("episodes", run=run, generation="2")
     assert "**20** episodes" in shown(page)
     [first, *_] = store.episodes.page(EpisodeFilter(run=run, generation=2), order="oldest", limit=1).items
-    assert "candidate 0 of generation 2" in shown(opened("replay", ep=first.id))
+    assert "candidate 0 of gen 2" in shown(opened("replay", ep=first.id))
 
 
 @pytest.mark.usefixtures("no_workers")

@@ -393,7 +393,7 @@ def test_9_policy_diff_works_with_the_network_off(diffed: Diffed, monkeypatch: p
     first = int(np.max(diff.partings[0].turns)) + 1
     page.query_params["first"] = str(first)
     page.run()
-    assert set(page.dataframe[0].value["turn"]) == {first}
+    assert "turn" not in page.dataframe[0].value, "all are of one turn, so no column says it"
     press(page, "all_turns")
     assert "first" not in page.query_params
     page.selectbox(key="policy_base").select(b).run()
