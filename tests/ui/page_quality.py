@@ -125,7 +125,7 @@ least => {
       if (one.shadowRoot) visit(one.shadowRoot);
       if (!one.matches("button, a[href], summary, input, textarea, [role=button], [role=tab], [role=slider]")) continue;
       if (one.disabled || !one.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
-      if (one.closest(".modebar, [aria-hidden='true']")) continue;
+      if (one.closest(".modebar, [aria-hidden='true'], [data-collapsed='true']")) continue;  // a shut drawer, too
       let box = one.getBoundingClientRect();
       if (box.width < 2 || box.height < 2) continue;
       if (one.matches("input")) {

@@ -170,7 +170,6 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
             change = partial(state.set_params, zen=zen)
             tool(f"{words} the analysis", "zen", change, icon=icon, shortcut="Z")
     question_heading(episode)
-    # The id of what decided stands in the tooltip: in the line it is called by its generation.
     st.markdown(_outcome(recording), help=f"Policy `{label(recording.summary.policy, 80)}`")
     if not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS:
         st.markdown(label(_story(recording.store, summary.id), 1_000))
@@ -313,6 +312,7 @@ class _Places:
 def _stage(recording: Recording, back: DeltaGenerator, onwards: DeltaGenerator) -> None:
     """The turn at hand in a fragment of its own; around it what is the same at every turn."""
     course = st.container(key="course")
+    course.empty()  # what is empty is not drawn, and this keeps the strip's place
     if _zen():
         _stepped(recording, _Places(back, onwards, course, st.container(), None, st.container()))
         return
@@ -374,8 +374,9 @@ def _at_turn(recording: Recording, places: _Places) -> None:
         workflow_panel(recording.episode, cursor, forks=not _zen())
     with places.cards:
         _card(recording, cursor)
-    if cursor:
-        with places.before, st.container(border=True):
+    with places.before, st.container(border=cursor > 0):
+        st.empty()  # a step may write only where something stood before it
+        if cursor:
             before_card(recording.outlines, cursor, recording.reply_text)
     if places.beside is not None:
         with places.beside:
