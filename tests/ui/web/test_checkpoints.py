@@ -145,7 +145,7 @@ def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted
         connection.execute(
             generation.update().where(generation.c.idx == 30).values(stats=json.dumps({"validation": told}))
         )
-    page = opened("evolution")
+    page = opened("evolution", panel="progress")
     right = figures(store, [PolicySide(LAST)])[0].summary.accuracy
     words = plainly(page)
     assert "own 40 validation tasks of pocket" in words
