@@ -211,7 +211,7 @@ def swapped(store: Store, plan: LivePlan) -> str:
     store.runs.step(run, 1)
     until(lambda: [one.stage for one in store.episodes.outline(episode_id(run, 0))] == ["finished"])
     store.runs.set_decider(episode_id(run, 0), 1, "single:guesser")
-    until(lambda: (one := store.runs.proposal(episode_id(run, 0), 1)) and one.policy == "single:guesser")
+    until(lambda: getattr(store.runs.proposal(episode_id(run, 0), 1), "policy", "") == "single:guesser")
     page = opened("live", run=run)
     assert "From this turn on **guesser alone** decides" in shown(page).replace("\\", "")
     with pytest.raises(StoreError, match="already begun"):
