@@ -6,6 +6,7 @@ The app holds one end of its standard input. A line says that a run waits; the e
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -99,6 +100,9 @@ class StandBy:
         process.wait()
         short = time.monotonic() - began < SHORT_S
         with self._lock:
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):  # what was said last is heard by nobody
+                process.stdin.close()
             self._process = None
             self._short_lives = self._short_lives + 1 if short else 0
             again = self._allowed and self._short_lives < MOST_SHORT
