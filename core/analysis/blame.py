@@ -1,10 +1,9 @@
 """Which turn of an episode that ended wrong is named for it, from what is written alone: nothing is played.
 
 The earliest turn whose text already holds the wrong value, a plan as much as an answer, written out or as a sum that
-comes to it; where no text does, or the value stands in the question as well, the first turn that gave the wrong
-answer. Only turns after the last right answer
-was given count. It is a rule of thumb: another choice
-at that turn need not have helped, which only playing on from it can tell.
+comes to it; where no text does, or the value stands in the question as well, the first turn that gave the wrong answer.
+Only turns after the last right answer was given count. It is a rule of thumb: another choice at that turn need not have
+helped, which only playing on from it can tell.
 """
 
 from __future__ import annotations

@@ -193,10 +193,8 @@ def _reach(estimated: float, known: float, freedom: int) -> float:
     spreads = np.sqrt(estimated * _shares_of_variance(freedom) + known)
     if not spreads.any():
         return 0.0
-    low, high = (
-        0.0,
-        student_reach(freedom) * math.sqrt(estimated) + 2 * math.sqrt(known) + float(spreads.min()),
-    )
+    low = 0.0
+    high = student_reach(freedom) * math.sqrt(estimated) + 2 * math.sqrt(known) + float(spreads.min())
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         beyond = 2 * float(np.mean(ndtr(-middle / spreads)))

@@ -130,7 +130,7 @@ def _trainer_of_lists(planner: LanguagePlanner, rollouts: Rollouts) -> Any:
     that wrote: over the whole vocabulary, an entropy bonus would be spent on tokens that cannot be written."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    written = {(*one.prompt, *one.ids): one for one in rollouts.written}
+    barred_of = {(*one.prompt, *one.ids): planner.biases(one).isinf() for one in rollouts.written}
 
     class TrainerOfLists(GRPOTrainer):
         def _get_per_token_logps_and_entropies(
@@ -150,8 +150,8 @@ def _trainer_of_lists(planner: LanguagePlanner, rollouts: Rollouts) -> Any:
                 logits = model(input_ids=ids, attention_mask=mask, **kept).logits[:, :-1].float()
                 barred = torch.zeros(logits.shape, dtype=torch.bool)
                 for row, (tokens, known) in enumerate(zip(ids, mask, strict=True)):
-                    one = written[tuple(tokens[known.bool()].tolist())]
-                    barred[row, : len(one.ids)] = planner.biases(one).isinf()
+                    found = barred_of[tuple(tokens[known.bool()].tolist())]
+                    barred[row, : len(found)] = found
                 # a number instead of infinity, of which the entropy would make NaN
                 logits = (logits / self.temperature).masked_fill(barred.to(logits.device), -1e9)
                 probabilities = logits.log_softmax(-1)

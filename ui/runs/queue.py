@@ -34,9 +34,8 @@ def start_worker(store: Store, run: str) -> int | None:
     """See to it that a worker takes what waits: the one that the app keeps ready where a person waits for it, else one
     that is started and outlives this process, unless there are as many as there may be. Its process id; None when those
     that live will do. What it says goes to the log of `run`."""
-    awaited = [
-        one.id for one in store.runs.waiting() if one.kind in AWAITED
-    ]  # before it is seen who is at work
+    # Read before it is seen who is at work.
+    awaited = [one.id for one in store.runs.waiting() if one.kind in AWAITED]
     if run in awaited:
         stand_by.keep(store)
     if len(alive()) >= wiring.settings().workers:

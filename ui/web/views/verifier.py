@@ -81,9 +81,8 @@ def show() -> None:
     rates = [_turn_rates(store, side.where) for side in scope.sides]
     books = [ledgers(of, shares) for of, shares in zip(groups, rates, strict=True)]
     _answers(scope, books, costs)
-    priced = any(
-        one.cost_usd != 0 for of in costs for one in of
-    )  # where all is free, the answer above says it all
+    # Where all is free, the answer above says it all.
+    priced = any(one.cost_usd != 0 for of in costs for one in of)
     parts = {name: words for name, words in PARTS.items() if priced or name != "cost"}
     part = state.address_select("Part", parts, name="part", key="verifier_part")
     if part == "verdicts":
