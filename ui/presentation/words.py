@@ -11,6 +11,7 @@ from core.episode import Protocol, Role
 from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
+from storage.filters.listing import MIXED
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary, PlannerSummary, TurnText
 from storage.shelves.labels import NOTE, Label, Place
 from storage.upkeep.retention import LOST, WORDS, Pruning
@@ -34,6 +35,8 @@ def rules_words(protocol: Protocol | None) -> str:
 def policy_name(policy: str, generation: int | None = None) -> str:
     """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`. `generation` is a
     checkpoint's; of a planner, the iteration of its training."""
+    if policy == MIXED:
+        return "decided by hand, or by two coordinators"
     if policy.startswith(CANDIDATE) and policy.count("/") >= 2:
         run, generation_of, number = policy.removeprefix(CANDIDATE).rsplit("/", 2)
         return one_line(f"candidate {number} of generation {generation_of} ({run})", 60)
@@ -44,6 +47,19 @@ def policy_name(policy: str, generation: int | None = None) -> str:
     if policy.startswith("single:"):
         return f"{one_line(policy.removeprefix('single:'), 40)} alone"
     return POLICY_WORDS.get(policy, one_line(policy, 40))
+
+
+def decider_words(one: EpisodeSummary, generation: int | None = None) -> str:
+    """Who decided an episode, plain text: its policy's name, and that it was not it alone. `generation` is the policy's
+    where the episode does not say."""
+    name = policy_name(one.policy, generation if one.generation is None else one.generation)
+    return name + not_alone(swapped="swapped" in one.flags, override="override" in one.flags)
+
+
+def not_alone(*, swapped: bool, override: bool) -> str:
+    """What is added to the name of a policy that did not decide all turns; empty where it did."""
+    others = ["another coordinator"] * swapped + ["a person"] * override
+    return f", with {' and '.join(others)}" if others else ""
 
 
 def _planner_name(planner: str, iteration: int | None) -> str:

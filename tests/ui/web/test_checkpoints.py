@@ -147,7 +147,7 @@ def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted
         connection.execute(
             generation.update().where(generation.c.idx == 30).values(stats=json.dumps({"validation": told}))
         )
-    page = opened("evolution")
+    page = opened("evolution", panel="progress")
     right = figures(store, [PolicySide(LAST)])[0].summary.accuracy
     words = plainly(page)
     assert "own 40 validation tasks of pocket" in words
@@ -171,7 +171,7 @@ def test_a_head_of_zeros_is_told_to_choose_like_chance(samples: Store) -> None:
     assert words in plainly(opened("checkpoints", c=f"{FIRST},random,{LAST}"))
     assert words not in plainly(opened("checkpoints", c=f"{FIRST},{LAST}"))
     told = f"generation 0 ({FIRST}) prefers nothing"
-    assert told in plainly(opened("verifier", part="cost"))
+    assert told in plainly(opened("verifier", part="cost", mix="all"))
     assert told not in plainly(opened("verifier", part="cost", policy="random"))
     assert told in plainly(opened("routing", part="pays", a=FIRST, b="random"))
     page = opened("policy")  # where it would have nothing to show

@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.summaries import EpisodeGroup, GroupBy
 from storage.store import Store
 from ui.presentation.theme import one_line, percent
@@ -79,7 +80,7 @@ def _columns(
     now = time.time()
     gone = ("group", "after", "before", "last", "peek", by)
     rest = {name: value for name, value in query.items() if name not in gone}
-    links = [state.href("episodes", **rest, **{by: one.value}) for one in groups]
+    links = [state.href("episodes", **{**rest, **_conditions(by, one.value, rest)}) for one in groups]
     shares = [None if one.right.value is None else 100 * one.right.value for one in groups]
     costs = [dollars(one.cost_usd) if one.cost_usd else "" for one in groups]
     text, number = st.column_config.TextColumn, partial(st.column_config.NumberColumn, format="localized")
@@ -112,6 +113,13 @@ def _columns(
 
 def _name(by: GroupBy, value: str, generation_of: Mapping[str, int | None]) -> str:
     return policy_name(value, generation_of.get(value)) if by == "policy" else one_line(value, 60)
+
+
+def _conditions(by: GroupBy, value: str, query: Mapping[str, str]) -> dict[str, str]:
+    """What an address adds to the `query` it came from to list a group's episodes."""
+    if by == "policy" and value == MIXED:
+        return {"q": EpisodeFilter(q=query.get("q")).narrowed(TWO_DECIDED).q or ""}
+    return {by: value}
 
 
 def _interval(one: EpisodeGroup) -> str:

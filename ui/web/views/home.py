@@ -13,7 +13,7 @@ from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import ago, policy_name, strip_key
+from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
 from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.queue import has_died
@@ -190,7 +190,7 @@ def _newest(newest: Sequence[EpisodeSummary]) -> None:
             question = f":blue[{label(one.question, 64) or '(no question)'}]"
             state.page_link("replay", question, ep=one.id)
             running = ":blue[:material/play_circle: running] · " if one.status is Status.RUNNING else ""
-            st.caption(running + episode_line(one, policy_name(one.policy, one.generation)))
+            st.caption(running + episode_line(one, decider_words(one)))
     state.page_link("episodes", "All episodes", icon=":material/table_rows:")
 
 

@@ -29,7 +29,7 @@ from ui.presentation.course import (
 )
 from ui.presentation.story import story
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.presentation.words import deciders, dollars, policy_name, rules_words, seconds
+from ui.presentation.words import decider_words, deciders, dollars, rules_words, seconds
 from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
@@ -241,7 +241,7 @@ def _same_task(recording: Recording) -> None:
         return
     st.caption("Other episodes of the same task")
     for other in others:
-        name = label(policy_name(other.policy, other.generation), 60)
+        name = label(decider_words(other), 90)
         words = f"{name} · {outcome_badge(other)} · {other.turns} turns"
         state.page_link("pair", words, a=recording.summary.id, b=other.id)
 
