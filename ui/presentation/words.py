@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
@@ -52,13 +52,15 @@ def policy_name(policy: str, generation: int | None = None) -> str:
 def decider_words(one: EpisodeSummary, generation: int | None = None) -> str:
     """Who decided an episode, plain text: its policy's name, and that it was not it alone. `generation` is the policy's
     where the episode does not say."""
-    name = policy_name(one.policy, generation if one.generation is None else one.generation)
-    return name + not_alone(swapped="swapped" in one.flags, override="override" in one.flags)
+    return policy_name(one.policy, generation if one.generation is None else one.generation) + not_alone(
+        one.flags
+    )
 
 
-def not_alone(*, swapped: bool, override: bool) -> str:
-    """What is added to the name of a policy that did not decide all turns; empty where it did."""
-    others = ["another coordinator"] * swapped + ["a person"] * override
+def not_alone(flags: Collection[str]) -> str:
+    """What is added to the name of a policy by the flags of a play of which it did not decide all turns; empty where
+    it did."""
+    others = ["another coordinator"] * ("swapped" in flags) + ["a person"] * ("override" in flags)
     return f", with {' and '.join(others)}" if others else ""
 
 

@@ -45,15 +45,18 @@ def show_groups(
     where: EpisodeFilter,
     query: Mapping[str, str],
     generation_of: Mapping[str, int | None],
+    aside: str,
 ) -> int:
-    """Render the table and return how many groups there are; each line leads to its episodes."""
+    """Render the table and return how many groups there are; each line leads to its episodes. `aside`: what is left
+    out of all of them."""
     groups, more = _groups(store, by, where)
     if not groups:
         return 0
     words = f"{len(groups)} {'group' if len(groups) == 1 else 'groups'}"
     if more:
         words = f"the {_MOST} largest groups"
-    st.markdown(f"**{words}** · {sum(one.n for one in groups):,} episodes")
+    total = f"**{words}** · {sum(one.n for one in groups):,} episodes"
+    st.markdown(total + f" · :gray[{aside}]" * bool(aside))
     if several := sum(one.settings > 1 for one in groups):
         st.caption(
             f":material/warning: {several} of these policies {'was' if several == 1 else 'were'} played under several "
