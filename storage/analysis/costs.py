@@ -16,7 +16,7 @@ from storage.analysis.standings import SETTING, Setting, setting_of
 from storage.analysis.verdicts import TurnGroup
 from storage.filters.clusters import cluster_sums, count_if, to_shares
 from storage.filters.episode_filter import EpisodeFilter
-from storage.filters.listing import total_if_all_known
+from storage.filters.listing import DECIDER, total_if_all_known
 from storage.rows.engine import reading
 from storage.rows.schema import episode, run
 from storage.store import Store
@@ -49,8 +49,8 @@ def spending_by(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) ->
 
 @dataclass(frozen=True, slots=True)
 class PolicyCost:
-    """How a policy did under one setting and what its finished episodes consumed. `setting` is None where the policy
-    has been played under one alone."""
+    """How a policy (MIXED: two of them) did under one setting and what its finished episodes consumed. `setting` is
+    None where the policy has been played under one alone."""
 
     policy: str
     setting: Setting | None
@@ -94,7 +94,7 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
     accepted = episode.c.end_reason == EndReason.ACCEPTED
     right = func.coalesce(episode.c.correct, False)
     ended = case((accepted, True), else_=False)
-    whose = (episode.c.policy, *SETTING)
+    whose = (DECIDER, *SETTING)
     keys = (*whose, episode.c.turns, ended, right)
     query = (
         select(

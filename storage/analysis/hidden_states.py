@@ -99,6 +99,7 @@ def policies_with_states(store: Store) -> list[PolicyWithStates]:
         .where(
             episode.c.status == Status.FINISHED,
             episode.c.parent_episode_id.is_(None),
+            _ONE_DECIDER,
             exists(select(state.c.idx).where(state.c.episode_id == episode.c.id)),
         )
         .group_by(episode.c.run_id, episode.c.policy)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, not_, or_, select
 
 from core.analysis.metrics import Mean, difference_over_tasks, share_over_tasks
 from core.play.policies import SINGLE
@@ -17,6 +17,7 @@ from storage.analysis.routing import ModelInRole, counted_episodes
 from storage.analysis.standings import SETTING, Setting, setting_conditions, setting_of
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
+from storage.filters.vocabulary import IS_MIXED
 from storage.rows.engine import fetch_rows
 from storage.rows.mapping import strip_moves
 from storage.rows.schema import episode, run
@@ -223,7 +224,7 @@ def replicated_tasks(store: Store, where: EpisodeFilter) -> list[ReplicatedTask]
     n = func.count()
     query = (
         select(episode.c.policy, func.min(episode.c.task_id), func.min(episode.c.question), n, RIGHT)
-        .where(*counted_episodes(store, where))
+        .where(*counted_episodes(store, where), not_(IS_MIXED))
         .group_by(episode.c.task_key, episode.c.policy)
         .having(n > 1)
         .order_by((RIGHT * (n - RIGHT)).desc(), n.desc(), func.min(episode.c.id))

@@ -15,7 +15,8 @@ from sqlalchemy import ColumnElement, Select, and_, func, not_, select
 
 from core.episode import Role, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions, for_totals
-from storage.filters.listing import RIGHT
+from storage.filters.listing import DECIDER, RIGHT
+from storage.filters.vocabulary import IS_MIXED
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.mapping import strip_moves
 from storage.rows.schema import episode, turn
@@ -101,11 +102,12 @@ def counted_turns(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool
 
 
 def traffic_of(store: Store, where: EpisodeFilter, by: TrafficSplit | None = None) -> dict[str, Traffic]:
-    """The traffic of the episodes that count, apart for every value of `by` ("" for all), the value with most
-    episodes first; empty without episodes. One query, which reads the strips of episodes and no turn."""
+    """The traffic of the episodes that count, apart for every value of `by` ("" for all; by policy, for those that two
+    decided), the value with most episodes first; empty without episodes. One query, which reads the strips of episodes
+    and no turn."""
     keys: list[ColumnElement[Any]] = [episode.c.models, episode.c.strip]
     if by is not None:
-        keys.append(episode.c[by])
+        keys.append(DECIDER if by == "policy" else episode.c[by])
     query = select(*keys, func.count(), RIGHT).where(*counted_episodes(store, where)).group_by(*keys)
     known = _Moves()
     groups: dict[str, list[_Path]] = {}
@@ -213,6 +215,7 @@ class TurnReference:
     policy: str
     strip: str
     correct: bool | None
+    mixed: bool  # not decided by its policy alone
 
 
 def turns_with_move(
@@ -243,7 +246,7 @@ def turns_with_move(
 
 def newest_turns(store: Store, where: EpisodeFilter) -> Select[Any]:
     """The NEWEST turns of the episodes that count, newest episodes first."""
-    of_episode = (episode.c.question, episode.c.policy, episode.c.strip, episode.c.correct)
+    of_episode = (episode.c.question, episode.c.policy, episode.c.strip, episode.c.correct, IS_MIXED)
     return (
         select(turn.c.episode_id, turn.c.idx, *of_episode)
         .join(episode, episode.c.id == turn.c.episode_id)

@@ -13,7 +13,7 @@ from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, has_own
 from storage.filters.expression import Compare, Every, Name, join_nodes, write_expression
 from storage.filters.listing import FIGURES, FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
-from storage.filters.vocabulary import IS_MEASURED, IS_SAMPLE
+from storage.filters.vocabulary import IS_MEASURED, IS_MIXED, IS_SAMPLE
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.schema import episode, run, task, turn
 from storage.rows.summaries import PolicySummary
@@ -230,7 +230,7 @@ def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
         own = has_own(EpisodeFilter(policy=side.policy, forks="without"))
         found += [IS_MEASURED, or_(not_(IS_SAMPLE), not_(own))]
     else:
-        found.append(episode.c.run_id == side.run)
+        found += [episode.c.run_id == side.run, not_(IS_MIXED)]
     if side.setting is not None:
         found += setting_conditions(side.setting)
     return found

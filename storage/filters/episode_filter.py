@@ -25,7 +25,7 @@ from storage.filters.expression import (
     write_expression,
 )
 from storage.filters.parser import LONGEST_EXPRESSION, parse_expression
-from storage.filters.vocabulary import BY_HAND, IS_FORK, IS_MEASURED, IS_SAMPLE
+from storage.filters.vocabulary import BY_HAND, IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
 from storage.rows import search
 from storage.rows.schema import episode
 from storage.rows.summaries import EPISODE_FLAGS, SavedView
@@ -45,6 +45,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 _TELLS_FORKS = {"fork", "measured", "evolution", "parent", "fork_turn", "run", "id"}
 #: The same of samples.
 _TELLS_SAMPLES = {"sample", "parent", "run", "id"}
+#: The fields that name who decided an episode.
+_DECIDERS = ("policy", "checkpoint", "generation")
 _NUMBERS = ("generation", "min_turns", "max_turns")
 _LONGEST = 200
 _MOST = 10**6  # nothing has as many turns or generations, and no database refuses the number
@@ -57,6 +59,9 @@ class EpisodeFilter:
     `correct` is "right", "wrong" or "none"; `model` and `role` match episodes with at least one such turn
     (the same turn when both are given); `text` is searched in questions and replies; `q` is an expression of the
     filter language (`storage/filters/expression.py`).
+
+    `policy`, `checkpoint` and `generation` match the plays that this policy decided throughout: what a person took a
+    turn of, or a second policy, is nobody's, unless the filter asks for just that (`mixed`, or its flags).
 
     A fork carries turns of another episode and is no play of its own: forks are left out unless `forks` says "with" or
     "only", or the filter names a run or asks for them itself (`fork == True`, `parent`, an id). "without" leaves out
@@ -164,6 +169,8 @@ def has_own(where: EpisodeFilter) -> ColumnElement[bool]:
         )
         if value is not None
     ]
+    if _by_one(where):
+        own.append(not_(IS_MIXED))
     if where.forks == "without":
         own.append(IS_MEASURED)
     elif where.forks != "with":
@@ -184,6 +191,13 @@ def for_totals(where: EpisodeFilter) -> EpisodeFilter:
 
 def _without_forks(where: EpisodeFilter, nodes: list[Node]) -> bool:
     return where.forks is None and not any(field_names(node) & _TELLS_FORKS for node in nodes)
+
+
+def _by_one(where: EpisodeFilter) -> bool:
+    """Whether the filter names who decided, and so leaves out what two decided."""
+    named = any(getattr(where, name) is not None for name in _DECIDERS)
+    asked = parse_expression(where.q) if where.q is not None else None
+    return named and where.flag not in BY_HAND and not (asked and "mixed" in field_names(asked))
 
 
 def _own_first(where: EpisodeFilter, nodes: list[Node]) -> bool:
@@ -222,6 +236,8 @@ def _nodes(where: EpisodeFilter) -> list[Node]:
         for name in ("run", "policy", "checkpoint", "generation", "family", "task", "end_reason", "status")
         if (value := getattr(where, name)) is not None
     ]
+    if _by_one(where):
+        found.append(Compare(Name("mixed"), "==", False))
     if where.correct is not None:
         found.append(Compare(Name("correct"), "==", _OUTCOMES[where.correct]))
     if where.forks == "only":

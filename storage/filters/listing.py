@@ -33,7 +33,7 @@ from storage.filters.episode_filter import (
     leaves_forks_out,
     sets_samples_aside,
 )
-from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_SAMPLE
+from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
 from storage.rows.mapping import Rows, to_flag_names
 from storage.rows.paging import Keyset
 from storage.rows.schema import episode, run
@@ -123,6 +123,14 @@ _FACETS = {
 #: What is counted in one pass: the first columns of the index that covers all, which need no sorting, and others
 #: with few values. All in one pass would make nearly as many groups as there are episodes.
 _PASSES = (("run", "policy", "status", "family"), ("correct", "end_reason"), ("flag", "turns", "generation"))
+#: In place of a policy, the plays that two decided.
+MIXED = ""
+#: The same in the filter language.
+TWO_DECIDED = "mixed == True"
+#: The policy that decided a play throughout, else MIXED.
+DECIDER = case((not_(IS_MIXED), episode.c.policy), else_=MIXED).label("policy")
+#: The facets of who decided: a play that two decided is nobody's.
+_DECIDERS = ("policy", "generation")
 _OUTCOMES = {True: "right", False: "wrong", None: "none"}
 
 
@@ -176,31 +184,38 @@ def _add(
     names: list[str],
     counts: dict[str, Counter[Any]],
 ) -> None:
-    """Count the columns' values, in one query."""
+    """Count the columns' values, in one query. What two decided is taken off again from the facets of who decided:
+    there is little of it, and the index counts all others by itself."""
     passes = [together for one in _PASSES if (together := [name for name in one if name in names])]
     if not passes:
         return
     matching = conditions(where, dialect)
     columns: dict[str, ColumnElement[Any]] = {name: _FACETS[name] for name in names}
+    mixed: ColumnElement[bool] = IS_MIXED
     if conditions(replace(where, forks="with", samples="with"), dialect):
         # They may be costly, and are looked into once for all passes. Whether it is a fork or a sample the index tells.
-        hits = select(*columns.values()).where(*matching).cte("hits")
+        hits = select(*columns.values(), IS_MIXED.label("mixed")).where(*matching).cte("hits")
+        mixed = hits.c.mixed
         columns = {name: hits.c[column.name] for name, column in columns.items()}
         matching = []
+    whole: list[tuple[list[str], int, list[ColumnElement[bool]]]] = [(one, 1, matching) for one in passes]
+    if deciders := [name for name in names if name in _DECIDERS]:
+        whole.append((deciders, -1, [*matching, mixed]))
     queries = [
         select(
             literal(place),
             *(one if name in together else cast(null(), one.type) for name, one in columns.items()),
             func.count(),
         )
-        .where(*matching)
+        .where(*counted)
         .group_by(*(columns[name] for name in together))
-        for place, together in enumerate(passes)
+        for place, (together, _, counted) in enumerate(whole)
     ]
     for place, *values, n in connection.execute(union_all(*queries)):
+        together, sign, _ = whole[place]
         for name, value in zip(names, values, strict=True):
-            if name in passes[place]:
-                counts[name][value] += n
+            if name in together:
+                counts[name][value] += sign * n
 
 
 def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tuple[int, int, int]:
@@ -236,6 +251,8 @@ def _values(name: str, counted: Counter[Any]) -> tuple[FacetValue, ...]:
     """Largest first; runs newest first (their ids sort by time), numbers in order."""
     found: Counter[str] = Counter()
     for value, n in counted.items():
+        if not n:
+            continue
         for shown in _shown(name, value):
             found[shown] += n
     if name in ("generation", "turns"):
@@ -249,7 +266,10 @@ def read_groups(
     connection: Connection, where: EpisodeFilter, by: GroupBy, dialect: str, limit: int
 ) -> tuple[list[EpisodeGroup], bool]:
     """The largest groups of the filtered episodes, and whether there are more. Two queries."""
-    column = episode.c.task_id if by == "task" else _FACETS[by]
+    columns: dict[GroupBy, ColumnElement[Any]] = {
+        "run": episode.c.run_id, "policy": DECIDER, "task": episode.c.task_id, "family": episode.c.family
+    }  # fmt: skip
+    column = columns[by]
     query = (
         select(
             column.label("value"),

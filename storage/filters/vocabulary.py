@@ -76,12 +76,14 @@ IS_FORK = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "fork"))
 IS_EVOLUTION = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "evolve"))
 #: The flags of a play that a person took a hand in.
 BY_HAND = ("override", "swapped")
+#: A play that is no policy's own: a person decided a turn of it, or a second policy did.
+IS_MIXED = episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0
 #: An episode that totals count: no fork, no play whose problem, settings or decisions a person chose, and none of an
 #: evolution, whose episodes share their replies.
 IS_MEASURED = not_(
     or_(
         episode.c.run_id.in_(select(run.c.id).where(run.c.kind.in_(("fork", "live", "serve", "evolve")))),
-        episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0,
+        IS_MIXED,
     )
 )
 #: An episode of a run that came with the program.
@@ -126,6 +128,7 @@ _EPISODE = (
     Field(
         "measured", "truth", "counts in totals: no fork, live play, evolution, nothing by hand", IS_MEASURED
     ),
+    Field("mixed", "truth", "a person or a second policy decided part of it", IS_MIXED),
     Field("evolution", "truth", "played by an evolution's candidate, or its validation", IS_EVOLUTION),
     Field("sample", "truth", "it came with the program, as a sample", IS_SAMPLE),
     Field(

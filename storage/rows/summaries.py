@@ -321,7 +321,8 @@ class Facets:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeGroup:
-    """The episodes of a list that share a value, counted. Values as `EpisodeFilter` takes them."""
+    """The episodes of a list that share a value, counted. Values as `EpisodeFilter` takes them; of policies an empty
+    one stands for the plays that two decided."""
 
     value: str
     n: int

@@ -20,6 +20,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    not_,
     or_,
     select,
     union_all,
@@ -31,6 +32,7 @@ from core.episode import Decision, Role, Status
 from core.errors import StoreError
 from core.play.deciders import decider_at, deciders_with
 from storage.filters.listing import FIGURES
+from storage.filters.vocabulary import IS_MIXED
 from storage.rows.engine import (
     fetch_mapping,
     fetch_mappings,
@@ -332,10 +334,10 @@ class Runs:
     # How its policies did
 
     def policies(self, run_id: str) -> Sequence[PolicySummary]:
-        """Accuracy and cost of each policy of a run, in the order of first play."""
+        """Accuracy and cost of each policy of a run, in the order of first play, over plays that it decided alone."""
         query = (
             select(episode.c.policy, *FIGURES)
-            .where(episode.c.run_id == run_id)
+            .where(episode.c.run_id == run_id, not_(IS_MIXED))
             .group_by(episode.c.policy)
             .order_by(func.min(episode.c.id))
         )

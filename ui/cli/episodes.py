@@ -68,10 +68,12 @@ def episodes(
     if as_json:
         print_json({"episodes": list(page.items), "next": page.next})
         return
+    from ui.presentation.words import not_alone
+
     print_table(
         ["id", "policy", "family", "question", "turns", "result", ">tokens"],
         [
-            (one.id, one.policy, one.family, one.question[:50])
+            (one.id, one.policy + not_alone(one.flags), one.family, one.question[:50])
             + (one.strip, result(one), one.tokens_in + one.tokens_out)
             for one in page.items
         ],

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
 from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
+from storage.filters.listing import MIXED
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary, PlannerSummary, TurnText
 from storage.shelves.labels import NOTE, Label, Place
 from storage.upkeep.retention import LOST, WORDS, Pruning
@@ -44,6 +45,8 @@ Generations = Mapping[str, int | str | None]
 def policy_name(policy: str, generation: int | str | None = None) -> str:
     """A policy as a reader knows it, plain text: `gen 30`, `jack alone`. `generation` is a checkpoint's; of a planner,
     the iteration of its training."""
+    if policy == MIXED:
+        return "decided by hand, or by two coordinators"
     if policy.startswith(CANDIDATE) and policy.count("/") >= 2:
         run, generation_of, number = policy.removeprefix(CANDIDATE).rsplit("/", 2)
         return one_line(f"candidate {number} of gen {generation_of} ({run})", 60)
@@ -54,6 +57,21 @@ def policy_name(policy: str, generation: int | str | None = None) -> str:
     if policy.startswith("single:"):
         return f"{one_line(policy.removeprefix('single:'), 40)} alone"
     return POLICY_WORDS.get(policy, one_line(policy, 40))
+
+
+def decider_words(one: EpisodeSummary, generation: int | str | None = None) -> str:
+    """Who decided an episode, plain text: its policy's name, and that it was not it alone. `generation` is the policy's
+    as `policy_name` takes it; where it is None, what the episode says."""
+    return policy_name(one.policy, one.generation if generation is None else generation) + not_alone(
+        one.flags
+    )
+
+
+def not_alone(flags: Collection[str]) -> str:
+    """What is added to the name of a policy by the flags of a play of which it did not decide all turns; empty where
+    it did."""
+    others = ["another coordinator"] * ("swapped" in flags) + ["a person"] * ("override" in flags)
+    return f", with {' and '.join(others)}" if others else ""
 
 
 def _planner_name(planner: str, iteration: int | str | None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from sqlalchemy import update
 
 from core.analysis.comparison import compare, is_solved
 from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Status
@@ -33,8 +34,10 @@ from storage.analysis.standings import (
 )
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter, for_totals
+from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
+from storage.rows.schema import run as run_table
 from storage.rows.summaries import RunKind
 from storage.store import Store
 from tests.builders.play import births, events, tasks
@@ -196,6 +199,58 @@ def test_what_a_person_took_a_hand_in_changes_no_total(filled: tuple[Store, list
     facets = store.episodes.facets(for_totals(listed))
     assert (facets.by_hand, facets.forks) == (len(theirs), len(done) - len(mine) - len(theirs))
     assert sum(one.n for one in facets.policy) == len(mine)
+
+
+def test_a_play_that_two_decided_is_nobodys(filled: tuple[Store, list[Episode]]) -> None:
+    """Asked for by the policy it began with, it is in no list, facet, group or total of that policy; it is listed and
+    counted all the same, under its own name."""
+    store, whole = filled
+    (by_hand,) = [one for one in whole if one.turns[0].decision.origin == "override"]
+    its, all_of_it = EpisodeFilter(policy="c", forks="with"), EpisodeFilter(forks="with")
+    alone = [one for one in whole if one.policy == "c" and one is not by_hand]
+    assert {one.id for one in store.episodes.page(its, limit=100).items} == {one.id for one in alone}
+    assert by_hand.id in {one.id for one in store.episodes.page(all_of_it, limit=200).items}
+    for where in (its, all_of_it, EpisodeFilter(forks="with", family=by_hand.task.family)):
+        counts = {one.value: one.n for one in store.episodes.facets(where).policy}
+        theirs = [one for one in alone if where.family in (None, one.task.family)]
+        assert counts["c"] == len(theirs)
+    groups, _ = store.episodes.groups("policy", all_of_it)
+    assert {one.value: one.n for one in groups} == {
+        **Counter(one.policy for one in whole if one is not by_hand),
+        MIXED: 1,
+    }
+    assert [one.id for one in store.episodes.page(EpisodeFilter(q=TWO_DECIDED)).items] == [by_hand.id]
+    # Whoever asks for such plays of a policy finds them.
+    for asked in (EpisodeFilter(policy="c", flag="override"), EpisodeFilter(policy="c", q=TWO_DECIDED)):
+        assert [one.id for one in store.episodes.page(asked).items] == [by_hand.id]
+    done = [one for one in whole if one.status is Status.FINISHED]
+    assert by_hand in done
+    costs = {one.policy: one.n for one in policy_costs(store, EpisodeFilter(forks="with"))}
+    assert costs[MIXED] == 1
+    assert sum(costs.values()) == len(done)
+    assert {name: one.episodes for name, one in traffic_of(store, all_of_it, "policy").items()} == costs
+    by_policy = {one.policy: one.n for one in store.runs.policies("r1")}
+    assert "c" not in by_policy  # all that it played there was taken over
+    assert figures(store, [PolicySide("c", "r1")])[0].summary.n == 0
+
+
+def test_one_that_two_decided_does_not_take_the_samples_place(tmp_path: Path) -> None:
+    """Samples of a policy are set aside for one's own plays of it, and such a one is none."""
+    store = new_store(tmp_path / "trinity.db")
+    for run in ("r1", "r2"):
+        begin_run(store, run, "run", {})
+    sample, own = (
+        next(one.episode for one in events(births(run, tasks(1))) if isinstance(one, EpisodeFinished))
+        for run in ("r1", "r2")
+    )
+    first = replace(own.turns[0], decision=replace(own.turns[0].decision, origin="override"))
+    own = replace(own, turns=(first, *own.turns[1:]))
+    with writing(store.engine) as connection:
+        for one in (sample, own):
+            insert_episodes(connection, [TimedEpisode(one, 1.0, 2.0, [1.0] * len(one.turns))])
+        connection.execute(update(run_table).where(run_table.c.id == "r1").values(sample=True))
+    assert [one.id for one in store.episodes.page(EpisodeFilter(policy="hash")).items] == [sample.id]
+    store.close()
 
 
 def test_a_budget_cuts_episodes_where_they_would_have_been_cut(filled: tuple[Store, list[Episode]]) -> None:

@@ -352,8 +352,8 @@ def test_what_was_clicked_is_an_expression_too(written: Written) -> None:
         q="cost < 1 or cost == None",
     )
     assert as_expression(where) == (
-        'run == "r1" and generation == 1 and status == "finished" and correct == None and "low_margin" in flags'
-        ' and turns == 2 and any(turn.model == "a" and turn.role == "verifier")'
+        'run == "r1" and generation == 1 and status == "finished" and mixed == False and correct == None'
+        ' and "low_margin" in flags and turns == 2 and any(turn.model == "a" and turn.role == "verifier")'
         ' and search("\\"prime number\\" is") and (cost < 1 or cost == None)'
     )
     assert as_expression(EpisodeFilter()) == ""

@@ -174,8 +174,8 @@ def test_a_mistyped_filter_is_refused(world: Sums, option: str) -> None:
 REMOVED = {
     ("--family", "logic"): 'family == "logic"',
     ("--task", "q1"): 'task == "q1"',
-    ("--checkpoint", "c1"): 'checkpoint == "c1"',
-    ("--generation", "3"): "generation == 3",
+    ("--checkpoint", "c1"): 'checkpoint == "c1" and mixed == False',
+    ("--generation", "3"): "generation == 3 and mixed == False",
     ("--correct", "wrong"): "correct == False",
     ("--correct=none",): "correct == None",
     ("--status", "finished"): 'status == "finished"',

@@ -169,7 +169,7 @@ def test_a_head_of_zeros_is_told_to_choose_like_chance(samples: Store) -> None:
     assert words in plainly(opened("checkpoints", c=f"{FIRST},random,{LAST}"))
     assert words not in plainly(opened("checkpoints", c=f"{FIRST},{LAST}"))
     told = "gen 0 prefers nothing"
-    assert told in plainly(opened("verifier", part="cost"))
+    assert told in plainly(opened("verifier", part="cost", mix="all"))
     assert told not in plainly(opened("verifier", part="cost", policy="random"))
     assert told in plainly(opened("routing", part="pays", a=FIRST, b="random"))
     page = opened("policy")  # where it would have nothing to show

@@ -19,9 +19,10 @@ from storage.store import Store
 from tests.browsing import settled
 from tests.builders.sample_store import MODELS, checkpoint, sample_store
 from tests.ui.conftest import Served
-from tests.ui.pages import assert_literal, command, opened, shown
+from tests.ui.pages import assert_literal, command, opened, press, shown
 from ui.presentation.words import move_key, parse_move
 from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.pickers.checkpoints import best_and_baseline
 from ui.web.routing.figures import move_graph, moves_by_turn, replicate_tree
 from ui.web.views.routing import PARTS, into_words
 
@@ -29,9 +30,9 @@ pytestmark = pytest.mark.usefixtures("samples")
 
 
 def test_the_page_counts_what_the_store_holds(samples: Store) -> None:
-    page = opened("routing")
+    page = opened("routing", mix="all")
     found = traffic_of(samples, EpisodeFilter())[""]
-    assert f"{found.episodes:,} finished episodes, {found.total:,} turns" in page.markdown[0].value
+    assert f"{found.episodes:,} finished episodes, {found.total:,} turns" in page.markdown[1].value
     table = page.dataframe[0].value
     most = max(found.turns.values())
     assert list(table["turns"])[0] == most
@@ -42,6 +43,70 @@ def test_the_page_counts_what_the_store_holds(samples: Store) -> None:
     }
     assert table["share"].sum() == pytest.approx(100)
     assert_literal(page)
+
+
+@pytest.mark.parametrize("view", ["routing", "verifier"])
+def test_the_page_opens_on_the_best_checkpoint_beside_its_baseline(samples: Store, view: str) -> None:
+    """All policies together are a choice, are named a mixture, and the address keeps the choice."""
+    ids = [checkpoint(generation).id for generation in (0, 8, 30)]
+    right = {
+        one: samples.episodes.page(EpisodeFilter(policy=one, correct="right"), limit=100).items for one in ids
+    }
+    best = max(ids[1:], key=lambda one: len(right[one]))
+    page = opened(view)
+    assert (page.selectbox(key="scope_a").value, page.selectbox(key="scope_b").value) == (ids[0], best)
+    assert not {"a", "b", "policy", "mix"} & set(page.query_params)
+    counts = {one.value: one.n for one in samples.episodes.facets(EpisodeFilter(status="finished")).policy}
+    total, n = sum(counts.values()), counts[ids[0]] + counts[best]
+    text = shown(page)
+    assert f"{n} of {total} finished episodes; the other {total - n} are of 2 more policies." in text
+    assert "mixture" not in text.lower()
+    press(page, "scope_mix")
+    text = shown(page)
+    assert f"**A mixture**: {total} finished episodes of 4 policies, counted together." in text
+    assert page.selectbox(key="scope_policy").value == ""
+    assert "ixture of all 4 policies" in text
+    assert page.query_params["mix"] in ("all", ["all"])
+    press(page, "scope_best")
+    assert page.selectbox(key="scope_b").value == best
+    page.selectbox(key="scope_b").select("random").run()
+    assert (page.query_params["a"], page.query_params["b"]) == (ids[0], "random")
+    page.selectbox(key="scope_a").select("").run()
+    assert "A mixture" in shown(page)
+    page.selectbox(key="scope_policy").select("random").run()
+    assert "mix" not in page.query_params
+    n = counts["random"]
+    assert f"{n} of {total} finished episodes; the other {total - n} are of 3 more policies." in shown(page)
+
+
+def test_where_one_policy_played_there_is_no_mixture_to_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sample_store(tmp_path / "trinity.db", 4)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    with writing(store.engine) as connection:
+        connection.execute(episode.delete().where(episode.c.policy != checkpoint(30).id))
+    for query in ({}, {"mix": "all"}):
+        text = shown(opened("routing", **query))
+        assert "mixture" not in text.lower()
+        assert "6 finished episodes" in text
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("policies", "pair"),
+    [
+        (["random"], (None, "random")),
+        (["single:a", "random"], ("random", "single:a")),
+        (["random", "single:a", "conductor:fixed:chain"], ("random", "conductor:fixed:chain")),
+        (["single:a", "single:b"], (None, "single:a")),
+    ],
+)
+def test_the_baseline_of_what_is_no_checkpoint_is_chance(
+    samples: Store, policies: list[str], pair: tuple[str | None, str]
+) -> None:
+    assert best_and_baseline(samples, policies) == pair
+    assert best_and_baseline(samples, [*policies, checkpoint(8).id])[1] == checkpoint(8).id
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -127,7 +192,7 @@ def test_what_an_address_looks_into_survives_names_with_signs() -> None:
 def test_a_filter_that_nothing_matches_says_so_and_leads_on() -> None:
     page = opened("routing", policy="gone", family="nowhere")
     assert "No finished episode here" in page.markdown[0].value
-    page.selectbox(key="scope_policy").select(None).run()
+    page.selectbox(key="scope_policy").select("").run()
     assert not page.exception
 
 

@@ -88,9 +88,9 @@ def test_names_beside_marks_do_not_cover_each_other() -> None:
 
 
 def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) -> None:
-    page = opened("verifier")
+    page = opened("verifier", mix="all")
     books = ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
-    _, first, _, second, *_ = (one.value for one in page.markdown)  # each below its question
+    _, _, first, _, second, *_ = (one.value for one in page.markdown)  # each below its question
     assert worst(books) in first
     assert solved_cost(policy_costs(samples, EpisodeFilter())) in second
     table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
@@ -114,15 +114,17 @@ def test_a_decision_by_hand_counts_only_when_asked_for(
             episode.update().where(episode.c.id == taken).values(flags=flag_bits(["override"]))
         )
     counted = every - 1
-    page = opened("verifier")
+    page = opened("verifier", mix="all")
     switch = page.button_group(key="facet_forks")
     assert (switch.label, switch.options) == ("Live plays, requests, evolutions, left out", ["with 2"])
-    assert "A Verifier ended" in (ended := page.markdown[4].value)
+    assert "A Verifier ended" in (ended := page.markdown[5].value)
     assert f"of {counted:,}" in ended
     switch.set_value("with").run()
     assert page.query_params["forks"] == "with"
-    assert f"of {every:,}" in page.markdown[4].value
-    table = next(one.value for one in opened("verifier", part="cost").dataframe if "dollars" in one.value)
+    assert f"of {every:,}" in page.markdown[5].value
+    table = next(
+        one.value for one in opened("verifier", part="cost", mix="all").dataframe if "dollars" in one.value
+    )
     assert table["n"].sum() == counted
     assert all("forks=without" in link for link in table["open"])
     shares = [float(one.split(" %")[0]) for one in table["solved"]]
@@ -131,7 +133,9 @@ def test_a_decision_by_hand_counts_only_when_asked_for(
 
 
 def test_where_a_role_was_always_kept_to_there_is_no_list_of_lapses() -> None:
-    table = next(one.value for one in opened("verifier", part="roles").dataframe if "kept" in one.value)
+    table = next(
+        one.value for one in opened("verifier", part="roles", mix="all").dataframe if "kept" in one.value
+    )
     whole = table["kept"].str.startswith("100.0 %")
     assert 0 < whole.sum() < len(table)
     assert table["open"][whole].isna().all()
@@ -166,7 +170,7 @@ def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(
     found = [one for one in thinker_plans(store, EpisodeFilter()) if one.turn.episode_id in ids]
     assert {(one.turn.episode_id, one.breach) for one in found} == set(zip(ids, said.values(), strict=True))
     monkeypatch.setenv("TRINITY_STORE", store.url)
-    page = press(opened("verifier", part="roles"), "read_plans")
+    page = press(opened("verifier", part="roles", mix="all"), "read_plans")
     assert page.query_params["plans"] == "read"
     table = next(one.value for one in page.dataframe if "verdict" in one.value)
     astray = [one for one in thinker_plans(store, EpisodeFilter()) if one.breach]
@@ -180,17 +184,17 @@ def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(
 def test_a_link_of_a_verdict_shows_its_turns(samples: Store) -> None:
     books = ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
     model, n = next((one.model, k) for one in books if (k := one.counts.get(VerdictOutcome.REVISED_WRONG, 0)))
-    page = opened("verifier", into=f"revised_wrong:{model}")
+    page = opened("verifier", mix="all", into=f"revised_wrong:{model}")
     table = next(one.value for one in page.dataframe if "question" in one.value)
     assert len(table) == min(n, 50)
     press(page, "into_close")
     assert "into" not in page.query_params
-    assert "names nothing that this page knows" in opened("verifier", into="x").info[0].value
+    assert "names nothing that this page knows" in opened("verifier", mix="all", into="x").info[0].value
     assert into_verdict("accepted_wrong:a:b\nc") == (VerdictOutcome.ACCEPTED_WRONG, "a:b", "c")
 
 
 def test_other_conditions_of_a_link_are_shown_and_let_go() -> None:
-    page = opened("verifier", correct="wrong", family="gone")
+    page = opened("verifier", mix="all", correct="wrong", family="gone")
     assert "No finished episode here" in shown(page)
     press(page, "scope_drop_correct")
     assert "correct" not in page.query_params
@@ -253,7 +257,9 @@ def test_the_ledgers_links_list_the_episodes_that_its_numbers_count(
     with_a_lost_one: tuple[Store, list[Episode]],
 ) -> None:
     store, episodes = with_a_lost_one
-    table = next(one.value for one in opened("verifier").dataframe if "accepted_wrong" in one.value)
+    table = next(
+        one.value for one in opened("verifier", mix="all").dataframe if "accepted_wrong" in one.value
+    )
     more = 0
     for row in table.to_dict("records"):
         turns = turns_by(episodes, row["model"], Role.VERIFIER)
@@ -274,14 +280,14 @@ def test_lists_of_judgements_and_of_wrong_ends_hold_what_is_counted(
     store, episodes = with_a_lost_one
     for one in ledgers(turn_groups(store, EpisodeFilter()), turn_rates(store, EpisodeFilter())):
         for what, n in one.counts.items():
-            page = opened("verifier", into=f"{what.value}:{one.model}")
+            page = opened("verifier", mix="all", into=f"{what.value}:{one.model}")
             table = next(found.value for found in page.dataframe if "question" in found.value)
             assert len(table) == min(n, 50)
             query = link_query(page, "Their episodes")
             assert listed(store, f"/episodes?{query}") == of_links(table["open"]) or n > 50
     ended = [one for one in episodes if one.end_reason == "accepted"]
     wrong = sorted(one.id for one in ended if not one.correct)
-    page = opened("verifier")
+    page = opened("verifier", mix="all")
     assert f"A Verifier ended {len(ended):,} of {len(episodes):,} episodes" in shown(page)
     assert listed(store, f"/episodes?{link_query(page, 'List these')}") == wrong
 
@@ -296,11 +302,15 @@ def of_links(links: Iterable[str]) -> list[str]:
 
 def test_costs_and_roles_list_what_they_count(with_a_lost_one: tuple[Store, list[Episode]]) -> None:
     store, episodes = with_a_lost_one
-    costs = next(one.value for one in opened("verifier", part="cost").dataframe if "dollars" in one.value)
+    costs = next(
+        one.value for one in opened("verifier", part="cost", mix="all").dataframe if "dollars" in one.value
+    )
     assert sum(costs["n"]) == len(episodes)
     for row in costs.to_dict("records"):
         assert len(listed(store, row["open"])) == row["n"]
-    kept = next(one.value for one in opened("verifier", part="roles").dataframe if "kept" in one.value)
+    kept = next(
+        one.value for one in opened("verifier", part="roles", mix="all").dataframe if "kept" in one.value
+    )
     failed = 0
     for row in kept.to_dict("records"):
         role = next(one for one in Role if one.value in row["role"].lower())
@@ -317,7 +327,7 @@ def test_a_links_own_conditions_are_kept_beside_those_of_the_page(
 ) -> None:
     """The page counts the episodes of a filter: a number's list is within it, whatever the filter asks for."""
     store, episodes = with_a_lost_one
-    page = opened("verifier", q="turns > 2 or correct == True", flag="low_margin")
+    page = opened("verifier", mix="all", q="turns > 2 or correct == True", flag="low_margin")
     table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
     assert table["accepted_wrong"].sum() > 0
     for row in table.to_dict("records"):

@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.summaries import EpisodeGroup, GroupBy
 from storage.store import Store
 from ui.presentation.theme import one_line, percent
@@ -44,15 +45,18 @@ def show_groups(
     where: EpisodeFilter,
     query: Mapping[str, str],
     generation_of: Generations,
+    aside: str,
 ) -> int:
-    """Render the table and return how many groups there are; each line leads to its episodes."""
+    """Render the table and return how many groups there are; each line leads to its episodes. `aside`: what is left
+    out of all of them."""
     groups, more = _groups(store, by, where)
     if not groups:
         return 0
     words = f"{len(groups)} {'group' if len(groups) == 1 else 'groups'}"
     if more:
         words = f"the {_MOST} largest groups"
-    st.markdown(f"**{words}** · {sum(one.n for one in groups):,} episodes")
+    total = f"**{words}** · {sum(one.n for one in groups):,} episodes"
+    st.markdown(total + f" · :gray[{aside}]" * bool(aside))
     if several := sum(one.settings > 1 for one in groups):
         st.caption(
             f":material/warning: {several} of these policies {'was' if several == 1 else 'were'} played under several "
@@ -79,7 +83,7 @@ def _columns(
     now = time.time()
     gone = ("group", "after", "before", "last", "peek", by)
     rest = {name: value for name, value in query.items() if name not in gone}
-    links = [state.href("episodes", **rest, **{by: one.value}) for one in groups]
+    links = [state.href("episodes", **{**rest, **_conditions(by, one.value, rest)}) for one in groups]
     shares = [None if one.right.value is None else 100 * one.right.value for one in groups]
     costs = [dollars(one.cost_usd) if one.cost_usd else "" for one in groups]
     text, number = st.column_config.TextColumn, partial(st.column_config.NumberColumn, format="localized")
@@ -117,6 +121,13 @@ def _columns(
 
 def _name(by: GroupBy, value: str, generation_of: Generations) -> str:
     return policy_name(value, generation_of.get(value)) if by == "policy" else one_line(value, 60)
+
+
+def _conditions(by: GroupBy, value: str, query: Mapping[str, str]) -> dict[str, str]:
+    """What an address adds to the `query` it came from to list a group's episodes."""
+    if by == "policy" and value == MIXED:
+        return {"q": EpisodeFilter(q=query.get("q")).narrowed(TWO_DECIDED).q or ""}
+    return {by: value}
 
 
 def _interval(one: EpisodeGroup) -> str:

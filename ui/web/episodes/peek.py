@@ -10,7 +10,7 @@ import streamlit as st
 from storage.store import Store
 from ui.presentation.course import lane
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, label
-from ui.presentation.words import missing_reply_words, policy_name
+from ui.presentation.words import decider_words, missing_reply_words
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
@@ -60,7 +60,7 @@ def _outcome(recording: Recording) -> None:
         f"Answer given: {label(summary.answer or '–')} · expected: "
         f"{label(recording.episode.task.answer or 'unknown')}"
     )
-    st.caption(f"{label(policy_name(summary.policy, summary.generation))} · {label(summary.id)}")
+    st.caption(f"{label(decider_words(summary))} · {label(summary.id)}")
     if summary.flags:
         st.caption(":material/flag: " + ", ".join(flag_word(flag) for flag in summary.flags))
     if recording.outlines:

@@ -13,7 +13,7 @@ from core.episode import Status
 from storage.rows.summaries import EpisodeSummary
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
-from ui.presentation.words import Generations, ago, dollars, policy_name, strip_key, strip_text
+from ui.presentation.words import Generations, ago, decider_words, dollars, strip_key, strip_text
 from ui.web.kit import state
 from ui.web.kit.tables import column_table
 from ui.web.pickers.basket import held, hold
@@ -45,7 +45,7 @@ _COLUMNS: dict[str, tuple[ColumnConfig, Callable[[EpisodeSummary], object]]] = {
     "answer": (_text("Answer", width=95), _answer_mark),
     "question": (_text("Question"), lambda one: one.question),
     "turns": (_text("Turns"), lambda one: strip_text(one.strip)),
-    "policy": (_text("Policy", width=190), lambda one: policy_name(one.policy, one.generation)),
+    "policy": (_text("Policy", width=190), decider_words),
     "n": (_number("n", width=40, help="Turns played"), lambda one: one.turns),
     "tokens": (_localized("Tokens", width=75), lambda one: one.tokens_in + one.tokens_out),
     "margin": (
@@ -131,7 +131,7 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> N
         "turns": (_text("Turns", width=turns_px, help=legend), _COLUMNS["turns"][1]),
         "policy": (
             _COLUMNS["policy"][0],
-            lambda one: policy_name(one.policy, one.generation or generation_of.get(one.policy)),
+            lambda one: decider_words(one, generation_of.get(one.policy)),
         ),
     }
     chosen = columns_shown()

@@ -21,7 +21,7 @@ from storage.rows.summaries import EpisodeSummary, GenerationSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, one_line, percent
-from ui.presentation.words import policy_name
+from ui.presentation.words import decider_words
 from ui.web.evolution.figures import (
     PATTERNS,
     candidates_figure,
@@ -162,7 +162,7 @@ def _pins(options: dict[str, EpisodeSummary], usual: list[str]) -> list[EpisodeS
         max_selections=MOST_PINS,
         format_func=lambda value: (
             f"{one_line(options[value].family, 12)} · {one_line(options[value].question, 48)} · "
-            f"{policy_name(options[value].policy, options[value].generation)}"
+            f"{decider_words(options[value])}"
         ),
         on_change=lambda: state.set_params(ep=",".join(st.session_state["pins"])),
     )

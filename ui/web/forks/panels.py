@@ -16,7 +16,7 @@ from storage.store import Store
 from ui.presentation.changes import change_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import NEUTRAL_COLOUR, STATUS_MARKS, badge, correct_mark, label, percent
-from ui.presentation.words import ago, if_paid, policy_name, strip_key, strip_text, turns_words
+from ui.presentation.words import ago, decider_words, if_paid, strip_key, strip_text, turns_words
 from ui.runs.forks.results import PAIR_WORDS, ForkSide, Grown, Results
 from ui.runs.plans import Branch, ForkPlan
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
@@ -236,7 +236,7 @@ def branches_table(store: Store, results: Results) -> None:
             with left:
                 ep = one.branch.parent
                 tool(f":blue[{question}]", f"open_{ep}", partial(state.set_params, ep=ep))
-            by = f" · :gray[{label(policy_name(parent.policy, parent.generation), 40)}]" if parent else ""
+            by = f" · :gray[{label(decider_words(parent), 70)}]" if parent else ""
             right.markdown(f"{_tally(one)} · turn {one.branch.turn + 1}{by}")
         if len(rows) > MOST_LISTED:
             st.caption(f"The first {MOST_LISTED} of {len(rows)}.")

@@ -9,7 +9,7 @@ import streamlit as st
 from core.errors import StoreError
 from storage.store import Store
 from ui.presentation.theme import label
-from ui.presentation.words import policy_name
+from ui.presentation.words import decider_words
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.widgets import episode_line, popover
@@ -68,9 +68,7 @@ def _contents(store: Store, now: list[str]) -> None:
             try:
                 summary = store.episodes.summary(one)
                 state.page_link("replay", label(summary.question, 60), ep=one, t=1)
-                st.caption(
-                    episode_line(summary, policy_name(summary.policy, summary.generation)), width="content"
-                )
+                st.caption(episode_line(summary, decider_words(summary)), width="content")
             except StoreError:
                 st.caption(f"{label(one)} is no longer in the store.")
             tool("Take out", f"take_out_{one}", partial(toggle, one))

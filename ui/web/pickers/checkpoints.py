@@ -7,8 +7,15 @@ from typing import Any
 
 from core.checkpoint import Checkpoint, same_reading, same_slots
 from core.conduct.planners import CONDUCTOR, FIXED
+from core.play.policies import SINGLE
 from core.pool.spec import ModelSpec
-from storage.analysis.standings import PolicyInRun, count_shared_tasks, policies_with_episodes
+from storage.analysis.standings import (
+    PolicyInRun,
+    count_shared_tasks,
+    figures,
+    policies_with_episodes,
+    sides_of,
+)
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
@@ -160,6 +167,8 @@ def like_chance(store: Store, policies: Sequence[str], say: Callable[[str], str]
     )
 
 
+#: Policies that nobody learned or wrote, beside the models alone.
+CONTROLS = ("random", "random-model", "round-robin")
 #: Part of the newest checkpoint's tasks that another must have played to be compared with it.
 _ENOUGH = 0.5
 
@@ -186,6 +195,32 @@ def default_checkpoints(store: Store, *, samples: bool = False) -> list[str]:
         if len(same) > 1:
             return evenly(same, MOST_SIDES)
     return []
+
+
+def best_and_baseline(
+    store: Store, policies: Sequence[str], *, samples: bool = False
+) -> tuple[str | None, str]:
+    """(baseline, best) of these policies, of which there is at least one: the checkpoint with most tasks right among
+    those that other pages compare by default, and the first generation of its evolution. Where these have not played,
+    the newest checkpoint, else what is no control, the first of them, beside the random policy; None: that has not
+    played either. `samples` as in `default_checkpoints`."""
+    ids = [one for one in default_checkpoints(store, samples=samples) if one in policies]
+    if len(ids) > 1:
+        accuracy = _accuracies(store, tuple(ids))
+        return ids[0], max(reversed(ids[1:]), key=accuracy.__getitem__)
+    played = [one for one in store.checkpoints.list() if one.id in policies]
+    newest = [one.id for one in played if one.run_id == played[0].run_id][-1:]
+    others = [one for one in policies if one not in CONTROLS and not one.startswith(SINGLE)]
+    best = [*newest, *others, *(one for one in policies if one != "random"), *policies][0]
+    return ("random" if "random" in policies and best != "random" else None), best
+
+
+@cached
+def _accuracies(store: Store, policies: Sequence[str]) -> dict[str, float]:
+    """Of each policy, the share of right episodes under the setting that it was played most under."""
+    played = policies_with_episodes(store)
+    sides = [sides_of(played, policy)[0] for policy in policies]
+    return {one.side.policy: one.summary.accuracy or 0.0 for one in figures(store, sides)}
 
 
 def evenly(ids: Sequence[str], most: int) -> list[str]:

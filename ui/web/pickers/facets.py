@@ -9,7 +9,12 @@ from functools import partial
 import streamlit as st
 
 from core.episode import EndReason, Flag, Role, Status
-from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.episode_filter import (
+    WHOLE_STORE,
+    EpisodeFilter,
+    leaves_forks_out,
+    sets_samples_aside,
+)
 from storage.filters.expression import Every, ExpressionError, Node, join_nodes, write_expression
 from storage.filters.parser import parse_expression
 from storage.rows.summaries import Facets, FacetValue, SavedView
@@ -40,6 +45,11 @@ _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"
 _BY_HAND = (
     " A live play, or one with a decision taken by hand, is no measurement: a person chose the problem, the settings "
     "or a turn. Nor are an evolution's own episodes, which share their replies."
+)
+#: What totals leave out beside forks: one, and several.
+_BESIDE = (
+    "play live, by hand, on request or in an evolution",
+    "plays live, by hand, on request or in an evolution",
 )
 _FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
 
@@ -81,6 +91,31 @@ def show_facets(
     fork_switch(counted or where, facets, change, totals=counted is not None)
     sample_switch(where, facets, change)
     _turn_filters(where)
+
+
+def left_out_words(where: EpisodeFilter, facets: Facets) -> str:
+    """What the filter leaves out of a total unless it asks for it, plain text: `10 forks left out`; empty: nothing."""
+    aside = []
+    if where.forks == "without" or leaves_forks_out(where):
+        aside += [several(facets.forks, "fork")] * (facets.forks > 0)
+    if where.forks == "without":
+        aside += [several(facets.by_hand, *_BESIDE)] * (facets.by_hand > 0)
+    if where.samples == "without" or (where.samples is None and sets_samples_aside(where)):
+        aside += [several(facets.samples, "sample episode")] * (facets.samples > 0)
+    return f"{' and '.join(aside)} left out" if aside else ""
+
+
+def uncounted_words(store: Store) -> str:
+    """How many of all episodes of a store no total counts, in brackets after a space, plain text; empty for none."""
+    found = facets_of(store, WHOLE_STORE)
+    aside = [several(found.forks, "fork")] * (found.forks > 0)
+    aside += [several(found.by_hand, *_BESIDE)] * (found.by_hand > 0)
+    return f" (among them {' and '.join(aside)}, which no total counts)" if aside else ""
+
+
+def several(n: int, one: str, many: str = "") -> str:
+    """A count with its noun: `1 fork`, `2 forks`."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def fork_switch(

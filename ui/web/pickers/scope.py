@@ -1,4 +1,5 @@
-"""Which episodes a page counts: the filter bar of the pages that add up, with two policies side by side or one."""
+"""Which episodes a page counts: the filter bar of the pages that add up, with two policies side by side, one, or a
+mixture of all."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import streamlit as st
 from core.episode import Status
 from storage.analysis.routing import NEWEST, TurnReference
 from storage.filters.episode_filter import EpisodeFilter, for_totals
+from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.summaries import FacetValue
 from storage.store import Store
 from ui.presentation.glossary import define
@@ -21,9 +23,11 @@ from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.tables import column_table
 from ui.web.kit.widgets import nothing_here
-from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.checkpoints import best_and_baseline, generation_of
 from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch, sample_switch
 
+#: The parameter of the address that asks for all policies together.
+MIXTURE = "mix"
 #: What the bar itself sets; other conditions come with a link and are listed below it.
 _OWN = ("policy", "family", "run", "forks", "samples")
 
@@ -45,6 +49,8 @@ class ScopeSide:
         """The address parameters of a list of these episodes as totals count them, finished ones alone: those for
         which an expression of the filter language holds, and with more fields of the filter set."""
         where = self.where if q is None else self.where.narrowed(q)
+        if more.get("policy") == MIXED:
+            where, more = where.narrowed(TWO_DECIDED), {**more, "policy": None}
         return {**where.to_query(), "status": Status.FINISHED.value, **more}
 
     def episodes(self, q: str | None = None, **more: str | None) -> str:
@@ -58,10 +64,14 @@ class ScopeSide:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the bar says: one side, or A and B. `say` names a policy."""
+    """What the bar says: one side, or A and B. `say` names a policy. `asked` is what the address asks for: the sides'
+    filters, or one for all policies where it names none. `mixture`: the one side counts so many policies together, 0
+    where it is of one."""
 
     sides: tuple[ScopeSide, ...]
     say: Callable[[str], str]
+    asked: tuple[EpisodeFilter, ...]
+    mixture: int = 0
 
     @property
     def compared(self) -> bool:
@@ -69,9 +79,24 @@ class Scope:
         return len(self.sides) == 2
 
 
-def scope_bar(store: Store, *, everything: bool = False) -> Scope:
-    """Draw the bar and give what it says; all of it stands in the address. `everything`: also what totals leave out,
-    such as live plays, forks and requests to the endpoint, unless the address says otherwise."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Whose episodes are counted: those of A and B, of one policy, or of all policies together."""
+
+    a: str | None = None
+    b: str | None = None
+    policy: str | None = None
+    chosen: bool = True  # by the address; else it is what the page opens on
+
+
+def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) -> Scope:
+    """Draw the bar and give what it says; all of it stands in the address. Where the address names no policy these are
+    the best checkpoint and its baseline; all policies together are a choice of the reader, and named a mixture.
+
+    `apart`: what the page shows keeps policies apart by itself, and opens on all of them.
+
+    `everything`: for a page about models, whoever called them: all policies, and also what totals leave out, such as
+    live plays, forks and requests to the endpoint, unless the address says otherwise."""
     asked = EpisodeFilter.from_query(st.query_params.to_dict())
     where = replace(asked, forks=asked.forks or "with") if everything else for_totals(asked)
     names = generation_of(store)
@@ -79,44 +104,76 @@ def scope_bar(store: Store, *, everything: bool = False) -> Scope:
     def say(policy: str) -> str:
         return policy_name(policy, names.get(policy))
 
-    facets = facets_of(store, where)
-    open_policies = [one.value for one in facets.policy]
-    a, b = state.param("a"), state.param("b")
-    if b is None:
-        a = None
-    elif a is None:
-        a = where.policy or next((one for one in open_policies if one != b), b)
+    # Pages that add up count what is finished, and so do their lists.
+    facets = facets_of(store, where if everything else replace(where, status=Status.FINISHED))
+    whose = _whose(store, where, facets.policy, all_at_first=everything or apart)
     columns = st.columns([3, 3, 2, 3], vertical_alignment="bottom")
     with columns[0]:
-        words, name, chosen = ("A", "a", a) if b else ("Policy", "policy", where.policy)
-        which = f" Chosen: `{label(chosen, 60)}`." if chosen else ""
-        _choice(words, name, chosen, facets.policy, say, f"{define('Alone')}{which}")
+        _choose_policy(whose, facets.policy, say)
     with columns[1]:
-        _compare_with(a or where.policy, b, open_policies, say)
+        _compare_with(whose, [one.value for one in facets.policy], say)
     with columns[2]:
         _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
     with columns[3]:
         _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
+    if not everything and not (apart and whose == _Asked()):
+        _what_is_counted(whose, facets.policy, say)
     if not everything:
-        fork_switch(where, facets, _change, totals=True)
-    sample_switch(where, facets, _change)
+        fork_switch(where, facets_of(store, where), _change, totals=True)
+    sample_switch(where, facets_of(store, where), _change)
     _others(where)
-    if a and b:
-        sides = tuple(
-            ScopeSide(letter, say(policy), replace(where, policy=policy))
-            for letter, policy in (("A", a), ("B", b))
-        )
-        return Scope(sides, say)
-    return Scope((ScopeSide("", say(where.policy) if where.policy else "all policies", where),), say)
+    letters = (("A", whose.a), ("B", whose.b)) if whose.b is not None else (("", whose.policy),)
+    n = len(facets.policy)
+    mixture = 0 if whose.policy or whose.b or n < 2 else n
+    every = f"a mixture of all {n} policies" if mixture and not everything else "all policies"
+    sides = tuple(
+        ScopeSide(letter, every if policy is None else say(policy), replace(where, policy=policy))
+        for letter, policy in letters
+    )
+    return Scope(sides, say, tuple(side.where for side in sides) if whose.chosen else (where,), mixture)
+
+
+def _whose(
+    store: Store, where: EpisodeFilter, policies: Sequence[FacetValue], *, all_at_first: bool
+) -> _Asked:
+    """Whose episodes the address asks for, else what the page opens on."""
+    a, b = state.param("a"), state.param("b")
+    open_policies = [one.value for one in policies]
+    if b is not None:
+        return _Asked(a or where.policy or next((one for one in open_policies if one != b), b), b)
+    if where.policy is not None:
+        return _Asked(policy=where.policy)
+    if all_at_first or state.param(MIXTURE) or not open_policies:
+        return _Asked()
+    baseline, best = best_and_baseline(store, open_policies, samples=where.samples == "only")
+    if baseline is None:
+        return _Asked(policy=best, chosen=False)
+    return _Asked(baseline, best, chosen=False)
+
+
+def _choose_policy(whose: _Asked, policies: Sequence[FacetValue], say: Callable[[str], str]) -> None:
+    """The policy, or A; or all of them together."""
+    name, chosen = ("a", whose.a) if whose.b else ("policy", whose.policy)
+    counts = counted(policies, chosen)
+    every = "all" if len(policies) < 2 else f"all {len(policies)} together"
+    options = {"": f"{every} · {sum(one.n for one in policies):,}"}
+    options |= {value: f"{say(value)} · {n:,}" for value, n in counts.items()}
+
+    def write(policy: str | None) -> None:
+        if not policy:
+            _change(policy=None, a=None, b=None, **{MIXTURE: "all"})
+        elif whose.b is None:
+            _change(policy=policy, **{MIXTURE: None})
+        else:
+            _change(policy=None, a=policy, b=whose.b)
+
+    words = "A" if whose.b else "Policy"
+    which = f" Chosen: `{label(chosen, 60)}`." if chosen else ""
+    state.select(words, options, chosen or "", write, key=f"scope_{name}", help=f"{define('Alone')}{which}")
 
 
 def _choice(
-    words: str,
-    name: str,
-    chosen: str | None,
-    values: Sequence[FacetValue],
-    say: Callable[[str], str],
-    help: str | None = None,
+    words: str, name: str, chosen: str | None, values: Sequence[FacetValue], say: Callable[[str], str]
 ) -> None:
     counts = counted(values, chosen)
     state.select(
@@ -127,11 +184,11 @@ def _choice(
         key=f"scope_{name}",
         index=None,  # so that it can be emptied again
         placeholder="all",
-        help=help,
     )
 
 
-def _compare_with(a: str | None, b: str | None, policies: Sequence[str], say: Callable[[str], str]) -> None:
+def _compare_with(whose: _Asked, policies: Sequence[str], say: Callable[[str], str]) -> None:
+    a, b = whose.a or whose.policy, whose.b
     others = [one for one in policies if one != a]
     if b is not None and b not in others:
         others = [b, *others]
@@ -140,7 +197,8 @@ def _compare_with(a: str | None, b: str | None, policies: Sequence[str], say: Ca
         if second is None:
             _change(policy=a, a=None, b=None)
         else:
-            _change(policy=None, a=a or next((one for one in policies if one != second), None), b=second)
+            first = a or next((one for one in policies if one != second), None)
+            _change(policy=None, a=first, b=second, **{MIXTURE: None})
 
     state.select(
         "B" if b else "Compare with",
@@ -152,6 +210,35 @@ def _compare_with(a: str | None, b: str | None, policies: Sequence[str], say: Ca
         placeholder="nothing",
         help="Choose a second policy to see the difference, B minus A.",
     )
+
+
+def _what_is_counted(whose: _Asked, policies: Sequence[FacetValue], say: Callable[[str], str]) -> None:
+    """How many of the episodes of all policies are counted, whose the others are, and the way to the other view."""
+    if len(policies) < 2:
+        return
+    total = sum(one.n for one in policies)
+    shown = [one for one in policies if one.value in (whose.a, whose.b, whose.policy)]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if not shown and whose.policy is None and whose.b is None:
+            st.markdown(
+                f":material/blender: **A mixture**: {total:,} finished episodes of {len(policies)} policies, counted "
+                "together. What it shows is true of none of them alone.",
+                width="content",
+            )
+            back = partial(_change, policy=None, a=None, b=None, **{MIXTURE: None})
+            tool("The best beside its baseline", "scope_best", back, icon="balance")
+            return
+        n, others = sum(one.n for one in shown), len(policies) - len(shown)
+        if not others:
+            return
+        words = "" if whose.chosen or whose.b is None else "B beside its baseline, A: "
+        st.caption(
+            f"{words}{n:,} of {total:,} finished episodes; the other {total - n:,} are of {others} more "
+            f"{'policy' if others == 1 else 'policies'}.",
+            width="content",
+        )
+        together = partial(_change, policy=None, a=None, b=None, **{MIXTURE: "all"})
+        tool("All together", "scope_mix", together, icon="blender")
 
 
 def _change(**values: str | None) -> None:
@@ -201,7 +288,10 @@ def behind_table(found: Sequence[TurnReference], scope: Scope, key: str) -> None
             "answer": (text("Answer", width=90), [f"{mark.glyph} {mark.word}" for mark in marks]),
             "question": (text("Question", width=330), [one_line(one.question, 90) for one in found]),
             "turns": (text("Turns", width=220), [strip_text(one.strip) for one in found]),
-            "policy": (text("Policy", width=180), [scope.say(one.policy) for one in found]),
+            "policy": (
+                text("Policy", width=180),
+                [scope.say(one.policy) + ", not alone" * one.mixed for one in found],
+            ),
         },
         key=key,
         alt="Turns behind the number, newest first, each with a link to its replay",

@@ -54,8 +54,8 @@ class _Part:
 
 
 def has_workflows(store: Store, scope: Scope) -> bool:
-    """Whether any of the episodes that the bar chooses has a plan."""
-    return any(_any(store, side.where) for side in scope.sides)
+    """Whether any of the episodes that the address asks for has a plan."""
+    return any(_any(store, where) for where in scope.asked)
 
 
 def workflows_panel(store: Store, scope: Scope) -> None:

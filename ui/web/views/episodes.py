@@ -34,7 +34,7 @@ from ui.web.kit.buttons import button, tool
 from ui.web.kit.widgets import download, nothing_here, popover
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
+from ui.web.pickers.facets import change, clear, facets_of, left_out_words, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
 
 PAGE_SIZE = 50
@@ -94,15 +94,16 @@ def show() -> None:
         return
     _tools(store, query, where)
     by = group_asked()
+    aside = left_out_words(where, facets)
     if by is not None:
-        if not show_groups(store, by, where, query, names):
+        if not show_groups(store, by, where, query, names, aside):
             _empty(where)
         return
     page = store.episodes.page(where, order=order_of(query), limit=PAGE_SIZE, **_cursor())
     if not page.items:
         _empty(where)
         return
-    _pager(store, page, where)
+    _pager(store, page, where, aside)
     peeked = state.param("peek")
     if peeked is None:
         show_table(page.items, names)
@@ -261,11 +262,11 @@ def _empty(where: EpisodeFilter) -> None:
         state.page_link("home", "See how to record or load some", icon=":material/home:")
 
 
-def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter) -> None:
-    """How many there are, the ways through them and on from them: to the left, for a table that is pointed at shows its
-    own tools above its right end."""
+def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter, aside: str) -> None:
+    """How many there are, what is left out of them (`aside`), the ways through them and on from them: to the left, for
+    a table that is pointed at shows its own tools above its right end."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_pager"):
-        st.markdown(f"**{page.total}** episodes", width="content")
+        st.markdown(f"**{page.total}** episodes" + f" · :gray[{aside}]" * bool(aside), width="content")
         first, last = page.previous is None, page.next is None
         for words, icon, to, off in (
             ("First", "first_page", change, first),

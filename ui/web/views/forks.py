@@ -19,7 +19,7 @@ from storage.store import Store
 from ui.presentation.changes import change_words
 from ui.presentation.course import lane
 from ui.presentation.theme import badge, label
-from ui.presentation.words import ago, policy_name, strip_key
+from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
 from ui.runs.forks.planning import (
     BATCHES,
@@ -141,7 +141,7 @@ def _begin(store: Store) -> None:
             for one in found:
                 last = one.turns if flag == "false_accept" else None
                 state.page_link("forks", f":blue[{label(one.question, 56)}]", ep=one.id, t=last)
-                st.caption(episode_line(one, policy_name(one.policy, one.generation)))
+                st.caption(episode_line(one, decider_words(one)))
             all_of_them = partial(state.replace_params, {"batch": urlencode({"flag": flag})})
             tool(f"Fork them all: {words}", f"batch_{flag}", all_of_them, icon="call_split")
     state.page_link("episodes", "Or choose any episode", icon=":material/table_rows:")
@@ -164,7 +164,7 @@ def _form_page(store: Store, ep: str) -> None:
         known = (
             f"expected answer {label(parent.task.answer, 40)}" if parent.task.answer else "no known answer"
         )
-        policy = label(policy_name(parent.policy, recording.summary.generation), 60)
+        policy = label(decider_words(recording.summary), 90)
         st.markdown(f":gray[{policy} · {known}]", width="content")
     turn_strip(
         [lane(recording.outlines[:total], recording.models)],

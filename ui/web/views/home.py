@@ -13,7 +13,7 @@ from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import ago, policy_name, strip_key
+from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
 from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.queue import has_died
@@ -22,6 +22,7 @@ from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
 from ui.web.pickers.checkpoints import default_checkpoints, generation_of
+from ui.web.pickers.facets import uncounted_words
 from ui.web.pickers.line import listed
 
 #: How many runs, episodes and saved views the page shows.
@@ -51,7 +52,7 @@ def show() -> None:
         with right:
             _views(store)
             _newest(newest)
-    _health_line(health)
+    _health_line(store, health)
 
 
 def _resume() -> None:
@@ -190,17 +191,18 @@ def _newest(newest: Sequence[EpisodeSummary]) -> None:
             question = f":blue[{label(one.question, 64) or '(no question)'}]"
             state.page_link("replay", question, ep=one.id)
             running = ":blue[:material/play_circle: running] · " if one.status is Status.RUNNING else ""
-            st.caption(running + episode_line(one, policy_name(one.policy, one.generation)))
+            st.caption(running + episode_line(one, decider_words(one)))
     state.page_link("episodes", "All episodes", icon=":material/table_rows:")
 
 
-def _health_line(health: Health) -> None:
+def _health_line(store: Store, health: Health) -> None:
     st.divider()
     size = "" if health.size_bytes is None else f" · {health.size_bytes / 1e6:,.1f} MB"
     free = "" if health.free_bytes is None else f" · {health.free_bytes / 1e9:,.0f} GB free"
     stalled = f" · :red[:material/warning: {health.stalled} stalled]" if health.stalled else ""
     st.caption(
-        f":green[:material/database:] {health.episodes:,} episodes, {health.turns:,} turns, "
+        f":green[:material/database:] {health.episodes:,} episodes in all{uncounted_words(store)}, "
+        f"{health.turns:,} turns, "
         f"{health.checkpoints:,} checkpoints · {health.running} running{stalled} · schema "
         f"{label(health.schema)}, {label(health.database)}{size}{free}"
     )

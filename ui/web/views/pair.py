@@ -14,7 +14,7 @@ from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, correct_mark, label, one_line
-from ui.presentation.words import dollars, policy_name, seconds, word_diff
+from ui.presentation.words import decider_words, dollars, seconds, word_diff
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
@@ -175,7 +175,7 @@ def _option(summary: EpisodeSummary) -> str:
     """An episode in a drop-down: policy, outcome, turns, id; plain text."""
     word = correct_mark(summary.correct).word if summary.status is Status.FINISHED else summary.status.value
     return one_line(
-        f"{policy_name(summary.policy, summary.generation)} · {word} · {summary.turns} turns · {summary.id}",
+        f"{decider_words(summary)} · {word} · {summary.turns} turns · {summary.id}",
         120,
     )
 
@@ -210,7 +210,7 @@ def _totals(recording: Recording) -> dict[str, str]:
     ended = END_WORDS[summary.end_reason] if summary.end_reason else ""
     given = f"{label(summary.answer, 40)} " if summary.answer else ""
     return {
-        "Policy": label(policy_name(summary.policy, summary.generation), 60),
+        "Policy": label(decider_words(summary), 90),
         "Answer": f"{given}{outcome_badge(summary)}",
         "Expected": label(recording.episode.task.answer, 40),
         "Ended": ended if summary.status is Status.FINISHED else summary.status.value,

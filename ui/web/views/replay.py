@@ -29,7 +29,7 @@ from ui.presentation.course import (
 )
 from ui.presentation.story import story
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.presentation.words import deciders, if_paid, policy_name, rules_words, seconds
+from ui.presentation.words import decider_words, deciders, if_paid, rules_words, seconds
 from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
@@ -253,7 +253,7 @@ def _same_task(recording: Recording) -> None:
         if members:
             st.caption(heading)
         for other in members:
-            name = label(policy_name(other.policy, ages.get(other.policy)), 60)
+            name = label(decider_words(other, ages.get(other.policy)), 90)
             run = f" · :gray[{label(other.run_id)}]" if heading == _FORKS else ""
             words = f"{name} · {outcome_badge(other)} · {other.turns} turns{run}"
             state.page_link("pair", words, a=recording.summary.id, b=other.id)

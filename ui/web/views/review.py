@@ -22,7 +22,7 @@ from storage.shelves.reviews import PairAgreement, QueueProgress
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, percent
-from ui.presentation.words import missing_reply_words, place_words, policy_name, strip_key, strip_text
+from ui.presentation.words import decider_words, missing_reply_words, place_words, strip_key, strip_text
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
@@ -227,7 +227,7 @@ def _reading(recording: Recording, hidden: bool) -> None:
     text_block(episode.task.question, key=f"review_{summary.id}_question")
     if not hidden:
         st.markdown(_ending(recording))
-        policy = label(policy_name(summary.policy, summary.generation), 60)
+        policy = label(decider_words(summary), 90)
         st.caption(
             f"{label(strip_text(summary.strip)) or '–'} · {policy} · {label(summary.family)}",
             help=strip_key([summary]),

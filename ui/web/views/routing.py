@@ -62,7 +62,7 @@ def show() -> None:
     store = state.store()
     st.title("Routing")
     st.caption("Which model is called in which role, in which order, and what that is good for.")
-    scope = scope_bar(store)
+    scope = scope_bar(store, apart=state.param("part") == "workflows")
     parts = {
         name: words for name, words in PARTS.items() if name != "workflows" or has_workflows(store, scope)
     }
@@ -93,7 +93,7 @@ def _nothing(scope: Scope, traffic: Sequence[Traffic]) -> None:
     empty = [side.name for side, one in zip(scope.sides, traffic, strict=True) if not one.episodes]
     nothing_here(f"No finished episode here: {label(', '.join(empty), 120)}.", ":material/filter_alt_off:")
     with st.container(horizontal=True):
-        state.page_link("routing", "All episodes", icon=":material/route:")
+        state.page_link("routing", "Without these conditions", icon=":material/route:")
         state.page_link("home", "See how to record or load some", icon=":material/home:")
 
 

@@ -34,6 +34,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import markdown_table
 from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.pickers.facets import uncounted_words
 from ui.web.progress import status as live
 from ui.web.turns.labels import author_field
 
@@ -94,6 +95,8 @@ def _health(store: Store, health: Health) -> None:
     with st.container(horizontal=True, gap="medium", key="figures"):
         for name, value in figures.items():
             st.metric(name, value, width="content")
+    if aside := uncounted_words(store):
+        st.caption(f"Episodes{aside}")
     st.markdown(f"**Where it is** · {label(health.database)}")
     st.code(health.url, language=None, wrap_lines=True)
     st.markdown("**How to back it up**, at any time, while it is used too")

@@ -74,7 +74,7 @@ def show() -> None:
     if not any(costs):
         nothing_here("No finished episode here.", ":material/filter_alt_off:")
         with st.container(horizontal=True):
-            state.page_link("verifier", "All episodes", icon=":material/fact_check:")
+            state.page_link("verifier", "Without these conditions", icon=":material/fact_check:")
             state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
     groups = [_groups(store, side.where) for side in scope.sides]
@@ -123,8 +123,8 @@ def _letter(side: ScopeSide) -> str:
 def _pooled_words(scope: Scope, costs: Costs) -> None:
     """Whose episodes an answer is about."""
     if not scope.compared:
-        several = len(costs[0]) > 1
-        st.caption(f"All {len(costs[0])} policies together" if several else scope.say(costs[0][0].policy))
+        several = f"A mixture of all {scope.mixture} policies"
+        st.caption(several if scope.mixture else label(scope.sides[0].name, 60))
 
 
 def worst(books: Sequence[VerifierLedger]) -> str:
