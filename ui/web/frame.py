@@ -51,8 +51,14 @@ HELP = {
 }
 
 
+#: Page -> its title, for those in the menu.
+TITLES: dict[str, str] = {}
+
+
 def _page(name: str, title: str, icon: str, *, default: bool = False, hidden: bool = False) -> StreamlitPage:
     """A page of `ui/views/`; a hidden one is reached by links, not by the menu."""
+    if not hidden:
+        TITLES[name] = title
     return st.Page(
         state.VIEWS[name],
         title=title,
@@ -97,12 +103,6 @@ MENU = {
         _page("glossary", "Glossary", "menu_book"),
     ],
 }
-
-#: Page -> its title, for the pages that need nothing chosen first.
-TITLES = {
-    one.url_path.replace(START, "home") or "home": one.title for group in MENU.values() for one in group
-}
-TITLES = {name: title for name, title in TITLES.items() if name not in ("replay", "pair")}
 
 
 def _unknown(path: str) -> None:

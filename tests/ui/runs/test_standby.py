@@ -20,7 +20,7 @@ from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import until
 from tests.ui.runs.test_queue import pid_of
 from tests.ui.sums import Sums, answer
-from ui.runs import slots
+from ui.runs import queue, slots, standby
 from ui.runs.batch import completed
 from ui.runs.plans import BatchPlan, LivePlan
 from ui.runs.queue import Ticket, begin, resume
@@ -32,8 +32,8 @@ def app(world: Sums, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandBy]:
     """The hold of an app on its worker, as the app itself has it."""
     own = StandBy()
     own.allow()
-    for where in ("ui.runs.queue", "ui.runs.standby"):
-        monkeypatch.setattr(f"{where}.stand_by", own)
+    for module in (queue, standby):
+        monkeypatch.setattr(module, "stand_by", own)
     yield own
     worker = own._process
     own.close()
@@ -123,7 +123,7 @@ def test_what_is_being_played_when_the_app_goes_is_played_to_its_end(
 def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
     store: Store, plan: LivePlan, app: StandBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.runs.standby.PAUSE_S", 0.0)
+    monkeypatch.setattr(standby, "PAUSE_S", 0.0)
     first = ready(store, app)
     run = begin(store, replace(plan, step=True), Ticket.new())
     until(lambda: bool(store.episodes.of_run(run)))
@@ -141,8 +141,8 @@ def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
 def test_one_that_dies_again_and_again_is_not_started_for_ever(
     store: Store, plan: LivePlan, app: StandBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.runs.standby.PAUSE_S", 0.0)
-    monkeypatch.setattr("ui.runs.standby.OPTION", "--no-such-option")
+    monkeypatch.setattr(standby, "PAUSE_S", 0.0)
+    monkeypatch.setattr(standby, "OPTION", "--no-such-option")
     app.keep(store)
     until(lambda: app._short_lives == 3)
     app.keep(store)

@@ -319,6 +319,7 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
     silent = dataclasses.replace(store.runs, now=lambda: time.time() - 21)
     silent.heartbeat(LIVE)
     tab.get_by_text("stalled").first.wait_for()
+    silent.heartbeat(LIVE)  # ten seconds later it would be taken for dead
     go(tab, f"{recorded_app.address}/replay?ep={whole.id}&t=3")
     tab.get_by_text("Turn 3 of 16").first.wait_for()
     tab.get_by_text("This episode has stalled").wait_for()
