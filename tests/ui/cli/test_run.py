@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from core.episode import EndReason, Protocol, Role
-from core.evolution.cycles import CYCLES
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store, open_store
@@ -87,6 +86,15 @@ def validation_tasks(world: Sums) -> None:
                 "split": "validation",
             }
             file.write(json.dumps(line) + "\n")
+
+
+def last_run(world: Sums) -> tuple[RunSummary, float]:
+    """The newest run and what it has spent."""
+    store = open_store(world.store)
+    run = store.runs.list()[0]
+    spent = store.runs.spent_usd(run.id)
+    store.close()
+    return run, spent
 
 
 def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sums) -> None:
@@ -220,94 +228,6 @@ def test_transcripts_that_were_shortened_to_fit_a_window_are_told(world: Sums) -
     assert len(world.trinity("episodes", "--where", where, "--json").json["episodes"]) == 2
 
 
-def test_paid_models_ask_for_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SUMS_KEY", "k")
-    world.price(10.0)
-    result = world.run("--policy", "random")
-    assert result.code == 1
-    assert "up to 60 calls, at most $" in result.err
-    assert "set a ceiling with --max-cost USD" in result.err
-    assert world.server.requests == []
-    assert open_store(world.store).runs.list() == []
-
-
-@pytest.fixture
-def paid(world: Sums, monkeypatch: pytest.MonkeyPatch) -> Sums:
-    """The world with models that cost money: a call at most $0.0418, really about $0.0001."""
-    monkeypatch.setenv("SUMS_KEY", "k")
-    world.price(10.0)
-    return world
-
-
-def last_run(world: Sums) -> tuple[RunSummary, float]:
-    """The newest run and what it has spent."""
-    store = open_store(world.store)
-    run = store.runs.list()[0]
-    spent = store.runs.spent_usd(run.id)
-    store.close()
-    return run, spent
-
-
-def test_a_ceiling_is_never_exceeded_and_the_run_can_go_on(paid: Sums) -> None:
-    result = paid.run("--policy", "round-robin", "--max-cost", "0.043", "--json")
-    assert "Go on with" in result.err
-    run, spent = last_run(paid)
-    assert run.status == "interrupted"
-    assert 0 < spent <= 0.043
-    calls = len(paid.server.requests)
-    again = paid.trinity("run", "--resume", run.id, "--max-cost", "0.043")
-    assert f"ceiling of $0.0430 (${spent:.4f} spent)" in again.err, "a resumed run knows what it has spent"
-    assert len(paid.server.requests) == calls
-    rows = paid.trinity("run", "--resume", run.id, "--max-cost", "10", "--json").json
-    assert rows[0]["n"] == 12
-    assert len(paid.server.requests) == 6 * 3 + 6 * 5, "nothing is paid for twice"
-
-
-def test_a_ceiling_that_a_whole_wave_could_exceed_is_still_used_up(paid: Sums) -> None:
-    result = paid.run("--policy", "round-robin", "--max-cost", "0.25", "--json")
-    assert result.json[0]["n"] == 12, result.err
-    assert "Stopped" not in result.err
-
-
-def test_choosing_role_cycles_is_paid_below_the_ceiling(paid: Sums) -> None:
-    validation_tasks(paid)
-    result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.0001")
-    assert result.code == 1
-    assert "could exceed the ceiling of $0.0001" in result.err
-    assert paid.server.requests == []
-
-
-def test_a_run_begins_at_what_choosing_its_cycles_cost(paid: Sums) -> None:
-    validation_tasks(paid)
-    result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.5", "--n", 1)
-    assert result.code == 0, result.err
-    run, spent = last_run(paid)
-    assert run.config["choice_usd"] > 10 * spent > 0
-
-
-def test_trials_of_role_cycles_are_kept_as_they_come_and_never_paid_twice(paid: Sums) -> None:
-    validation_tasks(paid)
-    arguments = ("--policy", "single:adder", "--validate", 6, "--n", 2, "--max-cost")
-    assert paid.run(*arguments, "9").code == 0
-    undisturbed = len(paid.server.requests)
-    (wiring.data_folder() / "cycles.json").unlink()
-    paid.server.requests.clear()
-    short = paid.run(*arguments, "0.05")
-    assert "The next episode could exceed the ceiling" in short.err
-    begun, _ = last_run(paid)
-    assert 20 < len(paid.server.requests) < undisturbed
-    again = paid.trinity("run", "--resume", begun.id, "--max-cost", "9")
-    assert f"Up to {5 * (len(CYCLES) * 6 + 2)} calls" in again.err, "what is tried is part of the estimate"
-    assert f"for single:adder: {len(CYCLES) * 6} episodes" in again.err
-    assert "choosing cycles $" in again.err
-    assert "single:adder plays worker, verifier" in again.err
-    assert len(paid.server.requests) == undisturbed
-    done, spent = last_run(paid)
-    assert done.config["choice_usd"] + spent == pytest.approx(undisturbed * 18 * 10 / 1e6)
-    with closing(open_store(paid.store)) as store:
-        assert store.evolution.paid_replies(done.id).recall() == []
-
-
 def test_an_outage_leaves_no_choice_behind(world: Sums) -> None:
     validation_tasks(world)
     file = world.folder / "pool.toml"
@@ -323,18 +243,6 @@ def test_an_outage_leaves_no_choice_behind(world: Sums) -> None:
     dead = world.run("--policy", "single:guesser", "--n", 2)
     assert dead.code == 1
     assert "No role cycle can be chosen for single:guesser" in dead.err
-
-
-def test_an_unknown_price_cannot_be_kept_below_a_ceiling(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUMS_KEY", "k")
-    world.price(10.0)
-    file = world.folder / "pool.toml"
-    file.write_text("\n".join(line for line in file.read_text().splitlines() if "price" not in line))
-    result = world.run("--policy", "random", "--max-cost", "1")
-    assert result.code == 1
-    assert "The price of adder, guesser is not known" in result.err
 
 
 def test_a_changed_task_file_is_not_resumed(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:

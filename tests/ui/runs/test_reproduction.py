@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from core.conduct.planners import FIXED
 from core.episode import Ask, EndReason, Episode, Failure, Protocol, Role, Status
-from core.errors import ConfigError, PoolError
+from core.errors import PoolError
 from core.evolution.config import DEFAULT_BUDGET
 from core.tasks.sets import load_tasks
 from storage.recorder import record_finished_run
@@ -23,16 +23,14 @@ from storage.store import Store, open_store
 from tests.builders.pools import Line, ScriptedPool, specs
 from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
-from ui.presentation.theme import percent
 from ui.runs import wiring
 from ui.runs.paper.conductor_table import TRAINED
 from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, possible
-from ui.runs.paper.results_file import NAME, read
+from ui.runs.paper.results_file import read
 from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, TableRow
 from ui.runs.paper.tables import EVOLVED, TABLES, needed
 from ui.runs.plans import ReproducePlan, Suite, to_config
-from ui.runs.wiring import SAMPLE_RUNS
 
 PLAYED = ("4", "combinations", "turns", "selection", "9", "5", "7", "parts")
 OPTIONS = ("--budget", 160, "--n", 12, "--turns", 3)
@@ -283,80 +281,9 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
     assert path.read_text() == text
 
 
-def test_a_first_start_shows_the_rows_that_came_with_the_program(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = read(SAMPLE_RUNS / NAME)
-    page = opened("results")
-    shipped = page.info[0].value.replace("\\", "")
-    assert shipped.startswith(
-        f"Shipped with the program, measured on {results.measured}, not on this machine"
-    )
-    assert page.code[0].value.startswith("trinity reproduce all")
-    frame = page.dataframe[0].value
-    assert list(frame["row"]) == [one.label for one in results.outcomes(TABLES["all"])]
-    router = next(one for one in results.rows if one.row == "router")
-    row = frame[frame["row"] == "learned single-turn router, each model at its best cycle of roles"].iloc[0]
-    assert row["measured"] == percent(router.value.mean)
-    assert row["95 % interval"] == f"{percent(router.value.low)} to {percent(router.value.high)}"
-    assert "say nothing about frontier models" in plain(page)
-    labels = opened("results", table="5").dataframe[0].value
-    assert set(labels.index) == set(results.cells["5"])
-    fewer = tuple(one for one in results.rows if not one.row.endswith(" turns"))
-    (tmp_path / NAME).write_text(results.model_copy(update={"rows": fewer}).model_dump_json())
-    monkeypatch.setattr(wiring, "SAMPLE_RUNS", tmp_path)
-    assert "none came with the program" in shown(opened("results", table="turns"))
-
-
 def plain(page: AppTest) -> str:
     """What a page says, without the marks that keep foreign text literal."""
     return shown(page).replace("\\", "")
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        b"",
-        b"\xff\x00",
-        b"[]",
-        b'{"format": "trinity-jsonl"}',
-        b'{"format": "trinity-results", "version": 9}',
-        b"cut",
-    ],
-)
-def test_damaged_results_are_one_sentence(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bytes
-) -> None:
-    whole = (SAMPLE_RUNS / NAME).read_bytes()
-    (tmp_path / NAME).write_bytes(damaged if damaged != b"cut" else whole[:-100])
-    with pytest.raises(ConfigError, match=r"results\.json cannot be read \(.+\): install the program anew"):
-        read(tmp_path / NAME)
-    if damaged == b"cut":
-        monkeypatch.setattr(wiring, "SAMPLE_RUNS", tmp_path)
-        page = opened("results")
-        (error,) = page.error
-        assert "cannot be read" in error.value
-        assert not page.dataframe
-        assert "trinity reproduce all" in shown(page)  # the way on
-
-
-def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each belongs to a table, its figures are possible, and importing sample runs leaves the file alone."""
-    results = read(SAMPLE_RUNS / NAME)
-    known = {row.key for table in TABLES.values() for row in table.rows}
-    assert {one.row for one in results.rows} <= known
-    curves = {one.row.key: one.curves for one in results.outcomes(TABLES["4"])}
-    assert all(len(by_seed) == 5 for by_seed in curves.values()), "every learner is shown as it learns"
-    for one in results.rows:
-        low, high, most = one.value.low, one.value.high, 1 if one.measure == "accuracy" else 1000
-        assert 0 <= (low or 0) <= one.value.mean <= (high or most) <= most
-    (folder := tmp_path / "samples").mkdir()
-    (folder / NAME).write_bytes((SAMPLE_RUNS / NAME).read_bytes())
-    monkeypatch.setattr(wiring, "SAMPLE_RUNS", folder)
-    assert not wiring.has_samples()
-    assert not wiring.wants_samples(store, wiring.settings())
 
 
 def test_bad_input_is_one_sentence_and_plays_nothing(world: Sums) -> None:
