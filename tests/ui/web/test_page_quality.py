@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from playwright.sync_api import Browser
 
@@ -21,11 +23,14 @@ def test_every_page_holds_still_and_can_be_read(
     page = window(chromium, "light", size)
     try:
         load(page, served.address)  # the scripts are fetched once
-        found = [
+        found = []
+        for name, path in addresses(served.store).items():
             # A text has the same colours on a phone.
-            measure(page, name, served.address + path, "light", size, texts=size is WIDE)
-            for name, path in addresses(served.store).items()
-        ]
+            one = measure(page, name, served.address + path, "light", size, texts=size is WIDE)
+            # What a busy machine draws in pieces moves once; what always moves is a fault of the page.
+            again = (measure(page, name, served.address + path, "light", size, texts=False) for _ in range(2))
+            shifts = (one, *again) if one.shift >= SHIFT else (one,)
+            found.append(replace(one, shift=min(each.shift for each in shifts)))
     finally:
         page.context.close()
     assert {one.page: one.faint for one in found if one.faint} == {}
