@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
+from core.conduct.prompts import subtask_word
 from core.conduct.reading import read_workflow, write_workflow
 from core.conduct.session import Planner, conduct
 from core.draws import uniform
@@ -33,6 +35,9 @@ FIXED: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
     "automix": ((SOLVE, ()), (CHECK, (0,)), (MERGE, (0, 1))),
     "critic": ((PLAN, ()), (CRITICISE, (0,)), (PLAN, (0, 1)), (SOLVE, (2,))),
 }
+
+#: How many answers a step has to read at least, by the first word of what it is asked.
+_ANSWERS_READ = {"check": 1, "merge": 2}
 
 _FREE = Usage(0, 0, 0.0)
 
@@ -71,7 +76,7 @@ def fixed_planner(name: str, models: tuple[str, ...], team: Sequence[str] = ()) 
 
 @dataclass(frozen=True, slots=True)
 class RandomPlanner:
-    """A random legal workflow for every problem: what a planner has to be better than."""
+    """A random workflow that makes sense for every problem: what a planner has to be better than."""
 
     models: tuple[str, ...]
     id: str = f"{CONDUCTOR}random"
@@ -88,17 +93,47 @@ class RandomPlanner:
 def random_workflow(
     key: str, allowed: Sequence[int], subtasks: Sequence[str] = (PLAN, SOLVE, CHECK, MERGE)
 ) -> Workflow:
-    """A workflow of 1 to MOST_STEPS steps without dead ones, drawn by `key`: each number of steps, model, subtask and
-    access equally likely, but that a step which no later one reads is given a reader."""
-    u = iter(uniform(key, 4 * MOST_STEPS + MOST_STEPS**2).tolist())
-    n = 1 + int(next(u) * MOST_STEPS)
-    models = tuple(allowed[int(next(u) * len(allowed))] for _ in range(n))
-    texts = tuple(subtasks[int(next(u) * len(subtasks))] for _ in range(n))
-    reads = [{earlier for earlier in range(step) if next(u) < 0.5} for step in range(n)]
-    for step in range(n - 1):
+    """A workflow of 1 to MOST_STEPS steps that makes sense, drawn by `key`: each number of steps is equally likely, and
+    so are models, subtasks and access, but that what makes no sense is drawn again."""
+    length = _length(key)
+    drawn = (legal_workflow(f"{key}/{attempt}", allowed, subtasks, length) for attempt in count())
+    return next(filter(makes_sense, drawn))
+
+
+def legal_workflow(
+    key: str,
+    allowed: Sequence[int],
+    subtasks: Sequence[str] = (PLAN, SOLVE, CHECK, MERGE),
+    length: int = 0,
+) -> Workflow:
+    """Any workflow without dead steps, sensible or not, drawn by `key`: a step that no later one reads is given a
+    reader. Of 1 to MOST_STEPS steps where no `length` is given."""
+    length = length or _length(key)
+    u = iter(uniform(key, 3 * length + length**2).tolist())
+    models = tuple(allowed[int(next(u) * len(allowed))] for _ in range(length))
+    texts = tuple(subtasks[int(next(u) * len(subtasks))] for _ in range(length))
+    reads = [{earlier for earlier in range(step) if next(u) < 0.5} for step in range(length)]
+    for step in range(length - 1):
         if not any(step in seen for seen in reads):
-            reads[step + 1 + int(next(u) * (n - 1 - step))].add(step)
+            reads[step + 1 + int(next(u) * (length - 1 - step))].add(step)
     return Workflow(models, texts, tuple(tuple(sorted(seen)) for seen in reads))
+
+
+def _length(key: str) -> int:
+    return 1 + int(float(uniform(f"{key}/length")[0]) * MOST_STEPS)
+
+
+def makes_sense(workflow: Workflow) -> bool:
+    """Whether each step has what it is asked to work on: the last gives an answer, a plan is read by a step that
+    solves, who checks reads an answer, and who merges two."""
+    kinds = [subtask_word(subtask) for subtask in workflow.subtasks]
+    solving = [seen for kind, seen in zip(kinds, workflow.reads, strict=True) if kind == "solve"]
+    return kinds[-1] != "plan" and all(
+        any(step in read for read in solving)
+        if kind == "plan"
+        else sum(kinds[earlier] != "plan" for earlier in seen) >= _ANSWERS_READ.get(kind, 0)
+        for step, (kind, seen) in enumerate(zip(kinds, workflow.reads, strict=True))
+    )
 
 
 @dataclass(frozen=True, slots=True)

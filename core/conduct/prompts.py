@@ -112,7 +112,7 @@ def _one_line(text: str) -> str:
 
 def terse_role(subtask: str) -> Role:
     """What a pocket model is asked to be: who plans is a Thinker, who checks or merges a Verifier, others Workers."""
-    match _word(subtask):
+    match subtask_word(subtask):
         case "plan":
             return Role.THINKER
         case "check" | "merge":
@@ -121,7 +121,7 @@ def terse_role(subtask: str) -> Role:
 
 
 def _terse(question: str, subtask: str, visible: Sequence[Done]) -> str:
-    match _word(subtask):
+    match subtask_word(subtask):
         case "plan":
             return terse.think_prompt(question)
         case "check" | "merge":
@@ -135,13 +135,13 @@ def judged(subtask: str, visible: Sequence[Done]) -> str:
     answers = [one.answer for one in visible if one.answer]
     if not answers:
         return ""
-    return _most_frequent(answers) if _word(subtask) == "merge" else answers[-1]
+    return _most_frequent(answers) if subtask_word(subtask) == "merge" else answers[-1]
 
 
 def given_answer(subtask: str, reply: str, visible: Sequence[Done]) -> str:
     """The answer that a pocket model's step gives: who solves, its own; who judges, the one that it accepts. `merge`
     that rejects one gives the most frequent of the others. Empty for none."""
-    match _word(subtask):
+    match subtask_word(subtask):
         case "plan":
             return ""
         case "check" | "merge" as word:
@@ -158,5 +158,6 @@ def _most_frequent(answers: Sequence[str]) -> str:
     return max(reversed(answers), key=lambda answer: counts[answer])
 
 
-def _word(subtask: str) -> str:
+def subtask_word(subtask: str) -> str:
+    """Its first word, in lower case and without a mark after it; empty for none."""
     return subtask.split(maxsplit=1)[0].lower().strip(".:,") if subtask.split() else ""

@@ -84,15 +84,15 @@ def left_out_of(config: LearnConfig, models: Sequence[str], key: str) -> tuple[s
 def unplayed(
     config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task], iteration: int
 ) -> list[Episode]:
-    """The episodes of an iteration. All rollouts of a question have the same chances of the models, so that they differ
-    by their workflows alone and share equal calls."""
-    seed = derive_seed((config.seed, "replies", iteration))
+    """The episodes of an iteration. All rollouts of a question may name the same models, and each has chances of its
+    own: with shared ones, a model that was lucky once would be lucky in the whole group."""
+    seeds = [derive_seed((config.seed, "replies", iteration, number)) for number in range(config.rollouts)]
     episodes = []
     for place, task in enumerate(questions_of(config, tasks, iteration)):
         left_out = left_out_of(config, planner.models, f"{config.seed}/models/{iteration}/{place}")
         episodes += [
             _episode(f"i{iteration}-{place}-{number}", task, planner, seed, left_out)
-            for number in range(config.rollouts)
+            for number, seed in enumerate(seeds)
         ]
     return episodes
 

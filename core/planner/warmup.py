@@ -1,7 +1,13 @@
-"""Teaches a new planner the form of its replies, and nothing else: random legal workflows for questions.
+"""Teaches a new planner the form of its replies, and nothing else: random workflows for questions.
 
-No answer, no result of any model and no better workflow is shown to it. Half of the examples allow a random subset of
-the models. The question is learned as next tokens too, so that what it says can be told apart later.
+They make sense (whoever checks reads an answer), as those of a large language model do before it learns to plan, and
+are as good as the control of random workflows: no answer, no result of any model and no better workflow is shown. Half
+of the examples allow a random subset of the models.
+
+Random workflows have nothing to do with their questions. A planner that learned nothing else would have hidden states
+that hardly differ between questions. Reinforcement would then teach it the one workflow that is best on average, and
+before it could tell questions apart it would write nothing else. So it also learns to recall the question: its tokens
+as next tokens, and at every token of the reply which tokens the question had.
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ from core.pocket.training import IGNORED, TrainingProgress, collate, new_model
 @dataclass(frozen=True, slots=True)
 class WarmUp:
     """How a pocket planner is begun: its shape, and its supervised training. `question_weight` is that of the
-    question's own tokens in the loss."""
+    question's own tokens in the loss, and `recall_weight` that of recalling them while the reply is written."""
 
     models: tuple[str, ...]
     width: int = 128
@@ -41,6 +47,7 @@ class WarmUp:
     batch: int = 32
     peak_rate: float = 5e-3
     question_weight: float = 0.3
+    recall_weight: float = 1.0
     families: tuple[str, ...] = TRAINED_FAMILIES
     subset_share: float = 0.5
     temperature: float = 1.0
@@ -87,24 +94,27 @@ def warm_up(
     """Train the planner's weights in place; afterwards `planner.frozen(kind="warm-up")` is its checkpoint. The same
     settings on one CPU thread give the same weights."""
     model = planner.model
-    optimisers = optimisers_of(model, settings.peak_rate)
+    recall = torch.nn.Parameter(torch.zeros(model.config.vocab_size, model.config.hidden_size))  # not kept
+    optimisers = optimisers_of(model, settings.peak_rate, recall)
     model.train()
     total, since = 0.0, 0
     with suited_threads(is_small(model)):
         for step, (tokens, labels, weights) in enumerate(islice(_batches(planner, settings), settings.steps)):
             for group in (group for optimiser in optimisers for group in optimiser.param_groups):
                 group["lr"] = settings.peak_rate * _share(step, settings.steps)
-            logits = model(input_ids=tokens, use_cache=False).logits[:, :-1]
+            hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
+            logits = model.lm_head(hidden[:, :-1])
             losses = torch.nn.functional.cross_entropy(
                 logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="none"
             )
             weight = weights[:, 1:].flatten()
             loss = (losses * weight).sum() / weight.sum()
-            torch.autograd.backward(loss)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            forgotten = _forgotten(hidden @ recall.T, tokens, weights)
+            torch.autograd.backward(loss + settings.recall_weight * forgotten)
+            torch.nn.utils.clip_grad_norm_([*model.parameters(), recall], 1.0)
             for optimiser in optimisers:
                 optimiser.step()
-            model.zero_grad(set_to_none=True)
+                optimiser.zero_grad()
             total, since = total + loss.item(), since + 1
             if (step + 1) % report_every == 0 or step + 1 == settings.steps:
                 yield TrainingProgress(step + 1, settings.steps, total / since)
@@ -112,13 +122,26 @@ def warm_up(
     torch.nn.Module.eval(model)
 
 
-def optimisers_of(model: PreTrainedModel, rate: float) -> tuple[torch.optim.Optimizer, ...]:
-    """Matrices are moved by Muon and all else by AdamW, as in the training of the pocket models."""
+def _forgotten(logits: torch.Tensor, tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """How badly the tokens of the question are told from the hidden states of its reply: the mean cross-entropy (nats)
+    between logits [batch, length, vocabulary] and the question's tokens, each equally likely."""
+    reply = weights == 1.0
+    question = (weights > 0) & ~reply
+    had = torch.zeros(len(tokens), logits.shape[-1]).scatter_add_(1, tokens, question.float()).clamp(max=1.0)
+    had = had / had.sum(1, keepdim=True)
+    each = -(logits.log_softmax(-1) * had[:, None]).sum(-1)
+    return (each * reply).sum() / reply.sum()
+
+
+def optimisers_of(
+    model: PreTrainedModel, rate: float, *more: torch.nn.Parameter
+) -> tuple[torch.optim.Optimizer, ...]:
+    """Matrices are moved by Muon and all else, `more` too, by AdamW, as in the training of the pocket models."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     return (
         Muon(matrices, rate),
-        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW([*others, *more], lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
     )
 
 

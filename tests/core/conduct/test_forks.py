@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.conduct.planners import CHECK, MERGE, PLAN, SOLVE, planner_policy, random_workflow
+from core.conduct.planners import CHECK, MERGE, PLAN, SOLVE, legal_workflow, planner_policy
 from core.conduct.reading import write_workflow
 from core.conduct.recorded import RecordedWorkflows
 from core.draws import reply_seed
@@ -141,7 +141,7 @@ def test_the_baseline_asks_the_same_steps_with_the_recorded_workflow_and_the_for
 def test_exactly_the_step_and_what_reads_it_is_asked_again_in_any_workflow(
     number: int, at: int, dialect: Dialect
 ) -> None:
-    workflow = random_workflow(str(number), (0, 1, 2))
+    workflow = legal_workflow(str(number), (0, 1, 2))
     place = at % len(workflow)
     replies = {"think": "add", "work": "answer 42", "check": "fine ACCEPT"}
 

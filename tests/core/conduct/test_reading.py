@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.conduct.planners import random_workflow
+from core.conduct.planners import legal_workflow, makes_sense, random_workflow
 from core.conduct.reading import read_workflow, write_workflow
 from core.workflow import AccessMode, PlanFault, Topology, Workflow
 
@@ -120,12 +122,39 @@ def test_shapes(reads: list[tuple[int, ...]], topology: str, depth: int, width: 
     assert (one.topology, one.depth, one.width) == (Topology(topology), depth, width)
 
 
-def test_random_workflows_are_legal_and_name_only_allowed_models() -> None:
+@pytest.mark.parametrize("drawn", [legal_workflow, random_workflow])
+def test_random_workflows_are_legal_and_name_only_allowed_models(
+    drawn: Callable[[str, tuple[int, ...]], Workflow],
+) -> None:
     for number in range(500):
-        workflow = random_workflow(f"key/{number}", (1, 4))
+        workflow = drawn(f"key/{number}", (1, 4))
         read = read_workflow(write_workflow(workflow), allowed=(1, 4), mode=AccessMode.CHOOSE_POSITION)
         assert read == workflow
     assert random_workflow("a", (0,)) == random_workflow("a", (0,))
+
+
+def test_random_workflows_make_sense_and_are_of_every_length_alike() -> None:
+    drawn = [random_workflow(f"key/{number}", (0, 1)) for number in range(1_000)]
+    assert all(makes_sense(one) for one in drawn)
+    assert all(160 < count < 240 for count in Counter(map(len, drawn)).values())
+
+
+@pytest.mark.parametrize(
+    ("subtasks", "reads", "sensible"),
+    [
+        (["plan"], [()], False),  # nobody answers
+        (["check"], [()], False),  # nothing to check
+        (["plan", "solve"], [(), (0,)], True),
+        (["plan", "solve"], [(), ()], False),  # nobody uses the plan
+        (["plan", "solve", "check"], [(), (), (0, 1)], False),  # who checks uses no plan
+        (["solve", "merge"], [(), (0,)], False),  # one answer is nothing to merge
+        (["solve", "solve", "merge"], [(), (), (0, 1)], True),
+        (["plan", "solve", "check"], [(), (0,), (0, 1)], True),
+        (["solve", "plan"], [(), (0,)], False),
+    ],
+)
+def test_what_makes_sense(subtasks: list[str], reads: list[tuple[int, ...]], sensible: bool) -> None:
+    assert makes_sense(Workflow((0,) * len(reads), tuple(subtasks), tuple(reads))) is sensible
 
 
 def test_a_workflow_that_cannot_be_run_is_none() -> None:

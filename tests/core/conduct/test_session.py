@@ -18,8 +18,8 @@ from core.conduct.planners import (
     PLAN,
     SOLVE,
     Conductor,
+    legal_workflow,
     planner_policy,
-    random_workflow,
 )
 from core.conduct.reading import write_workflow
 from core.conduct.session import MOST_ATTEMPTS, conduct
@@ -100,7 +100,7 @@ def test_a_chain_shows_each_step_what_its_list_allows() -> None:
 @settings(max_examples=300, deadline=None)
 def test_a_step_sees_the_steps_that_its_list_names_and_no_others(number: int, dialect: Dialect) -> None:
     """Each reply holds a mark of its own, and each message exactly the marks of what it may see."""
-    workflow = random_workflow(str(number), (0, 1, 2))
+    workflow = legal_workflow(str(number), (0, 1, 2))
     assert_access(workflow, dialect)
 
 

@@ -10,9 +10,13 @@ import pytest
 import torch
 
 from core.conduct.reading import read_workflow
+from core.episode import WritePlan
 from core.planner import warmup
+from core.planner.planner import LanguagePlanner
 from core.planner.subsets import random_subset
 from core.planner.warmup import WarmUp, examples, new_planner, warm_up
+from core.pocket import TRAINED_FAMILIES
+from core.pocket.tasks import draw_tasks
 from core.pocket.tokenizer import train_tokenizer
 from core.workflow import AccessMode, Workflow
 
@@ -48,6 +52,38 @@ def test_a_short_warm_up_is_the_same_every_time_and_learns(monkeypatch: pytest.M
     assert one.id == other.id
     assert one.card.kind == "warm-up"
     assert new_planner(replace(SETTINGS, seed=1)).id != new_planner(SETTINGS).id
+
+
+def test_after_it_a_plan_begins_from_hidden_states_that_tell_questions_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else what is best on average is learned long before what is best for one kind of question."""
+    monkeypatch.setattr(warmup, "train_tokenizer", lambda texts: train_tokenizer(islice(texts, 1_000)))
+    told_apart = {}
+    for weight in (0.0, 1.0):
+        settings = replace(SETTINGS, width=64, layers=2, steps=150, batch=16, recall_weight=weight)
+        planner = new_planner(settings)
+        for _ in warm_up(planner, settings):
+            pass
+        told_apart[weight] = _share_between(planner)
+    assert told_apart[1.0] > 1.5 * told_apart[0.0]
+
+
+def _share_between(planner: LanguagePlanner) -> float:
+    """How far apart the families' mean hidden states are where a reply begins, over the length of the overall mean."""
+    means = []
+    for family in TRAINED_FAMILIES:
+        requests = [
+            WritePlan((), one.question, (0, 1, 2, 3), "") for one in draw_tasks(family, "evolve", 24, 0)
+        ]
+        with torch.no_grad():
+            states = [
+                planner.model.model(torch.tensor([planner.prompt_ids(request)])).last_hidden_state[0, -1]
+                for request in requests
+            ]
+        means.append(torch.stack(states).mean(0))
+    overall = torch.stack(means).mean(0)
+    return float((torch.stack(means) - overall).norm(dim=1).mean() / overall.norm())
 
 
 def test_subsets_leave_out_one_model_or_more() -> None:
