@@ -18,6 +18,7 @@ from core.play.policy import Policy
 from storage.analysis.budgets import AtBudget
 from storage.analysis.standings import Course
 from storage.rows.summaries import TurnOutline
+from tests.ui.pages import APP
 from ui.presentation.odds import alternatives, options, undecided, with_other_head
 from ui.presentation.theme import ROLE_STYLES, percent
 from ui.presentation.words import word_diff
@@ -165,6 +166,24 @@ def test_doubt_marks_low_margins_and_needs_numbers() -> None:
     assert figure is not None
     assert list(figure.data[-1].x) == [2]
     assert figures.uncertainty_over_turns([outline(0, margin=None, entropy=None)]) is None
+
+
+def test_doubt_is_two_charts_one_above_the_other() -> None:
+    figure = figures.uncertainty_over_turns([outline(0), outline(1)])
+    assert figure is not None
+    above, below = figure.layout.yaxis, figure.layout.yaxis2
+    assert above.domain[0] > below.domain[1]
+    assert (above.title.text, below.title.text) == ("entropy (0: certain)", "margin (logits)")
+    assert figure.layout.xaxis.title.text == "turn"
+
+
+def test_no_figure_of_ours_has_two_scales_on_one_chart() -> None:
+    with_two = [
+        str(path)
+        for path in sorted(APP.parent.rglob("*.py"))
+        if any(word in path.read_text(encoding="utf-8") for word in ("overlaying", "secondary_y"))
+    ]
+    assert with_two == []
 
 
 def test_two_choices_match_slots_by_name() -> None:

@@ -156,7 +156,8 @@ def _turn_axis(last: int, beyond: float) -> dict[str, Any]:
 
 
 def uncertainty_over_turns(outlines: Sequence[TurnOutline]) -> go.Figure | None:
-    """Entropy (nats) and logit margin of every decision, low margins marked. None when no decision has them."""
+    """Entropy (nats) of every decision and below it its logit margin, low ones marked. None when no decision has
+    them."""
     points = tuple((o.index + 1, o.role, o.entropy, o.margin) for o in outlines)
     if all(entropy is None and margin is None for _, _, entropy, margin in points):
         return None
@@ -168,8 +169,8 @@ def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...
     turns, roles, entropies, margins = zip(*points, strict=True)
     symbols = [ROLE_STYLES[role].symbol for role in roles]
     data = [
-        _line(turns, entropies, symbols, "entropy (0: certain)", _ENTROPY_COLOUR, "solid"),
-        _line(turns, margins, symbols, "margin (logits)", _MARGIN_COLOUR, "dot") | {"yaxis": "y2"},
+        _line(turns, entropies, symbols, "entropy", _ENTROPY_COLOUR, "solid"),
+        _line(turns, margins, symbols, "margin", _MARGIN_COLOUR, "dot") | {"yaxis": "y2"},
     ]
     low = [(turn, margin) for turn, _, _, margin in points if margin is not None and margin < LOW_MARGIN]
     if low:
@@ -188,13 +189,15 @@ def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...
     return unvalidated(
         data,
         layout(
-            190,
-            xaxis=_turn_axis(max(turns), 0.4),
-            # Each on a scale of its own: margins are often ten times an entropy.
-            yaxis=_axis_from_zero("entropy"),
-            yaxis2=_axis_from_zero("margin") | {"overlaying": "y", "side": "right", "showgrid": False},
+            240,
+            # One above the other, each on a scale of its own: margins are often ten times an entropy.
+            xaxis=_turn_axis(max(turns), 0.4) | {"anchor": "y2"},
+            yaxis=_axis_from_zero("entropy (0: certain)") | {"domain": [0.56, 1]},
+            yaxis2=_axis_from_zero("margin (logits)") | {"domain": [0, 0.44], "anchor": "x"},
+            showlegend=False,
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
             hovermode="x unified",
+            hoversubplots="axis",
         ),
     )
 
@@ -204,6 +207,7 @@ def _axis_from_zero(title: str) -> dict[str, Any]:
         "rangemode": "tozero",
         "fixedrange": True,
         "nticks": 5,
+        "automargin": True,
         "tickmode": "auto",
         "title": {"text": title, "font": {"size": 11}},
     }
