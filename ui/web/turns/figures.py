@@ -73,7 +73,7 @@ def parts_figure(names: Sequence[str], sides: Sequence[PartBars]) -> go.Figure:
     return unvalidated(
         bars,
         layout(
-            len(names) * 26 * len(sides) + 16,
+            len(names) * 26 * len(sides) + 40,
             barmode="group",
             xaxis={
                 "range": [-1.5 * reach, 1.5 * reach],
@@ -82,7 +82,7 @@ def parts_figure(names: Sequence[str], sides: Sequence[PartBars]) -> go.Figure:
                 "showgrid": False,
                 "zeroline": True,
                 "zerolinecolor": NEUTRAL_COLOUR,
-                "title": None,
+                "title": {"text": "how far it moves the lead, in logits", "font": {"size": 11}},
             },
             yaxis=named_axis(
                 [literal(name) for name in names], autorange="reversed", showgrid=False, title=None
@@ -273,9 +273,16 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
     figure = unvalidated(
         data,
         layout(
-            len(names) * 42 + 24,
+            len(names) * 42 + 48,
             barmode="group",
-            xaxis={"range": [0, 1.4], "visible": False, "fixedrange": True},
+            xaxis={
+                "range": [0, 1.4],
+                "showticklabels": False,
+                "showgrid": False,
+                "zeroline": False,
+                "fixedrange": True,
+                "title": {"text": "probability", "font": {"size": 11}},
+            },
             yaxis=named_axis(names, autorange="reversed", showgrid=False, title=None),
             showlegend=False,
             margin={"l": 8, "r": 0, "t": 4, "b": 4},
