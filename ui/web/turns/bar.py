@@ -6,7 +6,7 @@ second button, for a shut menu is not drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,14 +23,15 @@ from ui.web.kit.buttons import tool
 from ui.web.kit.widgets import outcome_badge
 from ui.web.pickers.basket import basket_words, toggle
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.turns.variations import family_of
 
 #: The episodes before and after one in the list that the reader came from.
 Near = tuple[str | None, str | None]
 #: The other episodes of a task, as they are grouped where one is chosen to compare with.
 OTHERS, REPEATS = "The same task under other policies", "Repeats: the same policy, drawn anew"
 FORKS = "Forks: turns of one episode kept, one thing changed"
-#: So many other episodes of a task are listed.
-_LISTED = 20
+#: So many other episodes of a task are read, and so many of a group listed.
+_READ, _LISTED = 200, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +103,33 @@ def episode_tools(episode_id: str, near: Near, leave_for: Callable[[str | None],
 
 def same_task(store: Store, summary: EpisodeSummary) -> None:
     """Links to this episode beside each other one of its task: first those of other policies, then repeats, then
-    forks by their run."""
-    others = store.episodes.same_task(summary.id, limit=_LISTED)
+    forks, with the turn from which each was played anew."""
+    others = store.episodes.same_task(summary.id, limit=_READ)
     if not others:
         st.caption("No other episode has played this task.")
         return
     ages = generation_of(store)
-    forks = {run for run in {one.run_id for one in others} if store.runs.get(run).kind == "fork"}
+    family = {one.summary.id: one.fork_turn for one in family_of(store, summary.id)}
+    fork_runs = {run for run in {one.run_id for one in others} if store.runs.get(run).kind == "fork"}
     groups: dict[str, list[EpisodeSummary]] = {OTHERS: [], REPEATS: [], FORKS: []}
     for one in others:
-        same = one.policy == summary.policy
-        groups[FORKS if one.run_id in forks else REPEATS if same else OTHERS].append(one)
+        forked = one.id in family or one.run_id in fork_runs
+        groups[FORKS if forked else REPEATS if one.policy == summary.policy else OTHERS].append(one)
     for heading, members in groups.items():
         if members:
             st.caption(heading)
-        for one in members:
+        for one in members[:_LISTED]:
             name = label(decider_words(one, ages.get(one.policy)), 90)
-            run = f" · :gray[{label(one.run_id)}]" if heading == FORKS else ""
-            words = f"{name} · {outcome_badge(one)} · {one.turns} turns{run}"
+            more = _from_where(one, family) if heading == FORKS else ""
+            words = f"{name} · {outcome_badge(one)} · {one.turns} turns{more}"
             state.page_link("pair", words, a=summary.id, b=one.id)
+        if len(members) > _LISTED:
+            st.caption(f"and {len(members) - _LISTED} older ones")
+
+
+def _from_where(one: EpisodeSummary, family: Mapping[str, int | None]) -> str:
+    """What tells one of a family of forks from another, as markdown after its name."""
+    turn = family.get(one.id)
+    if one.id in family and turn is None:
+        return " · the first recording"
+    return f"{'' if turn is None else f' · from turn {turn + 1}'} · :gray[{label(one.run_id)}]"
