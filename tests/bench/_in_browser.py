@@ -127,7 +127,7 @@ def steps(opened: Browser, address: str, episodes: Sequence[tuple[str, int]]) ->
         page.locator(".js-plotly-plot .main-svg").first.wait_for()  # what draws charts is there
         page.wait_for_timeout(500)
         for turn in range(2, turns + 1):
-            page.locator(".st-key-step_next button:enabled").wait_for()
+            page.locator(".st-key-step_next button:enabled").wait_for(state="attached")
             step: list[Any] = page.evaluate(_STEP, f"Turn {turn} of {turns}")
             found.append(Step(step[0], step[1], int(step[2])))
             page.wait_for_timeout(150)  # a reader does not press at once

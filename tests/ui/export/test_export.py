@@ -428,6 +428,7 @@ def test_figures_and_pages_are_saved_from_the_browser(tab: Page, served: Served)
     one = served.store.episodes.page(EpisodeFilter(run=PLAYED)).items[0].id
     tab.goto(f"/replay?ep={one}")
     settled(tab)
+    tab.locator(".st-key-more button").first.click()
     with tab.expect_download() as saving:
         tab.get_by_role("button", name="Save as a page").click()
     page = Path(saving.value.path()).read_text("utf-8")

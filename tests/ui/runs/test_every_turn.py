@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from core.analysis.metrics import wilson_interval
 from core.episode import ROLE_ORDER, Change, Decision, Episode, Role
@@ -53,11 +54,18 @@ def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) 
     assert all(len(one.reused) >= 3 for one in more.branches), "what was played stands"
 
 
+def more_of_replay(episode: str) -> AppTest:
+    """The replay of an episode with its menu open."""
+    page = opened("replay", ep=episode)
+    page.session_state["more"] = True  # as the browser opens it
+    return page.run()
+
+
 def test_a_page_plays_on_from_every_turn_and_tells_which_mattered(
     world: Sums, store: Store, no_workers: None
 ) -> None:
     episode = store.episodes.of_run(recorded(world, store))[0].id
-    assert opened("replay", ep=episode).button(key="every_turn").label == "Which turn mattered?"
+    assert more_of_replay(episode).button(key="every_turn").label == "Which turn mattered?"
     page = opened("forks", ep=episode, every="1")
     assert "At most" in shown(page)
     page.slider(key="every_turn_n").set_value(2).run()
@@ -69,9 +77,7 @@ def test_a_page_plays_on_from_every_turn_and_tells_which_mattered(
     found = shown(opened("forks", run=run.id))
     assert "Unchanged from turn 1 it ends right" in found
     assert ("is decisive" in found) or ("At no turn" in found)
-    assert "Which turn mattered?" in shown(press(opened("replay", ep=episode), "every_turn")), (
-        "its newest run"
-    )
+    assert "Which turn mattered?" in shown(press(more_of_replay(episode), "every_turn")), "its newest run"
     assert "which turn mattered" in shown(opened("forks"))
 
 

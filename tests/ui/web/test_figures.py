@@ -18,6 +18,7 @@ from core.play.policy import Policy
 from storage.analysis.budgets import AtBudget
 from storage.analysis.standings import Course
 from storage.rows.summaries import TurnOutline
+from tests.ui.pages import APP
 from ui.presentation.odds import alternatives, options, undecided, with_other_head
 from ui.presentation.theme import ROLE_STYLES, percent
 from ui.presentation.words import word_diff
@@ -25,6 +26,7 @@ from ui.web.checkpoints.figures import routing_change
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
 from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit.figures import horizontal_bars
 from ui.web.kit.widgets import Standing, standings_figure
 from ui.web.policy.figures import firsts_figure
 from ui.web.turns import figures
@@ -46,7 +48,7 @@ DECISION = Decision(
 
 def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with_a_line() -> None:
     found = [Estimate("few", 0.8, 0.4, 0.9, symbol="circle-open"), Estimate("many", 0.0, 0.0, 0.1)]
-    assert list(estimates_figure(found).data[0].marker.line.width) == [0, 2.5]
+    assert list(estimates_figure(found, "share").data[0].marker.line.width) == [0, 2.5]
     one, other = [
         [
             AtBudget(k, ClusteredShare.counted((task, task < right) for task in range(9)), 9, 9, 0.0)
@@ -165,6 +167,35 @@ def test_doubt_marks_low_margins_and_needs_numbers() -> None:
     assert figure is not None
     assert list(figure.data[-1].x) == [2]
     assert figures.uncertainty_over_turns([outline(0, margin=None, entropy=None)]) is None
+
+
+def test_doubt_is_two_charts_one_above_the_other() -> None:
+    figure = figures.uncertainty_over_turns([outline(0), outline(1)])
+    assert figure is not None
+    above, below = figure.layout.yaxis, figure.layout.yaxis2
+    assert above.domain[0] > below.domain[1]
+    assert (above.title.text, below.title.text) == ("entropy (0: certain)", "margin (logits)")
+    assert figure.layout.xaxis.title.text == "turn"
+
+
+def test_charts_of_names_say_what_they_measure_and_have_the_best_on_top() -> None:
+    standings = standings_figure([Standing("worse", 1, 4), Standing("best", 3, 4), Standing("middle", 2, 4)])
+    assert list(standings.layout.yaxis.ticktext) == ["worse", "middle", "best"], "from the bottom to the top"
+    bars = horizontal_bars([0.5, 0.2], ["a", "b"], ["#000", "#000"], ["50 %", "20 %"], "share of turns")
+    choices = figures.two_choices(DECISION, MODELS, DECISION, MODELS)
+    parts = figures.parts_figure(["question"], [figures.PartBars("", [0.5])])
+    for figure in (standings, bars, choices, parts, estimates_figure([], "points ahead", signed=True)):
+        assert figure.layout.xaxis.title.text
+        assert figure.layout.xaxis.visible is None
+
+
+def test_no_figure_of_ours_has_two_scales_on_one_chart() -> None:
+    with_two = [
+        str(path)
+        for path in sorted(APP.parent.rglob("*.py"))
+        if any(word in path.read_text(encoding="utf-8") for word in ("overlaying", "secondary_y"))
+    ]
+    assert with_two == []
 
 
 def test_two_choices_match_slots_by_name() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
 from sqlalchemy import event, insert, select, update
+from streamlit.testing.v1 import AppTest
 
 from core.analysis.agreement import Situations, agreement, picks
 from core.analysis.head_lens import (
@@ -42,6 +46,7 @@ from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown
 from ui.web.kit import state as ui_state
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
+from ui.web.turns.bar import FORKS, REPEATS
 from ui.web.turns.lens import DecisionContext, tolerance_words
 from ui.web.turns.neighbour_states import nearest
 from ui.web.turns.pair_rows import choice_kl
@@ -244,6 +249,45 @@ def test_links_keep_an_address_whatever_names_it_holds(headed: Store) -> None:
     page.switch_page("views/home.py").run()
     assert not page.exception
     assert [link for link in page.get("page_link") if "Go on with the replay" in link.proto.label]
+
+
+def test_compare_tells_forks_from_repeats_and_says_where_each_fork_begins(headed: Store) -> None:
+    assert {one.id for one in headed.episodes.same_task("e-head")} >= {"e-more", "e-fork", "e-fork-2"}
+    found = compared_with("e-head")
+    assert found[REPEATS].keys() == {"e-more", "e-long"}
+    assert not [words for words in found[REPEATS].values() if "from turn" in words]
+    assert found[FORKS].keys() == {"e-fork", "e-fork-2"}
+    assert "from turn 3" in found[FORKS]["e-fork"]
+    assert "from turn 2" in found[FORKS]["e-fork-2"]
+    found = compared_with("e-fork")
+    assert "the first recording" in found[FORKS]["e-head"]
+    assert found[REPEATS].keys() == {"e-more", "e-long"}
+
+
+def compared_with(episode: str) -> dict[str, dict[str, str]]:
+    """What a replay's Compare offers: heading -> the other episode -> its words."""
+    page = opened("replay", ep=episode)
+    page.session_state["compare_with"] = True  # as the browser opens it
+    found: dict[str, dict[str, str]] = {}
+    heading = ""
+    for one in _drawn(page.run()):
+        if getattr(one, "value", None) in (REPEATS, FORKS):
+            heading = one.value
+            found[heading] = {}
+        elif one.type == "page_link" and heading and "b=" in one.proto.query_string:
+            found[heading][parse_qs(one.proto.query_string)["b"][0]] = one.proto.label
+    return found
+
+
+def _drawn(page: AppTest) -> Iterator[Any]:
+    """The elements of a page in their order."""
+    waiting: list[Any] = [page._tree]
+    while waiting:
+        one = waiting.pop()
+        if hasattr(one, "children"):
+            waiting += reversed(one.children.values())
+        else:
+            yield one
 
 
 def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:

@@ -151,6 +151,14 @@ def test_a_long_file_is_searched(store: Store, tmp_path: Path) -> None:
     assert page.button(key="play").disabled
 
 
+def test_one_control_alone_is_called_step_by_step(store: Store) -> None:
+    page = opened("live")
+    labels = [one.label.lower() for one in (*page.toggle, *page.checkbox, *page.button)]
+    assert not [words for words in labels if "step by step" in words]
+    asked = [one.key for one in page.button_group if "Step by step" in one.options]
+    assert asked == ["way"]
+
+
 @pytest.mark.usefixtures("no_workers")
 def test_starting_writes_the_run_down_and_opens_it(store: Store) -> None:
     page = opened("live")

@@ -104,6 +104,31 @@ def test_jumps_go_to_the_next_of_their_kind_and_round(app: AppTest) -> None:
     assert app.query_params["t"] == "5"
 
 
+def test_menus_of_the_bar_do_what_its_keys_do(app: AppTest) -> None:
+    opened(app, ep="e-wrong", t="1")
+    assert not [one for one in app.button if str(one.key).startswith("menu_")]
+    app.session_state["jump"] = app.session_state["more"] = True  # as the browser opens them
+    app.run()
+    listening = {str(one.key) for one in app.button} - {"step_back", "step_next"}
+    offered = {str(one.key).removeprefix("menu_") for one in app.button if str(one.key).startswith("menu_")}
+    assert offered <= listening
+    assert offered >= {
+        "next_blunder",
+        "next_verifier",
+        "next_low_margin",
+        "next_same_model",
+        "next_same_role",
+    }
+    assert offered >= {"previous_episode", "next_episode", "to_basket", "zen", "help"}
+    assert {one.label for one in app.text_input} >= {"Find in this episode"}
+    assert "Speed" in {one.label for one in app.segmented_control}
+    press(app, "menu_next_verifier")
+    assert app.query_params["t"] == "3"
+    press(app, "menu_zen")
+    assert app.query_params["zen"] == "1"
+    assert app.button(key="menu_zen").label.startswith("Show the analysis")
+
+
 def test_an_episode_without_blunders_has_nothing_to_jump_to(app: AppTest) -> None:
     assert opened(app, ep="e-right", t="1").button(key="next_blunder").disabled
 

@@ -91,12 +91,14 @@ def test_the_panels_the_analysis_the_basket_and_the_way_back(page: Page, address
     page.wait_for_url(lambda url: "zen=" not in url)
     page.keyboard.press("x")
     page.get_by_text("In the basket: 1").wait_for()
+    page.locator(".st-key-jump button").first.click()
     field = page.get_by_placeholder("Find in the replies")
     field.fill("answer 36")  # keys rest in a field
     field.press("Enter")
     expect(page, find="answer 36", t="2")
     assert page.locator(".strip .mark", has_text="»").count() == 1
-    page.get_by_role("heading", level=3).click()  # out of the field
+    page.get_by_role("heading", level=3).click()  # out of the menu
+    field.wait_for(state="hidden")
     for _ in range(3):  # a click that comes in twice must not undo itself
         page.keyboard.press("Space")
         page.get_by_role("button", name="Pause").wait_for()

@@ -240,7 +240,9 @@ def test_the_figures_are_valid_and_their_shares_add_up(kept: Store) -> None:
             for axis in ("gen", "time")
             for second in (None, two)
         ),
-        figures.lines_figure(one, (("a", "solid", one.of_rollouts("readable")),), "episodes", 0, shares=True),
+        figures.lines_figure(
+            one, (("a", "solid", one.of_rollouts("readable")),), "episodes", 0, as_shares=True
+        ),
         figures.topologies_figure(one, "", "gen", 2, "#000000"),
         figures.models_figure(one, "math", 0, "gen", 2, "#000000"),
         figures.subtasks_figure(one, "", 1, "time", 2, "#000000"),

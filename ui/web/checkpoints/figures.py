@@ -13,6 +13,7 @@ from storage.analysis.budgets import AtBudget
 from storage.analysis.standings import ENTROPY_BIN, Course
 from ui.presentation.theme import CLASS_COLOURS, CLASS_SYMBOLS, layout, one_line, percent
 from ui.presentation.words import role_word
+from ui.web.kit.axes import shares as shares_axis
 from ui.web.kit.estimates import Estimate, estimates_figure
 from ui.web.kit.figures import literal
 from ui.web.kit.matrix import MatrixCell, matrix
@@ -75,7 +76,7 @@ def by_turns(courses: Sequence[Course], styles: Sequence[PolicyStyle]) -> go.Fig
         [(turns, one.turns[turns] / (one.turns.total() or 1), turns) for turns in range(1, longest + 1)]
         for one in courses
     ]
-    return _lines(styles, series, "turns", "%{x} turns: %{y:.1%} of episodes", dtick=1)
+    return _lines(styles, series, "turns", "share of episodes", "%{x} turns: %{y:.1%} of episodes", dtick=1)
 
 
 def by_entropy(courses: Sequence[Course], styles: Sequence[PolicyStyle]) -> go.Figure:
@@ -85,19 +86,26 @@ def by_entropy(courses: Sequence[Course], styles: Sequence[PolicyStyle]) -> go.F
         [(i * ENTROPY_BIN, one.entropy[i] / one.entropy.total(), i) for i in range(most + 1) if one.entropy]
         for one in courses
     ]
-    return _lines(styles, series, "entropy (0: certain)", "entropy about %{x:.2f}: %{y:.1%} of decisions")
+    return _lines(
+        styles,
+        series,
+        "entropy (0: certain)",
+        "share of decisions",
+        "entropy about %{x:.2f}: %{y:.1%} of decisions",
+    )
 
 
 def by_budget(budgets: Sequence[Sequence[AtBudget]], styles: Sequence[PolicyStyle]) -> go.Figure:
     """Accuracy had each episode been cut after k turns. A point carries (policy's place, k)."""
     series = [[(at.budget, at.accuracy, at.budget) for at in side if at.n] for side in budgets]
-    return _lines(styles, series, "turn budget", "%{x} turns: %{y:.1%} right", dtick=1)
+    return _lines(styles, series, "turn budget", "answered right", "%{x} turns: %{y:.1%} right", dtick=1)
 
 
 def _lines(
     styles: Sequence[PolicyStyle],
     series: Sequence[Sequence[tuple[float, float, int]]],
     along: str,
+    up: str,
     hover: str,
     **axis: int,
 ) -> go.Figure:
@@ -124,7 +132,7 @@ def _lines(
             showlegend=True,
             margin={"l": 8, "r": 8, "t": 30, "b": 8},
             xaxis={"title": {"text": along}, "showgrid": False, **axis},
-            yaxis={"tickformat": ".0%", "rangemode": "tozero", "nticks": 6},
+            yaxis=shares_axis(up, rangemode="tozero", nticks=6),
         ),
     )
 
@@ -143,5 +151,6 @@ def by_family(families: Mapping[str, Comparison]) -> go.Figure:
             )
             for name, found in families.items()
         ],
+        "accuracy of B minus A, in points",
         signed=True,
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from ui.web.components import key_focus
 from ui.web.kit.buttons import tool
@@ -75,12 +76,17 @@ def from_widget(go: Callable[[int], None]) -> Callable[[int], None]:
 
 def step_buttons(cursor: int, total: int, go: Callable[[int], None], keys: Keys) -> None:
     """Back, next and the sheet of keys as buttons with words, in the row that the caller has opened."""
+    step_keys(cursor, total, go)
+    help_button(keys)
+
+
+def step_keys(cursor: int, total: int, go: Callable[[int], None]) -> None:
+    """Back and next, keys K and J."""
     for words, key, shortcut, to in (
         ("Back", "step_back", "K", cursor - 1),
         ("Next", "step_next", "J", cursor + 1),
     ):
         tool(words, key, partial(by_hand(go), to), shortcut=shortcut, disabled=not 0 <= to < total)
-    help_button(keys)
 
 
 def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
@@ -98,9 +104,9 @@ def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
     )
 
 
-def help_button(keys: Keys) -> None:
-    """The button, key H, that shows a page's keys."""
-    if tool("Keys", "help", icon="keyboard", shortcut="H"):
+def help_button(keys: Keys, key: str = "help", shortcut: str | None = "H") -> None:
+    """The button that shows a page's keys; a second one of a page has a `key` of its own and no `shortcut`."""
+    if tool("Keys", key, icon="keyboard", shortcut=shortcut):
         _help(keys)
 
 
@@ -144,20 +150,17 @@ def transport(
     go: Callable[[int], None],
     noun: str = "Turn",
     where: str | None = None,
+    before: Callable[[], None] | None = None,
+    after: Callable[[], None] | None = None,
 ) -> None:
     """The bar at the foot of the page. `go(index)` moves the cursor over the `noun`s of `what`, an episode, a pair
-    or an evolution; `cursor` is 0-based. `where` says the place where that is not `Turn 1 of 5`."""
+    or an evolution; `cursor` is 0-based. `where` says the place where that is not `Turn 1 of 5`. `before` and `after`
+    draw what else stands in the bar; a page with an `after` draws `speed_choice` in it."""
     step = by_hand(go)
     first, last = cursor <= 0, cursor >= total - 1
-    key_focus("tools_transport")
-    row = st.bottom.container(
-        horizontal=True,
-        horizontal_alignment="center",
-        vertical_alignment="center",
-        gap="small",
-        key="tools_transport",
-    )
-    with row:
+    with bar():
+        if before is not None:
+            before()
         for words, key, icon, shortcut, to, disabled in (
             # At the first turn too a reader can stop the playing by going there.
             ("First", "go_first", "first_page", "Home", 0, first and not playing(what)),
@@ -170,17 +173,37 @@ def transport(
             # An icon with its words in the tooltip, so that the whole bar fits a phone.
             look = {"type": "secondary", "shortcut": shortcut, "help": f"{words} {noun.lower()}"}
             tool("", key, partial(step, to), icon=icon, disabled=disabled, **look)
-        st.segmented_control(
-            "Speed",
-            SPEEDS,
-            key=_SPEED,
-            default=1.0,
-            required=True,
-            format_func=lambda value: f"{value:g}×",
-            label_visibility="collapsed",
-            persist_state="session",
-        )
-        st.caption(where or f"{noun} {cursor + 1} of {total}")
+        if after is None:
+            speed_choice()
+        st.caption(where or f"{noun} {cursor + 1} of {total}", width="content")
+        if after is not None:
+            after()
+
+
+def bar() -> DeltaGenerator:
+    """The row at the foot of the page, which stays in sight."""
+    key_focus("tools_transport")
+    return st.bottom.container(
+        horizontal=True,
+        horizontal_alignment="center",
+        vertical_alignment="center",
+        gap="small",
+        key="tools_transport",
+    )
+
+
+def speed_choice() -> None:
+    """How fast turns are played."""
+    st.segmented_control(
+        "Speed",
+        SPEEDS,
+        key=_SPEED,
+        default=1.0,
+        required=True,
+        format_func=lambda value: f"{value:g}×",
+        label_visibility="collapsed",
+        persist_state="session",
+    )
 
 
 def _play_button(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:

@@ -37,7 +37,7 @@ from ui.web.evolution.lineage import (
     share_entropy,
     tasks_each,
 )
-from ui.web.kit.axes import SHARES, TIGHT, VALUES, band, line_at, note, titled
+from ui.web.kit.axes import TIGHT, band, line_at, note, shares, titled, values
 from ui.web.kit.figures import error_bars, literal, unvalidated
 
 #: Fill of a role's areas: pattern, and its words for the caption.
@@ -69,7 +69,7 @@ def fitness_figure(lineage: Lineage, axis: str, at: int, second: Lineage | None)
         data.append(_fitness(second, axis, "mean", f"mean, {name}", "solid", 2, SECOND_COLOUR))
         data.append(_validated(second, axis, f"validation, {name}", "square", SECOND_COLOUR))
     data += _control_lines(lineage, axis)
-    return _by_generation(data, lineage, axis, at, 380, SHARES | {"range": [0, 1.04]})
+    return _by_generation(data, lineage, axis, at, 380, shares("answered right", range=[0, 1.04]))
 
 
 def _by_generation(
@@ -212,16 +212,16 @@ def cursor(x: float) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def line_figure(
-    lineage: Lineage, values: tuple[tuple[str, str, tuple[float | None, ...]], ...], axis: str, at: int
+    lineage: Lineage, lines: tuple[tuple[str, str, tuple[float | None, ...]], ...], axis: str, at: int
 ) -> go.Figure:
-    """A few curves over the generations: `values` are (name, dash, one value per generation)."""
+    """A few curves over the generations: `lines` are (name, dash, one value per generation)."""
     colours = (FIRST_COLOUR, NEUTRAL_COLOUR)
     data = [
         curve(lineage.axis(axis), y, name, dash, 2, colours[place % 2], "%{y:,.4~g}")
-        for place, (name, dash, y) in enumerate(values)
+        for place, (name, dash, y) in enumerate(lines)
     ]
-    yaxis = VALUES | {"rangemode": "tozero", "nticks": 5}
-    return _by_generation(data, lineage, axis, at, 190, yaxis, showlegend=len(values) > 1)
+    yaxis = values(" and ".join(name for name, _, _ in lines), rangemode="tozero", nticks=5)
+    return _by_generation(data, lineage, axis, at, 190, yaxis, showlegend=len(lines) > 1)
 
 
 @lru_cache(maxsize=64)
@@ -234,7 +234,7 @@ def learning_figure(learned: LearningCurve, at: int, beside: LearningCurve | Non
         data.insert(0, band(data[0]["x"], low, high, "rgba(47,118,214,0.22)", showlegend=False))
     if beside is not None:
         data.append(_means(beside, f"{literal(name, 24)}: ", "dash", SECOND_COLOUR))
-    yaxis = SHARES | {"range": [0, 1.03], "nticks": 3}
+    yaxis = shares("probability", range=[0, 1.03], nticks=3)
     figure = along(data, float(at), "generation", 170, yaxis, showlegend=False)
     figure.layout.shapes += (go.layout.Shape(line_at(y=learned.means[0].mean, width=1, dash="dot")),)
     return figure
@@ -290,7 +290,7 @@ def stacked_figure(
         layout(
             height,
             xaxis=_numbered(title, areas, range=list(span)),
-            yaxis=SHARES | {"range": [0, 1], "showgrid": False},
+            yaxis=shares("share", range=[0, 1], showgrid=False),
             margin=TIGHT | {"r": 84},
             shapes=chosen,
             annotations=names,
@@ -356,7 +356,8 @@ def manner_figure(
             y = [None if played is None else manner(played, what, by) for played in one.plays]
             value = "%{y:.1%}" if what == "accepted" else "%{y:.2f}"
             data.append(curve(one.axis(axis), y, literal(one.name, 24), dash, 2, colour, value))
-    yaxis = VALUES | {"nticks": 5, "rangemode": "tozero"}
+    titles = {"entropy": "entropy", "accepted": "share accepted", "turns": "turns"}
+    yaxis = values(titles.get(what, what), nticks=5, rangemode="tozero")
     if what == "accepted":
         yaxis |= {"tickformat": ".0%", "range": [0, 1.03]}
     elif what == "entropy":
@@ -393,7 +394,7 @@ def candidates_figure(
         layout(
             380,
             xaxis=titled(title),
-            yaxis=SHARES,
+            yaxis=shares("fitness"),
             margin=TIGHT,
             shapes=[line_at(y=mean, width=1.5, dash="longdash")],
             annotations=[words],

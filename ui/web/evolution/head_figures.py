@@ -17,7 +17,7 @@ from ui.presentation.policy_diff import slot_letter
 from ui.presentation.theme import DIFFERENCE_SCALE, NEUTRAL_COLOUR, ROLE_STYLES, ink_on, layout, model_colour
 from ui.presentation.words import role_word
 from ui.web.evolution.figures import cursor
-from ui.web.kit.axes import TIGHT, VALUES, line_at, titled
+from ui.web.kit.axes import TIGHT, line_at, titled, values
 from ui.web.kit.figures import literal, named_axis, unvalidated
 
 #: What stands in a cell whose choice hangs on rounding.
@@ -196,7 +196,7 @@ def norms_figure(
         layout(
             400,
             xaxis=titled("generation"),
-            yaxis=VALUES | {"rangemode": "tozero"},
+            yaxis=values("length of the row", rangemode="tozero"),
             margin=TIGHT,
             hovermode="closest",
             shapes=[cursor(at)],

@@ -25,7 +25,7 @@ from ui.presentation.theme import (
 from ui.presentation.workflows import FAULT_WORDS, TOPOLOGY_COLOURS
 from ui.web.evolution.figures import Choice, along, curve, interval_points, stacked_figure
 from ui.web.evolution.training import AXES, Training, at_place, part_of
-from ui.web.kit.axes import SHARES, VALUES
+from ui.web.kit.axes import shares, values
 from ui.web.kit.figures import literal
 
 #: (name, dash, one value per iteration) of a line.
@@ -53,7 +53,9 @@ def progress_figure(training: Training, axis: str, at: int, second: Training | N
         right = second.of_rollouts("right")
         data.append(curve(x, right, f"right rollouts, {name}", "solid", 2, SECOND_COLOUR))
         data.append(_validated(second, axis, f"validation, {name}", "square", SECOND_COLOUR))
-    return along(data, training.axis(axis)[at], AXES[axis], 380, SHARES | {"range": [0, 1.04]})
+    return along(
+        data, training.axis(axis)[at], AXES[axis], 380, shares("share right, mean reward", range=[0, 1.04])
+    )
 
 
 def _validated(training: Training, axis: str, name: str, symbol: str, colour: str) -> dict[str, Any]:
@@ -66,23 +68,24 @@ def _validated(training: Training, axis: str, name: str, symbol: str, colour: st
 
 @lru_cache(maxsize=128)
 def lines_figure(
-    training: Training, values: tuple[Line, ...], axis: str, at: int, *, shares: bool = False
+    training: Training, lines: tuple[Line, ...], axis: str, at: int, *, as_shares: bool = False
 ) -> go.Figure:
-    """A few curves over the iterations; `shares`: from 0 to 100 %."""
+    """A few curves over the iterations; `as_shares`: from 0 to 100 %."""
     colours = (FIRST_COLOUR, NEUTRAL_COLOUR)
-    value = "%{y:.1%}" if shares else "%{y:,.4~g}"
+    value = "%{y:.1%}" if as_shares else "%{y:,.4~g}"
     data = [
         curve(training.axis(axis), y, name, dash, 2, colours[place % 2], value)
-        for place, (name, dash, y) in enumerate(values)
+        for place, (name, dash, y) in enumerate(lines)
     ]
-    yaxis = SHARES | {"range": [0, 1.04]} if shares else VALUES | {"rangemode": "tozero"}
+    title = " and ".join(name for name, _, _ in lines)
+    yaxis = shares(title, range=[0, 1.04]) if as_shares else values(title, rangemode="tozero")
     return along(
         data,
         training.axis(axis)[at],
         AXES[axis],
         190,
         yaxis | {"nticks": 5},
-        showlegend=len(values) > 1,
+        showlegend=len(lines) > 1,
     )
 
 
@@ -185,5 +188,5 @@ def faults_figure(training: Training, axis: str, at: int) -> go.Figure:
         }
         for number, fault in enumerate(fault for fault in PlanFault if fault in seen)
     ]
-    yaxis = SHARES | {"rangemode": "tozero"}
+    yaxis = shares("share of rollouts", rangemode="tozero")
     return along(bars, x[at], AXES[axis], 320, yaxis, barmode="stack", showlegend=True)

@@ -61,7 +61,7 @@ def progress_panel(store: Store, training: Training, at: int, second: Training |
         chart(
             columns[place % 3],
             title,
-            lines_figure(training, lines, axis, at, shares=shares),
+            lines_figure(training, lines, axis, at, as_shares=shares),
             key=f"training_small_{place}",
             help=help,
             alt=f"{title} By {AXES[axis]}",

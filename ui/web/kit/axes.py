@@ -11,14 +11,21 @@ from ui.presentation.theme import NEUTRAL_COLOUR
 TIGHT = {"l": 8, "r": 8, "t": 8, "b": 8}
 #: An axis that cannot be dragged, without grid and zero line.
 BARE: dict[str, Any] = {"fixedrange": True, "showgrid": False, "zeroline": False}
-#: An axis of values that cannot be dragged, and one of shares.
-VALUES: dict[str, Any] = {"fixedrange": True, "title": None}
-SHARES: dict[str, Any] = {**VALUES, "tickformat": ".0%"}
 
 
 def titled(title: str, **more: Any) -> dict[str, Any]:
     """A bare axis with its title."""
     return {"title": {"text": title}, **BARE, **more}
+
+
+def values(title: str, **more: Any) -> dict[str, Any]:
+    """An axis of values that cannot be dragged, with its title."""
+    return {"fixedrange": True, "automargin": True, "title": {"text": title, "font": {"size": 11}}, **more}
+
+
+def shares(title: str, **more: Any) -> dict[str, Any]:
+    """An axis of shares, in per cent."""
+    return values(title, tickformat=".0%", **more)
 
 
 def line_at(

@@ -29,9 +29,9 @@ class Estimate:
     symbol: str = "circle"
 
 
-def estimates_figure(estimates: Sequence[Estimate], *, signed: bool = False) -> go.Figure:
-    """Points with their intervals, first on top. `signed`: differences in points around a line at zero, instead of
-    shares from 0 to 100 %. A click's custom data begins with the line's `key`."""
+def estimates_figure(estimates: Sequence[Estimate], along: str, *, signed: bool = False) -> go.Figure:
+    """Points with their intervals, first on top. `along` says what they measure. `signed`: differences in points
+    around a line at zero, instead of shares from 0 to 100 %. A click's custom data begins with the line's `key`."""
     shown = estimates[::-1]
     points = {
         "type": "scatter",
@@ -58,12 +58,12 @@ def estimates_figure(estimates: Sequence[Estimate], *, signed: bool = False) -> 
     return unvalidated(
         [points],
         layout(
-            max(108, 44 + 38 * len(shown)),
+            max(132, 68 + 38 * len(shown)),
             showlegend=False,
             hovermode="closest",
             hoverdistance=40,
             margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis=_axis(signed),
+            xaxis=_axis(along, signed),
             yaxis=named_axis(
                 [literal(one.name, 48) for one in shown], zeroline=False, range=[-0.6, len(shown) - 0.25]
             ),
@@ -71,12 +71,12 @@ def estimates_figure(estimates: Sequence[Estimate], *, signed: bool = False) -> 
     )
 
 
-def _axis(signed: bool) -> dict[str, Any]:
+def _axis(along: str, signed: bool) -> dict[str, Any]:
     if signed:
         look = {"zerolinecolor": NEUTRAL_COLOUR, "zerolinewidth": 2, "tickformat": "+.0%"}
     else:  # wider than the shares: the words above a mark at an end must fit
         look = {"range": [-0.05, 1.05], "tickformat": ".0%", "dtick": 0.25}
-    return {"zeroline": signed, "fixedrange": True, **look}
+    return {"zeroline": signed, "fixedrange": True, "title": {"text": along, "font": {"size": 11}}, **look}
 
 
 def _value(value: float, signed: bool) -> str:

@@ -61,12 +61,14 @@ def horizontal_bars(
     names: Sequence[str],
     colours: Sequence[str],
     words: Sequence[str],
+    along: str,
     *,
     room: float = 1.3,
     customdata: Sequence[tuple[str, str]] | None = None,
 ) -> go.Figure:
-    """Bars from the first, on top, to the last, `words` at the end of each. The axis is `room` times as long as the
-    longest bar. With `customdata`, a key and a text for hovering each, the bars can be clicked."""
+    """Bars from the first, on top, to the last, `words` at the end of each. `along` says what their length is; the
+    axis is `room` times as long as the longest bar. With `customdata`, a key and a text for hovering each, the bars can
+    be clicked."""
     pointer = {"hoverinfo": "skip"} if customdata is None else {"customdata": customdata, **CLICKABLE}
     bars = {
         "type": "bar",
@@ -82,10 +84,17 @@ def horizontal_bars(
     return go.Figure(
         bars,
         layout(
-            40 + 30 * len(values),
+            64 + 30 * len(values),
             showlegend=False,
             margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis={"visible": False, "range": [0, room * max(values, default=1.0)], "fixedrange": True},
+            xaxis={
+                "title": {"text": along, "font": {"size": 11}},
+                "showticklabels": False,
+                "showgrid": False,
+                "zeroline": False,
+                "range": [0, room * max(values, default=1.0)],
+                "fixedrange": True,
+            },
             yaxis=named_axis(names, autorange="reversed"),
         ),
     )

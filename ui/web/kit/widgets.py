@@ -61,14 +61,14 @@ class Standing:
 
 
 def standings_figure(standings: Sequence[Standing]) -> go.Figure:
-    """Accuracy of each policy with its 95 % interval, one line each, first on top."""
+    """Accuracy of each policy with its 95 % interval, one line each, the best on top."""
     found = []
     for one in standings:
         if one.n:
             low, high = one.ends or wilson_interval(one.correct, one.n)
             detail = f"{one.correct:,} of {one.n:,} right"
             found.append(Estimate(one.name, one.correct / one.n, low, high, detail, colour=one.colour))
-    return estimates_figure(found)
+    return estimates_figure(sorted(found, key=lambda one: -one.value), "answered right, with 95 % interval")
 
 
 def is_dark() -> bool:

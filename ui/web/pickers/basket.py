@@ -46,12 +46,15 @@ def toggle(episode_id: str) -> None:
     hold([one for one in now if one != episode_id] if episode_id in now else [*now, episode_id])
 
 
-def basket(store: Store, episode_id: str) -> None:
-    """Put this episode in or take it out, see what is in, and compare two: into the row that the caller opened."""
+def basket_words(episode_id: str) -> str:
+    """What a press does: put this episode in, or take it out."""
+    return "Take out of basket" if episode_id in held() else "To basket"
+
+
+def basket(store: Store) -> None:
+    """What is in, and the way to compare two; into the row that the caller opened. Nothing while it is empty."""
     put_in_address()
     now = held()
-    words = "Take out of basket" if episode_id in now else "To basket"
-    tool(words, "to_basket", partial(toggle, episode_id), icon="shopping_basket", shortcut="X")
     if not now:
         return
     if len(now) == 2:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from core.analysis.agreement import NEVER, Divergence, FirstDifferences, Ints
 from ui.presentation.policy_diff import AgreementRate, pair_letter, pair_name
 from ui.presentation.theme import FIRST_COLOUR, MODEL_COLOURS, NEUTRAL_COLOUR, layout
-from ui.web.kit.axes import band
+from ui.web.kit.axes import band, values
 from ui.web.kit.estimates import Estimate, estimates_figure
 from ui.web.kit.figures import literal, ticks, unvalidated
 from ui.web.kit.matrix import MatrixCell, matrix
@@ -35,7 +35,8 @@ def shares_figure(shares: Sequence[AgreementRate]) -> go.Figure:
             Estimate(one.name, one.rate, *one.interval, f"of {one.n:,} turns", one.key)
             for one in shares
             if one.rate is not None
-        ]
+        ],
+        "share of turns with the same choice",
     )
 
 
@@ -64,7 +65,7 @@ def firsts_figure(found: FirstDifferences, ink: str) -> go.Figure:
             280,
             barmode="stack",
             xaxis=ticks(names) | {"title": {"text": "first turn with another choice"}, "fixedrange": True},
-            yaxis={"title": None, "fixedrange": True, "range": [0, 1.12 * max([1, *totals])]},
+            yaxis=values("episodes", range=[0, 1.12 * max([1, *totals])]),
             showlegend=True,
             legend=layout()["legend"] | {"traceorder": "normal"},
         ),

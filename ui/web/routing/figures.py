@@ -265,6 +265,7 @@ def first_moves(traffic: Traffic, models: Sequence[str], most: int = 10) -> go.F
             f"{percent(share)}, {100 * traffic.opened_right[move] / n:.0f} % right"
             for share, (move, n) in zip(shares, found, strict=True)
         ],
+        "share of episodes",
         room=1.6,
         customdata=[
             (

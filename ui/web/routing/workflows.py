@@ -237,6 +237,7 @@ def _lengths(part: _Part) -> None:
             [f"{n} {'step' if n == 1 else 'steps'}" for n in range(1, MOST_STEPS + 1)],
             [FIRST_COLOUR] * MOST_STEPS,
             [f"{percent(share)} ({n:,})" for share, n in zip(shares, counts, strict=True)],
+            "share of workflows",
         ),
         key=f"workflow_lengths{part.mark}",
         small=True,
@@ -268,7 +269,7 @@ def _shapes(part: _Part) -> None:
             )
         )
     cell = picked(
-        estimates_figure(rows),
+        estimates_figure(rows, "share answered right"),
         key=f"workflow_shapes{part.mark}",
         alt="; ".join(f"{row.name} {percent(row.value)} right" for row in rows),
     )
@@ -288,6 +289,7 @@ def _access(part: _Part) -> None:
             [step_name(place) for place, _ in rows],
             [FIRST_COLOUR] * len(rows),
             [f"{percent(share.value)} ({share.k:,} of {share.n:,})" for _, share in rows],
+            "share that reads earlier steps",
             room=1.6,
         ),
         key=f"workflow_access{part.mark}",
@@ -315,6 +317,7 @@ def _faults(part: _Part) -> None:
             [FAULT_WORDS[fault] for fault, _ in rows],
             [WARN_COLOUR] * len(rows),
             [f"{n:,} ({percent(n / use.plans)})" for _, n in rows],
+            "replies that could not be read",
         ),
         key=f"workflow_faults{part.mark}",
         small=True,

@@ -113,16 +113,18 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
     if not found.tasks:
         return
     st.markdown(verdict(found, scope, whole_pool=not left))
-    contestants = _shown_contestants(found)
+    contestants = sorted(_shown_contestants(found), key=lambda one: -one.accuracy.mean)
+    ahead_of_it = [one for one in contestants if one.accuracy.mean > found.accuracy.mean]
+    place = len(ahead_of_it)  # of the policy itself, among them
     shares, points = st.columns(2, gap="large")
     with shares:
         st.caption(
             f"Share solved of the {found.tasks:,} tasks that all have played, 95 % interval over tasks"
         )
-        rows = [_estimate(name, found.accuracy, stands_out=True)]
-        rows += [_estimate(_name(one, scope), one.accuracy) for one in contestants]
+        rows = [_estimate(_name(one, scope), one.accuracy) for one in contestants]
+        rows.insert(place, _estimate(name, found.accuracy, stands_out=True))
         plot(
-            estimates_figure(rows),
+            estimates_figure(rows, "share of tasks solved"),
             key=f"solved_{letter}",
             small=True,
             alt="; ".join(f"{one.name} {percent(one.value)}" for one in rows),
@@ -133,7 +135,9 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
         )
         rows = [_estimate(_name(one, scope), one.ahead, stands_out=one.ahead.low > 0) for one in contestants]
         plot(
-            estimates_figure([Estimate("", 0.0, 0.0, 0.0), *rows], signed=True),
+            estimates_figure(
+                [*rows[:place], Estimate("", 0.0, 0.0, 0.0), *rows[place:]], "points ahead", signed=True
+            ),
             key=f"ahead_{letter}",
             small=True,
             alt="; ".join(f"{100 * one.value:+.1f} points to {one.name}" for one in rows),
@@ -151,7 +155,7 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
             f"{'is' if others == 1 else 'are'} left out; filter by budget, protocol or pool to see "
             f"{'it' if others == 1 else 'them'}."
         )
-    several = contestants[-1].name is None
+    several = any(one.name is None for one in contestants)
     st.caption(f"{oracle if several else ''}Tasks count once, however often they were played.")
     if found.left_out:
         named = ", ".join(f"{scope.say(policy)} ({n:,})" for policy, n in found.left_out.items())
@@ -361,6 +365,7 @@ def _changed_picks(found: Without) -> None:
                 [literal(name, 30) for name in shares],
                 [NEUTRAL_COLOUR] * len(shares),
                 [percent(share) for share in shares.values()],
+                "probability of being picked instead",
             ),
             key="takers",
             small=True,

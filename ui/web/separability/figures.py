@@ -128,9 +128,15 @@ def readings(measured: Sequence[Accuracy]) -> go.Figure:
         data,
         layout(
             110 + 84 * len(rows),
-            xaxis={"range": [0, 1.04], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},
+            xaxis={
+                "range": [0, 1.04],
+                "tickformat": ".0%",
+                "dtick": 0.25,
+                "zeroline": False,
+                "title": {"text": "share read rightly"},
+            },
             yaxis=ticks(names) | {"range": [-0.6, len(rows) - 0.4], "automargin": True, "showgrid": False},
-            legend=_BELOW | {"y": -0.1},
+            legend=_BELOW | {"y": -0.16},
             margin=TIGHT | {"t": 4},
         ),
     )

@@ -73,7 +73,7 @@ def parts_figure(names: Sequence[str], sides: Sequence[PartBars]) -> go.Figure:
     return unvalidated(
         bars,
         layout(
-            len(names) * 26 * len(sides) + 16,
+            len(names) * 26 * len(sides) + 40,
             barmode="group",
             xaxis={
                 "range": [-1.5 * reach, 1.5 * reach],
@@ -82,7 +82,7 @@ def parts_figure(names: Sequence[str], sides: Sequence[PartBars]) -> go.Figure:
                 "showgrid": False,
                 "zeroline": True,
                 "zerolinecolor": NEUTRAL_COLOUR,
-                "title": None,
+                "title": {"text": "how far it moves the lead, in logits", "font": {"size": 11}},
             },
             yaxis=named_axis(
                 [literal(name) for name in names], autorange="reversed", showgrid=False, title=None
@@ -156,7 +156,8 @@ def _turn_axis(last: int, beyond: float) -> dict[str, Any]:
 
 
 def uncertainty_over_turns(outlines: Sequence[TurnOutline]) -> go.Figure | None:
-    """Entropy (nats) and logit margin of every decision, low margins marked. None when no decision has them."""
+    """Entropy (nats) of every decision and below it its logit margin, low ones marked. None when no decision has
+    them."""
     points = tuple((o.index + 1, o.role, o.entropy, o.margin) for o in outlines)
     if all(entropy is None and margin is None for _, _, entropy, margin in points):
         return None
@@ -168,8 +169,8 @@ def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...
     turns, roles, entropies, margins = zip(*points, strict=True)
     symbols = [ROLE_STYLES[role].symbol for role in roles]
     data = [
-        _line(turns, entropies, symbols, "entropy (0: certain)", _ENTROPY_COLOUR, "solid"),
-        _line(turns, margins, symbols, "margin (logits)", _MARGIN_COLOUR, "dot") | {"yaxis": "y2"},
+        _line(turns, entropies, symbols, "entropy", _ENTROPY_COLOUR, "solid"),
+        _line(turns, margins, symbols, "margin", _MARGIN_COLOUR, "dot") | {"yaxis": "y2"},
     ]
     low = [(turn, margin) for turn, _, _, margin in points if margin is not None and margin < LOW_MARGIN]
     if low:
@@ -188,13 +189,15 @@ def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...
     return unvalidated(
         data,
         layout(
-            190,
-            xaxis=_turn_axis(max(turns), 0.4),
-            # Each on a scale of its own: margins are often ten times an entropy.
-            yaxis=_axis_from_zero("entropy"),
-            yaxis2=_axis_from_zero("margin") | {"overlaying": "y", "side": "right", "showgrid": False},
+            240,
+            # One above the other, each on a scale of its own: margins are often ten times an entropy.
+            xaxis=_turn_axis(max(turns), 0.4) | {"anchor": "y2"},
+            yaxis=_axis_from_zero("entropy (0: certain)") | {"domain": [0.56, 1]},
+            yaxis2=_axis_from_zero("margin (logits)") | {"domain": [0, 0.44], "anchor": "x"},
+            showlegend=False,
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
             hovermode="x unified",
+            hoversubplots="axis",
         ),
     )
 
@@ -204,6 +207,7 @@ def _axis_from_zero(title: str) -> dict[str, Any]:
         "rangemode": "tozero",
         "fixedrange": True,
         "nticks": 5,
+        "automargin": True,
         "tickmode": "auto",
         "title": {"text": title, "font": {"size": 11}},
     }
@@ -269,9 +273,16 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
     figure = unvalidated(
         data,
         layout(
-            len(names) * 42 + 24,
+            len(names) * 42 + 48,
             barmode="group",
-            xaxis={"range": [0, 1.4], "visible": False, "fixedrange": True},
+            xaxis={
+                "range": [0, 1.4],
+                "showticklabels": False,
+                "showgrid": False,
+                "zeroline": False,
+                "fixedrange": True,
+                "title": {"text": "probability", "font": {"size": 11}},
+            },
             yaxis=named_axis(names, autorange="reversed", showgrid=False, title=None),
             showlegend=False,
             margin={"l": 8, "r": 0, "t": 4, "b": 4},

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from core.errors import ConfigError
 from storage.shelves.labels import (
@@ -86,33 +85,33 @@ def undo(store: Store) -> str | None:
     return str(added.place.episode_id)
 
 
-def label_panel(
-    store: Store,
-    episode_id: str,
-    index: int,
-    line: DeltaGenerator,
-    *,
-    any_labels: bool,
-    own_only: bool,
-) -> None:
-    """The labels of an episode in the row `line`, with a button (key L) that opens everything else here; `index`: the
-    turn at hand. Whether it is open stands in the address as `labels`. Nothing is read unless `any_labels`; with
-    `own_only` other people's labels are hidden."""
+def labels_given(store: Store, episode_id: str, *, any_labels: bool, own_only: bool) -> Sequence[Label]:
+    """Every label that an episode was ever given. Nothing is read unless `any_labels`; with `own_only` other people's
+    labels are left out."""
     history = store.labels.history(episode_id) if any_labels else ()
-    if own_only:
-        history = tuple(one for one in history if one.author == author())
+    return tuple(one for one in history if one.author == author()) if own_only else history
+
+
+def label_button(history: Sequence[Label]) -> None:
+    """The button, key L, that opens the panel of labels, or shuts it; that stands in the address as `labels`."""
     current = current_of(history)
-    is_open = state.param("labels") == "open"
-    with line:
-        words = f"Labels ({len(current)})" if current else "Label"
-        turn_over = partial(state.set_params, labels=None if is_open else "open")
-        help = "Say what you think of this episode, this turn or some of its words"
-        tool(words, "label_toggle", turn_over, icon="label", shortcut="L", help=help)
-        if here := [one for one in current if one.place.index in (None, index)]:
-            st.markdown(badges(here))
-    if is_open:
+    words = f"Labels ({len(current)})" if current else "Label"
+    turn_over = partial(state.set_params, labels=None if _is_open() else "open")
+    help = "Say what you think of this episode, this turn or some of its words"
+    tool(words, "label_toggle", turn_over, icon="label", shortcut="L", help=help)
+
+
+def label_panel(store: Store, episode_id: str, index: int, history: Sequence[Label]) -> None:
+    """The labels that count of an episode and of the turn at hand, `index`, and everything else while it is open."""
+    if here := [one for one in current_of(history) if one.place.index in (None, index)]:
+        st.markdown(badges(here))
+    if _is_open():
         with st.container(border=True, key="label_panel"):
             _panel(store, episode_id, index, history)
+
+
+def _is_open() -> bool:
+    return state.param("labels") == "open"
 
 
 def _panel(store: Store, episode_id: str, index: int, history: Sequence[Label]) -> None:

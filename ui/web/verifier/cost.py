@@ -175,7 +175,7 @@ def _shares(
     shares = [amount / (sum(amounts) or 1.0) for amount in amounts]
     st.markdown(f"**By {words}**, share of {unit}")
     plot(
-        horizontal_bars(shares, names, colours, [percent(share) for share in shares]),
+        horizontal_bars(shares, names, colours, [percent(share) for share in shares], f"share of {unit}"),
         key=f"spend_{words}{letter}",
         small=True,
         alt=f"Share of {unit} by {words}: " + ", ".join(found),

@@ -19,7 +19,7 @@ from ui.presentation.theme import (
     layout,
     percent,
 )
-from ui.web.kit.axes import band
+from ui.web.kit.axes import band, shares, values
 from ui.web.kit.figures import CLICKABLE, error_bars, literal
 
 #: A and B, or the only side: colour, dash and mark, so that colour is never alone.
@@ -53,7 +53,7 @@ def accepts(of: Mapping[tuple[int, bool], int]) -> go.Figure:
             250,
             barmode="stack",
             xaxis={"dtick": 1, "title": {"text": "accepted at turn"}, "fixedrange": True},
-            yaxis={"title": None, "fixedrange": True},
+            yaxis=values("episodes"),
         ),
     )
 
@@ -95,11 +95,8 @@ def accuracy_by_budget_figure(curves: Sequence[tuple[str, Sequence[AtBudget]]]) 
             300,
             showlegend=len(curves) > 1,
             xaxis={"dtick": 1, "title": {"text": "turn budget"}, "fixedrange": True},
-            yaxis={
-                "range": [-0.1 * top, min(1.08, 1.15 * top + 0.05)],  # room for a number below a mark at 0
-                "tickformat": ".0%",
-                "fixedrange": True,
-            },
+            # Room for a number below a mark at 0.
+            yaxis=shares("answered right", range=[-0.1 * top, min(1.08, 1.15 * top + 0.05)]),
         ),
     )
 

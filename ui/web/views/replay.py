@@ -10,9 +10,10 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from core.episode import Episode, Protocol, Role, Status
+from core.episode import Episode, Protocol, Status
 from storage.reads.episode_steps import Variation
-from storage.rows.summaries import EpisodeSummary, RunStatus
+from storage.rows.summaries import RunStatus
+from storage.shelves.labels import Label
 from storage.store import Store
 from ui.presentation.course import (
     BLUNDER_WORDS,
@@ -21,24 +22,24 @@ from ui.presentation.course import (
     CellMark,
     Lane,
     StripCell,
-    blunders,
     cells,
-    low_margins,
-    next_of,
     wrong_since,
 )
 from ui.presentation.story import story
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.presentation.words import decider_words, deciders, if_paid, rules_words, seconds
+from ui.presentation.words import deciders, if_paid, rules_words, seconds
 from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
 from ui.web.components.transport import (
     autoplay,
+    bar,
     by_hand,
+    help_button,
     keys_of,
     playing,
-    step_buttons,
+    speed_choice,
+    step_keys,
     stop,
     transport,
     turn_field,
@@ -48,14 +49,15 @@ from ui.web.forks.turning import newest_of
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
-from ui.web.kit.widgets import outcome_badge, popover
+from ui.web.kit.widgets import popover
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.palette import PALETTE
 from ui.web.pickers.saved_views import neighbours
+from ui.web.turns.bar import Near, Tool, episode_tools, listen, offer, same_task, turn_tools
 from ui.web.turns.course_panels import uncertainty_panel, usage_panel
 from ui.web.turns.find import find_field, found_in, found_list
-from ui.web.turns.labels import label_panel
+from ui.web.turns.labels import label_button, label_panel, labels_given
 from ui.web.turns.panels import PANELS, turn_panel
 from ui.web.turns.prompt import prompt_panel
 from ui.web.turns.recording import Recording, open_recording
@@ -85,11 +87,7 @@ KEYS = keys_of(
 )
 
 #: What opens over the page: while one is open, Esc shuts it and does not leave.
-_OVER = ("help", "compare_with", "share", "basket", "recomputed", PALETTE)
-_BACK_PX = 96
-#: The other episodes of a task, as they are grouped where one is chosen to compare with.
-_OTHERS, _REPEATS = "The same task under other policies", "Repeats: the same policy, drawn anew"
-_FORKS = "Forks: turns of one episode kept, one thing changed"
+_OVER = ("help", "menu_help", "jump", "compare_with", "share", "basket", "more", "recomputed", PALETTE)
 #: The story of an episode reads its replies: of so many turns at most.
 _STORY_TURNS = 60
 _FOUND = CellMark("»", "found", "info")
@@ -108,13 +106,19 @@ def show() -> None:
         _choose()
         return
     recording = _open(state.store(), episode_id)
-    back, onwards = _header(recording)
+    _header(recording)
+    near = neighbours(
+        recording.store,
+        recording.summary.id,
+        recording.summary.run_id,
+        recording.summary.policy,
+        state.list_query(),
+    )
     if recording.outlines:
-        _stage(recording, back, onwards)
+        _stage(recording, near)
         _play_on(recording)
     else:
-        with back:
-            _back_button()
+        _bar_without_turns(recording, near)
         workflow_panel(recording.episode, None)
         nothing = "No turn of this episode was played."
         st.write("Nothing has been decided yet." if recording.running else nothing)
@@ -148,34 +152,15 @@ def _choose() -> None:
     state.page_link("episodes", "Choose an episode", icon=":material/table_rows:")
 
 
-def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
-    """Where we are, what was asked, how it ended, and the ways on to other episodes. What in it changes with the turn
-    has two places of its own: for the way back, and for the ways on from the turn."""
+def _header(recording: Recording) -> None:
+    """What was asked and how it ended."""
     summary, episode = recording.summary, recording.episode
-    before, after = neighbours(
-        recording.store, summary.id, summary.run_id, summary.policy, state.list_query()
-    )
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
-        # As wide with the hint at its key as without, so that what follows stays where it is.
-        back = st.container(width=_BACK_PX)
-        for words, to in (("Previous", before), ("Next", after)):
-            key, help = f"{words.lower()}_episode", f"{words} episode of the list"
-            tool(words, key, partial(_leave_for, to), shortcut=words[0], disabled=to is None, help=help)
-        popover("Compare", "compare_with", partial(_same_task, recording), icon="compare")
-        save_button(recording.store, summary.id)
-        basket(recording.store, summary.id)
-        onwards = st.container(horizontal=True, width="content", gap="small", key="tools_onwards")
-        if recording.outlines:
-            words, icon, zen = ("Show", "visibility", None) if _zen() else ("Hide", "visibility_off", 1)
-            change = partial(state.set_params, zen=zen)
-            tool(f"{words} the analysis", "zen", change, icon=icon, shortcut="Z")
     question_heading(episode)
     st.markdown(_outcome(recording), help=f"Policy `{label(recording.summary.policy, 80)}`")
     if not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS:
         st.markdown(label(_story(recording.store, summary.id), 1_000))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
-    return back, onwards
 
 
 def _back_button() -> None:
@@ -195,11 +180,6 @@ def _turning_button(recording: Recording) -> None:
             if found is None:
                 state.go("forks", ep=recording.summary.id, every=1)
             state.go("forks", run=found[0])
-
-
-def _fork_button(recording: Recording, cursor: int) -> None:
-    if tool("Fork here", "fork_here", icon="fork_right", shortcut="F"):
-        state.go("forks", ep=recording.summary.id, t=cursor + 1)
 
 
 def _unfinished(recording: Recording) -> None:
@@ -236,27 +216,6 @@ def _unfinished(recording: Recording) -> None:
     if kind.resumes:
         words = f"Its run on the {kind.page.capitalize()} page"
         state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
-
-
-def _same_task(recording: Recording) -> None:
-    others = recording.store.episodes.same_task(recording.summary.id, limit=20)
-    if not others:
-        st.caption("No other episode has played this task.")
-        return
-    store, ages = recording.store, generation_of(recording.store)
-    forks = {one for one in {other.run_id for other in others} if store.runs.get(one).kind == "fork"}
-    groups: dict[str, list[EpisodeSummary]] = {_OTHERS: [], _REPEATS: [], _FORKS: []}
-    for other in others:
-        same = other.policy == recording.summary.policy
-        groups[_FORKS if other.run_id in forks else _REPEATS if same else _OTHERS].append(other)
-    for heading, members in groups.items():
-        if members:
-            st.caption(heading)
-        for other in members:
-            name = label(decider_words(other, ages.get(other.policy)), 90)
-            run = f" · :gray[{label(other.run_id)}]" if heading == _FORKS else ""
-            words = f"{name} · {outcome_badge(other)} · {other.turns} turns{run}"
-            state.page_link("pair", words, a=recording.summary.id, b=other.id)
 
 
 def _outcome(recording: Recording) -> str:
@@ -301,25 +260,23 @@ class _Places:
     """Where the turn at hand is drawn, so that a step draws these anew and nothing around them. `beside` is None while
     the analysis is hidden."""
 
-    back: DeltaGenerator
-    onwards: DeltaGenerator
     course: DeltaGenerator
     cards: DeltaGenerator
     beside: DeltaGenerator | None
     before: DeltaGenerator
 
 
-def _stage(recording: Recording, back: DeltaGenerator, onwards: DeltaGenerator) -> None:
+def _stage(recording: Recording, near: Near) -> None:
     """The turn at hand in a fragment of its own; around it what is the same at every turn."""
     course = st.container(key="course")
     course.empty()  # what is empty is not drawn, and this keeps the strip's place
     if _zen():
-        _stepped(recording, _Places(back, onwards, course, st.container(), None, st.container()))
+        _stepped(recording, near, _Places(course, st.container(), None, st.container()))
         return
     left, right = st.container(key="stage").columns([3, 2], gap="medium")
     cards, below = left.container(key="stage_reply"), left.container(key="stage_after")
     before = below.container()
-    _stepped(recording, _Places(back, onwards, course, cards, right.container(border=True), before))
+    _stepped(recording, near, _Places(course, cards, right.container(border=True), before))
     with below:
         uncertainty_panel(recording, by_hand(go))
         usage_panel(recording, by_hand(go))
@@ -330,14 +287,15 @@ def _family(recording: Recording) -> list[Variation]:
     return family_of(recording.store, recording.summary.id) if recording.forked and not _zen() else []
 
 
-def _stepped(recording: Recording, places: _Places) -> None:
+def _stepped(recording: Recording, near: Near, places: _Places) -> None:
     """Draw the turn at hand, now and at every step; the steps read the episode's head again for what may be new."""
-    given, plays = [recording], playing(recording.summary.id)
+    episode_id, given = recording.summary.id, [recording]
+    around = (episode_id, playing(episode_id), _zen())
 
     def step() -> None:
-        if playing(recording.summary.id) is not plays:
-            st.rerun()  # what waits out a turn while playing stands outside
-        _at_turn(given.pop() if given else _open(recording.store, recording.summary.id), places)
+        if (state.param("ep"), playing(episode_id), _zen()) != around:
+            st.rerun()  # what waits out a turn while playing, and what the analysis hides, stands outside
+        _at_turn(given.pop() if given else _open(recording.store, episode_id), near, places)
 
     st.fragment(state.guarded(step), key="replay")()
 
@@ -355,7 +313,7 @@ def _play_on(recording: Recording) -> None:
     )
 
 
-def _at_turn(recording: Recording, places: _Places) -> None:
+def _at_turn(recording: Recording, near: Near, places: _Places) -> None:
     outlines, episode_id = recording.outlines, recording.summary.id
     cursor = state.int_param("t", 1, len(outlines), 1) - 1
     shown = shown_turns(outlines, cursor)
@@ -363,14 +321,10 @@ def _at_turn(recording: Recording, places: _Places) -> None:
     def to(place: int) -> None:
         go(shown[place])
 
-    with places.back:
-        _back_button()
-    with places.onwards:
-        _fork_button(recording, cursor)
-        _turning_button(recording)
-        share_popover(recording, cursor)
+    history = labels_given(recording.store, episode_id, any_labels=recording.labelled, own_only=_zen())
     with places.course:
         _course(recording, shown, cursor, to)
+        label_panel(recording.store, episode_id, cursor, history)
         workflow_panel(recording.episode, cursor, forks=not _zen())
     with places.cards:
         _card(recording, cursor)
@@ -382,7 +336,13 @@ def _at_turn(recording: Recording, places: _Places) -> None:
         with places.beside:
             turn_panel(recording, cursor)
     transport(
-        episode_id, shown.index(cursor), len(shown), to, where=position_words(shown, cursor, len(outlines))
+        episode_id,
+        shown.index(cursor),
+        len(shown),
+        to,
+        where=position_words(shown, cursor, len(outlines)),
+        before=_back_button,
+        after=partial(_ways_on, recording, shown, cursor, to, near, history),
     )
 
 
@@ -397,10 +357,6 @@ def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callabl
         name="Turns of this episode",
         said=announcement(recording.outlines, cursor),
         plain=bool(st.session_state.get("plain_strip", False)),
-    )
-    ways = _jumps(recording, shown, cursor, to)
-    label_panel(
-        recording.store, recording.summary.id, cursor, ways, any_labels=recording.labelled, own_only=_zen()
     )
     found_list(found, words, cursor)
 
@@ -438,39 +394,72 @@ def _card(recording: Recording, cursor: int) -> None:
         )
 
 
-def _jumps(
-    recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]
-) -> DeltaGenerator:
-    """Which turns are shown, and keys to the next turn of a kind, going round; returns the row they stand in."""
-    outlines, here = recording.outlines, recording.outlines[cursor]
-    verifiers = tuple(one.index for one in outlines if one.role is Role.VERIFIER)
-    same_model = tuple(one.index for one in outlines if one.model == here.model)
-    same_role = tuple(one.index for one in outlines if one.role is here.role)
-    kinds: list[tuple[str, str, str, str | None, tuple[int, ...]]] = [
-        ("Blunder", "next_blunder", "B", BLUNDER_WORDS, () if _zen() else blunders(outlines)),
-        ("Verifier", "next_verifier", "V", None, verifiers),
-        ("Low margin", "next_low_margin", "M", LOW_WORDS, low_margins(outlines)),
-        ("Same model", "next_same_model", "S", None, same_model),
-        ("Same role", "next_same_role", "O", None, same_role),
-    ]
-    ways = st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_ways")
-    with ways:
-        step_buttons(shown.index(cursor), len(shown), to, KEYS)
-        for words, key, shortcut, help, turns in kinds:
-            turn = next_of(turns, cursor)
-            tool(
-                words,
-                key,
-                partial(by_hand(go), cursor if turn is None else turn),
-                shortcut=shortcut,
-                help=None if help is None else f"The next turn with {help}",
-                disabled=turn in (None, cursor),
-            )
-        turn_filter(outlines, judged=not _zen())
-        find_field()
-        if len(outlines) > WINDOW:
-            turn_field(cursor, len(outlines), go)
-    return ways
+def _ways_on(
+    recording: Recording,
+    shown: Sequence[int],
+    cursor: int,
+    to: Callable[[int], None],
+    near: Near,
+    history: Sequence[Label],
+) -> None:
+    """The bar after its steps: which turns are shown, the ways on from this turn, the menus, and every key."""
+    outlines = recording.outlines
+    jumps, others = turn_tools(outlines, cursor, by_hand(go), judged=not _zen()), _tools(recording, near)
+    with st.container(key="only_keys"):
+        step_keys(shown.index(cursor), len(shown), to)
+        listen((*jumps, *others))
+        help_button(KEYS)
+    if len(outlines) > WINDOW:
+        turn_field(cursor, len(outlines), go)
+    turn_filter(outlines, judged=not _zen())
+    popover("Jump", "jump", partial(_jump_menu, jumps), icon="search")
+    label_button(history)
+    if tool("Fork here", "fork_here", icon="fork_right", shortcut="F"):
+        state.go("forks", ep=recording.summary.id, t=cursor + 1)
+    _compare(recording)
+    share_popover(recording, cursor)
+    popover("More", "more", partial(_more_menu, recording, others, steps=True), icon="more_horiz")
+
+
+def _bar_without_turns(recording: Recording, near: Near) -> None:
+    """The bar of an episode of which no turn was played."""
+    others = _tools(recording, near)
+    with bar():
+        _back_button()
+        with st.container(key="only_keys"):
+            listen(others)
+        _compare(recording)
+        popover("More", "more", partial(_more_menu, recording, others, steps=False), icon="more_horiz")
+
+
+def _compare(recording: Recording) -> None:
+    popover("Compare", "compare_with", partial(same_task, recording.store, recording.summary), icon="compare")
+    basket(recording.store)
+
+
+def _jump_menu(jumps: Sequence[Tool]) -> None:
+    find_field()
+    offer(jumps)
+
+
+def _more_menu(recording: Recording, others: Sequence[Tool], *, steps: bool) -> None:
+    offer(others)
+    save_button(recording.store, recording.summary.id)
+    if steps:
+        _turning_button(recording)
+        help_button(KEYS, "menu_help", None)
+        st.caption("How fast it plays")
+        speed_choice()
+
+
+def _tools(recording: Recording, near: Near) -> list[Tool]:
+    """What can be done with the episode itself, whichever turn is at hand."""
+    found = episode_tools(recording.summary.id, near, _leave_for)
+    if recording.outlines:
+        words, icon, zen = ("Show", "visibility", None) if _zen() else ("Hide", "visibility_off", 1)
+        change = partial(state.set_params, zen=zen)
+        found.append(Tool(f"{words} the analysis", "zen", "Z", change, icon))
+    return found
 
 
 def _follow(recording: Recording) -> None:

@@ -250,7 +250,7 @@ def _rates(scope: Scope, books: Ledgers, what: str, judged: VerdictOutcome, word
     if not found:
         nothing_here("No such answer was judged.")
         return
-    _clickable(estimates_figure(found), what, "; ".join(one.name for one in found))
+    _clickable(estimates_figure(found, words), what, "; ".join(one.name for one in found))
     if any(one.symbol.endswith("-open") for one in found):
         st.caption(f"Hollow: judged fewer than {FEWEST}, too few to rank; they come last.")
 
