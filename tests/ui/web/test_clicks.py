@@ -84,8 +84,13 @@ def test_space_plays_after_a_click_on_a_control_of_the_transport(
     tab.goto(f"/replay?ep={long.id}" if view == "replay" else "/evolution?gen=0")
     settled(tab)
     bar = tab.locator(".st-key-tools_transport")
-    bar.get_by_text("0.5×").click()
+    if view == "replay":
+        bar.locator(".st-key-more button").first.click()
+    tab.get_by_text("0.5×").click()
     settled(tab)
+    if view == "replay":
+        tab.keyboard.press("Escape")  # shuts the menu
+        tab.get_by_text("0.5×").wait_for(state="hidden")
     tab.keyboard.press("Space")
     bar.get_by_role("button", name="Pause").wait_for()
     tab.keyboard.press("Space")

@@ -84,7 +84,7 @@ def test_its_camera_saves_what_it_shows(tab: Page, served: Served) -> None:
 
 def test_its_camera_saves_pixels_to_those_who_asked_for_them(tab: Page, served: Served) -> None:
     went(tab, served)
-    tab.get_by_text("More", exact=True).click()
+    tab.get_by_test_id("stTopNav").get_by_role("button", name="More").click()
     tab.get_by_role("menuitem", name="Data").click()
     settled(tab)
     tab.get_by_role("radio", name="PNG").or_(tab.get_by_role("button", name="PNG")).first.click()
