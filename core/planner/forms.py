@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from core.conduct.prompts import subtask_word
 from core.episode import Message, WritePlan
 from core.workflow import Workflow
 
@@ -62,7 +63,7 @@ def short_prompt(question: str, allowed: Sequence[int]) -> str:
 def write_short(workflow: Workflow) -> str:
     """The lists of a workflow of positions in the short form, each subtask by its first word, in lower case."""
     form = SHORT_LISTS
-    words = [subtask.split()[0].lower().strip(".:,") for subtask in workflow.subtasks]
+    words = map(subtask_word, workflow.subtasks)
     reads = [f"[{form.comma.join(map(str, seen))}]" for seen in workflow.reads]
     return (
         f"{form.models}{form.comma.join(map(str, workflow.models))}"

@@ -99,7 +99,7 @@ def warm_up(
     model.train()
     total, since = 0.0, 0
     with suited_threads(is_small(model)):
-        for step, (tokens, labels, weights) in enumerate(islice(_batches(planner, settings), settings.steps)):
+        for step, (tokens, labels, replies) in enumerate(islice(_batches(planner, settings), settings.steps)):
             for group in (group for optimiser in optimisers for group in optimiser.param_groups):
                 group["lr"] = settings.peak_rate * _share(step, settings.steps)
             hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
@@ -107,9 +107,10 @@ def warm_up(
             losses = torch.nn.functional.cross_entropy(
                 logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="none"
             )
+            weights = torch.where(replies, 1.0, settings.question_weight).masked_fill(labels == IGNORED, 0.0)
             weight = weights[:, 1:].flatten()
             loss = (losses * weight).sum() / weight.sum()
-            forgotten = _forgotten(hidden @ recall.T, tokens, weights)
+            forgotten = _forgotten(hidden[replies] @ recall.T, tokens, labels, replies)
             torch.autograd.backward(loss + settings.recall_weight * forgotten)
             torch.nn.utils.clip_grad_norm_([*model.parameters(), recall], 1.0)
             for optimiser in optimisers:
@@ -122,15 +123,16 @@ def warm_up(
     torch.nn.Module.eval(model)
 
 
-def _forgotten(logits: torch.Tensor, tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def _forgotten(
+    logits: torch.Tensor, tokens: torch.Tensor, labels: torch.Tensor, replies: torch.Tensor
+) -> torch.Tensor:
     """How badly the tokens of the question are told from the hidden states of its reply: the mean cross-entropy (nats)
-    between logits [batch, length, vocabulary] and the question's tokens, each equally likely."""
-    reply = weights == 1.0
-    question = (weights > 0) & ~reply
-    had = torch.zeros(len(tokens), logits.shape[-1]).scatter_add_(1, tokens, question.float()).clamp(max=1.0)
+    between the logits of every token of a reply [tokens of replies, vocabulary], in the order of `replies`, and the
+    question's tokens, each equally likely."""
+    asked = ((labels != IGNORED) & ~replies).float()
+    had = torch.zeros(len(tokens), logits.shape[-1]).scatter_add_(1, tokens, asked).clamp(max=1.0)
     had = had / had.sum(1, keepdim=True)
-    each = -(logits.log_softmax(-1) * had[:, None]).sum(-1)
-    return (each * reply).sum() / reply.sum()
+    return torch.nn.functional.cross_entropy(logits, had[replies.nonzero()[:, 0]])
 
 
 def optimisers_of(
@@ -153,7 +155,7 @@ def _share(step: int, steps: int) -> float:
 def _batches(
     planner: LanguagePlanner, settings: WarmUp
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Endless (tokens, labels, weights of the loss) [batch, length]."""
+    """Endless (tokens, labels, which tokens are a reply's) [batch, length]."""
     stream, pad = examples(settings), int(planner.tokenizer.pad_token_id)
     backend, end = planner.tokenizer.backend_tokenizer, int(planner.tokenizer.eos_token_id)
     rng = random.Random(settings.seed)
@@ -167,7 +169,5 @@ def _batches(
         starts = [*range(0, len(many), settings.batch)]
         rng.shuffle(starts)
         for start in starts:
-            tokens, replies = collate(many[start : start + settings.batch], pad)
-            labels = tokens.masked_fill(tokens == pad, IGNORED)
-            weights = torch.where(replies == IGNORED, settings.question_weight, 1.0)
-            yield tokens, labels, weights.masked_fill(labels == IGNORED, 0.0)
+            tokens, scored = collate(many[start : start + settings.batch], pad)
+            yield tokens, tokens.masked_fill(tokens == pad, IGNORED), scored != IGNORED
