@@ -214,7 +214,7 @@ def train(
     A new pocket planner is first taught the form of workflows, and nothing about which are good. Then each iteration
     writes workflows for some questions, plays them, and makes those likelier that did better than others of their
     question. Tasks come from the evolve split and are never seen in tests. Needs the extra: pip install
-    'trinity-inspector[conductor]'.
+    'trinity-inspector\\[conductor]'.
 
     [dim]$[/] trinity train --name mine
 

@@ -86,6 +86,11 @@ def test_help_lists_the_commands(world: Sums) -> None:
 
 
 @pytest.mark.process
+def test_help_names_the_extra_of_training_whole(world: Sums) -> None:
+    """Square brackets are markup in help, unless they are written otherwise."""
+    assert "'trinity-inspector[conductor]'" in world.trinity("train", "--help").out
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom ui.cli import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass\n"
