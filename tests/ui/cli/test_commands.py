@@ -85,12 +85,12 @@ def test_help_lists_the_commands(world: Sums) -> None:
     assert [name for name in COMMANDS if f" {name} " not in said] == []
 
 
-@pytest.mark.process
 def test_help_names_the_extra_of_training_whole(world: Sums) -> None:
     """Square brackets are markup in help, unless they are written otherwise."""
     assert "'trinity-inspector[conductor]'" in world.trinity("train", "--help").out
 
 
+@pytest.mark.process
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom ui.cli import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass\n"
