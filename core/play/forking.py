@@ -118,6 +118,27 @@ def check_change(change: Change, parent: Episode, index: int) -> None:
         raise ConfigError(problem)
 
 
+def right_reply(parent: Episode, index: int) -> Change | None:
+    """The change that makes the reply of this turn right: a Worker gives the known answer, a Verifier the verdict that
+    the answer it judges deserves. None where it was right as it is, and where nobody knows a right one: of a Thinker,
+    and of a task whose answer is no reply, such as the tests of a program."""
+    turn, possible = forked_turn(parent, index), possible_changes(parent, index)
+    role, task = turn.decision.role, parent.task
+    if role is Role.VERIFIER and "verdict" in possible and turn.correct_after is not None:
+        right = Verdict.ACCEPT if turn.correct_after else Verdict.REVISE
+        return None if turn.verdict is right else Change("verdict", right)
+    if role is not Role.WORKER or "reply" not in possible or turn.correct_after is True:
+        return None
+    if not task.answer or task.grader in ("program", "open"):
+        return None
+    dialect, _ = roles.dialect_and_tag(turn.messages)
+    text = reading.reply_with_answer(dialect, task.answer)
+    found = reading.read_reply(
+        parent.rules, dialect, role, text, grader=task.grader, pattern=task.answer_pattern
+    )
+    return Change("reply", text) if found.answer == task.answer else None
+
+
 def _why_not(kind: ChangeKind, step: ForkedStep | None) -> str:
     if step is not None:
         if kind not in STEP_CHANGES:

@@ -117,6 +117,11 @@ def with_verdict(protocol: Protocol, dialect: Dialect, text: str, tag: str, verd
     raise AssertionError("unreachable: the bare verdict can be read")
 
 
+def reply_with_answer(dialect: Dialect, answer: str) -> str:
+    """The shortest reply of a Worker that gives this answer in the asked form."""
+    return terse.answer_reply(answer) if dialect == "terse" else f"<answer>{answer}</answer>"
+
+
 def last_tagged(name: str, text: str) -> str:
     """The content of the last complete <name>..</name> pair, stripped; empty when there is none."""
     pair = rf"<{name}>((?:(?!</?{name}>).)*)</{name}>"

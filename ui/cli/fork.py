@@ -90,6 +90,14 @@ def fork(
             help="Which turn mattered? From every turn the unchanged choice and its runner-up, --n times each.",
         ),
     ] = False,
+    right_replies: Annotated[
+        bool,
+        typer.Option(
+            "--right-replies",
+            help="With --every-turn: a right reply instead of the runner-up, where one is known: the answer of a "
+            "Worker, the verdict of a Verifier.",
+        ),
+    ] = False,
     n: Annotated[int, typer.Option("--n", help="How many forks.", min=1, max=64)] = 8,
     baseline: Annotated[int, typer.Option(help="How often the unchanged turn is played.", min=1, max=64)] = 8,
     see: Annotated[
@@ -130,6 +138,8 @@ def fork(
 
     [dim]$[/] trinity fork ep12ab-00003 --every-turn --n 5
 
+    [dim]$[/] trinity fork ep12ab-00003 --every-turn --right-replies --n 5
+
     With --where, --flag or --run the same change is made in every episode found, at the turn that --at names.
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
@@ -150,6 +160,10 @@ def fork(
             _play(opened, with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings), resume, as_json)
             return
         name = absolute_pool(settings.pool)
+        if right_replies and not every_turn:
+            raise ConfigError(
+                "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
+            )
         if every_turn:
             refuse_beside(context, "--every-turn", *_WITH_EVERY_TURN)
             if episode is None:
@@ -159,7 +173,15 @@ def fork(
             if pool is None:
                 name = pool_of(opened, opened.episodes.get(episode), name)
             specs = wiring.pool_specs(name)
-            turning = plan_every_turn(opened, episode, n=n, pool=name, specs=specs, encoder=settings.encoder)
+            turning = plan_every_turn(
+                opened,
+                episode,
+                n=n,
+                pool=name,
+                specs=specs,
+                encoder=settings.encoder,
+                right_replies=right_replies,
+            )
             _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
             return
         chosen = narrowed(where, run, None, flag)
@@ -205,7 +227,18 @@ def fork(
 
 
 #: What goes together with --every-turn.
-_WITH_EVERY_TURN = ("episode", "every_turn", "n", "see", "pool", "encoder", "max_cost", "store", "as_json")
+_WITH_EVERY_TURN = (
+    "episode",
+    "every_turn",
+    "right_replies",
+    "n",
+    "see",
+    "pool",
+    "encoder",
+    "max_cost",
+    "store",
+    "as_json",
+)
 
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
@@ -291,9 +324,10 @@ def _say_plan(plan: ForkPlan) -> None:
     branch = plan.branches[0]
     if plan.every_turn:
         in_store = sum(len(one.reused) for one in plan.branches)
+        other = "a right reply" if plan.right_replies else "its runner-up"
         say(
             f"{len(plan.branches)} turns, from each {branch.baseline} times the unchanged choice and {branch.n} times "
-            f"its runner-up; {plan.to_play} episodes to play, {in_store} stand in the store already."
+            f"{other}; {plan.to_play} episodes to play, {in_store} stand in the store already."
         )
         return
     in_store = sum(len(one.reused) for one in plan.branches)
@@ -374,7 +408,7 @@ def _report_turns(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> N
         )
         return
     print_table(
-        [">turn", ">unchanged ends right", "95 % interval", "runner-up", ">ends right", "95 % interval"],
+        [">turn", ">unchanged ends right", "95 % interval", plan.other_words, ">ends right", "95 % interval"],
         [
             (
                 one.turn + 1,
@@ -389,7 +423,7 @@ def _report_turns(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> N
     )
     for sentence in (
         luck_words(outcomes, recorded_right=right),
-        decisive_words(outcomes, recorded_right=right),
+        decisive_words(outcomes, recorded_right=right, other=plan.other_words),
     ):
         if sentence:
             tell(sentence)

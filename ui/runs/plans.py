@@ -199,7 +199,8 @@ class Branch:
 class ForkPlan:
     """One change at one turn of each of these episodes. `batch` is the query they were found by, `question` the
     first one's, for lists; `skipped` counts episodes where the change made no sense. `every_turn` is the episode of
-    which every turn is forked, each with a change of its own; empty for others."""
+    which every turn is forked, each with a change of its own, the runner-up of its decision or, `right_replies`, a
+    right reply; empty for others."""
 
     change: Change
     branches: tuple[Branch, ...]
@@ -212,11 +213,17 @@ class ForkPlan:
     question: str = ""
     skipped: int = 0
     every_turn: str = ""
+    right_replies: bool = False
     kind: Literal["fork"] = "fork"
 
     def change_at(self, branch: Branch) -> Change:
         """What is changed at a branch."""
         return branch.change or self.change
+
+    @property
+    def other_words(self) -> str:
+        """What every turn is changed to where every turn is forked."""
+        return "right reply" if self.right_replies else "runner-up"
 
     @property
     def to_play(self) -> int:

@@ -36,6 +36,7 @@ from core.play.forking import (
     new_child,
     possible_changes,
     prefix_digest,
+    right_reply,
     turns_left,
 )
 from core.pool.spec import Dialect
@@ -102,6 +103,26 @@ def test_what_can_be_changed_depends_on_the_turn() -> None:
     nobody_asked = replace(parent.turns[2], messages=(), flags=(Flag.NOTHING_TO_JUDGE,))
     unasked = replace(parent, turns=(*parent.turns[:2], nobody_asked))
     assert possible_changes(unasked, 2) == ("role", "policy", "stop")
+
+
+@pytest.mark.parametrize("dialect", ["terse", "general"])
+def test_a_right_reply_is_the_known_answer_or_the_verdict_that_the_answer_deserves(dialect: Dialect) -> None:
+    parent = recorded(dialect)
+    assert right_reply(parent, 0) is None, "nobody knows a right plan"
+    answer = right_reply(parent, 1)
+    assert answer is not None
+    child = born(parent, 1, answer)
+    assert [child.turns[1].answer_after, child.turns[1].correct_after] == ["12", True]
+    assert right_reply(parent, 2) == Change("verdict", "REVISE")
+    saved, _ = play(child, dialect)
+    assert saved.correct
+    assert [right_reply(saved, index) for index in range(3)] == [None, None, None], "all is right as it is"
+    for task in (
+        replace(TASK, grader="program", answer='["assert f()"]'),
+        replace(TASK, grader="open"),
+        replace(TASK, answer=""),
+    ):
+        assert right_reply(replace(parent, task=task), 1) is None
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from core.analysis.metrics import wilson_interval
 from core.episode import ROLE_ORDER, Change, Decision, Episode, Role
 from core.errors import ConfigError, StoreError
 from core.heads import softmax
+from core.play.forking import right_reply
 from core.pool.spec import digest_of_specs
 from storage.store import Store
 from tests.ui.pages import opened, press, shown
@@ -52,6 +53,35 @@ def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) 
     more = more_of(store, plan, 1)
     assert [one.baseline for one in more.branches] == [3, 3, 3]
     assert all(len(one.reused) >= 3 for one in more.branches), "what was played stands"
+
+
+def test_every_turn_can_be_given_a_right_reply_instead(world: Sums, store: Store) -> None:
+    run = recorded(world, store)
+    episode = next(one for one in store.episodes.of_run(run) if one.correct is False)
+    parent = store.episodes.get(episode.id)
+    wrong = [turn.index + 1 for turn in parent.turns if right_reply(parent, turn.index)]
+    result = world.trinity("fork", episode.id, "--every-turn", "--right-replies", "--n", 2, "--json")
+    assert result.code == 0, result.err
+    assert [one["turn"] for one in result.json["turns"]] == wrong
+    assert {one["change"]["kind"] for one in result.json["turns"]} <= {"reply", "verdict"}
+    plan = plan_of(store.runs.get(result.json["run"]), ForkPlan)
+    assert more_of(store, plan, 1).right_replies
+    words = decisive_words(
+        by_turn(plan, read_results(store, result.json["run"], plan)),
+        recorded_right=False,
+        other="right reply",
+    )
+    assert (
+        "is decisive: with the reply" in words
+        or "is decisive: with the verdict" in words
+        or "a right" in words
+    )
+    alone = world.trinity("fork", episode.id, "--turn", 1, "--right-replies")
+    assert alone.code == 1
+    assert "goes with --every-turn" in alone.err
+    page = opened("forks", ep=episode.id, every="replies")
+    assert page.button_group(key="every_turn_change").value == "replies"
+    assert "The same with runner-ups" in shown(opened("forks", run=result.json["run"]))
 
 
 def more_of_replay(episode: str) -> AppTest:

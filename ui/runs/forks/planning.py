@@ -17,6 +17,7 @@ from core.play.forking import (
     forked_turn,
     possible_changes,
     prefix_digest,
+    right_reply,
     stands,
     turns_anew,
     turns_left,
@@ -162,9 +163,10 @@ def plan_every_turn(
     pool: str,
     specs: Sequence[ModelSpec],
     encoder: str | None = None,
+    right_replies: bool = False,
 ) -> ForkPlan:
-    """What is played to find out which turn of an episode mattered: from every turn of a coordinator the unchanged
-    choice and its runner-up, each n times. ConfigError, one sentence, when that makes sense at no turn."""
+    """What is played to find out which turn of an episode mattered: from every turn the unchanged choice and its
+    runner-up, or a right reply, each n times. ConfigError, one sentence, when that makes sense at no turn."""
     if not 1 <= n <= MOST_CHILDREN:
         raise ConfigError(f"Play between 1 and {MOST_CHILDREN} forks at each turn.")
     parents = forks.parents(store, [episode_id])
@@ -179,7 +181,7 @@ def plan_every_turn(
     own_digest = forks.episode_digests(store, [episode_id])[episode_id]
     children, branches = forks.of_parents(store, [episode_id]), []
     for turn in range(len(parent.turns)):
-        change = runner_up_change(parent, turn)
+        change = right_reply(parent, turn) if right_replies else runner_up_change(parent, turn)
         if change is None:
             continue
         _playable(store, parent, turn, change, specs)
@@ -187,8 +189,10 @@ def plan_every_turn(
         branches.append(replace(branch, reused=_standing(parent, branch, change, digest, children)))
     if not branches:
         raise ConfigError(
-            f"At no turn of episode {episode_id} is a runner-up recorded: its policy gives no odds, or nothing else "
-            "was allowed."
+            f"At no turn of episode {episode_id} is a right reply known that it did not have."
+            if right_replies
+            else f"At no turn of episode {episode_id} is a runner-up recorded: its policy gives no odds, or nothing "
+            "else was allowed."
         )
     assert branches[0].change is not None
     return ForkPlan(
@@ -201,6 +205,7 @@ def plan_every_turn(
         question=parent.task.question[:400],
         skipped=len(parent.turns) - len(branches),
         every_turn=episode_id,
+        right_replies=right_replies,
     )
 
 
@@ -236,6 +241,7 @@ def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
             pool=plan.pool,
             specs=pool_specs(plan.pool),
             encoder=plan.encoder,
+            right_replies=plan.right_replies,
         )
         return replace(more, max_cost_usd=plan.max_cost_usd)
     return replace(

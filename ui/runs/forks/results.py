@@ -161,7 +161,8 @@ def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
 
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
-    """How an episode ends from one of its turns on (from 0): with the choice as it was, and with its runner-up."""
+    """How an episode ends from one of its turns on (from 0): as it was, and with its runner-up or
+    a right reply."""
 
     turn: int
     change: Change
@@ -170,7 +171,7 @@ class TurnOutcome:
 
     @property
     def turns_it(self) -> int:
-        """1 where the runner-up ends right more often than not and the unchanged choice does not, -1 the other way
+        """1 where the change ends right more often than not and the unchanged choice does not, -1 the other way
         round, else 0."""
         likely = [side.share is not None and side.share > 0.5 for side in (self.unchanged, self.other)]
         return likely[1] - likely[0]
@@ -190,7 +191,7 @@ def by_turn(plan: ForkPlan, results: Results) -> tuple[TurnOutcome, ...]:
 
 
 def decisive(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> TurnOutcome | None:
-    """The earliest turn at which the runner-up turns the recorded ending round; None where none does. For a failure
+    """The earliest turn at which the change turns the recorded ending round; None where none does. For a failure
     that is the definition of failure attribution in arXiv 2505.00212."""
     return next((one for one in outcomes if one.turns_it == (-1 if recorded_right else 1)), None)
 

@@ -17,19 +17,22 @@ def luck_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> str:
     return f"Unchanged from turn {outcomes[0].turn + 1} it ends right {_of(first)}: {luck(first, recorded_right)}."
 
 
-def decisive_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> str:
-    """The decisive turn; plain text, empty before anything is known."""
+def decisive_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool, other: str = "runner-up") -> str:
+    """The decisive turn, where each was changed to its `other`; plain text, empty before anything is known."""
     if any(one.unchanged.share is None or one.other.share is None for one in outcomes) or not outcomes:
         return ""
     found = decisive(outcomes, recorded_right=recorded_right)
     if found is None:
         turned = "wrong" if recorded_right else "right"
-        return f"At no turn would the runner-up have turned it {turned} more often than not."
+        return f"At no turn would {_ARTICLES[other]} {other} have turned it {turned} more often than not."
     how = "would have saved it" if not recorded_right else "would have lost it"
     return (
         f"Turn {found.turn + 1} is decisive: {change_words(found.change)} {how}; it ends right {_of(found.other)}, "
         f"unchanged {_of(found.unchanged)}."
     )
+
+
+_ARTICLES = {"runner-up": "the", "right reply": "a"}
 
 
 def _of(side: ForkSide) -> str:

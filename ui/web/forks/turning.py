@@ -1,4 +1,5 @@
-"""Which turn of an episode mattered: how it ends from each turn on, as it was and with the runner-up's choice."""
+"""Which turn of an episode mattered: how it ends from each turn on, as it was, and with its runner-up or a
+right reply."""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ def turning_panel(
         st.markdown("**Which turn mattered?**")
         for sentence in (
             luck_words(outcomes, recorded_right=recorded_right),
-            decisive_words(outcomes, recorded_right=recorded_right),
+            decisive_words(outcomes, recorded_right=recorded_right, other=plan.other_words),
         ):
             if sentence:
                 st.markdown(label(sentence, 400))
         plot(
-            turning_figure(outcomes),
+            turning_figure(outcomes, plan.other_words),
             key="turning",
             small=True,
             alt="; ".join(
@@ -54,17 +55,22 @@ def turning_panel(
             on_select=lambda: _clicked(to_turn),
         )
         st.caption(
-            "Share of plays that end right, from each turn on, with 95 % intervals: unchanged, and with the runner-up "
-            "of that turn's decision. With few plays most intervals overlap. A click goes to the turn."
+            "Share of plays that end right, from each turn on, with 95 % intervals: unchanged, and with "
+            + (
+                "a right reply in that turn"
+                if plan.right_replies
+                else "the runner-up of that turn's decision"
+            )
+            + ". With few plays most intervals overlap. A click goes to the turn."
         )
 
 
-def turning_figure(outcomes: Sequence[TurnOutcome]) -> go.Figure:
+def turning_figure(outcomes: Sequence[TurnOutcome], other: str) -> go.Figure:
     """Both sides by turn, a little apart, with their intervals."""
     figure = go.Figure()
     for name, colour, aside, symbol in (
         ("unchanged", NEUTRAL_COLOUR, -0.08, "circle"),
-        ("runner-up", FIRST_COLOUR, 0.08, "diamond"),
+        (other, FIRST_COLOUR, 0.08, "diamond"),
     ):
         sides = [(one, one.unchanged if name == "unchanged" else one.other) for one in outcomes]
         known = [(one, side, side.share) for one, side in sides if side.share is not None]

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
-from core.episode import Change
+from core.episode import Change, Episode
 from core.errors import ConfigError, TrinityError
 from core.play.forking import forked_turn
 from storage.filters.episode_filter import EpisodeFilter
@@ -61,6 +61,8 @@ _FLAG_TITLES = {
     "false_accept": "Wrong answers that were accepted",
     "answer_broke": "Right answers that were lost",
 }
+#: In the address: every turn is changed to a right reply, not to its runner-up.
+RIGHT_REPLIES = "replies"
 #: How many more pairs one click asks for.
 _MORE_PAIRS = 8
 #: At most so many runs are listed, the newest.
@@ -120,7 +122,7 @@ def _runs(store: Store) -> None:
 def _run_words(plan: ForkPlan) -> str:
     """A run in a line: where it forked and what it changed."""
     if plan.every_turn:
-        return f"which turn mattered · {plan.question}"
+        return f"which turn mattered ({plan.other_words}) · {plan.question}"
     where = (
         f"turn {plan.branches[0].turn + 1}" if len(plan.branches) == 1 else f"{len(plan.branches)} episodes"
     )
@@ -195,20 +197,45 @@ def _every_turn_page(store: Store, ep: str) -> None:
     st.title("Which turn mattered?")
     st.markdown(f"#### {label(parent.task.question, 220)}")
     st.caption(
-        "From every turn the episode is played on, with the choice as it was and with the runner-up of its decision. "
-        "So it is seen where the ending was decided, and whether the recorded one was luck."
+        "From every turn the episode is played on, as it was and with one thing changed. So it is seen where the "
+        "ending was decided, and whether the recorded one was luck."
     )
     with st.container(border=True):
+        right_replies = _what_is_changed(parent)
         n = st.slider("Plays from each turn, of either choice", 1, MOST_CHILDREN, 5, key="every_turn_n")
         plan, why = None, ""
         try:
             pool = pool_of(store, parent, wiring.settings().pool)
             plan = plan_every_turn(
-                store, ep, n=n, pool=pool, specs=pool_specs(pool), encoder=wiring.settings().encoder
+                store,
+                ep,
+                n=n,
+                pool=pool,
+                specs=pool_specs(pool),
+                encoder=wiring.settings().encoder,
+                right_replies=right_replies,
             )
         except TrinityError as error:
             why = str(error)
         _start_box(store, plan, why)
+
+
+def _what_is_changed(parent: Episode) -> bool:
+    """The choice of what is changed at every turn, as the address has it: whether it is a right reply. A workflow has
+    no runner-ups."""
+    words = {"1": "The runner-up of its decision", RIGHT_REPLIES: "A right reply"}
+    offered = {RIGHT_REPLIES: words[RIGHT_REPLIES]} if parent.plans else words
+    chosen = state.address_select(
+        "What is changed at every turn",
+        offered,
+        name="every",
+        key="every_turn_change",
+        default=next(iter(offered)),
+        label_visibility="visible",
+        help="A right reply gives a Worker the known answer, and a Verifier the verdict that the answer deserves. "
+        "Nobody knows what a right plan would be, so turns of a Thinker are left out.",
+    )
+    return chosen == RIGHT_REPLIES
 
 
 def _batch_page(store: Store) -> None:
@@ -262,7 +289,7 @@ def _run_page(store: Store, run_id: str) -> None:
         raise ConfigError(f"Run {run_id} is not one of forks: open its episodes from the list.")
     plan = plan_of(run, ForkPlan)
     results = read_results(store, run_id, plan)
-    alone = len(results.grown) == 1
+    alone = len(results.grown) == 1 and not plan.every_turn
     named = state.param("ep")
     one = results.grown[0] if alone else next((each for each in results.grown if each.holds(named)), None)
     _back(
@@ -285,12 +312,18 @@ def _run_page(store: Store, run_id: str) -> None:
             watch(store, run, TEXTS, lambda _store, _run: reached(results))
     with below:
         if whole:
-            right = store.episodes.get(plan.every_turn).correct is True
+            parent = store.episodes.get(plan.every_turn)
             to_turn = partial(_to_turn, plan.every_turn)
-            turning_panel(plan, results, recorded_right=right, to_turn=to_turn)
+            turning_panel(plan, results, recorded_right=parent.correct is True, to_turn=to_turn)
         elif one is None or alone:
             finding(plan, results)
         if whole:
+            if not parent.plans:
+                every, others = (
+                    ("1", "runner-ups") if plan.right_replies else (RIGHT_REPLIES, "right replies")
+                )
+                words = f"The same with {others}"
+                state.page_link("forks", words, icon=":material/target:", ep=plan.every_turn, every=every)
             replay_link("The recorded episode", plan.every_turn, 1)
         elif one is None:
             branches_table(store, results)
