@@ -2,10 +2,12 @@
 
     trinity bench failure [--episodes 150] [--n 5] [--key] [--json]
 
-Failed episodes of the sample runs' coordinators. From every turn the unchanged choice and its runner-up are played n
-times each; the decisive turn is the earliest at which the runner-up ends right more often than not and the unchanged
-choice does not. Beside the rule of `core.analysis.blame` stand the last Worker, the first wrong answer and a turn at
-random. Shares are of the failures that have a decisive turn, with 95 % intervals (Wilson).
+Failed episodes of the sample runs' coordinators. From every turn the unchanged choice, its runner-up and a right reply
+are played n times each; the decisive turn is the earliest at which the runner-up or a right reply ends right more often
+than not and the unchanged choice does not (the definition of arXiv 2505.00212). A right reply is the known answer of a
+Worker or the verdict that the answer deserves: what a right plan would be, nobody knows. Beside the rule of
+`core.analysis.blame` stand the last Worker, the first wrong answer and a turn at random. Shares are of the failures
+that have a decisive turn, with 95 % intervals (Wilson).
 
 With --key the failures are the 30 of `failure_key.json`: 18 of the sample's last checkpoint and 12 of an earlier one,
 evenly spread over their failures. Its turns were written down by reading the episodes, before any rule was run on them:
@@ -51,9 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import_runs(store, wiring.SAMPLE_RUNS)
         key = read_key() if chosen.key else {}
         failed = [store.episodes.get(name) for name in key] if key else _failed(store, chosen.episodes)
-        turns = {one.id: _decisive_turn(store, one, chosen.n) for one in failed}
+        found = {one.id: _decisive_turns(store, one, chosen.n) for one in failed}
         store.close()
+    turns = {
+        name: min((one for one in both if one is not None), default=None) for name, both in found.items()
+    }
     figures = summed(failed, turns)
+    for place, name in enumerate(("by runner-up", "by right reply")):
+        figures[name] = sum(both[place] is not None for both in found.values())
     if key:
         figures["against the key"] = against_key(failed, turns, key)
     if chosen.json:
@@ -75,11 +82,19 @@ def _failed(store: Store, most: int) -> list[Episode]:
     ]
 
 
-def _decisive_turn(store: Store, episode: Episode, n: int) -> int | None:
-    """The decisive turn, from 0; None where no runner-up turns the ending round."""
+def _decisive_turns(store: Store, episode: Episode, n: int) -> tuple[int | None, int | None]:
+    """The earliest turn, from 0, at which the runner-up turns the ending round, and at which a right reply does; None
+    where that is so nowhere."""
+    return _turned(store, episode, n, right_replies=False), _turned(store, episode, n, right_replies=True)
+
+
+def _turned(store: Store, episode: Episode, n: int, *, right_replies: bool) -> int | None:
+    specs = wiring.pool_specs("pocket")
     try:
-        plan = plan_every_turn(store, episode.id, n=n, pool="pocket", specs=wiring.pool_specs("pocket"))
-    except ConfigError:  # nothing else could have been chosen anywhere
+        plan = plan_every_turn(
+            store, episode.id, n=n, pool="pocket", specs=specs, right_replies=right_replies
+        )
+    except ConfigError:  # nothing else could have been chosen or said anywhere
         return None
     run, _ = enqueue(store, plan, Ticket.new(), owner=owner())
     for _ in play(store, run, prepare(store, plan)):
