@@ -55,14 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         failed = [store.episodes.get(name) for name in key] if key else _failed(store, chosen.episodes)
         found = {one.id: _decisive_turns(store, one, chosen.n) for one in failed}
         store.close()
-    turns = {
+    earliest = {
         name: min((one for one in both if one is not None), default=None) for name, both in found.items()
     }
-    figures = summed(failed, turns)
-    for place, name in enumerate(("by runner-up", "by right reply")):
-        figures[name] = sum(both[place] is not None for both in found.values())
+    figures: dict[str, Any] = {
+        "episodes": len(failed),
+        "either": summed(failed, earliest),
+        "runner-up": summed(failed, {name: both[0] for name, both in found.items()}),
+        "right reply": summed(failed, {name: both[1] for name, both in found.items()}),
+    }
     if key:
-        figures["against the key"] = against_key(failed, turns, key)
+        figures["against the key"] = against_key(failed, earliest, key)
     if chosen.json:
         print(json.dumps(figures))
         return
@@ -117,9 +120,9 @@ def named(episode: Episode) -> dict[str, int | None]:
 
 
 def summed(failed: Sequence[Episode], turns: Mapping[str, int | None]) -> dict[str, Any]:
-    """How many failures have a decisive turn, and how often each rule names it, and its model."""
+    """How many failures have a decisive turn, and of these how often each rule names it, and its model."""
     known = [(one, turn) for one in failed if (turn := turns[one.id]) is not None]
-    figures: dict[str, Any] = {"episodes": len(failed), "decisive": len(known)}
+    figures: dict[str, Any] = {"decisive": len(known)}
     for rule in named(failed[0]) if failed else ():
         told = [(one, turn, named(one)[rule]) for one, turn in known]
         same = sum(guess == turn for _, turn, guess in told)
