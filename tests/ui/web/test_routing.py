@@ -213,7 +213,7 @@ def test_figures_are_valid_and_escape_foreign_names(samples: Store) -> None:
     assert tree["values"][0] == sum(
         v for v, p in zip(tree["values"], tree["parents"], strict=True) if p == "/"
     )
-    assert matrix([[MatrixCell(None, "", "nothing")]], ["r"], ["c"], "#000").data
+    assert matrix([[MatrixCell(None, "", "nothing")]], ["r"], ["c"], "#000", axes=("row", "column")).data
 
 
 def test_the_command_line_prints_the_same_counts(samples: Store, capsys: pytest.CaptureFixture[str]) -> None:

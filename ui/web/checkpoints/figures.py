@@ -62,7 +62,9 @@ def routing_change(a: Course, b: Course, models: Sequence[str], ink: str) -> go.
         for role, *rows in zip(ROLE_ORDER, share_a, share_b, strict=True)
     ]
     columns = [literal(model, 14) for model in models]
-    return matrix(cells, [role_word(role) for role in ROLE_ORDER], columns, ink, signed=True)
+    return matrix(
+        cells, [role_word(role) for role in ROLE_ORDER], columns, ink, axes=("role", "model"), signed=True
+    )
 
 
 def _signed(points: int) -> str:

@@ -150,20 +150,30 @@ def _chosen_workflows(training: Training, at: int, family: str, place: int) -> N
     left, right = st.columns(2)
     with left, st.container(border=True):
         st.markdown(f"**Iteration {index}: who does which step?**")
-        _shares_matrix([at_place(played.models, one) for one in places], steps, training.models, "who")
+        _shares_matrix(
+            [at_place(played.models, one) for one in places], steps, training.models, "who", ("step", "model")
+        )
     with right, st.container(border=True):
         st.markdown(f"**Iteration {index}: which word begins which subtask?**")
-        _shares_matrix([at_place(played.subtasks, one) for one in places], steps, words, "words")
+        _shares_matrix(
+            [at_place(played.subtasks, one) for one in places], steps, words, "words", ("step", "first word")
+        )
     if known:
         with st.container(border=True):
             st.markdown(f"**Iteration {index}: who does {step_name(place)}, by family of tasks?**")
-            _shares_matrix(list(known.values()), list(known), training.models, "families")
+            _shares_matrix(
+                list(known.values()), list(known), training.models, "families", ("family", "model")
+            )
 
 
 def _shares_matrix(
-    rows: Sequence[Mapping[str, float]], names: Sequence[str], columns: Sequence[str], key: str
+    rows: Sequence[Mapping[str, float]],
+    names: Sequence[str],
+    columns: Sequence[str],
+    key: str,
+    axes: tuple[str, str],
 ) -> None:
-    """Shares in percent, a row for each of the `names`."""
+    """Shares in percent, a row for each of the `names`; `axes` as in `matrix`."""
     if not rows:
         nothing_here("No workflow could be read.")
         return
@@ -184,7 +194,13 @@ def _shares_matrix(
         if row
     )
     plot(
-        matrix(cells, [literal(one, 24) for one in names], [literal(one, 12) for one in columns], ink()),
+        matrix(
+            cells,
+            [literal(one, 24) for one in names],
+            [literal(one, 12) for one in columns],
+            ink(),
+            axes=axes,
+        ),
         key=f"training_matrix_{key}",
         small=True,
         alt=f"Most often: {most}",

@@ -13,19 +13,24 @@ TIGHT = {"l": 8, "r": 8, "t": 8, "b": 8}
 BARE: dict[str, Any] = {"fixedrange": True, "showgrid": False, "zeroline": False}
 
 
-def titled(title: str, **more: Any) -> dict[str, Any]:
+def titled(words: str, **more: Any) -> dict[str, Any]:
     """A bare axis with its title."""
-    return {"title": {"text": title}, **BARE, **more}
+    return {"title": {"text": words}, **BARE, **more}
 
 
-def values(title: str, **more: Any) -> dict[str, Any]:
+def title(words: str) -> dict[str, Any]:
+    """The small title of an axis."""
+    return {"text": words, "font": {"size": 11}}
+
+
+def values(words: str, **more: Any) -> dict[str, Any]:
     """An axis of values that cannot be dragged, with its title."""
-    return {"fixedrange": True, "automargin": True, "title": {"text": title, "font": {"size": 11}}, **more}
+    return {"fixedrange": True, "automargin": True, "title": title(words), **more}
 
 
-def shares(title: str, **more: Any) -> dict[str, Any]:
+def shares(words: str, **more: Any) -> dict[str, Any]:
     """An axis of shares, in per cent."""
-    return values(title, tickformat=".0%", **more)
+    return values(words, tickformat=".0%", **more)
 
 
 def line_at(

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from core.episode import Role
 from ui.presentation.theme import DIFFERENCE_SCALE, PROBABILITY_SCALE, layout
+from ui.web.kit.axes import title
 from ui.web.kit.figures import CLICKABLE, named_axis
 
 #: The rows, in the order in which a problem is usually worked on.
@@ -32,10 +33,12 @@ def matrix(
     columns: Sequence[str],
     ink: str,
     *,
+    axes: tuple[str, str],
     signed: bool = False,
     most: float | None = None,
 ) -> go.Figure:
-    """A heat map of cells, with escaped names of rows and columns; every cell can be clicked. `signed`: differences
+    """A heat map of cells, with escaped names of rows and columns; every cell can be clicked. `axes`: what rows and
+    columns are, in a word or two; `signed`: differences
     around zero; `most`: the value of the strongest colour, else the largest in the matrix."""
     values = [abs(cell.value) for row in cells for cell in row if cell.value is not None]
     # The scale goes on beyond the largest value, so that the page's ink is readable on every cell.
@@ -69,12 +72,12 @@ def matrix(
     return go.Figure(
         [heat, points],
         layout(
-            70 + 36 * len(rows),
+            90 + 36 * len(rows),
             showlegend=False,
             hovermode="closest",
             hoverdistance=-1,
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            xaxis=named_axis(columns, range=[-0.5, len(columns) - 0.5], **axis),
-            yaxis=named_axis(rows, range=[len(rows) - 0.5, -0.5], **axis),
+            xaxis=named_axis(columns, title=title(axes[1]), range=[-0.5, len(columns) - 0.5], **axis),
+            yaxis=named_axis(rows, title=title(axes[0]), range=[len(rows) - 0.5, -0.5], **axis),
         ),
     )

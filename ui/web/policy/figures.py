@@ -153,6 +153,7 @@ def confusion_figure(counts: Ints, models: Sequence[str], names: tuple[str, str]
         [pair_letter(pair) for pair in down],
         [pair_letter(pair) for pair in across],
         ink,
+        axes=(f"A, {literal(names[0], 40)}", f"B, {literal(names[1], 40)}"),
         most=1.0,
     )
     frames = [
@@ -169,12 +170,7 @@ def confusion_figure(counts: Ints, models: Sequence[str], names: tuple[str, str]
     ]
     return figure.update_layout(
         height=110 + 27 * max(5, len(down)),
-        xaxis={
-            "side": "top",
-            "title": {"text": f"B, {literal(names[1], 40)}"},
-            "tickangle": 0 if len(across) <= 12 else -90,
-        },
-        yaxis_title_text=f"A, {literal(names[0], 40)}",
+        xaxis={"side": "top", "tickangle": 0 if len(across) <= 12 else -90},
         margin_t=60,
         shapes=frames,
     )

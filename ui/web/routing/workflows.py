@@ -190,6 +190,7 @@ def _steps(parts: Sequence[_Part], models: Sequence[str]) -> None:
             ],
             [literal(model, 14) for model in models],
             ink(),
+            axes=("step", "model"),
             signed=compared,
         ),
         key="workflow_steps",

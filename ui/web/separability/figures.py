@@ -181,7 +181,7 @@ def curvature_matrix(curvature: Array, names: Sequence[str], ink: str) -> go.Fig
         ]
         for row, values in zip(names, curvature.tolist(), strict=True)
     ]
-    return matrix(cells, names, names, ink, signed=True)
+    return matrix(cells, names, names, ink, axes=("logit", "logit"), signed=True)
 
 
 def gain_curve() -> go.Figure:

@@ -289,6 +289,7 @@ def _compliance(side: ScopeSide, found: Sequence[RoleCompliance], order: Sequenc
             [role_word(role) for role in ROLES],
             [literal(name, 14) for name in models],
             ink(),
+            axes=("role", "model"),
             most=1.0,
         ),
         key=f"kept{side.letter}",

@@ -187,7 +187,13 @@ def _where_it_goes(side: ScopeSide, groups: Sequence[TurnGroup], models: Sequenc
         for role in ROLES
     ]
     plot(
-        matrix(cells, [role_word(role) for role in ROLES], [literal(one, 14) for one in models], ink()),
+        matrix(
+            cells,
+            [role_word(role) for role in ROLES],
+            [literal(one, 14) for one in models],
+            ink(),
+            axes=("role", "model"),
+        ),
         key=f"pool_spend{side.letter}",
         alt=f"Share of {unit} by model and role",
     )

@@ -353,6 +353,7 @@ def _authors(store: Store, side: ScopeSide, order: Sequence[str]) -> None:
             [f"▲ {literal(name, 16)}" for name in verifiers],
             [literal(name, 14) for name in authors],
             ink(),
+            axes=("verifier", "author of the answer"),
             most=1.0,
         ),
         f"authors{side.letter}",
