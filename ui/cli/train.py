@@ -72,7 +72,7 @@ class TrainFile(ConfigFile):
     """keep a checkpoint, and what is needed to go on from it, every so many iterations"""
     planner: str = POCKET_POOL
     """what learns: pocket (a new small model), the id of a stored planner, or the folder of a causal language model"""
-    warm_up_steps: Count = 1_000
+    warm_up_steps: Count = 500
     """supervised steps that teach a new pocket planner the form of workflows, before anything else"""
     mode: AccessMode = Field(default=AccessMode.CHOOSE_POSITION, strict=False)
     """form of the access lists that a folder's model writes: binary, choose_id, choose_position or auto"""
@@ -98,8 +98,10 @@ class TrainFile(ConfigFile):
     """replies that go through the model at once; 0: all of a step"""
     clip: Size = _BASE.clip
     """bound on the ratio of new to old probabilities, where there are several updates"""
-    entropy_bonus: float = Field(default=_BASE.entropy_bonus, ge=0)
-    """weight of the tokens' entropy against the loss"""
+    anchor_models: float = Field(default=_BASE.anchor_models, ge=0)
+    """how strongly its choice of models is held to the planner it began as: weight of the divergence in the loss"""
+    anchor_form: float = Field(default=_BASE.anchor_form, ge=0)
+    """the same for all else that it writes: number of steps, subtasks and access"""
     loss: Loss = _BASE.loss
     """how the loss of tokens is averaged, as trl calls it: grpo, dapo or dr_grpo"""
     max_grad_norm: Size = _BASE.max_grad_norm

@@ -158,7 +158,7 @@ class TrainingPlan:
     pool: str
     learning: LearnConfig = LearnConfig()
     planner: str = POCKET_POOL
-    warm_up_steps: int = 1_000
+    warm_up_steps: int = 500
     mode: AccessMode = AccessMode.CHOOSE_POSITION
     most_tokens: int = 1_024
     show_names: bool = False
