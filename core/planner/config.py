@@ -36,19 +36,20 @@ class LearnConfig:
     published recipe.
 
     `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
-    random workflows, some right and some wrong. A share `subset_share` of the questions of an iteration is played with
-    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists, and they are
+    random workflows, some right and some wrong. After the share `subset_from` of the iterations, a share `subset_share`
+    of an iteration's questions is played with a random subset of `least_models` models or more.
+    `constrained`: rollouts can write nothing but lists, and they are
     learned from by the probabilities among the tokens that lists can hold. Without it a small planner, which makes its
     mistakes in long lists, learns to write single steps before anything else. Checkpoint and validation come every
     `save_every` and `validate_every` iterations, and after the last."""
 
-    iterations: int = 60
-    questions: int = 16
-    rollouts: int = 16
-    learning_rate: float = 6e-4
+    iterations: int = 240
+    questions: int = 32
+    rollouts: int = 8
+    learning_rate: float = 1.5e-3
     warm_up: float = 0.03
     temperature: float = 1.0
-    updates: int = 2
+    updates: int = 4
     batch: int = 0
     clip: float = 0.2
     anchor_models: float = 0.1
@@ -61,10 +62,11 @@ class LearnConfig:
     problems: int = 960
     probes: int = 8
     subset_share: float = 0.5
+    subset_from: float = 0.6
     least_models: int = 2
     constrained: bool = True
-    save_every: int = 10
-    validate_every: int = 10
+    save_every: int = 20
+    validate_every: int = 20
     gradient_checkpointing: bool = False
     seed: int = 0
 
@@ -82,8 +84,8 @@ class LearnConfig:
             raise ConfigError(
                 "A right answer earns more than a wrong one, and that no less than an unreadable plan."
             )
-        if not (0 <= self.subset_share <= 1 and 0 <= self.warm_up < 1):
-            raise ConfigError("subset_share and warm_up are shares between 0 and 1.")
+        if not (0 <= self.subset_share <= 1 and 0 <= self.subset_from <= 1 and 0 <= self.warm_up < 1):
+            raise ConfigError("subset_share, subset_from and warm_up are shares between 0 and 1.")
         if not (0 <= self.anchor_models < math.inf and 0 <= self.anchor_form < math.inf):
             raise ConfigError("anchor_models and anchor_form are 0 or more.")
         if self.is_anchored and not self.constrained:
@@ -110,6 +112,10 @@ class LearnConfig:
             return self.learning_rate * iteration / rise
         done = (iteration - rise - 1) / max(self.iterations - rise, 1)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+    def subset_share_at(self, iteration: int) -> float:
+        """The share of an iteration's questions, from 1, that are played with a part of the pool."""
+        return self.subset_share if iteration > self.subset_from * self.iterations else 0.0
 
     def is_due(self, iteration: int, every: int) -> bool:
         """Whether something that comes `every` so many iterations comes after this one."""

@@ -220,12 +220,18 @@ def test_every_question_comes_before_one_comes_again() -> None:
 
 
 def test_a_group_shares_its_question_and_its_models_but_not_its_chances() -> None:
-    config = replace(CONFIG, subset_share=1.0, questions=8)
+    config = replace(CONFIG, subset_share=1.0, subset_from=0.0, questions=8)
     episodes = unplayed(config, tiny_planner(), TASKS, 1)
     groups = [episodes[start : start + 4] for start in range(0, len(episodes), 4)]
     assert all(len({(one.task.id, one.left_out) for one in group}) == 1 for group in groups)
     assert all(len({one.seed for one in group}) == len(group) for group in groups)
     assert {len(one.left_out) for one in episodes} == {1}  # at least 2 of 3 models stay
+    late = replace(config, subset_from=0.5)  # of 3 iterations
+    assert [any(one.left_out for one in unplayed(late, tiny_planner(), TASKS, i)) for i in (1, 2, 3)] == [
+        False,
+        True,
+        True,
+    ]
     played = roll_out(config, tiny_planner(), TASKS, 1, CachedPool(tiny_pool()), grade_many).episodes
     assert all(turn.decision.model not in one.left_out for one in played for turn in one.turns)
 
