@@ -91,13 +91,17 @@ class RandomPlanner:
 
 
 def random_workflow(
-    key: str, allowed: Sequence[int], subtasks: Sequence[str] = (PLAN, SOLVE, CHECK, MERGE)
+    key: str,
+    allowed: Sequence[int],
+    subtasks: Sequence[str] = (PLAN, SOLVE, CHECK, MERGE),
+    most_steps: int = MOST_STEPS,
 ) -> Workflow:
-    """A workflow of 1 to MOST_STEPS steps that makes sense, drawn by `key`: each number of steps is equally likely, and
-    so are models, subtasks and access, but that what makes no sense is drawn again."""
-    length = _length(key)
+    """A workflow of 1 to `most_steps` steps that makes sense, drawn by `key`: each number of steps is equally likely,
+    a plan as likely as none where there are two steps or more, and models, other subtasks and access too, but that what
+    makes no sense is drawn again."""
+    length, planned = _length(key, most_steps), float(uniform(f"{key}/planned")[0]) < 0.5
     drawn = (legal_workflow(f"{key}/{attempt}", allowed, subtasks, length) for attempt in count())
-    return next(filter(makes_sense, drawn))
+    return next(one for one in drawn if makes_sense(one) and (length == 1 or planned is has_plan(one)))
 
 
 def legal_workflow(
@@ -108,7 +112,7 @@ def legal_workflow(
 ) -> Workflow:
     """Any workflow without dead steps, sensible or not, drawn by `key`: a step that no later one reads is given a
     reader. Of 1 to MOST_STEPS steps where no `length` is given."""
-    length = length or _length(key)
+    length = length or _length(key, MOST_STEPS)
     u = iter(uniform(key, 3 * length + length**2).tolist())
     models = tuple(allowed[int(next(u) * len(allowed))] for _ in range(length))
     texts = tuple(subtasks[int(next(u) * len(subtasks))] for _ in range(length))
@@ -119,8 +123,13 @@ def legal_workflow(
     return Workflow(models, texts, tuple(tuple(sorted(seen)) for seen in reads))
 
 
-def _length(key: str) -> int:
-    return 1 + int(float(uniform(f"{key}/length")[0]) * MOST_STEPS)
+def _length(key: str, most: int) -> int:
+    return 1 + int(float(uniform(f"{key}/length")[0]) * most)
+
+
+def has_plan(workflow: Workflow) -> bool:
+    """Whether a step of it is asked for a plan."""
+    return any(subtask_word(subtask) == "plan" for subtask in workflow.subtasks)
 
 
 def makes_sense(workflow: Workflow) -> bool:

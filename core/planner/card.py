@@ -1,6 +1,6 @@
 """What a planner's checkpoint says about itself: the file `conductor.json` beside its weights (no torch).
 
-format, version   "trinity-conductor", 1
+format, version   "trinity-conductor", 2; in version 1 the short form named the models first
 id                `c` and ten characters, fixed by everything below
 models            names of the pool's models in order: what the numbers that it writes stand for
 mode              the form of its access lists: binary, choose_id, choose_position, auto
@@ -31,7 +31,7 @@ from core.workflow import MOST_STEPS, AccessMode
 
 CARD_FILE = "conductor.json"
 FORMAT = "trinity-conductor"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,14 @@ class PlannerCard:
         """Inverse of `to_json`. CheckpointError for anything damaged or foreign."""
         if not isinstance(stored, Mapping) or stored.get("format") != FORMAT:
             raise CheckpointError(f"This is not a planner's checkpoint: its {CARD_FILE} does not say so.")
-        if stored.get("version") != VERSION:
+        version = stored.get("version")
+        if version == 1 and stored.get("shown") == Shown.SHORT:
             raise CheckpointError(
-                f"This planner has format version {stored.get('version')!r}; only {VERSION} can be read."
+                "This planner writes the lists of an earlier short form: train it again with 'trinity train'."
+            )
+        if version not in (1, VERSION):
+            raise CheckpointError(
+                f"This planner has format version {version!r}; only 1 and {VERSION} can be read."
             )
         try:
             texts = {name: str(stored[name]) for name in ("weights_sha256", "kind", "parent_run", "notes")}

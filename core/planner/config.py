@@ -24,29 +24,36 @@ class LearnConfig:
     Each of `iterations` plays `questions` x `rollouts` episodes; the rollouts of one question are its group. A rollout
     whose plan cannot be read earns `unreadable`, one whose answer is wrong `wrong`, one whose answer is right `right`;
     one that an infrastructure failure ended is left out of its group. Its advantage is its reward less the group's
-    mean, over the group's standard deviation; there is no KL term. `learning_rate` is the peak: a rise over the first
+    mean, over the group's standard deviation. `learning_rate` is the peak: a rise over the first
     `warm_up` of the iterations, then a cosine down to zero. An iteration's rollouts are learned from in `updates` steps
     of AdamW, in batches of at most `batch` replies (0: as many as there are). `clip` bounds the ratio of new to old
-    probabilities where `updates` is above 1. `entropy_bonus` times the mean entropy of the tokens that are learned from
-    (nats) is taken off the loss; it falls with the learning rate.
+    probabilities where `updates` is above 1.
+
+    `anchor_models` and `anchor_form` hold a planner to the one that its learning began with: times the divergence of
+    its probabilities from that one's (KL, nats per token), they are added to the loss, the first for tokens that name a
+    model and the second for all others. Both fall with the learning rate. A small planner would else write the workflow
+    that is best on average for every question, long before it has seen which model is good at what. They are 0 in the
+    published recipe.
 
     `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
-    random workflows, some right and some wrong. A share `subset_share` of the questions of an iteration is played with
-    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists, and they are
+    random workflows, some right and some wrong. After the share `subset_from` of the iterations, a share `subset_share`
+    of an iteration's questions is played with a random subset of `least_models` models or more.
+    `constrained`: rollouts can write nothing but lists, and they are
     learned from by the probabilities among the tokens that lists can hold. Without it a small planner, which makes its
     mistakes in long lists, learns to write single steps before anything else. Checkpoint and validation come every
     `save_every` and `validate_every` iterations, and after the last."""
 
-    iterations: int = 60
-    questions: int = 16
-    rollouts: int = 16
-    learning_rate: float = 6e-4
+    iterations: int = 240
+    questions: int = 32
+    rollouts: int = 8
+    learning_rate: float = 1.5e-3
     warm_up: float = 0.03
     temperature: float = 1.0
-    updates: int = 2
+    updates: int = 4
     batch: int = 0
     clip: float = 0.2
-    entropy_bonus: float = 0.0
+    anchor_models: float = 0.1
+    anchor_form: float = 0.5
     loss: Loss = "dapo"
     max_grad_norm: float = 1.0
     unreadable: float = 0.0
@@ -55,10 +62,11 @@ class LearnConfig:
     problems: int = 960
     probes: int = 8
     subset_share: float = 0.5
+    subset_from: float = 0.6
     least_models: int = 2
     constrained: bool = True
-    save_every: int = 10
-    validate_every: int = 10
+    save_every: int = 20
+    validate_every: int = 20
     gradient_checkpointing: bool = False
     seed: int = 0
 
@@ -76,10 +84,14 @@ class LearnConfig:
             raise ConfigError(
                 "A right answer earns more than a wrong one, and that no less than an unreadable plan."
             )
-        if not (0 <= self.subset_share <= 1 and 0 <= self.warm_up < 1):
-            raise ConfigError("subset_share and warm_up are shares between 0 and 1.")
-        if not 0 <= self.entropy_bonus < math.inf:
-            raise ConfigError(f"The entropy bonus is 0 or more, not {self.entropy_bonus}.")
+        if not (0 <= self.subset_share <= 1 and 0 <= self.subset_from <= 1 and 0 <= self.warm_up < 1):
+            raise ConfigError("subset_share, subset_from and warm_up are shares between 0 and 1.")
+        if not (0 <= self.anchor_models < math.inf and 0 <= self.anchor_form < math.inf):
+            raise ConfigError("anchor_models and anchor_form are 0 or more.")
+        if self.is_anchored and not self.constrained:
+            raise ConfigError(
+                "A planner that may write anything is held to nothing: set anchor_models and anchor_form to 0."
+            )
         if self.least_models < 1 or self.probes < 0 or self.batch < 0:
             raise ConfigError("least_models is at least 1; probes and batch are not negative.")
         if (self.questions * self.rollouts) % (self.updates * (self.batch or 1)):
@@ -88,6 +100,11 @@ class LearnConfig:
                 f"{self.batch or 'any number'}: choose numbers that divide them."
             )
 
+    @property
+    def is_anchored(self) -> bool:
+        """Whether anything holds the planner to its beginning."""
+        return bool(self.anchor_models or self.anchor_form)
+
     def rate(self, iteration: int) -> float:
         """The learning rate of an iteration, from 1."""
         rise = max(1, math.ceil(self.warm_up * self.iterations))
@@ -95,6 +112,10 @@ class LearnConfig:
             return self.learning_rate * iteration / rise
         done = (iteration - rise - 1) / max(self.iterations - rise, 1)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+    def subset_share_at(self, iteration: int) -> float:
+        """The share of an iteration's questions, from 1, that are played with a part of the pool."""
+        return self.subset_share if iteration > self.subset_from * self.iterations else 0.0
 
     def is_due(self, iteration: int, every: int) -> bool:
         """Whether something that comes `every` so many iterations comes after this one."""
@@ -116,6 +137,8 @@ PUBLISHED = LearnConfig(
     temperature=1.0,
     updates=1,
     batch=4,
+    anchor_models=0.0,
+    anchor_form=0.0,
     loss="grpo",
     problems=960,
     subset_share=0.0,

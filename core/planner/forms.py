@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from core.conduct.prompts import subtask_word
 from core.episode import Message, WritePlan
@@ -26,21 +27,30 @@ class Shown(StrEnum):
     NAMES = "names"  # the whole instruction; models with their names
 
 
+Lists = Literal["models", "subtasks", "access"]
+
+
 @dataclass(frozen=True, slots=True)
 class ListForm:
-    """How three lists are written: what opens each of them, the comma between entries, the mark around a subtask, and
-    the words that a subtask is one of; without words it is any text."""
+    """How three lists are written: which they are in their order, each with what opens it (and closes the one before),
+    the comma between entries, the mark around a subtask, and the words that a subtask is one of; without words it is
+    any text. Access comes after another list, which tells the number of steps."""
 
-    models: str
-    subtasks: str
-    access: str
+    lists: tuple[tuple[Lists, str], ...]
     comma: str
     quote: str = ""
     words: tuple[str, ...] = ()
 
 
-SHORT_LISTS = ListForm("model_id=[", "]\nsubtasks=[", "]\naccess=[", ",", words=WORDS)
-WHOLE_LISTS = ListForm("model_id = [", "]\nsubtasks = [", "]\naccess_list = [", ", ", quote='"')
+#: What is done by whom is written last here, so that a small planner can learn who is good at which subtask.
+SHORT_LISTS = ListForm(
+    (("subtasks", "subtasks=["), ("access", "]\naccess=["), ("models", "]\nmodel_id=[")), ",", words=WORDS
+)
+WHOLE_LISTS = ListForm(
+    (("models", "model_id = ["), ("subtasks", "]\nsubtasks = ["), ("access", "]\naccess_list = [")),
+    ", ",
+    quote='"',
+)
 
 
 def list_form(shown: Shown) -> ListForm:
@@ -62,11 +72,10 @@ def short_prompt(question: str, allowed: Sequence[int]) -> str:
 
 def write_short(workflow: Workflow) -> str:
     """The lists of a workflow of positions in the short form, each subtask by its first word, in lower case."""
-    form = SHORT_LISTS
-    words = map(subtask_word, workflow.subtasks)
-    reads = [f"[{form.comma.join(map(str, seen))}]" for seen in workflow.reads]
-    return (
-        f"{form.models}{form.comma.join(map(str, workflow.models))}"
-        f"{form.subtasks}{form.comma.join(words)}"
-        f"{form.access}{form.comma.join(reads)}]"
-    )
+    comma = SHORT_LISTS.comma
+    entries: dict[Lists, list[str]] = {
+        "models": [*map(str, workflow.models)],
+        "subtasks": [*map(subtask_word, workflow.subtasks)],
+        "access": [f"[{comma.join(map(str, seen))}]" for seen in workflow.reads],
+    }
+    return "".join(f"{opening}{comma.join(entries[which])}" for which, opening in SHORT_LISTS.lists) + "]"

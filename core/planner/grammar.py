@@ -10,21 +10,23 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from core.planner.forms import ListForm
+from core.planner.forms import ListForm, Lists
 from core.workflow import AccessMode
 
-Part = Literal["start", "models", "subtasks", "text", "after text", "access", "done"]
+Part = Lists | Literal["start", "text", "after text", "done"]
 
 #: Signs that no free subtask holds: they would end it, escape something, or be taken for marks around the lists.
 _NOT_IN_TEXT = frozenset('"\\`<\u201c\u201d\u201e\u201f')
 
 
 class Place(NamedTuple):
-    """How far a text has come: the part of the lists, the models named so far (their numbers only where entries of the
-    access list depend on them), the entries written in this part, steps that no later one reads yet, and what is
-    written of an option. In a free subtask `typed` is a mark where something other than blanks has been written."""
+    """How far a text has come: the part of the lists, the number of steps (0 while the first list is written), the
+    models named so far (only where entries of the access list depend on them), the entries written in this part, steps
+    that no later one reads yet, and what is written of an option. In a free subtask `typed` is a mark where something
+    other than blanks has been written."""
 
     part: Part = "start"
+    steps: int = 0
     models: tuple[int, ...] = ()
     entry: int = 0
     unread: frozenset[int] = frozenset()
@@ -73,39 +75,47 @@ class Grammar:
         return self._options[key]
 
     def _options_at(self, place: Place) -> dict[str, Place]:
-        form, steps, last = self._form, len(place.models), place.entry == len(place.models) - 1
+        form = self._form
         match place.part:
             case "start":
-                return {form.models: Place("models")}
+                part, opening = form.lists[0]
+                return {opening: Place(part)}
             case "models":
-                found = {}
-                for model in self._allowed:
-                    named = (*place.models, model if self._mode is AccessMode.CHOOSE_ID else 0)
-                    if len(named) < self._most:
-                        found[f"{model}{form.comma}"] = Place("models", named)
-                    found[f"{model}{form.subtasks}"] = Place("subtasks", named)
-                return found
+                by_id = self._mode is AccessMode.CHOOSE_ID
+                return {
+                    f"{model}{text}": to._replace(models=(*place.models, model)) if by_id else to
+                    for model in self._allowed
+                    for text, to in self._behind(place)
+                }
             case "subtasks" if form.words:
-                return {f"{word}{text}": to for word in form.words for text, to in self._next_subtask(place)}
+                return {f"{word}{text}": to for word in form.words for text, to in self._behind(place)}
             case "subtasks":
                 return {form.quote: place._replace(part="text")}
             case "after text":
-                return dict(self._next_subtask(place))
+                return dict(self._behind(place._replace(part="subtasks")))
             case "access":
-                found = {}
-                for entry, read in self._entries(place):
-                    unread = (place.unread - read) | {place.entry}
-                    to = Place("access", place.models, place.entry + 1, unread)
-                    found[entry + ("]" if last else form.comma)] = Place("done") if last else to
-                return found
-        assert steps or place.part == "done"
+                return {
+                    f"{entry}{text}": to._replace(unread=(place.unread - read) | {place.entry})
+                    if to.part == "access"
+                    else to
+                    for entry, read in self._entries(place)
+                    for text, to in self._behind(place)
+                }
+        assert place.part == "done"
         return {}
 
-    def _next_subtask(self, place: Place) -> list[tuple[str, Place]]:
-        """What stands behind a subtask, and where it leads."""
-        if place.entry < len(place.models) - 1:
-            return [(self._form.comma, Place("subtasks", place.models, place.entry + 1))]
-        return [(self._form.access, Place("access", place.models))]
+    def _behind(self, place: Place) -> list[tuple[str, Place]]:
+        """What can stand behind an entry, and where it leads: to the next entry, or to the next list."""
+        lists: tuple[tuple[Part, str], ...] = (*self._form.lists, ("done", "]"))
+        entries = place.entry + 1
+        number = next(number for number, (part, _) in enumerate(lists) if part == place.part)
+        found = []
+        if entries < (place.steps or self._most):
+            found.append((self._form.comma, place._replace(entry=entries)))
+        if entries == (place.steps or entries):
+            part, opening = lists[number + 1]
+            found.append((opening, Place(part, entries, place.models)))
+        return found
 
     def _entries(self, place: Place) -> list[tuple[str, frozenset[int]]]:
         """The legal entries of the access list here, each with the steps that it reads."""
@@ -116,7 +126,7 @@ class Grammar:
         if self._mode is AccessMode.BINARY:
             return [("[]", frozenset()), *found]
         named = sorted(set(place.models[:entry])) if self._mode is AccessMode.CHOOSE_ID else [*earlier]
-        final = entry == len(place.models) - 1
+        final = entry == place.steps - 1
         for size in range(len(named) + 1):
             for some in combinations(named, size):
                 read = frozenset(some)

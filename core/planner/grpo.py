@@ -22,17 +22,20 @@ from core.errors import ConfigError
 from core.planner.config import LearnConfig
 from core.planner.planner import LanguagePlanner
 from core.planner.rollouts import Rollouts
+from core.planner.writing import Sampled
 from core.pocket.threads import is_small, suited_threads
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What the trainer reports of its last step: loss, entropy (nats per token), and the gradient's norm before it was
-    cut."""
+    """What an iteration's learning came to: the last step's loss and the gradient's norm before it was cut, and over
+    all steps the mean entropy, and divergence from the planner that learning began with, of tokens that were chosen
+    (nats; NaN where not known)."""
 
     loss: float
-    entropy: float
     gradient: float
+    entropy: float = math.nan
+    divergence: float = math.nan
 
 
 def new_optimiser(planner: LanguagePlanner, config: LearnConfig) -> torch.optim.AdamW:
@@ -64,25 +67,27 @@ def check_installed() -> None:
 
 def learn_from(
     planner: LanguagePlanner,
+    start: LanguagePlanner,
     optimiser: torch.optim.Optimizer,
     rollouts: Rollouts,
     config: LearnConfig,
     iteration: int,
 ) -> Update:
-    """Move the planner's weights, in place, by what an iteration's rollouts earned."""
+    """Move the planner's weights, in place, by what an iteration's rollouts earned; `start` is what it is held to."""
     check_installed()
     if not rollouts.signal:  # no advantage anywhere: a step would move the weights by momentum alone
-        return Update(0.0, math.nan, 0.0)
+        return Update(0.0, 0.0)
     for group in optimiser.param_groups:
         group["lr"] = group["initial_lr"] = config.rate(iteration)
     small = is_small(planner.model)
     with warnings.catch_warnings(), suited_threads(small), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # of libraries, about settings that are theirs
-        return _train(planner, optimiser, rollouts, config, iteration, folder)
+        return _train(planner, start, optimiser, rollouts, config, iteration, folder)
 
 
 def _train(
     planner: LanguagePlanner,
+    start: LanguagePlanner,
     optimiser: torch.optim.Optimizer,
     rollouts: Rollouts,
     config: LearnConfig,
@@ -108,7 +113,10 @@ def _train(
         return [None if math.isnan(reward) else reward for reward in rollouts.rewards]
 
     groups = len(rollouts.episodes) // rollouts.size
-    kind = _trainer_of_lists(planner, rollouts) if planner.card.constrained else GRPOTrainer
+    seen = _Seen()
+    kind = GRPOTrainer
+    if planner.card.constrained:
+        kind = _trainer_of_lists(planner, start if config.is_anchored else None, rollouts, config, seen)
     trainer = kind(
         model=planner.model,
         reward_funcs=earnings,
@@ -122,15 +130,58 @@ def _train(
     trainer.train()
     torch.nn.Module.eval(planner.model)
     logged = next(entry for entry in reversed(trainer.state.log_history) if "grad_norm" in entry)
-    return Update(*(float(logged.get(name, math.nan)) for name in ("loss", "entropy", "grad_norm")))
+    entropy = seen.entropy if planner.card.constrained else float(logged.get("entropy", math.nan))
+    return Update(float(logged["loss"]), float(logged["grad_norm"]), entropy, seen.divergence)
 
 
-def _trainer_of_lists(planner: LanguagePlanner, rollouts: Rollouts) -> Any:
-    """The trainer with probabilities and entropies over the tokens that lists can hold, which are those of the policy
-    that wrote: over the whole vocabulary, an entropy bonus would be spent on tokens that cannot be written."""
+@dataclass(slots=True)
+class _Seen:
+    """Sums over the chosen tokens of all steps."""
+
+    tokens: int = 0
+    entropies: float = 0.0
+    divergences: float = math.nan
+
+    def add(self, chosen: Tensor, entropies: Tensor, divergences: Tensor | None) -> None:
+        """Both of every token of a batch [rows, tokens], and which tokens were chosen."""
+        self.tokens += int(chosen.sum())
+        self.entropies += float(entropies.detach()[chosen].sum())
+        if divergences is not None:
+            before = 0.0 if math.isnan(self.divergences) else self.divergences
+            self.divergences = before + float(divergences.detach()[chosen].sum())
+
+    @property
+    def entropy(self) -> float:
+        return self.entropies / self.tokens if self.tokens else math.nan
+
+    @property
+    def divergence(self) -> float:
+        return self.divergences / self.tokens if self.tokens else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Of the tokens of one reply: which others the lists could not hold [tokens, vocabulary], and how strongly each is
+    held to its beginning [tokens]."""
+
+    barred: Tensor
+    anchors: Tensor
+
+
+def _trainer_of_lists(
+    planner: LanguagePlanner,
+    anchor: LanguagePlanner | None,
+    rollouts: Rollouts,
+    config: LearnConfig,
+    seen: _Seen,
+) -> Any:
+    """The trainer with probabilities over the tokens that lists can hold, which are those of the policy that wrote.
+
+    The library takes an entropy for each token and lowers the loss by it (`entropy_coef`). It is given the divergence
+    from `anchor` instead, negative and weighted, so that the loss is raised by that."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    barred_of = {(*one.prompt, *one.ids): planner.biases(one).isinf() for one in rollouts.written}
+    forms = {(*one.prompt, *one.ids): _form(planner, one, config) for one in rollouts.written}
 
     class TrainerOfLists(GRPOTrainer):
         def _get_per_token_logps_and_entropies(
@@ -142,24 +193,48 @@ def _trainer_of_lists(planner: LanguagePlanner, rollouts: Rollouts) -> Any:
             batch_size: int | None = None,
             **_: object,
         ) -> tuple[Tensor, Tensor, None]:
-            logps, entropies = [], []
+            logps, terms = [], []
             size = batch_size or len(input_ids)
             for start in range(0, len(input_ids), size):
                 ids, mask = input_ids[start : start + size], attention_mask[start : start + size]
-                kept = {"logits_to_keep": logits_to_keep + 1}
-                logits = model(input_ids=ids, attention_mask=mask, **kept).logits[:, :-1].float()
+
+                def logits_of(causal: Any, ids: Tensor = ids, mask: Tensor = mask) -> Tensor:
+                    kept = causal(input_ids=ids, attention_mask=mask, logits_to_keep=logits_to_keep + 1)
+                    logits: Tensor = kept.logits[:, :-1].float() / self.temperature
+                    return logits
+
+                logits = logits_of(model)
                 barred = torch.zeros(logits.shape, dtype=torch.bool)
+                weights = torch.zeros(logits.shape[:2])
                 for row, (tokens, known) in enumerate(zip(ids, mask, strict=True)):
-                    found = barred_of[tuple(tokens[known.bool()].tolist())]
-                    barred[row, : len(found)] = found
+                    form = forms[tuple(tokens[known.bool()].tolist())]
+                    barred[row, : len(form.barred)] = form.barred
+                    weights[row, : len(form.anchors)] = form.anchors
+                barred, weights = barred.to(logits.device), weights.to(logits.device)
                 # a number instead of infinity, of which the entropy would make NaN
-                logits = (logits / self.temperature).masked_fill(barred.to(logits.device), -1e9)
-                probabilities = logits.log_softmax(-1)
-                logps.append(probabilities.gather(-1, ids[:, -logits_to_keep:, None]).squeeze(-1))
-                entropies.append(-(probabilities.exp() * probabilities).sum(-1))
-            return torch.cat(logps), torch.cat(entropies), None
+                found = logits.masked_fill(barred, -1e9).log_softmax(-1)
+                logps.append(found.gather(-1, ids[:, -logits_to_keep:, None]).squeeze(-1))
+                shares = found.exp()
+                divergences = None
+                if anchor is not None:
+                    with torch.no_grad():
+                        first = logits_of(anchor.model).masked_fill(barred, -1e9).log_softmax(-1)
+                    divergences = (shares * (found - first)).sum(-1)
+                terms.append(-weights * divergences if divergences is not None else torch.zeros_like(weights))
+                if torch.is_grad_enabled():
+                    chosen = ((~barred).sum(-1) > 1) & mask[:, -logits_to_keep:].bool()
+                    seen.add(chosen, -(shares * found).sum(-1), divergences)
+            return torch.cat(logps), torch.cat(terms), None
 
     return TrainerOfLists
+
+
+def _form(planner: LanguagePlanner, written: Sampled, config: LearnConfig) -> _Form:
+    anchors = [
+        config.anchor_models if place.part == "models" else config.anchor_form
+        for place in planner.places(written)
+    ]
+    return _Form(planner.biases(written).isinf(), torch.tensor(anchors))
 
 
 def _settings(
@@ -181,7 +256,7 @@ def _settings(
         scale_rewards="group",
         loss_type=config.loss,
         epsilon=config.clip,
-        entropy_coef=config.entropy_bonus * config.rate(iteration) / config.learning_rate,
+        entropy_coef=config.rate(iteration) / config.learning_rate if config.is_anchored else 0.0,
         temperature=config.temperature,
         learning_rate=config.rate(iteration),
         lr_scheduler_type="constant",

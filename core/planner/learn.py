@@ -93,7 +93,7 @@ def learn(
         began, calls, hits = time.perf_counter(), shared.misses, shared.hits
         rollouts = roll_out(config, planner, questions, index, shared, grade)
         check_answered(rollouts.episodes, f"in iteration {index}")
-        update = learn_from(planner, optimiser, rollouts, config, index)
+        update = learn_from(planner, start, optimiser, rollouts, config, index)
         yield finished(
             Iteration(
                 index=index,
@@ -103,6 +103,7 @@ def learn(
                 learning_rate=config.rate(index),
                 loss=update.loss,
                 entropy=update.entropy,
+                divergence=update.divergence,
                 gradient=update.gradient,
                 written_tokens=sum(len(one.ids) for one in rollouts.written),
                 calls=shared.misses - calls,

@@ -200,11 +200,16 @@ class LanguagePlanner:
     def biases(self, written: Sampled) -> Tensor:
         """What the form of the lists adds to the logits [tokens, vocabulary] of each token of a reply: 0 for one that
         could stand there, minus infinity for any other."""
+        grammar, pieces = self._grammar(written.allowed), self._vocabulary()
+        return torch.stack([pieces.bias(grammar, place) for place in self.places(written)])
+
+    def places(self, written: Sampled) -> list[Place]:
+        """How far the lists had come before each token of a reply."""
         grammar, pieces, place, found = self._grammar(written.allowed), self._vocabulary(), Place(), []
         for token in written.ids:
-            found.append(pieces.bias(grammar, place))
+            found.append(place)
             place = pieces.moves(grammar, place).get(token, place)
-        return torch.stack(found)
+        return found
 
     def _sampled(
         self, prompt: tuple[int, ...], written: Sequence[tuple[int, bool]], allowed: tuple[int, ...]

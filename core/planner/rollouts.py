@@ -73,9 +73,10 @@ def questions_of(config: LearnConfig, tasks: Sequence[Task], iteration: int) -> 
     return found
 
 
-def left_out_of(config: LearnConfig, models: Sequence[str], key: str) -> tuple[str, ...]:
-    """The models that a question is played without, drawn by `key`: for a share of them none."""
-    if float(uniform(f"{key}/partial")[0]) >= config.subset_share:
+def left_out_of(config: LearnConfig, models: Sequence[str], iteration: int, place: int) -> tuple[str, ...]:
+    """The models that a question of an iteration, at this place of it, is played without: for many of them none."""
+    key = f"{config.seed}/models/{iteration}/{place}"
+    if float(uniform(f"{key}/partial")[0]) >= config.subset_share_at(iteration):
         return ()
     kept = random_subset(key, len(models), config.least_models)
     return tuple(name for slot, name in enumerate(models) if slot not in kept)
@@ -89,7 +90,7 @@ def unplayed(
     seeds = [derive_seed((config.seed, "replies", iteration, number)) for number in range(config.rollouts)]
     episodes = []
     for place, task in enumerate(questions_of(config, tasks, iteration)):
-        left_out = left_out_of(config, planner.models, f"{config.seed}/models/{iteration}/{place}")
+        left_out = left_out_of(config, planner.models, iteration, place)
         episodes += [
             _episode(f"i{iteration}-{place}-{number}", task, planner, seed, left_out)
             for number, seed in enumerate(seeds)

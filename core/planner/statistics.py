@@ -74,7 +74,8 @@ class IterationStats:
     """One finished iteration; number 0 is the start, which has validation alone.
 
     `reward_mean` is over the rollouts that are not missing; `signal` the share of groups whose rewards differ, without
-    which nothing is learned; `rollouts` what the rollouts came to. `loss`, `entropy` (nats per token) and `gradient`
+    which nothing is learned; `rollouts` what the rollouts came to. `entropy` and `divergence` from the planner it began
+    as (nats per token that was chosen, NaN without anchors) are means over the updates; `loss` and `gradient`
     (norm before it is cut) are the last update's. `written_tokens` are the planner's own; `calls` were made to the pool
     and `calls_saved` shared with an equal one, both without validation's. `seconds` are of the wall, without
     validation's."""
@@ -87,6 +88,7 @@ class IterationStats:
     learning_rate: float = math.nan
     loss: float = math.nan
     entropy: float = math.nan
+    divergence: float = math.nan
     gradient: float = math.nan
     written_tokens: int = 0
     calls: int = 0
@@ -111,7 +113,7 @@ class IterationStats:
         return IterationStats(**found)
 
 
-_NUMBERS = ("reward_mean", "signal", "learning_rate", "loss", "entropy", "gradient", "seconds")
+_NUMBERS = ("reward_mean", "signal", "learning_rate", "loss", "entropy", "divergence", "gradient", "seconds")
 _PARTS = ("rollouts", "validation")
 _COUNTS = ("index", "written_tokens", "calls", "calls_saved")
 

@@ -37,8 +37,9 @@ from core.pocket.training import IGNORED, TrainingProgress, collate, new_model
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """How a pocket planner is begun: its shape, and its supervised training. `question_weight` is that of the
-    question's own tokens in the loss, and `recall_weight` that of recalling them while the reply is written."""
+    """How a pocket planner is begun: its shape, and its supervised training, on workflows of at most `most_steps`
+    steps. `question_weight` is that of the question's own tokens in the loss, and `recall_weight` that of recalling
+    them while the reply is written."""
 
     models: tuple[str, ...]
     width: int = 128
@@ -48,6 +49,7 @@ class WarmUp:
     peak_rate: float = 5e-3
     question_weight: float = 0.3
     recall_weight: float = 1.0
+    most_steps: int = 3
     families: tuple[str, ...] = TRAINED_FAMILIES
     subset_share: float = 0.5
     temperature: float = 1.0
@@ -64,7 +66,8 @@ def examples(settings: WarmUp) -> Iterator[tuple[WritePlan, str]]:
         partial = rng.random() < settings.subset_share
         allowed = random_subset(f"{key}/allowed", n) if partial else tuple(range(n))
         question = next(rng.choice(streams)).question
-        yield WritePlan((), question, allowed, key), write_short(random_workflow(key, allowed, WORDS))
+        workflow = random_workflow(key, allowed, WORDS, settings.most_steps)
+        yield WritePlan((), question, allowed, key), write_short(workflow)
         number += 1
 
 
@@ -81,6 +84,7 @@ def new_planner(settings: WarmUp) -> LanguagePlanner:
     card = PlannerCard(
         settings.models,
         weights_digest(model, tokenizer),
+        most_steps=settings.most_steps,
         temperature=settings.temperature,
         constrained=True,
         kind="start",

@@ -43,7 +43,7 @@ from ui.cli.console import (
 )
 from ui.cli.pilot import PilotOption, piloted, refuse_pilot
 from ui.cli.playing import agree, playing, tell_what_plays, tell_what_was_reckoned, tell_what_was_reused
-from ui.runs.plans import TrainingPlan, absolute_pool, absolute_tasks
+from ui.runs.plans import POCKET_QUESTIONS, WARM_UP_STEPS, TrainingPlan, absolute_pool, absolute_tasks
 
 if TYPE_CHECKING:
     from core.planner.learn import Iteration
@@ -66,13 +66,13 @@ class TrainFile(ConfigFile):
     """tasks that questions are chosen from; else 3000, or all of a file's"""
     validation: int = Field(default=200, ge=0)
     """held-apart tasks that the planner is measured on"""
-    validate_every: Count = 10
+    validate_every: Count = _BASE.validate_every
     """measure it every so many iterations"""
-    save_every: Count = 10
+    save_every: Count = _BASE.save_every
     """keep a checkpoint, and what is needed to go on from it, every so many iterations"""
     planner: str = POCKET_POOL
     """what learns: pocket (a new small model), the id of a stored planner, or the folder of a causal language model"""
-    warm_up_steps: Count = 1_000
+    warm_up_steps: Count = WARM_UP_STEPS
     """supervised steps that teach a new pocket planner the form of workflows, before anything else"""
     mode: AccessMode = Field(default=AccessMode.CHOOSE_POSITION, strict=False)
     """form of the access lists that a folder's model writes: binary, choose_id, choose_position or auto"""
@@ -98,8 +98,10 @@ class TrainFile(ConfigFile):
     """replies that go through the model at once; 0: all of a step"""
     clip: Size = _BASE.clip
     """bound on the ratio of new to old probabilities, where there are several updates"""
-    entropy_bonus: float = Field(default=_BASE.entropy_bonus, ge=0)
-    """weight of the tokens' entropy against the loss"""
+    anchor_models: float = Field(default=_BASE.anchor_models, ge=0)
+    """how strongly its choice of models is held to the planner it began as: weight of the divergence in the loss"""
+    anchor_form: float = Field(default=_BASE.anchor_form, ge=0)
+    """the same for all else that it writes: number of steps, subtasks and access"""
     loss: Loss = _BASE.loss
     """how the loss of tokens is averaged, as trl calls it: grpo, dapo or dr_grpo"""
     max_grad_norm: Size = _BASE.max_grad_norm
@@ -116,6 +118,8 @@ class TrainFile(ConfigFile):
     """random workflows that are tried on each question, besides every model alone, to find that out"""
     subset_share: Share = _BASE.subset_share
     """share of questions that are played with a random part of the pool"""
+    subset_from: Share = _BASE.subset_from
+    """from which share of the iterations on they are"""
     least_models: Count = _BASE.least_models
     """the fewest models of such a part"""
     constrained: bool = _BASE.constrained
@@ -142,7 +146,7 @@ class TrainFile(ConfigFile):
             | {
                 "learning": LearnConfig(**self._fields_of(LearnConfig)),
                 "tasks": tasks,
-                "n": 3_000 if self.n is None and not tasks.endswith(".jsonl") else self.n,
+                "n": POCKET_QUESTIONS if self.n is None and not tasks.endswith(".jsonl") else self.n,
                 "planner": str(Path(self.planner).resolve()) if of_a_folder else self.planner,
                 "pool": absolute_pool(settings.pool),
                 "max_cost_usd": settings.max_cost_usd,

@@ -30,6 +30,8 @@ from storage.rows.summaries import REPRODUCTION_KEY, RunSummary
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
+#: Supervised steps that a new pocket planner is begun with, and pocket tasks that its questions are chosen from.
+WARM_UP_STEPS, POCKET_QUESTIONS = 500, 3_000
 #: Ten generations of the smallest population that sep-CMA-ES can have, eight tasks each.
 LEAST_BUDGET = 160
 
@@ -158,7 +160,7 @@ class TrainingPlan:
     pool: str
     learning: LearnConfig = LearnConfig()
     planner: str = POCKET_POOL
-    warm_up_steps: int = 1_000
+    warm_up_steps: int = WARM_UP_STEPS
     mode: AccessMode = AccessMode.CHOOSE_POSITION
     most_tokens: int = 1_024
     show_names: bool = False

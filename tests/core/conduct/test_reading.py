@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.conduct.planners import legal_workflow, makes_sense, random_workflow
+from core.conduct.planners import has_plan, legal_workflow, makes_sense, random_workflow
 from core.conduct.reading import read_workflow, write_workflow
 from core.workflow import AccessMode, PlanFault, Topology, Workflow
 
@@ -137,6 +137,9 @@ def test_random_workflows_make_sense_and_are_of_every_length_alike() -> None:
     drawn = [random_workflow(f"key/{number}", (0, 1)) for number in range(1_000)]
     assert all(makes_sense(one) for one in drawn)
     assert all(160 < count < 240 for count in Counter(map(len, drawn)).values())
+    longer = [has_plan(one) for one in drawn if len(one) > 1]
+    assert 0.45 < sum(longer) / len(longer) < 0.55, "a plan is as likely as none"
+    assert {len(random_workflow(f"key/{number}", (0, 1), most_steps=2)) for number in range(50)} == {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -71,14 +71,15 @@ def test_legal_workflows_can_be_written_sign_by_sign_and_read_back(number: int) 
 @pytest.mark.parametrize(
     "text",
     [
-        "model_id=[3",  # not allowed
-        "model_id=[]",
-        "model_id=[0,1,2,0,1,2",  # six steps
-        "model_id=[0]\nsubtasks=[think",
-        "model_id=[0,1]\nsubtasks=[solve]",
-        "model_id=[0]\nsubtasks=[solve]\naccess=[[0]",
-        "model_id=[0,1]\nsubtasks=[solve,merge]\naccess=[[],[]]",  # nobody reads the first
-        "model_id=[0]\nsubtasks=[solve]\naccess=[[]] ",
+        "subtasks=[solve]\naccess=[[]]\nmodel_id=[3",  # not allowed
+        "subtasks=[]",
+        "subtasks=[solve,solve,solve,solve,solve,solve",  # six steps
+        "subtasks=[think",
+        "subtasks=[solve]\naccess=[[0]",
+        "subtasks=[solve,merge]\naccess=[[],[]]",  # nobody reads the first
+        "subtasks=[solve]\naccess=[[]]\nmodel_id=[0,1",  # a model too many
+        "subtasks=[solve,solve]\naccess=[[],[0]]\nmodel_id=[0]",  # one too few
+        "subtasks=[solve]\naccess=[[]]\nmodel_id=[0] ",
         "Here you are",
     ],
 )

@@ -35,6 +35,8 @@ CONFIG = LearnConfig(
     learning_rate=1e-2,
     problems=6,
     probes=2,
+    anchor_models=0.0,
+    anchor_form=0.0,
     save_every=1,
     constrained=True,
 )
@@ -118,11 +120,30 @@ def test_an_iteration_says_what_it_came_to() -> None:
 
 
 def test_weights_move_towards_what_earns_more() -> None:
-    """Plans that begin with Ann earn more, so a planner comes to begin with her."""
-    config, planner = (
-        replace(CONFIG, rollouts=24, learning_rate=2e-2, iterations=8, subset_share=0.0),
-        tiny_planner(),
+    found = shares_of_ann()
+    assert found[0] < 0.6
+    assert found[-1] > 0.8, found
+
+
+def test_anchors_hold_the_choice_of_models_or_all_else() -> None:
+    held = shares_of_ann(anchor_models=30.0)
+    assert max(held) < 0.65, held
+    free = shares_of_ann(anchor_form=3.0)
+    assert free[-1] > 0.8, free
+
+
+def shares_of_ann(**anchors: float) -> list[float]:
+    """Of eight iterations the share of plans that begin with Ann, which earn more."""
+    config = replace(
+        CONFIG,
+        rollouts=24,
+        learning_rate=2e-2,
+        iterations=8,
+        subset_share=0.0,
+        **anchors,  # type: ignore[arg-type]
     )
+    start = tiny_planner()
+    planner = start.frozen()
     optimiser, found = new_optimiser(planner, config), []
     for index in range(1, 9):
         rollouts = roll_out(config, planner, TASKS, index, tiny_pool(), grade_many)
@@ -130,9 +151,8 @@ def test_weights_move_towards_what_earns_more() -> None:
         firsts = [plan is not None and plan.models[0] == 0 for plan in plans]
         found.append(sum(firsts) / len(firsts))
         earned = tuple(1.0 if first else 0.5 for first in firsts)
-        learn_from(planner, optimiser, replace(rollouts, rewards=earned), config, index)
-    assert found[0] < 0.6
-    assert found[-1] > 0.8, found
+        learn_from(planner, start, optimiser, replace(rollouts, rewards=earned), config, index)
+    return found
 
 
 def test_the_learning_leaves_the_planner_that_it_began_with_as_it_was() -> None:
@@ -200,12 +220,18 @@ def test_every_question_comes_before_one_comes_again() -> None:
 
 
 def test_a_group_shares_its_question_and_its_models_but_not_its_chances() -> None:
-    config = replace(CONFIG, subset_share=1.0, questions=8)
+    config = replace(CONFIG, subset_share=1.0, subset_from=0.0, questions=8)
     episodes = unplayed(config, tiny_planner(), TASKS, 1)
     groups = [episodes[start : start + 4] for start in range(0, len(episodes), 4)]
     assert all(len({(one.task.id, one.left_out) for one in group}) == 1 for group in groups)
     assert all(len({one.seed for one in group}) == len(group) for group in groups)
     assert {len(one.left_out) for one in episodes} == {1}  # at least 2 of 3 models stay
+    late = replace(config, subset_from=0.5)  # of 3 iterations
+    assert [any(one.left_out for one in unplayed(late, tiny_planner(), TASKS, i)) for i in (1, 2, 3)] == [
+        False,
+        True,
+        True,
+    ]
     played = roll_out(config, tiny_planner(), TASKS, 1, CachedPool(tiny_pool()), grade_many).episodes
     assert all(turn.decision.model not in one.left_out for one in played for turn in one.turns)
 
@@ -252,6 +278,8 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         {"wrong": 1.0},
         {"subset_share": 2.0},
         {"batch": 3},
+        {"anchor_models": -1.0},
+        {"anchor_form": 0.5, "constrained": False},
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(fields: dict[str, object]) -> None:
@@ -274,8 +302,8 @@ def test_statistics_of_nothing_are_not_known() -> None:
 
 
 def test_only_what_lists_can_hold_is_learned_from() -> None:
-    """The entropy that is reported, and that a bonus is for, is that of the choices among what could be written."""
-    planner, config = tiny_planner(), replace(CONFIG, questions=1, learning_rate=1e-6)
+    """The entropy that is reported, and what a planner is held by, are of the choices among what could be written."""
+    planner, config = tiny_planner(), replace(CONFIG, questions=1, learning_rate=1e-6, anchor_form=0.5)
     rollouts = roll_out(config, planner, TASKS, 1, tiny_pool(), grade_many)
     expected = []
     for one in rollouts.written:
@@ -291,5 +319,6 @@ def test_only_what_lists_can_hold_is_learned_from() -> None:
             else:
                 assert int(known.sum()) == 1
     earned = replace(rollouts, rewards=(1.0, 0.5, 1.0, 0.5))
-    update = learn_from(planner, new_optimiser(planner, config), earned, config, 1)
+    update = learn_from(planner, planner.frozen(), new_optimiser(planner, config), earned, config, 1)
     assert update.entropy == pytest.approx(sum(expected) / len(expected), rel=1e-4)
+    assert update.divergence == pytest.approx(0.0, abs=1e-6), "nothing was learned before"

@@ -28,7 +28,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return found
 
 
-def tiny_planner(*, constrained: bool = True, seed: int = 0, most_tokens: int = 80) -> LanguagePlanner:
+def tiny_planner(*, constrained: bool = True, seed: int = 0, most_tokens: int = 96) -> LanguagePlanner:
     """A Qwen3 of 16 numbers with random weights that writes the short form."""
     torch.manual_seed(seed)
     words = tokenizer()

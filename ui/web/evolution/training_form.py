@@ -20,7 +20,7 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
-from ui.runs.plans import TrainingPlan, absolute_pool
+from ui.runs.plans import POCKET_QUESTIONS, WARM_UP_STEPS, TrainingPlan, absolute_pool
 from ui.runs.spending import price, training_episodes
 from ui.web.kit.cache import pool_specs
 from ui.web.pickers.task_file import task_file
@@ -113,7 +113,7 @@ def _tasks() -> tuple[str | None, int | None]:
         "How many of them",
         1,
         None,
-        None if own else 1_000,
+        None if own else POCKET_QUESTIONS,
         key="tr_n_file" if own else "tr_n",
         placeholder="all",
         help="Questions are chosen from these: those that single models and random workflows disagree on.",
@@ -157,7 +157,7 @@ def _size(*, new: bool) -> tuple[dict[str, int], int, int]:
         validation = _number("tr_validation", 200)
     with three:
         every = _number("tr_every", usual.save_every)
-    warm_up = _number("tr_warm_up", 1_000) if new else 1_000
+    warm_up = _number("tr_warm_up", WARM_UP_STEPS) if new else WARM_UP_STEPS
     learning = {
         "iterations": iterations,
         "questions": questions,
