@@ -86,6 +86,13 @@ def _small_charts(training: Training) -> list[tuple[str, bool, str | None, tuple
             define("Entropy"),
             (("entropy", "solid", two("entropy")),),
         ),
+        (
+            "How far is it from where it began?",
+            False,
+            "Mean divergence of its choices from those of the planner after its warm-up, in nats per token: 0 for the "
+            "same. It is held back at first, so that it tries every model before it settles.",
+            (("divergence", "solid", two("divergence")),),
+        ),
         ("How many replies did it need?", False, define("Known reply"), replies),
         ("How many tokens of the pool so far?", False, None, (("tokens", "solid", tokens),)),
     ]
