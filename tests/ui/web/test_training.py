@@ -202,7 +202,7 @@ def test_page_and_command_line_begin_the_same_training(kept: Store) -> None:
 
 def test_numbers_that_do_not_fit_are_refused_before_anything_begins(kept: Store) -> None:
     page = form(tr_questions=1, tr_rollouts=3)
-    assert "3 rollouts cannot be parted into 2 updates" in said(page)
+    assert "3 rollouts cannot be parted into 4 updates" in said(page)
     assert page.button(key="begin").disabled
 
 
