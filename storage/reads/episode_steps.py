@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
-from core.episode import Decision, Episode, Plan
+from core.episode import Change, Decision, Episode, Plan
 from core.errors import StoreError
 from storage.filters.listing import LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows
-from storage.rows.meta_column import removed_in
+from storage.rows.meta_column import facts_of, removed_in
 from storage.rows.schema import episode, label, plan, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
@@ -56,12 +56,14 @@ class TextMatch:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """One episode of a family of forks: `depth` forks below the first, from turn `fork_turn` (0-based) of `parent`."""
+    """One episode of a family of forks: `depth` forks below the first, from turn `fork_turn` (0-based) of `parent`,
+    with this `change`; None for one that plays its parent on unchanged."""
 
     summary: EpisodeSummary
     parent: str | None
     fork_turn: int | None
     depth: int
+    change: Change | None = None
 
 
 def read_head(store: Store, episode_id: str) -> EpisodeHead:
@@ -194,15 +196,18 @@ def read_family(store: Store, episode_id: str) -> list[Variation]:
         below.join(down, episode.c.parent_episode_id == down.c.id).where(down.c.depth < DEEPEST)
     )
     query = (
-        select(*LIGHT, episode.c.parent_episode_id, episode.c.fork_turn, down.c.depth)
+        select(*LIGHT, episode.c.parent_episode_id, episode.c.fork_turn, episode.c.meta, down.c.depth)
         .join(down, down.c.id == episode.c.id)
         .order_by(down.c.depth, episode.c.fork_turn, episode.c.id)
         .limit(FAMILY)
     )
-    rows = fetch_mappings(store.engine, query)
-    return _parents_first(
-        [Variation(to_summary(row), row["parent_episode_id"], row["fork_turn"], row["depth"]) for row in rows]
-    )
+    return _parents_first([_variation(row) for row in fetch_mappings(store.engine, query)])
+
+
+def _variation(row: RowMapping) -> Variation:
+    parent, turn = row["parent_episode_id"], row["fork_turn"]
+    fork = facts_of(row["meta"], parent, turn)["fork"]
+    return Variation(to_summary(row), parent, turn, row["depth"], fork.change if fork else None)
 
 
 def _parents_first(members: list[Variation]) -> list[Variation]:

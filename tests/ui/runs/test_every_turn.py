@@ -149,6 +149,9 @@ def test_the_decisive_turn_is_the_earliest_that_turns_the_ending_round() -> None
     assert decisive(outcomes((5, 4), (4, 1)), recorded_right=True) == outcomes((5, 4), (4, 1))[1]
     assert decisive(outcomes((0, 0), (0, 1)), recorded_right=False) is None
     assert "At no turn" in decisive_words(outcomes((0, 0)), recorded_right=False)
+    assert decisive_words(outcomes((3, 4), (3, 5)), recorded_right=False).endswith(
+        "The greatest difference is at turn 2: played by sage, it ends right 5 of 5, unchanged 3 of 5."
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,7 +159,8 @@ def test_the_decisive_turn_is_the_earliest_that_turns_the_ending_round() -> None
     [
         (5, False, "Unchanged from turn 1 it ends right 5 of 5: the recorded miss was bad luck."),
         (0, False, "the recorded miss is the rule."),
-        (1, True, "the recorded success was good luck."),
+        (0, True, "the recorded success was good luck."),
+        (3, False, "whether the recorded miss was luck stays open (95 % interval: between 23 and 88 %)."),
         (5, True, "the recorded success is the rule."),
     ],
 )

@@ -115,15 +115,16 @@ def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
     assert results.spent_usd == store.runs.spent_usd(run)
 
 
-def test_a_replay_lists_its_forks_by_run_and_course(world: Sums, store: Store, parent: str) -> None:
+def test_a_replay_lists_its_forks_by_change_and_course(world: Sums, store: Store, parent: str) -> None:
     played(world, store, plan_of(world, store, (parent, 2), change=Change("verdict", "REVISE")))
     run = store.runs.list(limit=1)[0].id
     children = forks.of_runs(store, [run])[run]
     played(world, store, plan_of(world, store, (children[-1].id, 2), baseline=1, n=1))
     page = opened("replay", ep=parent)
     text = shown(page)
-    assert "**turn 3** played 6 times from there" in text
-    assert "**turn 3** played 2 times from there" in text  # forks of a fork, below their own course
+    assert "**turn 3** unchanged, played 3 times" in text
+    assert "**turn 3** with the verdict REVISE, played 3 times" in text
+    assert "**turn 3** unchanged, played once" in text  # forks of a fork, below their own course
     courses = {(one.summary.correct, one.summary.strip) for one in children}
     depths = [len(link.label) - len(link.label.lstrip("\u2003")) for link in page.page_link]
     assert depths.count(4) == len(courses)
@@ -164,8 +165,8 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
     assert right.fork.right == right.fork.n == 3
     assert right.recorded == (False,)
     assert right.verdict.startswith(
-        "Recorded, it ended wrong. Unchanged, 0 of 3 end right: the recorded miss is the rule. Changed, 3 of 3 do. "
-        "The change helps: +100 points"
+        "Recorded, it ended wrong. Unchanged, 0 of 3 end right: whether the recorded miss was luck stays open (95 % "
+        "interval: between 0 and 56 %). Changed, 3 of 3 do. The change helps: +100 points"
     )
     fork = next(one for one in forks.of_parents(store, [parent]) if one.correct)
     deeper = played(world, store, plan_of(world, store, (fork.id, 2), change=Change("model", "adder")))

@@ -294,8 +294,8 @@ def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:
     page = opened("replay", ep="e-head", t="3", find="multiply")
     said = shown(page)
     assert "1 text in 1 turn says multiply" in said
-    assert "**turn 3** played once from there" in said
-    assert "**turn 2** played once from there" in said
+    assert "**turn 3** unchanged, played once" in said
+    assert "**turn 2** unchanged, played once" in said
     family = read_family(headed, "e-fork-2")
     assert [(one.summary.id, one.depth) for one in family] == [("e-head", 0), ("e-fork", 1), ("e-fork-2", 2)]
     assert find_in_texts(headed, "e-head", "MULTIPLY 12")[0].index == 0
@@ -338,7 +338,7 @@ def test_a_slider_that_has_not_heard_of_the_newest_step_neither_stops_the_playin
     at = page.query_params["gen"]
     assert at != "0"
     page.select_slider(key="generation").set_value(0).run()  # the browser's last word, sent too late
-    assert page.query_params["gen"] == at
+    assert int(page.query_params["gen"]) >= int(at), "it may play on, and does not go back"
     assert page.session_state["replay_playing"]
     press(page, "go_play")
     assert not page.session_state["replay_playing"]

@@ -127,12 +127,12 @@ class Results:
 
 def luck(unchanged: ForkSide, recorded_right: bool) -> str:
     """Whether a recorded ending was luck, by how often the episode ends so when it is played on `unchanged`: the end of
-    a sentence."""
+    a sentence. Nothing is said of it that the 95 % interval leaves open."""
     what = "success" if recorded_right else "miss"
-    share = 0.5 if unchanged.share is None else unchanged.share
-    if share == 0.5:
-        return f"the recorded {what} was a toss-up"
-    if recorded_right is (share > 0.5):
+    if unchanged.low <= 0.5 <= unchanged.high:
+        between = f"{100 * unchanged.low:.0f} and {100 * unchanged.high:.0f} %"
+        return f"whether the recorded {what} was luck stays open (95 % interval: between {between})"
+    if recorded_right is (unchanged.low > 0.5):
         return f"the recorded {what} is the rule"
     return f"the recorded {what} was {'good' if recorded_right else 'bad'} luck"
 

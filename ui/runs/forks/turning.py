@@ -23,12 +23,28 @@ def decisive_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool, oth
         return ""
     found = decisive(outcomes, recorded_right=recorded_right)
     if found is None:
-        turned = "wrong" if recorded_right else "right"
-        return f"At no turn would {_ARTICLES[other]} {other} have turned it {turned} more often than not."
+        return _none_decisive(outcomes, recorded_right, other)
     how = "would have saved it" if not recorded_right else "would have lost it"
     return (
         f"Turn {found.turn + 1} is decisive: {change_words(found.change)} {how}; it ends right {_of(found.other)}, "
         f"unchanged {_of(found.unchanged)}."
+    )
+
+
+def _none_decisive(outcomes: Sequence[TurnOutcome], recorded_right: bool, other: str) -> str:
+    """Where no turn turns the ending round: what the change gained most, if it did anywhere."""
+
+    def gained(one: TurnOutcome) -> float:
+        more = (one.other.share or 0.0) - (one.unchanged.share or 0.0)
+        return -more if recorded_right else more
+
+    best, turned = max(outcomes, key=gained), "wrong" if recorded_right else "right"
+    if gained(best) <= 0:
+        return f"At no turn does it end {turned} more often with {_ARTICLES[other]} {other} than unchanged."
+    return (
+        f"No turn is decisive: at none does {_ARTICLES[other]} {other} make it end {turned} more often than not where "
+        f"it does not do so unchanged. The greatest difference is at turn {best.turn + 1}: "
+        f"{change_words(best.change)}, it ends right {_of(best.other)}, unchanged {_of(best.unchanged)}."
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from core.episode import Change
 from storage.reads.episode_steps import FAMILY, Variation, read_family
 from storage.store import Store
+from ui.presentation.changes import change_words
 from ui.presentation.theme import STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import right_words, strip_text
 from ui.web.kit import state
@@ -31,7 +33,8 @@ def branch_turns(family: Sequence[Variation], episode_id: str) -> frozenset[int]
 
 
 def variation_tree(family: Sequence[Variation], episode_id: str) -> None:
-    """What became of the forks, each run of them in one line with its distinct courses; nothing without forks."""
+    """What became of the forks, each change at each turn in one line with its distinct courses; nothing without
+    forks."""
     if not family:
         return
     with st.expander(f"Variations: {len(family) - 1} forks", icon=":material/account_tree:", expanded=True):
@@ -42,14 +45,17 @@ def variation_tree(family: Sequence[Variation], episode_id: str) -> None:
 
 
 def _branches(family: Sequence[Variation], parent: Variation, episode_id: str) -> None:
-    """Every run that forked `parent`, then each different course of it; forks of forks below their own course."""
-    runs: dict[tuple[str, int], list[Variation]] = {}
+    """What was played from each turn of `parent`, unchanged and with each change, then each different course of it;
+    forks of forks below their own course."""
+    groups: dict[tuple[int, Change | None], list[Variation]] = {}
     for one in family:
         if one.parent == parent.summary.id:
-            runs.setdefault((one.summary.run_id, one.fork_turn or 0), []).append(one)
+            groups.setdefault((one.fork_turn or 0, one.change), []).append(one)
     forked = {one.parent for one in family}
-    for (run_id, turn), children in runs.items():
-        _run_line(run_id, turn, children, parent.depth + 1)
+    for (turn, change), children in sorted(
+        groups.items(), key=lambda group: (group[0][0], group[0][1] is not None)
+    ):
+        _group_line(turn, change, children, parent.depth + 1)
         for course in _courses(children):
             _course_line(course, episode_id, turn)
             for child in course:
@@ -66,12 +72,15 @@ def _courses(children: Sequence[Variation]) -> list[list[Variation]]:
     return sorted(found.values(), key=lambda course: -len(course))
 
 
-def _run_line(run_id: str, turn: int, children: Sequence[Variation], depth: int) -> None:
+def _group_line(turn: int, change: Change | None, children: Sequence[Variation], depth: int) -> None:
     right = right_words([one.summary.correct for one in children])
     times = "once" if len(children) == 1 else f"{len(children)} times"
+    what = label(change_words(change), 80) if change else "unchanged"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f"{_indent(depth)}└ **turn {turn + 1}** played {times} from there, {right}")
-        state.page_link("forks", "What the change did", icon=":material/fork_right:", run=run_id)
+        st.markdown(f"{_indent(depth)}└ **turn {turn + 1}** {what}, played {times}, {right}")
+        if change:
+            newest = max(children, key=lambda one: one.summary.started).summary.run_id
+            state.page_link("forks", "What the change did", icon=":material/fork_right:", run=newest)
 
 
 def _course_line(course: Sequence[Variation], episode_id: str, turn: int) -> None:
