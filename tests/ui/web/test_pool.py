@@ -14,6 +14,17 @@ from tests.builders.stores import new_store
 from tests.ui.pages import opened
 
 
+def test_each_model_is_left_out_alone_before_any_is_chosen(samples: Store) -> None:
+    page = opened("pool")
+    table = next(one.value for one in page.dataframe if "picks" in one.value.columns)
+    assert len(table) == 7
+    changed = [int(one.split(" of ")[0].replace(",", "")) for one in table["picks"]]
+    assert changed == sorted(changed), "the least missed first"
+    turns = {one.split(" of ")[1].split(", ")[0] for one in table["picks"]}
+    assert len(turns) == 1
+    assert sum(changed) == int(turns.pop().replace(",", "")), "each pick is of one model"
+
+
 def test_the_models_of_a_store_are_counted(recorded: Store) -> None:
     found = {one.model: one for one in model_health(recorded, EpisodeFilter(forks="with"))}
     episodes = [

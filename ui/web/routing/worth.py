@@ -316,6 +316,8 @@ def without_model(store: Store, scope: Scope) -> None:
     """What would be picked if some models could not be."""
     st.subheader("What if a model were not there?")
     side = scope.sides[-1]
+    if scope.compared:
+        st.markdown(f"**{side.title}**")
     models = _pool_order(store, side.where)
     off = [one for one in (state.param("off") or "").split(",") if one in models]
     st.session_state["routing_off"] = off
@@ -328,10 +330,7 @@ def without_model(store: Store, scope: Scope) -> None:
         on_change=lambda: state.set_params(off=",".join(st.session_state["routing_off"]) or None),
     )
     if not off:
-        nothing_here(
-            "Tick the models to leave out: an outage, or one that you would rather not pay for.",
-            ":material/touch_app:",
-        )
+        _each_alone(store, side, models)
         return
     if len(off) == len(models):
         nothing_here("Nobody is left to choose from: keep one model at least.")
@@ -342,6 +341,52 @@ def without_model(store: Store, scope: Scope) -> None:
         return
     _changed_picks(found)
     side.link("Episodes of this selection")
+
+
+def _each_alone(store: Store, side: ScopeSide, models: Sequence[str]) -> None:
+    """What each model's absence would touch, the least first."""
+    found = sorted(
+        ((one, _without(store, side.where, [one])) for one in models), key=lambda row: row[1].changed
+    )
+    if not any(each.turns for _, each in found):
+        nothing_here("These episodes have no decisions with logits, so there is nothing to choose again.")
+        return
+    st.caption(
+        "Each model left out alone, the least missed first. Tick several above to leave them out together."
+    )
+    row_table(
+        {
+            "model": "Without",
+            "picks": text("Picks that would change"),
+            "episodes": text("Episodes touched"),
+            "taker": text("Who would step in most"),
+        },
+        [
+            (
+                one_line(name, 30),
+                f"{each.changed:,} of {each.turns:,}, {percent(each.changed / each.turns)}",
+                f"{each.touched:,} of {each.episodes:,}, {percent(each.touched / each.episodes)}",
+                _first_taker(each),
+            )
+            for name, each in found
+            if each.turns
+        ],
+        key="each_alone",
+    )
+    st.caption(_ONLY_PLAYING)
+
+
+def _first_taker(found: Without) -> str:
+    name, most = next(iter(found.takers.items()), ("–", 0.0))
+    total = sum(found.takers.values())
+    return f"{one_line(name, 30)}, {percent(most / total)}" if total else name
+
+
+#: What picks alone cannot tell.
+_ONLY_PLAYING = (
+    "No model is asked: stored logits are read without the models left out. From the first changed pick on, an episode "
+    "would have gone another way; how it would have ended, only playing tells."
+)
 
 
 def _changed_picks(found: Without) -> None:
@@ -373,7 +418,4 @@ def _changed_picks(found: Without) -> None:
         )
         if found.read < found.changed:
             st.caption(f"Over {found.read:,} of these picks.")
-    st.caption(
-        "No model is asked: stored logits are read without the models left out. From the first changed pick on, an "
-        "episode would have gone another way; how it would have ended, only playing tells."
-    )
+    st.caption(_ONLY_PLAYING)

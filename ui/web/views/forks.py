@@ -353,7 +353,8 @@ def _more(store: Store, plan: ForkPlan) -> None:
     """Plays the change with the seeds that follow, in a run of its own that counts what was played; what costs money is
     asked for first."""
     room = MOST_CHILDREN - max(max(one.n, one.baseline) for one in plan.branches)
-    words = f"Play {min(_MORE_PAIRS, room) or 'no'} more pairs"
+    per_turn = " at each turn" if plan.every_turn else ""
+    words = f"Play {min(_MORE_PAIRS, room) or 'no'} more pairs{per_turn}"
     help = (
         "The same change with the seeds that follow; what was played already counts and is not played again."
     )
