@@ -88,6 +88,11 @@ IS_MEASURED = not_(
 )
 #: An episode of a run that came with the program.
 IS_SAMPLE = episode.c.run_id.in_(select(run.c.id).where(run.c.sample))
+#: An episode of one's own that takes the place of samples: of a run that was recorded to be counted, no fork, live play
+#: or request to the endpoint.
+IS_OWN_RECORD = episode.c.run_id.in_(
+    select(run.c.id).where(not_(run.c.sample), run.c.kind.not_in(("fork", "live", "serve")))
+)
 _ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
 _OUTCOMES = {"right": "right", "wrong": "wrong"}
 

@@ -44,9 +44,21 @@ def mixed(sampled: Store) -> Store:
 
 def test_samples_are_named_on_home_until_there_are_runs_of_ones_own(sampled: Store) -> None:
     page = opened("home")
-    assert "What you see are sample runs, which came with the program" in shown(page)
+    assert "Among what you see are sample runs, which came with the program" in shown(page)
     assert f"**{PLAYED}**" in shown(page)
     assert "(sample)" in shown(page).replace("\\", "")
+
+
+def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
+    begin_run(sampled, OWN, "live", {})
+    list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
+    sampled.runs.finish(OWN)
+    said = shown(opened("home"))
+    assert "Among what you see are sample runs" in said
+    assert "kept apart" not in said
+    page = opened("episodes")
+    assert len(page.dataframe[0].value) > 1
+    assert "sample episodes left out" not in shown(page)
 
 
 def test_home_shows_ones_own_and_leads_to_the_samples(mixed: Store) -> None:

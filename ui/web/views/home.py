@@ -126,8 +126,8 @@ def _where_the_samples_are(store: Store) -> None:
             state.page_link("episodes", words, icon=":material/school:", samples="only")
         else:
             st.caption(
-                ":material/school: What you see are sample runs, which came with the program. Your own will take "
-                "their place as soon as there are any."
+                ":material/school: Among what you see are sample runs, which came with the program. They are left out "
+                "as soon as there is a recorded run of your own, which a live play or a fork is not."
             )
 
 
