@@ -121,6 +121,12 @@ def test_checkpoints_compares_ones_own_and_offers_the_samples(sampled: Store) ->
     assert "Samples, which came with the program" in shown(opened("checkpoints", c=chosen))
 
 
+def test_a_view_of_samples_says_so_at_the_side(mixed: Store) -> None:
+    page = opened("episodes", view=mixed.views.add("Samples", {"samples": "only"}).id)
+    assert len(page.dataframe[0].value) > 2
+    assert page.pills(key="facet_samples").label == "Samples"
+
+
 def test_sample_checkpoints_and_runs_are_named_so_where_they_are_chosen(mixed: Store) -> None:
     page = opened("evolution", run=EVOLVED)
     assert all(option.endswith("· sample") for option in page.selectbox[0].options)
