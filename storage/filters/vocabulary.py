@@ -160,7 +160,7 @@ _EPISODE = (
     Field("finished", "time", "when it ended (UTC)", episode.c.finished),
 )
 _TURN = (
-    Field("turn.role", "choice", "T thinker, W worker, V verifier", turn.c.role, _ROLES),
+    Field("turn.role", "choice", "who took it; T, W and V are short for them", turn.c.role, _ROLES),
     Field("turn.model", "text", "model that spoke", turn.c.model),
     Field("turn.verdict", "choice", "what a verifier said", turn.c.verdict, _same(Verdict)),
     Field("turn.correct", "truth", "the answer after it is right", turn.c.correct_after, _OUTCOMES),

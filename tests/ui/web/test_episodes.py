@@ -14,7 +14,7 @@ from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from core.errors import StoreError
-from storage.filters.episode_filter import EpisodeFilter, filter_of_address
+from storage.filters.episode_filter import EpisodeFilter, as_expression, filter_of_address
 from storage.rows import paging
 from storage.rows.summaries import EPISODE_FLAGS
 from storage.store import Store
@@ -26,6 +26,7 @@ from ui.presentation.theme import one_line
 from ui.presentation.words import strip_key
 from ui.web.kit import state
 from ui.web.pickers.facets import flag_word
+from ui.web.views.episodes import EXAMPLES
 
 pytestmark = pytest.mark.usefixtures("samples")
 
@@ -250,6 +251,11 @@ def test_a_views_words_stand_in_the_filter_line(tab: Page, served: Served) -> No
         tab.wait_for_url(lambda url: "view=" not in url and "q=turns" in url)
     finally:
         served.store.views.delete(view.id)
+
+
+@pytest.mark.parametrize("filter_text", EXAMPLES.values())
+def test_the_examples_are_written_as_filters_are(filter_text: str) -> None:
+    assert as_expression(EpisodeFilter(q=filter_text)) == filter_text
 
 
 def test_two_ticked_rows_lead_to_the_pair(samples: Store) -> None:

@@ -53,11 +53,14 @@ ORDERS: dict[Order, str] = {
 EXAMPLES = {
     "More than three turns": "turns > 3",
     "Wrong, and about numbers": 'correct == False and family in ("math", "sequences")',
-    "A wrong answer was accepted": 'correct == False and any(turn.role == "V" and turn.verdict == "ACCEPT")',
-    "A right answer was lost on the way": "correct == False and any(turn.correct)",
-    "Chance, not the head, chose a turn": "any(turn.sampled and turn.margin < 0.5)",
-    "The verifier judged three times or more": 'count(turn.role == "V") >= 3',
-    "No thinker at all, and still right": 'correct and all(turn.role != "T")',
+    "A wrong answer was accepted": 'correct == False and any(turn.role == "verifier" and turn.verdict == "ACCEPT")',
+    "A Thinker came first, and a wrong answer was accepted": (
+        'any(turn.number == 1 and turn.role == "thinker") and "false_accept" in flags'
+    ),
+    "A right answer was lost on the way": "correct == False and any(turn.correct == True)",
+    "Chance, not the head, chose a turn": "any(turn.sampled == True and turn.margin < 0.5)",
+    "The verifier judged three times or more": 'count(turn.role == "verifier") >= 3',
+    "No thinker at all, and still right": 'correct == True and all(turn.role != "thinker")',
     "Nobody has labelled it yet": "labels == 0",
 }
 
