@@ -25,7 +25,7 @@ from storage.filters.expression import (
     write_expression,
 )
 from storage.filters.parser import LONGEST_EXPRESSION, parse_expression
-from storage.filters.vocabulary import BY_HAND, IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
+from storage.filters.vocabulary import BY_HAND, IS_FORK, IS_MEASURED, IS_MIXED, IS_OWN_RECORD, IS_SAMPLE
 from storage.rows import search
 from storage.rows.schema import episode
 from storage.rows.summaries import EPISODE_FLAGS, SavedView
@@ -68,8 +68,8 @@ class EpisodeFilter:
     live plays, those of evolutions and decisions taken by hand as well, as totals do (`for_totals`).
 
     Samples, the runs that came with the program, are left out as soon as there is an episode of one's own that could
-    stand in their place: one that the filter's policy played, and that `forks` lets in. `samples` and the names of a
-    run or an episode say otherwise.
+    stand in their place: one that the filter's policy played in a recorded run, which a fork, a live play or a request
+    is not; in totals one that they count. `samples` and the names of a run or an episode say otherwise.
     """
 
     run: str | None = None
@@ -157,9 +157,9 @@ def sets_samples_aside(where: EpisodeFilter) -> bool:
 
 
 def has_own(where: EpisodeFilter) -> ColumnElement[bool]:
-    """Whether there is an episode of one's own that the filter's policy played, and that it lets in among forks or
-    plays by hand."""
-    own: list[ColumnElement[bool]] = [not_(IS_SAMPLE)]
+    """Whether there is an episode of one's own that the filter's policy played in a recorded run, so that samples are
+    set aside. Where the filter takes only what totals count, it is such a one: no page is left empty by the rule."""
+    own: list[ColumnElement[bool]] = [IS_OWN_RECORD]
     own += [
         episode.c[column] == value
         for column, value in (
@@ -173,8 +173,6 @@ def has_own(where: EpisodeFilter) -> ColumnElement[bool]:
         own.append(not_(IS_MIXED))
     if where.forks == "without":
         own.append(IS_MEASURED)
-    elif where.forks != "with":
-        own.append(IS_FORK if where.forks == "only" else not_(IS_FORK))
     return exists(select(episode.c.id).where(*own).correlate(None))
 
 

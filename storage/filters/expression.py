@@ -1,6 +1,6 @@
 """The filter language: one boolean expression over episodes, their turns and labels, parsed to a frozen tree.
 
-    correct == False and turns > 4 and any(turn.role == "V" and turn.verdict == "ACCEPT")
+    correct == False and turns > 4 and any(turn.role == "verifier" and turn.verdict == "ACCEPT")
     labels == 0 or any(label.name == "quality" and label.value != "good")
 
     either     := both ("or" both)*                       both := no ("and" no)*        no := "not" no | test

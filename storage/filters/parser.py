@@ -214,7 +214,7 @@ class _Parser:
         if not over:
             raise self.fault(
                 word,
-                f'{word} must ask something of a turn or a label, such as {word.text}(turn.role == "V").',
+                f'{word} must ask something of a turn or a label, such as {word.text}(turn.role == "verifier").',
             )
         self.over = None
         self.expect(")", f"the bracket of {word.text} must be closed")

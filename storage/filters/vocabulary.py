@@ -88,6 +88,11 @@ IS_MEASURED = not_(
 )
 #: An episode of a run that came with the program.
 IS_SAMPLE = episode.c.run_id.in_(select(run.c.id).where(run.c.sample))
+#: An episode of one's own that takes the place of samples: of a run that was recorded to be counted, no fork, live play
+#: or request to the endpoint.
+IS_OWN_RECORD = episode.c.run_id.in_(
+    select(run.c.id).where(not_(run.c.sample), run.c.kind.not_in(("fork", "live", "serve")))
+)
 _ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
 _OUTCOMES = {"right": "right", "wrong": "wrong"}
 
@@ -155,7 +160,7 @@ _EPISODE = (
     Field("finished", "time", "when it ended (UTC)", episode.c.finished),
 )
 _TURN = (
-    Field("turn.role", "choice", "T thinker, W worker, V verifier", turn.c.role, _ROLES),
+    Field("turn.role", "choice", "who took it; T, W and V are short for them", turn.c.role, _ROLES),
     Field("turn.model", "text", "model that spoke", turn.c.model),
     Field("turn.verdict", "choice", "what a verifier said", turn.c.verdict, _same(Verdict)),
     Field("turn.correct", "truth", "the answer after it is right", turn.c.correct_after, _OUTCOMES),

@@ -30,7 +30,7 @@ app = typer.Typer(
     help="List recorded episodes, newest first; --where and its shorthands must all hold.\n\n"
     "[dim]$[/] trinity episodes --flag false_accept --limit 20\n\n"
     "[dim]$[/] trinity episodes --where 'correct == False and turns > 4 and "
-    'any(turn.role == "V" and turn.verdict == "ACCEPT")\'\n\n'
+    'any(turn.role == "verifier" and turn.verdict == "ACCEPT")\'\n\n'
     "[dim]$[/] trinity episodes show ep12ab",
 )
 

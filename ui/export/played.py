@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.analysis.overruled import Pair, overruled_pair
 from core.episode import Decision, Episode, Status
 from storage.analysis.second_opinions import EpisodeScope, Opinion, read_opinions
 from storage.reads.episode_steps import read_decision
@@ -14,13 +15,14 @@ from storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """A turn that was begun: its outline, decision, texts, labels and second opinions."""
+    """A turn that was begun: its outline, decision, texts, labels and second opinions, and what a person overruled."""
 
     outline: TurnOutline
     decision: Decision | None
     text: TurnText
     labels: tuple[Label, ...] = ()
     opinions: tuple[Opinion, ...] = ()
+    proposed: Pair | None = None  # what a person overruled, where it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def read_played(store: Store, episode_id: str) -> PlayedEpisode:
             text = store.episodes.text(episode_id, outline.index)
         turn_labels = tuple(one for one in labels if one.place.index == outline.index)
         others = tuple(one for one in opinions if one.idx == outline.index)
-        turns.append(PlayedTurn(outline, decision, text, turn_labels, others))
+        proposed = overruled_pair(decision, episode.models, episode, outline.index) if decision else None
+        turns.append(PlayedTurn(outline, decision, text, turn_labels, others, proposed))
     own_labels = tuple(one for one in labels if one.place.index is None)
     return PlayedEpisode(store.episodes.summary(episode_id), episode, tuple(turns), own_labels)

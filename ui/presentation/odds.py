@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from core.analysis.overruled import Pair
 from core.episode import ROLE_ORDER, Decision, Role
 from ui.presentation.theme import model_colour, one_line, percent
 from ui.presentation.words import pair_words, role_word
@@ -16,11 +17,13 @@ MASKED = "masked"
 
 @dataclass(frozen=True, slots=True)
 class JointCell:
-    """One cell of the joint grid: probability 0 to 1, and whether it was chosen or is the likeliest."""
+    """One cell of the joint grid: probability 0 to 1, and whether it was chosen, is the likeliest, or was proposed and
+    not chosen."""
 
     p: float
     chosen: bool
     likeliest: bool
+    proposed: bool
 
     @property
     def percent(self) -> str:
@@ -30,34 +33,52 @@ class JointCell:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A model or a role that could have been chosen."""
+    """A model or a role that could have been chosen. `chosen`: it was, or is about to be; `note` says so in a word, or
+    that it was proposed or the likeliest, else it is empty."""
 
     name: str
     colour: str | None  # of a model's slot; roles have shapes
     p: float
     words: str
-    note: str  # chosen, argmax or nothing
+    chosen: bool
+    note: str
     logit: float | None
     joint: tuple[JointCell, ...] = ()  # a model's cells, one per role
     other: float | None = None  # its probability by another head
 
 
-def options(decision: Decision, models: Sequence[str]) -> tuple[list[Option], list[Option]]:
-    """Every model and every role with its probability; two empty lists for a policy without any."""
+def options(
+    decision: Decision, models: Sequence[str], *, proposed: Pair | None = None, waiting: bool = False
+) -> tuple[list[Option], list[Option]]:
+    """Every model and every role with its probability; two empty lists for a policy without any. `proposed`: what the
+    policy proposed where a person had a say; `waiting`: the turn is not played yet, and the choice can still change."""
     if not decision.model_probs or not decision.role_probs:
         return [], []
     joint = _joint(decision, models)
     chosen, likeliest = (decision.model, decision.role), (decision.argmax_model, decision.argmax_role)
+    own_model, own_role = proposed or (None, None)
+    word = "chosen" if not waiting else "proposed" if proposed == chosen else "yours"
     model_options = [
         Option(
             name,
             model_colour(name, models),
             p,
             _words(p, decision.model_mask, i),
-            _note(name, decision.model, decision.argmax_model),
+            name == decision.model,
+            _note(
+                name,
+                (decision.model, word),
+                (own_model, "proposed"),
+                (decision.argmax_model, "argmax"),
+            ),
             decision.model_logits[i] if decision.model_logits else None,
             tuple(
-                JointCell(joint[name, role], (name, role) == chosen, (name, role) == likeliest)
+                JointCell(
+                    joint[name, role],
+                    (name, role) == chosen,
+                    (name, role) == likeliest,
+                    (name, role) == proposed != chosen,
+                )
                 for role in ROLE_ORDER
             ),
         )
@@ -69,7 +90,8 @@ def options(decision: Decision, models: Sequence[str]) -> tuple[list[Option], li
             None,
             p,
             _words(p, decision.role_mask, i),
-            _note(role, decision.role, decision.argmax_role),
+            role == decision.role,
+            _note(role, (decision.role, word), (own_role, "proposed"), (decision.argmax_role, "argmax")),
             decision.role_logits[i] if decision.role_logits else None,
         )
         for i, (role, p) in enumerate(zip(ROLE_ORDER, decision.role_probs, strict=True))
@@ -90,8 +112,9 @@ def _words(p: float, mask: Sequence[bool], i: int) -> str:
     return MASKED if mask and not mask[i] else percent(p)
 
 
-def _note(name: object, chosen: object, likeliest: object) -> str:
-    return "chosen" if name == chosen else "argmax" if name == likeliest else ""
+def _note(name: object, *said: tuple[object, str]) -> str:
+    """The word of the first of these that the option is."""
+    return next((word for one, word in said if one == name), "")
 
 
 def with_other_head(options: Sequence[Option], other: Sequence[float]) -> list[Option]:
@@ -104,7 +127,7 @@ def with_other_head(options: Sequence[Option], other: Sequence[float]) -> list[O
 
 def undecided(options: Sequence[Option]) -> list[Option]:
     """The options before anything is known about them."""
-    return [replace(option, words="–", note="") for option in options]
+    return [replace(option, words="–", note="", chosen=False) for option in options]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +152,16 @@ def alternatives(decision: Decision, models: Sequence[str]) -> list[Alternative]
     ]
 
 
-def choice_words(decision: Decision, models: Sequence[str], strong: Callable[[str], str] = str) -> str:
+def choice_words(
+    decision: Decision,
+    models: Sequence[str],
+    strong: Callable[[str], str] = str,
+    *,
+    proposed: Pair | None = None,
+) -> str:
     """How the choice came about: sampled or argmax, likely or lucky, or made by hand. `strong` stresses a few words,
-    and escapes them where the text is markup."""
+    and escapes them where the text is markup. `proposed`: what the policy had proposed where a person chose; None where
+    that is not known."""
 
     def pair(model: str, role: Role) -> str:
         return strong(pair_words(role, one_line(model, 40)))
@@ -143,6 +173,9 @@ def choice_words(decision: Decision, models: Sequence[str], strong: Callable[[st
         argmax = decision.argmax_model, decision.argmax_role
         likeliest = f"; argmax would have been {pair(*argmax)} at {percent(joint.get(argmax, 0.0))}"
     if decision.origin == "override":
+        if proposed is not None:
+            own = f"{pair(*proposed)}, at {percent(joint.get(proposed, 0.0))}"
+            return f"{chosen} was chosen {strong('by hand')}. Proposed was {own}; it was overruled."
         return f"{chosen} was chosen {strong('by hand')}{likeliest}."
     if decision.origin == "suggested_role":
         return f"The Thinker of the turn before asked for this role: {chosen}."

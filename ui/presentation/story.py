@@ -4,8 +4,10 @@ missed it, and which turn is named where it ended wrong."""
 from __future__ import annotations
 
 from core.analysis.blame import Blame, blame
-from core.episode import ROLE_ORDER, EndReason, Episode, Flag, Role, Status, Turn, Verdict
-from ui.presentation.theme import ROLE_STYLES, one_line
+from core.analysis.overruled import Pair, overruled_pair
+from core.episode import ROLE_ORDER, Decision, EndReason, Episode, Flag, Role, Status, Turn, Verdict
+from ui.presentation.theme import ROLE_STYLES, one_line, percent
+from ui.presentation.words import pair_words, turns_words
 
 #: Proposals that are told one by one; the others are counted.
 _TOLD = 3
@@ -15,25 +17,44 @@ def story(episode: Episode) -> str:
     """Plain text; empty for an episode that is not over, or that nobody could judge."""
     if episode.status is not Status.FINISHED or episode.correct is None or not episode.turns:
         return ""
-    parts = [_opening(episode), *_proposals(episode), _ending(episode)]
+    parts = [_opening(episode), _taken_over(episode), *_proposals(episode), _ending(episode)]
     return " ".join(part for part in parts if part)
 
 
 def _opening(episode: Episode) -> str:
-    """Who began, and at what odds."""
+    """Who began, and with what probability, or who a person let begin."""
     turn = episode.turns[0]
     if turn.step is not None:
         n = len(episode.turns)
         return f"A workflow of {n} step{'s' if n > 1 else ''}, begun by {_model(turn)}."
-    odds = ""
     decision = turn.decision
-    if decision.model_probs and decision.sampled:
-        p = (
-            decision.model_probs[episode.models.index(decision.model)]
-            * decision.role_probs[ROLE_ORDER.index(decision.role)]
-        )
-        odds = f", at odds of {100 * p:.0f} %"
-    return f"{_model(turn)} began as {ROLE_STYLES[decision.role].word}{odds}."
+    role = ROLE_STYLES[decision.role].word
+    if decision.origin == "override":
+        proposed = overruled_pair(decision, episode.models, episode, turn.index)
+        own = f"; proposed was {_offer(episode, decision, proposed)}" if proposed else ""
+        return f"A person chose {_model(turn)} to begin as {role}{own}."
+    sampled = decision.sampled and decision.model_probs and decision.role_probs
+    odds = _probability(episode, decision, (decision.model, decision.role)) if sampled else ""
+    return f"{_model(turn)} began as {role}{odds}."
+
+
+def _offer(episode: Episode, decision: Decision, pair: Pair) -> str:
+    """A pair in words, and what the coordinator gave it."""
+    model, role = pair
+    return f"{pair_words(role, one_line(model, 40))}{_probability(episode, decision, pair)}"
+
+
+def _probability(episode: Episode, decision: Decision, pair: Pair) -> str:
+    """The probability that the coordinator gave a pair, after a comma."""
+    model, role = pair
+    p = decision.model_probs[episode.models.index(model)] * decision.role_probs[ROLE_ORDER.index(role)]
+    return f", with a probability of {percent(p)}"
+
+
+def _taken_over(episode: Episode) -> str:
+    """The later turns that a person decided; empty for none."""
+    later = [turn.index for turn in episode.turns[1:] if turn.decision.origin == "override"]
+    return f"A person chose who took {turns_words(later)}." if later else ""
 
 
 def _proposals(episode: Episode) -> list[str]:

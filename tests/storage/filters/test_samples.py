@@ -92,9 +92,20 @@ def test_a_policy_that_only_samples_played_is_still_found(store: Store) -> None:
     assert listed(store, EpisodeFilter(policy="round-robin")) == {"e-d"}
 
 
-def test_a_live_play_takes_the_place_of_samples_in_lists_and_not_in_totals(store: Store) -> None:
-    played(store, OWN, "d", kind="live")
+@pytest.mark.parametrize("kind", ["live", "fork", "serve"])
+def test_samples_stay_beside_what_is_no_recorded_run(store: Store, kind: RunKind) -> None:
+    played(store, OWN, "d", kind=kind)
+    assert listed(store, EpisodeFilter(forks="with")) == {*SAMPLES, "e-d"}
+    assert listed(store) == (SAMPLES if kind == "fork" else {*SAMPLES, "e-d"})
+    assert store.episodes.facets().samples == 0
+    assert listed(store, EpisodeFilter(forks="without")) == SAMPLES
+    assert traffic_of(store, EpisodeFilter())[""].episodes == 3
+
+
+def test_an_evolution_takes_the_place_of_samples_in_lists_and_not_in_totals(store: Store) -> None:
+    played(store, OWN, "d", kind="evolve")
     assert listed(store) == {"e-d"}
+    assert store.episodes.facets().samples == 3
     assert listed(store, EpisodeFilter(forks="without")) == SAMPLES
     assert traffic_of(store, EpisodeFilter())[""].episodes == 3
 

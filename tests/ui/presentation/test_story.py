@@ -54,10 +54,30 @@ def test_a_right_ending_tells_who_proposed_and_who_accepted() -> None:
         )
     )
     assert told == (
-        "bob began as Worker, at odds of 38 %. bob gave 41 in turn 1, which is wrong; ann in turn 2 caught it "
-        "(REVISE). ann gave 42 in turn 3, which is right; bob in turn 4 accepted it. It ended right by ACCEPT; the "
-        "answer stands since turn 3."
+        "bob began as Worker, with a probability of 37.5 %. bob gave 41 in turn 1, which is wrong; ann in turn 2 "
+        "caught it (REVISE). ann gave 42 in turn 3, which is right; bob in turn 4 accepted it. It ended right by "
+        "ACCEPT; the answer stands since turn 3."
     )
+
+
+def test_who_began_by_hand_is_told_with_what_had_been_proposed() -> None:
+    played = episode(
+        turn(0, "bob", Role.WORKER, "42", "42"),
+        turn(1, "ann", Role.VERIFIER, "fine", "42", verdict=Verdict.ACCEPT),
+    )
+    by_hand = [
+        replace(one, decision=replace(one.decision, model_probs=(1.0, 0.0), origin="override"))
+        for one in played.turns
+    ]
+    certain = replace(by_hand[0].decision, role_probs=tuple(float(one is Role.THINKER) for one in ROLE_ORDER))
+    by_hand[0] = replace(by_hand[0], decision=certain)
+    assert story(replace(played, turns=tuple(by_hand))).startswith(
+        "A person chose bob to begin as Worker; proposed was Thinker on ann, with a probability of 100.0 %. "
+        "A person chose who took turn 2. bob gave 42"
+    )
+    unknown = replace(certain, model_probs=(), role_probs=(), argmax_model="", sampled=False)
+    told = story(replace(played, turns=(replace(by_hand[0], decision=unknown), *played.turns[1:])))
+    assert told.startswith("A person chose bob to begin as Worker. bob gave")
 
 
 def test_a_plan_that_holds_the_wrong_value_is_named_before_the_answer() -> None:

@@ -30,7 +30,7 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     assert asked["policy"]
     found = store.episodes.page(EpisodeFilter.from_query(asked)).total
     assert found.n > 0
-    tab.get_by_text(f"{found} episodes").first.wait_for()
+    tab.get_by_text(f"{found} episode").first.wait_for()
     # Lengths: episodes of one policy that took so many turns.
     both = f"/checkpoints?c={checkpoint(8).id},{checkpoint(30).id}"
     click_highest(at(tab, both, "lengths"))
@@ -39,7 +39,7 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     assert asked["min_turns"] == asked["max_turns"]
     found = store.episodes.page(EpisodeFilter.from_query(asked)).total
     assert found.n > 0
-    tab.get_by_text(f"{found} episodes").first.wait_for()
+    tab.get_by_text(f"{found} episode").first.wait_for()
     # A replay's timeline: the turn that was clicked, in the same episode.
     long = store.episodes.page(EpisodeFilter(run=PLAYED, policy=checkpoint(30).id, min_turns=3)).items[0]
     click_first(at(tab, f"/replay?ep={long.id}&t=3", "doubt"))

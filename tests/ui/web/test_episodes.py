@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import replace
+from functools import partial
 from urllib.parse import parse_qs
 
 import pytest
@@ -13,7 +14,8 @@ from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from core.errors import StoreError
-from storage.filters.episode_filter import EpisodeFilter, filter_of_address
+from storage.filters.episode_filter import EpisodeFilter, as_expression, filter_of_address
+from storage.rows import paging
 from storage.rows.summaries import EPISODE_FLAGS
 from storage.store import Store
 from tests.browsing import settled
@@ -24,6 +26,7 @@ from ui.presentation.theme import one_line
 from ui.presentation.words import strip_key
 from ui.web.kit import state
 from ui.web.pickers.facets import flag_word
+from ui.web.views.episodes import EXAMPLES
 
 pytestmark = pytest.mark.usefixtures("samples")
 
@@ -149,6 +152,8 @@ def test_the_basket_keeps_what_other_pages_ticked(samples: Store) -> None:
     view = samples.views.get(page.query_params["view"])
     assert listed(page) == 3
     assert "view: 3 chosen episodes" in shown(page)
+    assert "Saved as the view “3 chosen episodes”" in page.toast[0].value
+    assert {"question", "turns"} <= set(page.dataframe[0].value.columns)
     lines = FORMATS["csv"].deferred(samples, ids)().read().decode("utf-8-sig").splitlines()
     assert {line.partition(",")[0] for line in lines} == {"id", *ids}
     in_order = [one.id for one in samples.episodes.summaries(ids)]
@@ -165,7 +170,7 @@ def test_the_filter_line_lists_what_it_says_and_points_at_what_it_cannot_read(sa
     said = 'correct == False and any(turn.role == "V" and turn.verdict == "ACCEPT")'
     page = opened("episodes", q=said, family="math")
     wanted = samples.episodes.page(EpisodeFilter(correct="wrong", end_reason="accepted", family="math"))
-    assert f"**{wanted.total}** episodes" in shown(page)
+    assert f"**{wanted.total}** episode" in shown(page)
     canonical = said.replace('"V"', '"verifier"')
     assert f'family == "math" and {canonical}' in shown(page)
     assert "trinity episodes --where" in shown(page)
@@ -202,6 +207,7 @@ def test_a_saved_view_brings_back_the_list_its_order_and_its_columns(samples: St
     assert list(table["n"]) == sorted(table["n"], reverse=True)
     total = samples.episodes.page(EpisodeFilter(correct="wrong")).total
     assert f"**{total}** episodes" in shown(page)
+    assert f"view={view.id}" in "".join(one.value for one in page.code), "its link can be copied"
     page.text_input(key=f"rename_{view.id}").set_value("Those that failed").run()
     assert "view: Those that failed" in shown(page)
     press(page, "chip_view")
@@ -214,6 +220,42 @@ def test_a_saved_view_brings_back_the_list_its_order_and_its_columns(samples: St
         samples.views.rename("v0", "x")
     with pytest.raises(StoreError, match="no saved view"):
         samples.views.delete("v0")
+
+
+def test_one_episode_is_one_and_its_row_says_what_was_asked(samples: Store) -> None:
+    [one] = samples.episodes.page(limit=1).items
+    page = opened("episodes", q=f'id == "{one.id}"')
+    assert "**1** episode\n" in shown(page) + "\n"
+    assert {"question", "turns"} <= set(page.dataframe[0].value.columns)
+
+
+def test_more_than_are_counted_for_a_page_are_told_by_the_facets(
+    samples: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = samples.episodes.page(EpisodeFilter(correct="wrong")).total.n
+    monkeypatch.setattr(paging, "count_capped", partial(paging.count_capped, cap=5))
+    assert samples.episodes.page(EpisodeFilter(correct="wrong")).total.capped
+    assert f"**{wrong:,}** episodes" in shown(opened("episodes", correct="wrong"))
+    assert f"**{wrong:,}** episodes" in shown(opened("episodes", correct="wrong", status="finished"))
+
+
+def test_a_views_words_stand_in_the_filter_line(tab: Page, served: Served) -> None:
+    view = served.store.views.add("Long ones", {"q": "turns > 3"})
+    try:
+        tab.goto(f"/episodes?view={view.id}")
+        line = tab.get_by_role("combobox", name="Filter expression")
+        line.wait_for()
+        assert line.input_value() == "turns > 3"
+        line.fill("turns > 2")
+        line.press("Enter")
+        tab.wait_for_url(lambda url: "view=" not in url and "q=turns" in url)
+    finally:
+        served.store.views.delete(view.id)
+
+
+@pytest.mark.parametrize("filter_text", EXAMPLES.values())
+def test_the_examples_are_written_as_filters_are(filter_text: str) -> None:
+    assert as_expression(EpisodeFilter(q=filter_text)) == filter_text
 
 
 def test_two_ticked_rows_lead_to_the_pair(samples: Store) -> None:

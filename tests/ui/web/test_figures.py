@@ -108,6 +108,26 @@ def test_odds_name_the_choice_and_the_argmax() -> None:
     ]
 
 
+def test_odds_tell_what_waits_from_what_was_chosen() -> None:
+    """Before a turn is played its proposal is one, and a choice in its place is the reader's."""
+    own, other = (DECISION.model, DECISION.role), ("gamma", Role.WORKER)
+    models, _ = options(DECISION, MODELS, proposed=own, waiting=True)
+    assert [one.note for one in models] == ["argmax", "proposed", ""]
+    yours = dataclasses.replace(DECISION, model=other[0], role=other[1])
+    models, roles = options(yours, MODELS, proposed=own, waiting=True)
+    assert [(one.note, one.chosen) for one in models] == [
+        ("argmax", False),
+        ("proposed", False),
+        ("yours", True),
+    ]
+    cells = chart_data(models, roles, key="odds", what="")["cells"]
+    marked = {(x, y): cell for y, row in enumerate(cells) for x, cell in enumerate(row)}
+    assert [at for at, cell in marked.items() if cell["chosen"]] == [(2, ROLE_ORDER.index(Role.WORKER))]
+    assert [at for at, cell in marked.items() if cell["proposed"]] == [(1, ROLE_ORDER.index(DECISION.role))]
+    models, _ = options(yours, MODELS, proposed=own)
+    assert [one.note for one in models] == ["argmax", "proposed", "chosen"]
+
+
 def test_odds_say_masked_instead_of_a_probability() -> None:
     masked = dataclasses.replace(DECISION, model_probs=(0.0, 0.9, 0.1), model_mask=(False, True, True))
     models, _ = options(masked, MODELS)
@@ -239,6 +259,14 @@ def test_alternatives_are_ordered_and_carry_the_margin() -> None:
 )
 def test_the_choice_is_told_in_words(changes: dict[str, object], words: str) -> None:
     assert words in choice_markdown(dataclasses.replace(DECISION, **changes), MODELS)  # type: ignore[arg-type]
+
+
+def test_a_choice_by_hand_is_told_with_what_it_overruled() -> None:
+    by_hand = dataclasses.replace(DECISION, origin="override")
+    said = choice_markdown(by_hand, MODELS, ("alpha", Role.WORKER))
+    assert "Proposed was **Worker on alpha**, at " in said
+    assert "it was overruled" in said
+    assert "argmax" not in said
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,10 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
         "**3 · Play a problem live**",
     ]
     assert "glossary" in shown(page)
+    for words, outcome in (("Open a telling one", True), ("Open one that went wrong", False)):
+        link = next(one for one in page.page_link if words in one.label)
+        [episode] = parse_qs(link.proto.query_string)["ep"]
+        assert samples.episodes.summary(episode).correct is outcome
     beside = next(link for link in page.page_link if "Before and after" in link.label)
     first, last = (checkpoint(generation).id for generation in (0, 30))
     asked = parse_qs(beside.proto.query_string)

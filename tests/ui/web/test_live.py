@@ -443,3 +443,31 @@ def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
     ended = served.store.runs.get(run)
     assert (ended.status, ended.error) == (RunStatus.FINISHED, None)
     assert served.store.episodes.outline(episode_id(run, 0))
+
+
+def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
+    tab.goto("/live")
+    tab.locator(".st-key-play button").wait_for()
+    settled(tab)
+    tab.locator(".st-key-policy_choice input").fill("random model and role")
+    tab.keyboard.press("Enter")
+    settled(tab)
+    tab.get_by_text("Step by step").first.click()
+    settled(tab)
+    tab.locator(".st-key-play button").click()
+    tab.get_by_text("Turn 1 of at most 5 waits for you …").wait_for()
+    chart = tab.locator(".st-key-next_chart")
+    cells, full = chart.locator("rect.open"), chart.locator("rect.open[aria-pressed=true]")
+    cells.first.wait_for()
+    own = full.get_attribute("aria-label")
+    assert chart.locator("tspan", has_text="proposed").count() == 2
+    assert not chart.locator("tspan", has_text="chosen").count()
+    picked = chart.locator("rect.open[aria-pressed=false]").last
+    name = picked.get_attribute("aria-label") or ""
+    picked.click()
+    chart.locator(f"rect.open[aria-pressed=true][aria-label='{name}']").wait_for()
+    assert full.count() == 1
+    assert chart.locator("tspan", has_text="yours").count()
+    tab.locator(".st-key-give_back button").first.click()
+    chart.locator(f"rect.open[aria-pressed=true][aria-label='{own}']").wait_for()
+    tab.locator(".st-key-stop button").first.click()

@@ -44,9 +44,21 @@ def mixed(sampled: Store) -> Store:
 
 def test_samples_are_named_on_home_until_there_are_runs_of_ones_own(sampled: Store) -> None:
     page = opened("home")
-    assert "What you see are sample runs, which came with the program" in shown(page)
+    assert "Among what you see are sample runs, which came with the program" in shown(page)
     assert f"**{PLAYED}**" in shown(page)
     assert "(sample)" in shown(page).replace("\\", "")
+
+
+def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
+    begin_run(sampled, OWN, "live", {})
+    list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
+    sampled.runs.finish(OWN)
+    said = shown(opened("home"))
+    assert "Among what you see are sample runs" in said
+    assert "kept apart" not in said
+    page = opened("episodes")
+    assert len(page.dataframe[0].value) > 1
+    assert "sample episodes left out" not in shown(page)
 
 
 def test_home_shows_ones_own_and_leads_to_the_samples(mixed: Store) -> None:
@@ -107,6 +119,12 @@ def test_checkpoints_compares_ones_own_and_offers_the_samples(sampled: Store) ->
     link = next(one for one in page.page_link if "sample checkpoints" in one.label)
     chosen = parse_qs(link.proto.query_string)["c"][0]
     assert "Samples, which came with the program" in shown(opened("checkpoints", c=chosen))
+
+
+def test_a_view_of_samples_says_so_at_the_side(mixed: Store) -> None:
+    page = opened("episodes", view=mixed.views.add("Samples", {"samples": "only"}).id)
+    assert len(page.dataframe[0].value) > 2
+    assert page.pills(key="facet_samples").label == "Samples"
 
 
 def test_sample_checkpoints_and_runs_are_named_so_where_they_are_chosen(mixed: Store) -> None:

@@ -21,7 +21,13 @@ def test_a_column_that_tells_no_rows_apart_is_left_out() -> None:
         row_table(headings, rows, key="two")
         row_table(headings, rows, key="all", all_columns=True)
         row_table(headings, rows[:1], key="one")
+        row_table(headings, rows, key="kept", kept=("cost",))
+        row_table(headings, rows, key="few", few=3)
 
-    two, everything, one = AppTest.from_function(page).run().dataframe
+    two, everything, one, kept, few = AppTest.from_function(page).run().dataframe
     assert list(two.value) == ["name", "n", "margin", "open"], "a link leads somewhere all the same"
     assert list(everything.value) == list(one.value) == ["name", "cost", "n", "none", "margin", "open"]
+    assert list(kept.value) == ["name", "cost", "n", "margin", "open"]
+    assert list(few.value) == ["name", "cost", "n", "margin", "open"], (
+        "of few rows only what is empty is left out"
+    )

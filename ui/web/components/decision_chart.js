@@ -16,13 +16,13 @@ function titled(node, words) {
 
 function bars(group, options, { left, top, full, words }) {
   options.forEach((option, place) => {
-    const middle = top + ROW * (place + 0.5), chosen = option.note === "chosen", end = left + full * option.p;
+    const middle = top + ROW * (place + 0.5), end = left + full * option.p;
     group.append(drawn("text", { x: left - INSET, y: middle + HALF, "text-anchor": "end" }, option.name));
     group.append(titled(drawn("rect", {
-      x: left, y: middle - BAR / 2, width: full * option.p, height: BAR, fill: option.colour, "fill-opacity": chosen ? 1 : 0.4,
+      x: left, y: middle - BAR / 2, width: full * option.p, height: BAR, fill: option.colour, "fill-opacity": option.chosen ? 1 : 0.4,
     }), option.title));
     const said = drawn("text", { x: words ?? end + 5, y: middle + HALF }, option.words);
-    if (option.note) said.append(drawn("tspan", { dx: 7, "font-weight": chosen ? 700 : 400 }, option.note));
+    if (option.note) said.append(drawn("tspan", { dx: 7, "font-weight": option.chosen ? 700 : 400 }, option.note));
     group.append(said);
     if (option.other !== null) {
       const x = left + full * option.other, r = 6;
@@ -75,9 +75,8 @@ function grid(group, data, { left, top, width, cell, slanted, pick }) {
         x: x + size / 2, y: y + cell / 2 + HALF, "text-anchor": "middle", "font-weight": joint.chosen ? 700 : 400,
         "pointer-events": "none",
       }, joint.percent));
-      const proposed = data.pick?.proposed[0] === place && data.pick.proposed[1] === line;
       if (joint.chosen) ring(rings, x, y, size, cell, "");
-      else if (proposed) ring(rings, x, y, size, cell, "9 4");
+      else if (joint.proposed) ring(rings, x, y, size, cell, "9 4");
       else if (joint.likeliest) ring(rings, x, y, size, cell, "3 3");
     });
   });
@@ -119,7 +118,7 @@ function keysOf(data, pick, accept) {
   const chosen = () => {
     for (const [line, row] of data.cells.entries())
       for (const [place, joint] of row.entries()) if (joint.chosen) return [place, line];
-    return data.pick.proposed;
+    return [0, 0];
   };
   return event => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;

@@ -29,11 +29,9 @@ _DARKEST = 0.5
 @dataclass(frozen=True, slots=True)
 class Picking:
     """A grid from which a pair is picked: a click on a cell, a digit for the model or a role's first letter calls
-    `on_pick(model, role)` with their places; Enter calls `on_accept`. `open` says which models may be picked,
-    `proposed` is the cell (model, role) that was proposed."""
+    `on_pick(model, role)` with their places; Enter calls `on_accept`. `open` says which models may be picked."""
 
     open: Sequence[bool]
-    proposed: tuple[int, int]
     on_pick: Callable[[int, int], None]
     on_accept: Callable[[], None]
 
@@ -67,7 +65,6 @@ def decision_chart(
 
     pick = {
         "open": list(picking.open),
-        "proposed": list(picking.proposed),
         "letters": [ROLE_STYLES[role].word[0] for role in ROLE_ORDER],
     }
     component("decision_chart", _HTML)(
@@ -95,6 +92,7 @@ def chart_data(
                     "percent": option.joint[line].percent,
                     "chosen": option.joint[line].chosen,
                     "likeliest": option.joint[line].likeliest,
+                    "proposed": option.joint[line].proposed,
                     "title": f"{role.name} on {one_line(option.name, 28)}: {option.joint[line].p:.4f}",
                 }
                 for option in models
@@ -117,6 +115,7 @@ def _bar(option: Option) -> dict[str, Any]:
         "colour": option.colour or NEUTRAL_COLOUR,
         "p": option.p,
         "words": option.words,
+        "chosen": option.chosen,
         "note": option.note,
         "other": option.other,
         "title": f"{name}: {option.p:.4f}{logit}",

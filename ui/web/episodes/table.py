@@ -24,6 +24,8 @@ WIDTHS = {"narrow": (180, 130), "normal": (300, 215), "wide": (620, 420)}
 #: A cell is cut where its column ends, without a word: a question is cut before that, with an ellipsis. So many pixels
 #: are there for a character of it.
 _CHARACTER = 6
+#: In a list of fewer episodes a column that says the same of all of them is shown too.
+_FEW = 5
 _PEEKING = ("open", "answer", "question", "turns")
 
 
@@ -143,6 +145,8 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> N
         {name: (columns[name][0], [columns[name][1](one) for one in items]) for name in chosen},
         key=key,
         all_columns=chosen != list(_DEFAULT_COLUMNS),  # what a reader asked for is there, whatever it says
+        kept=("question", "turns"),
+        few=_FEW,
         at_most=18,
         height=640,
         row_height=35,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -26,8 +26,9 @@ def row_table(
     headings: Mapping[str, str | ColumnConfig], rows: Iterable[Sequence[Any]], *, key: str, **more: Any
 ) -> None:
     """A table of rows, each with a value for every heading (name -> words or a column configuration), in their order.
-    A column that says the same in every row is left out, unless `all_columns`. One of `at_most` rows or more scrolls
-    within `height` pixels; the rest of `more` goes to `st.dataframe`."""
+    A column that says the same in every row is left out, unless `all_columns` or its name is in `kept`; of fewer than
+    `few` rows only one that says nothing. A table of `at_most` rows or more scrolls within `height` pixels; the rest of
+    `more` goes to `st.dataframe`."""
     _show(pd.DataFrame(list(rows), columns=list(headings)), headings, key=key, **more)
 
 
@@ -37,13 +38,15 @@ def _show(
     *,
     key: str,
     all_columns: bool = False,
+    kept: Collection[str] = (),
+    few: int = 0,
     at_most: int = 9,
     height: int = 320,
     row_height: int = ROW_PX,
     **more: Any,
 ) -> None:
     st.dataframe(
-        frame if all_columns else frame[_telling(frame, headings)],
+        frame if all_columns else frame[_telling(frame, headings, kept, few)],
         key=key,
         hide_index=True,
         # A number, not "content": so much room is there before the table itself is drawn.
@@ -59,15 +62,19 @@ def height_of(rows: int, row_height: int = ROW_PX) -> int:
     return (rows + 1) * row_height + _FRAME_PX
 
 
-def _telling(frame: pd.DataFrame, headings: Mapping[str, str | ColumnConfig]) -> list[str]:
-    """The columns that tell rows apart: the first, and of several rows those with more than one value. A link leads
-    somewhere also where all rows lead to one place."""
+def _telling(
+    frame: pd.DataFrame, headings: Mapping[str, str | ColumnConfig], kept: Collection[str], few: int
+) -> list[str]:
+    """The columns that tell rows apart: the first, those that are `kept`, and of several rows those with more than one
+    value, of fewer than `few` those with any. A link leads somewhere also where all rows lead to one place."""
     told = []
     for i, name in enumerate(frame.columns):
         heading: Any = headings[name]
         values = frame[name].astype(object).where(frame[name].notna(), "")
         leads = not isinstance(heading, str) and heading["type_config"]["type"] == "link"
-        if not i or len(frame) < 2 or values.nunique() > 1 or (leads and (values != "").any()):
+        says_something = bool((values != "").any())
+        tells = says_something if len(frame) < few else len(frame) < 2 or values.nunique() > 1
+        if not i or name in kept or tells or (leads and says_something):
             told.append(name)
     return told
 

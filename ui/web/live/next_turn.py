@@ -9,6 +9,7 @@ from functools import partial
 
 import streamlit as st
 
+from core.analysis.overruled import Pair
 from core.episode import ROLE_ORDER, Decision, Role
 from storage.rows.summaries import Proposal, RunSummary
 from storage.store import Store
@@ -107,12 +108,11 @@ def _grid(
 
     model, role = by_hand or own
     decision_chart(
-        *_options(replace(proposed.decision, model=model, role=role), models),
+        *_options(replace(proposed.decision, model=model, role=role), models, own),
         key="next_chart",
         what=f"Probability of each model and of each role for the next turn. {pair_words(role, model)} will be played.",
         picking=Picking(
             [one not in plan.left_out for one in models],
-            (models.index(own[0]), ROLE_ORDER.index(own[1])),
             state.guarded(pick, state.refused),
             state.click(store.runs.step, run_id, number),
         ),
@@ -120,12 +120,13 @@ def _grid(
     st.caption(_KEYS.format(min(9, len(models))), help=define("Joint grid"))
 
 
-def _options(decision: Decision, models: Sequence[str]) -> tuple[list[Option], list[Option]]:
-    """The options of a decision; without odds where its policy has none, so that there is a grid to pick from."""
+def _options(decision: Decision, models: Sequence[str], own: Pair) -> tuple[list[Option], list[Option]]:
+    """The options of a decision, of which the policy proposed its `own`; without odds where it has none, so that there
+    is a grid to pick from."""
     if decision.model_probs and decision.role_probs:
-        return options(decision, models)
+        return options(decision, models, proposed=own, waiting=True)
     nothing = replace(decision, model_probs=(0.0,) * len(models), role_probs=(0.0,) * len(ROLE_ORDER))
-    found = options(nothing, models)
+    found = options(nothing, models, proposed=own, waiting=True)
     return undecided(found[0]), undecided(found[1])
 
 

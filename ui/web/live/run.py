@@ -197,10 +197,14 @@ def _read(store: Store, run_id: str) -> Watched:
 
 
 def _reached(seen: Watched) -> Reached:
-    """How many turns of the only play are played, or how many plays of several are finished."""
+    """How many turns of the only play are played and what waits, or how many plays of several are finished."""
     turn, most = (len(seen.recording.outlines) if seen.recording else 0), seen.plan.turns
     if seen.plan.repeats == 1:
-        return Reached(turn, most, f"Turn {turn} of at most {most}")
+        begun = f"Turn {turn}" if turn else "Before turn 1"
+        words = (
+            f"Turn {turn + 1} of at most {most} waits for you" if seen.waits else f"{begun} of at most {most}"
+        )
+        return Reached(turn, most, words)
     finished = sum(one.status is Status.FINISHED for one in seen.episodes)
     return Reached(finished, seen.plan.repeats, f"{finished} of {seen.plan.repeats} plays finished")
 
@@ -375,6 +379,7 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
             key="live_decision",
             by=decider_words(recording, cursor),
             planned=bool(recording.episode.plans),
+            proposed=recording.overruled(cursor),
         )
 
 

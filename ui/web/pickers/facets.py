@@ -70,9 +70,12 @@ def show_facets(
     where: EpisodeFilter,
     facets: Facets,
     generation_of: Generations,
-    counted: EpisodeFilter | None = None,
+    in_force: EpisodeFilter,
+    *,
+    totals: bool = False,
 ) -> None:
-    """Render the sidebar. `counted`: what a page that adds up counts, as `measured` gives it."""
+    """Render the sidebar. `where` is what the address asks for; `in_force` says what becomes of forks and samples, by
+    the address, its view, or the rule of a page that adds up (`totals`)."""
 
     def policy_words(policy: str) -> str:
         return policy_name(policy, generation_of.get(policy))
@@ -88,8 +91,8 @@ def show_facets(
     chosen = None if where.generation is None else str(where.generation)
     _list("generation", "Generation", chosen, facets.generation, lambda value: f"generation {value}")
     _turns(where, facets)
-    fork_switch(counted or where, facets, change, totals=counted is not None)
-    sample_switch(where, facets, change)
+    fork_switch(in_force, facets, change, totals=totals)
+    sample_switch(in_force, facets, change)
     _turn_filters(where)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
+from typing import NoReturn, get_args
 
 import streamlit as st
 
@@ -28,7 +28,10 @@ def named_view(store: Store, query: Mapping[str, str]) -> SavedView | None:
 
 
 def views_popover(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:
-    """Save this list under a name; open, rename and delete saved ones."""
+    """Save this list under a name; open, rename and delete saved ones; copy the link of the one that is open."""
+    if "view_saved" in st.session_state:
+        name = label(st.session_state.pop("view_saved"), LONGEST_NAME)
+        st.toast(f"Saved as the view “{name}”. Its link is under Views.", icon=":material/bookmark_added:")
     with st.popover("Views", icon=":material/bookmark:", type="tertiary"):
         with st.form("save_view", clear_on_submit=True, border=False):
             name = st.text_input(
@@ -46,6 +49,9 @@ def views_popover(store: Store, query: Mapping[str, str], where: EpisodeFilter) 
             )
         for view in views:
             _line(store, view)
+        if query.get("view"):
+            st.caption("Link to this view, as it is shown now")
+            st.code(state.here(), language=None, wrap_lines=True)
 
 
 def _save(store: Store, name: str, query: Mapping[str, str], where: EpisodeFilter) -> None:
@@ -53,6 +59,12 @@ def _save(store: Store, name: str, query: Mapping[str, str], where: EpisodeFilte
     looks = {look: query[look] for look in LOOKS if query.get(look)}
     own = {} if "view" not in query else {"q": as_expression(where)}
     view = store.views.add(name, (own or EpisodeFilter.from_query(query).to_query()) | looks)
+    open_new(view)
+
+
+def open_new(view: SavedView) -> NoReturn:
+    """Show a view that was saved just now, and say that it was."""
+    st.session_state["view_saved"] = view.name
     state.replace_params({"view": view.id})
     st.rerun()
 

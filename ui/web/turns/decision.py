@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from core.analysis.overruled import Pair
 from core.episode import ROLE_ORDER, Decision, Role
 from ui.presentation.glossary import define, explain
 from ui.presentation.odds import alternatives, choice_words, options, undecided
@@ -15,10 +16,10 @@ from ui.web.components.decision_chart import decision_chart
 from ui.web.kit.text import markdown_table
 
 
-def choice_markdown(decision: Decision, models: Sequence[str]) -> str:
-    """How the choice came about, as markdown."""
+def choice_markdown(decision: Decision, models: Sequence[str], proposed: Pair | None = None) -> str:
+    """How the choice came about, as markdown. `proposed` as in `choice_words`."""
     hand = ":blue[:material/front_hand:] " if decision.origin == "override" else ""
-    return hand + choice_words(decision, models, lambda text: f"**{label(text)}**")
+    return hand + choice_words(decision, models, lambda text: f"**{label(text)}**", proposed=proposed)
 
 
 def decision_panel(
@@ -28,9 +29,11 @@ def decision_panel(
     key: str,
     by: str | None = None,
     planned: bool = False,
+    proposed: Pair | None = None,
 ) -> None:
     """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
-    that decided, shown where several decided the episode; `planned`: the turn is a step of a workflow."""
+    that decided, shown where several decided the episode; `planned`: the turn is a step of a workflow; `proposed`: what
+    a person overruled, where it is known."""
     if decision is None:
         st.caption("No decision is stored for this turn.")
         return
@@ -43,7 +46,7 @@ def decision_panel(
         return
     if by is not None:
         st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
-    st.markdown(choice_markdown(decision, models), help=explain("Softmax", "Argmax and sampling"))
+    st.markdown(choice_markdown(decision, models, proposed), help=explain("Softmax", "Argmax and sampling"))
     if not decision.model_probs or not decision.role_probs:
         st.caption(
             "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."
@@ -51,12 +54,13 @@ def decision_panel(
         return
     chosen = one_line(pair_words(decision.role, decision.model), 90)
     decision_chart(
-        *options(decision, models),
+        *options(decision, models, proposed=proposed),
         key=f"{key}_chart",
         what=f"Probability of each model and of each role. {chosen} was chosen.",
     )
+    dashed = " dashed ring: proposed," if proposed is not None else ""
     st.caption(
-        "Grid: joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.",
+        f"Grid: joint probability of model and role in percent; full ring: chosen,{dashed} dotted ring: argmax.",
         help=define("Joint grid"),
     )
     if decision.argmax_model:
@@ -93,7 +97,9 @@ def _runners_up(decision: Decision, models: Sequence[str]) -> None:
     ]
     if rows:
         markdown_table(("Instead of it", "p", "choice ahead by"), rows, "lrr")
-        st.caption("Ahead by: difference of log-probabilities; below zero the draw went against the odds.")
+        st.caption(
+            "Ahead by: difference of log-probabilities; below zero the pair was likelier than what was chosen."
+        )
 
 
 def pair_markdown(role: Role, model: str) -> str:

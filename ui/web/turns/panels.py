@@ -43,6 +43,7 @@ def turn_panel(recording: Recording, index: int) -> None:
             key="decision",
             by=decider_words(recording, index),
             planned=bool(recording.episode.plans),
+            proposed=recording.overruled(index),
         )
     if decision is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from core.analysis.overruled import Pair, overruled_pair
 from core.episode import Decision, Episode, Status
 from core.play.deciders import decider_at
 from storage.reads.episode_steps import BegunTurn, read_head, read_turns
@@ -48,6 +49,11 @@ class Recording:
         """The decision of turn `index`; None when there is no such turn."""
         found = self._turn(index)
         return found.decision if found else None
+
+    def overruled(self, index: int) -> Pair | None:
+        """What was proposed for turn `index` before a person chose; None where nobody did, or where it is not known."""
+        decision = self.decision(index)
+        return overruled_pair(decision, self.models, self.episode, index) if decision else None
 
     def reply_text(self, index: int) -> TurnText:
         """The reply and reasoning of turn `index`, without what its model was sent."""

@@ -35,7 +35,7 @@ from ui.web.kit.widgets import download, nothing_here, popover
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import change, clear, facets_of, left_out_words, show_chips, show_facets
-from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
+from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, open_new, order_of, views_popover
 
 PAGE_SIZE = 50
 KEYS: Keys = (("J / K", "next / previous episode, while one is peeked at"),)
@@ -53,11 +53,14 @@ ORDERS: dict[Order, str] = {
 EXAMPLES = {
     "More than three turns": "turns > 3",
     "Wrong, and about numbers": 'correct == False and family in ("math", "sequences")',
-    "A wrong answer was accepted": 'correct == False and any(turn.role == "V" and turn.verdict == "ACCEPT")',
-    "A right answer was lost on the way": "correct == False and any(turn.correct)",
-    "Chance, not the head, chose a turn": "any(turn.sampled and turn.margin < 0.5)",
-    "The verifier judged three times or more": 'count(turn.role == "V") >= 3',
-    "No thinker at all, and still right": 'correct and all(turn.role != "T")',
+    "A wrong answer was accepted": 'correct == False and any(turn.role == "verifier" and turn.verdict == "ACCEPT")',
+    "A Thinker came first, and a wrong answer was accepted": (
+        'any(turn.number == 1 and turn.role == "thinker") and "false_accept" in flags'
+    ),
+    "A right answer was lost on the way": "correct == False and any(turn.correct == True)",
+    "Chance, not the head, chose a turn": "any(turn.sampled == True and turn.margin < 0.5)",
+    "The verifier judged three times or more": 'count(turn.role == "verifier") >= 3',
+    "No thinker at all, and still right": 'correct == True and all(turn.role != "thinker")',
     "Nobody has labelled it yet": "labels == 0",
 }
 
@@ -86,9 +89,9 @@ def show() -> None:
     names = generation_of(store)
     facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, names)
+        show_facets(own, facets, names, where)
     st.title("Episodes")
-    _lines(store, own, facets, mistake)
+    _lines(store, where if mistake is None else own, facets, mistake)
     show_chips(own, names, view)
     if mistake is not None:
         return
@@ -103,7 +106,7 @@ def show() -> None:
     if not page.items:
         _empty(where)
         return
-    _pager(store, page, where, aside)
+    _pager(store, page, _total(page, where, facets), where, aside)
     peeked = state.param("peek")
     if peeked is None:
         show_table(page.items, names)
@@ -137,13 +140,19 @@ def _cursor() -> dict[str, Any]:
 
 
 def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
+    """The filter line and the search. The line shows a view's own words too, so that what is written in place of them
+    takes the place of the view; with a mistake in it, it shows what the address adds to the view."""
+
+    def asked(text: str) -> None:
+        change(q=text, view=None if mistake is None else state.param("view"))
+
     line, search = st.columns([5, 3], vertical_alignment="center", gap="small")
     with line:
         filter_line(
             where.q or "",
             {name: [one.value for one in getattr(facets, name)] for name in ("family", "policy", "run")}
             | {f"label.{name}": words for name, words in store.labels.vocabulary().items()},
-            lambda text: change(q=text),
+            asked,
             key="filter_line",
             placeholder="Filter, e.g.  turns > 3  for more than three turns",
             wrong=mistake is not None,
@@ -262,11 +271,18 @@ def _empty(where: EpisodeFilter) -> None:
         state.page_link("home", "See how to record or load some", icon=":material/home:")
 
 
-def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter, aside: str) -> None:
+def _total(page: Page[EpisodeSummary], where: EpisodeFilter, facets: Facets) -> str:
+    """How many episodes the list has: where the page counted only so far, what the facets add up to."""
+    if page.total.capped:
+        return f"**{sum(one.n for one in facets.status if where.status in (None, one.value)):,}** episodes"
+    return f"**{page.total}** episode{'' if page.total.n == 1 else 's'}"
+
+
+def _pager(store: Store, page: Page[EpisodeSummary], total: str, where: EpisodeFilter, aside: str) -> None:
     """How many there are, what is left out of them (`aside`), the ways through them and on from them: to the left, for
     a table that is pointed at shows its own tools above its right end."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_pager"):
-        st.markdown(f"**{page.total}** episodes" + f" · :gray[{aside}]" * bool(aside), width="content")
+        st.markdown(total + f" · :gray[{aside}]" * bool(aside), width="content")
         first, last = page.previous is None, page.next is None
         for words, icon, to, off in (
             ("First", "first_page", change, first),
@@ -291,8 +307,7 @@ def _basket(store: Store) -> None:
     if len(ticked) == 2 and tool("Compare the two", "compare_two", icon="compare", type="primary"):
         state.go("pair", a=ticked[0], b=ticked[1])
     if len(ticked) > 1 and tool("Keep as view", "basket_view", icon="bookmark_add"):
-        state.replace_params({"view": keep_basket(store, ticked).id})
-        st.rerun()
+        open_new(keep_basket(store, ticked))
     help = "Change one thing at one turn of each ticked episode, and see whether it matters"
     if tool("Fork these", "basket_fork", icon="call_split", help=help):
         chosen = tuple(ticked[:MOST_EPISODES])

@@ -30,6 +30,9 @@ RUNS, EPISODES, VIEWS = 3, 8, 3
 #: The runs that are no measurement of policies, of which the newest is named.
 _OTHERS: tuple[RunKind, ...] = ("live", "fork", "evolve", "train")
 
+#: A way on from a card: the page, its words, its icon, and the address there.
+_Way = tuple[str, str, str, Mapping[str, str | None]]
+
 
 def show() -> None:
     store = state.store()
@@ -84,31 +87,40 @@ def _empty(store: Store) -> None:
 
 def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     """Three ways in, each one click from something worth seeing."""
-    telling = _telling_episode(store) or newest[0]
+    telling = _telling_episode(store, "right") or newest[0]
+    wrong = [one for one in (_telling_episode(store, "wrong"),) if one]
     ids = default_checkpoints(store)
     beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
-    cards: tuple[tuple[str, str, tuple[str, str, str, Mapping[str, str | None]]], ...] = (
+    cards: tuple[tuple[str, str, tuple[_Way, ...]], ...] = (
         (
             "1 · Replay an episode",
             "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
-            ("replay", "Open a telling one", ":material/smart_display:", {"ep": telling.id}),
+            (
+                ("replay", "Open a telling one", ":material/smart_display:", {"ep": telling.id}),
+                *(
+                    ("replay", "Open one that went wrong", ":material/cancel:", {"ep": one.id})
+                    for one in wrong
+                ),
+            ),
         ),
         (
             "2 · Compare two checkpoints",
             "The same tasks under two coordinators: what was won, what was lost, and whether it is luck.",
-            ("checkpoints", "Before and after evolution", ":material/balance:", beside),
+            (("checkpoints", "Before and after evolution", ":material/balance:", beside),),
         ),
         (
             "3 · Play a problem live",
             "Choose a checkpoint and a problem and watch each decision before the model answers.",
-            ("live", "Start one", ":material/play_circle:", {}),
+            (("live", "Start one", ":material/play_circle:", {}),),
         ),
     )
-    for column, (title, words, (page, action, icon, params)) in zip(st.columns(3), cards, strict=True):
+    for column, (title, words, ways) in zip(st.columns(3), cards, strict=True):
         with column, st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
             st.markdown(f":gray[{words}]")
-            state.page_link(page, f":blue[**{action}**]", icon=icon, **params)
+            with st.container(horizontal=True, gap="medium"):
+                for page, action, icon, params in ways:
+                    state.page_link(page, f":blue[**{action}**]", icon=icon, **params)
 
 
 def _where_the_samples_are(store: Store) -> None:
@@ -126,16 +138,18 @@ def _where_the_samples_are(store: Store) -> None:
             state.page_link("episodes", words, icon=":material/school:", samples="only")
         else:
             st.caption(
-                ":material/school: What you see are sample runs, which came with the program. Your own will take "
-                "their place as soon as there are any."
+                ":material/school: Among what you see are sample runs, which came with the program. They are left out "
+                "as soon as there is a recorded run of your own, which a live play or a fork is not."
             )
 
 
-def _telling_episode(store: Store) -> EpisodeSummary | None:
-    """The newest episode of a checkpoint that took four turns or more and ended right."""
-    where = EpisodeFilter(correct="right", end_reason="accepted", min_turns=4)
-    found = store.episodes.page(where, limit=20).items
-    return next((one for one in found if one.checkpoint_id), found[0] if found else None)
+def _telling_episode(store: Store, outcome: str) -> EpisodeSummary | None:
+    """The newest episode of a checkpoint that took four turns or more and was accepted, with this outcome; else any."""
+    wanted = EpisodeFilter(correct=outcome, end_reason="accepted", min_turns=4)
+    for where in (wanted, EpisodeFilter(correct=outcome)):
+        if found := store.episodes.page(where, limit=20).items:
+            return next((one for one in found if one.checkpoint_id), found[0])
+    return None
 
 
 def _runs(store: Store) -> None:

@@ -166,7 +166,7 @@ def _episodes(store: Store) -> EpisodeScope | None:
         generation_of(store),
     )
     with st.sidebar:
-        show_facets(own, facets, names, counted=where)
+        show_facets(own, facets, names, where, totals=True)
     line, views = st.columns([5, 2], vertical_alignment="center")
     with line:
         filter_line(

@@ -27,7 +27,7 @@ from ui.presentation.course import (
 )
 from ui.presentation.story import story
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.presentation.words import deciders, if_paid, rules_words, seconds
+from ui.presentation.words import deciders, if_paid, rules_words, seconds, turns_words
 from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
@@ -238,9 +238,11 @@ def _outcome(recording: Recording) -> str:
     by = deciders(
         summary.policy, summary.generation, episode.deciders, lambda: generation_of(recording.store)
     )
+    taken_over = [one.index for one in recording.outlines if one.origin == "override"]
     parts += [
         f":gray[{label(summary.family)}]",
         f":gray[{label(by, 200)}]",
+        *([f":blue[:material/front_hand: {turns_words(taken_over)} chosen by hand]"] if taken_over else []),
         f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}{_rules(episode)}]",
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
