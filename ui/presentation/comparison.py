@@ -41,7 +41,7 @@ def verdict(compared: Comparison, a: str = "A", b: str = "B", among: int = 1) ->
             f"{FEWEST_FLIPS} can never show more than luck."
         )
     if compared.p < corrected_threshold(among):
-        yes = f"Yes, {b} is better" if points > 0 else f"No, {a} is better"
+        yes = f"Yes, {b} is better than {a}" if points > 0 else f"No, {a} is better than {b}"
         return f"{yes}, by {abs(points):.1f} points; chance alone is an unlikely explanation."
     return f"Not enough to tell: a difference of {points:+.1f} points over {compared.n:,} tasks may be luck."
 

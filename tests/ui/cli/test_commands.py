@@ -259,7 +259,7 @@ def test_compare_with_a_baseline(played: Sums) -> None:
     assert first["difference_ci95"][0] < 0.5 < first["difference_ci95"][1]
     text = played.trinity("compare", "single:guesser", "single:adder", "--flips").out
     assert "+50.0 points" in text
-    assert "Yes, B is better, by 50.0 points" in text
+    assert "Yes, B is better than A, by 50.0 points" in text
     assert text.count("What is ") == 6
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from core.workflow import MOST_STEPS
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, percent
@@ -109,7 +108,7 @@ def workflows_panel(store: Store, training: Training, at: int, second: Training 
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         families = {"": "All families", **{name: one_line(name, 30) for name in training.families}}
         family = state.address_select("Family of tasks", families, name="family", key="training_family")
-        places = {str(place + 1): step_name(place).capitalize() for place in range(MOST_STEPS)}
+        places = {str(place + 1): step_name(place).capitalize() for place in _places(training)}
         place = int(state.address_select("Step", places, name="step", key="training_step")) - 1
         axis = _axis()
     of = f" of {label(family, 30)}" if family else ""
@@ -171,6 +170,11 @@ def _chosen_workflows(training: Training, at: int, family: str, place: int) -> N
             _shares_matrix(
                 list(known.values()), list(known), training.models, "families", ("family", "model")
             )
+
+
+def _places(training: Training) -> list[int]:
+    """The places of steps that any workflow of it had."""
+    return sorted({place for one in training.plays if one is not None for place, _ in one.models}) or [0]
 
 
 def _shares_matrix(

@@ -10,7 +10,6 @@ import streamlit as st
 from core.errors import TrinityError
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
-from ui.runs.reading.attributing import WORKFLOW_STEP
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.pickers.checkpoints import checkpoint_of, generation_of
@@ -33,7 +32,8 @@ PANELS: dict[str, tuple[str, Panel | None]] = {
 
 def turn_panel(recording: Recording, index: int) -> None:
     """The panel that the address names, its tabs above and below it whether the turn can be recomputed."""
-    shown = _tabs()
+    # A planner wrote a workflow's steps before any was played: no choice is there to be looked into.
+    shown = "decision" if recording.episode.plans else _tabs()
     decision = recording.decision(index)
     panel = PANELS[shown][1]
     if panel is None or decision is None:
@@ -49,8 +49,7 @@ def turn_panel(recording: Recording, index: int) -> None:
         return
     if not decision.model_logits or not decision.role_logits:
         if panel is not None:
-            none = "This policy has no head and no logits: only a checkpoint's turns can be looked into."
-            st.caption(WORKFLOW_STEP if recording.episode.plans else none)
+            st.caption("This policy has no head and no logits: only a checkpoint's turns can be looked into.")
         return
     try:
         context = DecisionContext(

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.episode import ChangeKind, Episode, Plan, Status
+from core.conduct.prompts import terse_role
+from core.episode import ChangeKind, Episode, Plan, Role, Status
+from core.play.roles import dialect_and_tag
 from core.workflow import Workflow
 from ui.presentation.changes import change_words
 from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_colour, one_line
-from ui.presentation.words import seconds
+from ui.presentation.words import policy_name, seconds
 from ui.presentation.workflows import FAULT_WORDS
 from ui.web.kit import state
 from ui.web.kit.chart import plot
@@ -25,6 +27,12 @@ _WHAT_IFS: dict[ChangeKind, str] = {
     "reply": "another reply",
 }
 _NODE_PX, _LANE_PX = 34, 64
+#: What of earlier steps the short form passes on.
+_ROOM: dict[Role, str] = {
+    Role.THINKER: "to plan, nothing of them",
+    Role.WORKER: "to solve, the latest plan",
+    Role.VERIFIER: "to check or merge, one answer",
+}
 
 
 def workflow_panel(episode: Episode, cursor: int | None, *, forks: bool = False) -> None:
@@ -53,7 +61,7 @@ def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first:
     else:
         shape = f"{workflow.topology.value}, {len(workflow)} {'step' if len(workflow) == 1 else 'steps'}"
         side = f", {workflow.width} side by side" if workflow.width > 1 else ""
-        st.markdown(f"**{name}** · {shape}{side} · written by {label(one_line(last.planner, 60))}")
+        st.markdown(f"**{name}** · {shape}{side} · written by {label(_writer(episode, last))}")
         names = [episode.models[slot] for slot in workflow.models]
         plot(
             graph_figure(workflow, names, episode.models, place, first),
@@ -63,6 +71,7 @@ def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first:
         )
         if place is not None and 0 <= place < len(workflow):
             st.markdown(step_words(workflow, names, place, first))
+            _passed_on(episode, workflow, place, first)
             if forks:
                 _what_if(episode, first, place)
     _changed_by_fork(episode, last)
@@ -73,6 +82,20 @@ def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first:
             written = plan.reply.text or (plan.reply.error.message if plan.reply.error else "")
             text_block(written or "(nothing)", key=f"plan_{plan.round}_{plan.attempt}")
     return len(workflow) if workflow else 0
+
+
+def _writer(episode: Episode, plan: Plan) -> str:
+    return one_line(policy_name(plan.planner, episode.generation), 60)
+
+
+def _passed_on(episode: Episode, workflow: Workflow, place: int, first: int) -> None:
+    """What of the earlier steps that it could read a pocket model's step was sent, which is not all of their text."""
+    turn = next((one for one in episode.turns if one.index == first + place), None)
+    if turn is None or not workflow.reads[place] or not turn.messages:
+        return
+    if dialect_and_tag(turn.messages)[0] == "terse":
+        room = _ROOM[terse_role(workflow.subtasks[place])]
+        st.caption(f"Of these a pocket model is sent only what its short form has room for: {room}.")
 
 
 def _what_if(episode: Episode, first: int, place: int) -> None:

@@ -330,9 +330,12 @@ def _at_turn(recording: Recording, near: Near, places: _Places) -> None:
         workflow_panel(recording.episode, cursor, forks=not _zen())
     with places.cards:
         _card(recording, cursor)
-    with places.before, st.container(border=cursor > 0):
+    told = bool(
+        cursor and not recording.episode.plans
+    )  # a step of a workflow need not have read the one before
+    with places.before, st.container(border=told):
         st.empty()  # a step may write only where something stood before it
-        if cursor:
+        if told:
             before_card(recording.outlines, cursor, recording.reply_text)
     if places.beside is not None:
         with places.beside:
