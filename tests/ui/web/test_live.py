@@ -436,13 +436,17 @@ def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
     tab.wait_for_url("**/live?run=*")
     run = tab.url.split("run=")[1]
     tab.close()
-    end = time.monotonic() + 240
-    while served.store.runs.get(run).status in (RunStatus.QUEUED, RunStatus.RUNNING):
-        assert time.monotonic() < end, "the run did not end"
-        time.sleep(0.5)
+    _wait_for_the_end(served.store, run)
     ended = served.store.runs.get(run)
     assert (ended.status, ended.error) == (RunStatus.FINISHED, None)
     assert served.store.episodes.outline(episode_id(run, 0))
+
+
+def _wait_for_the_end(store: Store, run: str) -> None:
+    end = time.monotonic() + 240
+    while store.runs.get(run).status in (RunStatus.QUEUED, RunStatus.RUNNING):
+        assert time.monotonic() < end, "the run did not end"
+        time.sleep(0.5)
 
 
 def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
@@ -471,3 +475,6 @@ def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
     tab.locator(".st-key-give_back button").first.click()
     chart.locator(f"rect.open[aria-pressed=true][aria-label='{own}']").wait_for()
     tab.locator(".st-key-stop button").first.click()
+    run = tab.url.split("run=")[1]
+    _wait_for_the_end(served.store, run)
+    served.store.runs.delete(run)  # nothing was played: no other test shall come upon it
