@@ -142,8 +142,11 @@ def _spent(store: Store, run: RunSummary, training: Training) -> list[tuple[str,
 def _standings_words(training: Training) -> str:
     measured = [one for one in training.validations if one]
     of = f" of {label(Path(training.plan.tasks).name, 60)}" if training.plan else ""
-    sentence = f"Accuracy on {measured[0].n:,} validation tasks{of}, which it did not learn from, with its "
-    sentence += "95 % Wilson interval."
+    kinds = f" ({label(', '.join(training.families), 120)})" if len(training.families) > 1 else ""
+    sentence = (
+        f"Accuracy on {measured[0].n:,} validation tasks{of}{kinds}, which it did not learn from, with its "
+    )
+    sentence += "95 % Wilson interval. Tasks of other kinds can turn out otherwise."
     if len(measured) > 1:
         sentence += f" The best of {len(measured)} validations was chosen on these very tasks, so it flatters a little."
     return sentence
