@@ -172,11 +172,16 @@ function save(svg, { name, format }) {
   image.src = URL.createObjectURL(file);
 }
 
+// What ends the listening of each chart. Streamlit asks for it when a chart leaves the page, not when it is given new
+// data: whoever listened for the data before would draw them over the new ones as soon as the width changes.
+const ends = new WeakMap();
+
 export default function (component) {
   const { data, parentElement, setTriggerValue } = component;
   const svg = parentElement.querySelector("svg.odds");
   const camera = parentElement.querySelector("button");
   if (!svg || !camera || !data) return;
+  ends.get(svg)?.();
   svg.setAttribute("aria-label", data.said);
   camera.hidden = Boolean(data.pick);  // it would lie over a cell
   camera.title = `Save as ${data.saved.format.toUpperCase()}`;
@@ -195,8 +200,10 @@ export default function (component) {
   watch.observe(svg.parentElement);
   const keys = data.pick ? keysOf(data, pick, () => setTriggerValue("accept", true)) : null;
   if (keys) document.addEventListener("keydown", keys);
-  return () => {
+  const end = () => {
     watch.disconnect();
     if (keys) document.removeEventListener("keydown", keys);
   };
+  ends.set(svg, end);
+  return end;
 }
