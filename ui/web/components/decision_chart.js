@@ -83,17 +83,9 @@ function grid(group, data, { left, top, width, cell, slanted, pick }) {
   group.append(rings);
 }
 
-// What each chart was drawn from. A page that is read again and again draws nothing anew that stands there already: a
-// cell that is replaced between press and release of the pointer is not clicked.
-const drawnFrom = new WeakMap(), picks = new WeakMap();  // and where its picks go
-
-function draw(svg, data) {
+function draw(svg, data, pick) {
   const style = getComputedStyle(svg), family = style.fontFamily;
   const width = Math.max(220, Math.floor(svg.parentElement.clientWidth));
-  const from = JSON.stringify([width, family, style.color, data]);
-  if (drawnFrom.get(svg) === from) return;
-  drawnFrom.set(svg, from);
-  const pick = (...pair) => picks.get(svg)(...pair);
   const both = [...data.models, ...data.roles];
   const left = Math.ceil(widest(both.map(option => option.name), family)) + INSET + 2;
   const told = option => option.words + (option.note ? `  ${option.note}` : "");
@@ -188,14 +180,13 @@ export default function (component) {
   camera.setAttribute("aria-label", camera.title);
   camera.onclick = () => save(svg, data.saved);
   const pick = (...pair) => setTriggerValue("pick", pair);
-  picks.set(svg, pick);
   svg.setAttribute("role", data.pick ? "group" : "img");
-  draw(svg, data);
+  draw(svg, data, pick);
   let width = svg.parentElement.clientWidth;
   const watch = new ResizeObserver(() => {
     if (svg.parentElement.clientWidth === width) return;
     width = svg.parentElement.clientWidth;
-    draw(svg, data);
+    draw(svg, data, pick);
   });
   watch.observe(svg.parentElement);
   const keys = data.pick ? keysOf(data, pick, () => setTriggerValue("accept", true)) : null;
