@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.conduct.planners import planner_policy
-from core.episode import EpisodeFinished, Task
+from core.episode import EpisodeFinished, Message, Task
 from core.play.drive import drive_many
 from core.play.policies import PolicyPerEpisode, RandomPolicy
 from core.play.policy import Policy, new_episode
@@ -15,7 +15,7 @@ from storage.recorder import record
 from storage.store import Store
 from tests.builders.pools import ScriptedPool, specs
 from tests.ui.pages import opened, shown
-from ui.web.turns.workflow import graph_figure, graph_words, step_words
+from ui.web.turns.workflow import graph_figure, graph_words, passed_on_words, step_words
 
 MODELS = ("ann", "bob", "cid")
 TASK = Task("t1", "What is six times seven?", "42", "number")
@@ -57,6 +57,16 @@ def test_replay_shows_who_worked_at_what_and_who_could_read_whom(ids: dict[str, 
     assert any("model_id = [0, 1, 2, 0]" in one.value for one in page.code)
     first = shown(opened("replay", ep=ids["join"], t="1"))
     assert "It could read the problem alone." in first
+
+
+def test_a_pocket_models_step_is_told_what_its_short_form_passes_on() -> None:
+    chain = Workflow((0, 1, 2), ("plan", "solve", "check"), ((), (0,), (0, 1)))
+    terse = (Message("user", "work\nHow many?"),)
+    assert passed_on_words(chain, 0, terse) == "", "it could read nothing"
+    assert passed_on_words(chain, 1, terse).endswith("room for: to solve, the latest plan.")
+    assert passed_on_words(chain, 2, terse).endswith("room for: to check or merge, one answer.")
+    assert passed_on_words(chain, 1, (Message("system", "all"), *terse)) == "", "in full, all of it is sent"
+    assert passed_on_words(chain, 1, ()) == ""
 
 
 def test_a_step_has_no_choice_that_could_be_looked_into(ids: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.conduct.prompts import terse_role
-from core.episode import ChangeKind, Episode, Plan, Role, Status
+from core.episode import ChangeKind, Episode, Message, Plan, Role, Status
 from core.play.roles import dialect_and_tag
 from core.workflow import Workflow
 from ui.presentation.changes import change_words
@@ -35,19 +35,30 @@ _ROOM: dict[Role, str] = {
 }
 
 
-def workflow_panel(episode: Episode, cursor: int | None, *, forks: bool = False) -> None:
+def workflow_panel(
+    episode: Episode, cursor: int | None, *, forks: bool = False, sent: Sequence[Message] = ()
+) -> None:
     """All of it, with the step of turn `cursor` (from 0) told in words; nothing for an episode without plans. `forks`:
-    with links to what can be changed of that step."""
+    with links to what can be changed of that step; `sent`: the messages that its model was sent."""
     if not episode.plans:
         return
     turn = 0
     for number in sorted({plan.round for plan in episode.plans}):
         plans = [plan for plan in episode.plans if plan.round == number]
         with st.container(border=True):
-            turn += _round(episode, plans, None if cursor is None else cursor - turn, first=turn, forks=forks)
+            place = None if cursor is None else cursor - turn
+            turn += _round(episode, plans, place, first=turn, forks=forks, sent=sent)
 
 
-def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first: int, forks: bool) -> int:
+def _round(
+    episode: Episode,
+    plans: Sequence[Plan],
+    place: int | None,
+    *,
+    first: int,
+    forks: bool,
+    sent: Sequence[Message],
+) -> int:
     """One round; returns how many turns it has."""
     last = plans[-1]
     rounds = len({plan.round for plan in episode.plans})
@@ -71,7 +82,8 @@ def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first:
         )
         if place is not None and 0 <= place < len(workflow):
             st.markdown(step_words(workflow, names, place, first))
-            _passed_on(episode, workflow, place, first)
+            if words := passed_on_words(workflow, place, sent):
+                st.caption(words)
             if forks:
                 _what_if(episode, first, place)
     _changed_by_fork(episode, last)
@@ -88,14 +100,13 @@ def _writer(episode: Episode, plan: Plan) -> str:
     return one_line(policy_name(plan.planner, episode.generation), 60)
 
 
-def _passed_on(episode: Episode, workflow: Workflow, place: int, first: int) -> None:
-    """What of the earlier steps that it could read a pocket model's step was sent, which is not all of their text."""
-    turn = next((one for one in episode.turns if one.index == first + place), None)
-    if turn is None or not workflow.reads[place] or not turn.messages:
-        return
-    if dialect_and_tag(turn.messages)[0] == "terse":
-        room = _ROOM[terse_role(workflow.subtasks[place])]
-        st.caption(f"Of these a pocket model is sent only what its short form has room for: {room}.")
+def passed_on_words(workflow: Workflow, place: int, sent: Sequence[Message]) -> str:
+    """What of the earlier steps that it could read a pocket model's step was sent, which is not all of their text;
+    empty where all of it was."""
+    if not sent or not workflow.reads[place] or dialect_and_tag(sent)[0] != "terse":
+        return ""
+    room = _ROOM[terse_role(workflow.subtasks[place])]
+    return f"Of these a pocket model is sent only what its short form has room for: {room}."
 
 
 def _what_if(episode: Episode, first: int, place: int) -> None:

@@ -327,7 +327,9 @@ def _at_turn(recording: Recording, near: Near, places: _Places) -> None:
     with places.course:
         _course(recording, shown, cursor, to)
         label_panel(recording.store, episode_id, cursor, history)
-        workflow_panel(recording.episode, cursor, forks=not _zen())
+        if recording.episode.plans:
+            sent = recording.text(cursor).messages
+            workflow_panel(recording.episode, cursor, forks=not _zen(), sent=sent)
     with places.cards:
         _card(recording, cursor)
     told = bool(
