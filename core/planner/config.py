@@ -24,10 +24,11 @@ class LearnConfig:
     Each of `iterations` plays `questions` x `rollouts` episodes; the rollouts of one question are its group. A rollout
     whose plan cannot be read earns `unreadable`, one whose answer is wrong `wrong`, one whose answer is right `right`;
     one that an infrastructure failure ended is left out of its group. Its advantage is its reward less the group's
-    mean, over the group's standard deviation. `learning_rate` is the peak: a rise over the first
-    `warm_up` of the iterations, then a cosine down to zero. An iteration's rollouts are learned from in `updates` steps
-    of AdamW, in batches of at most `batch` replies (0: as many as there are). `clip` bounds the ratio of new to old
-    probabilities where `updates` is above 1.
+    mean, over the group's standard deviation.
+
+    `learning_rate` is the peak: a rise over the first `warm_up` of the iterations, then a cosine down to zero. An
+    iteration's rollouts are learned from in `updates` steps of AdamW, in batches of at most `batch` replies (0: as many
+    as there are). `clip` bounds the ratio of new to old probabilities where `updates` is above 1.
 
     `anchor_models` and `anchor_form` hold a planner to the one that its learning began with: times the divergence of
     its probabilities from that one's (KL, nats per token), they are added to the loss, the first for tokens that name a
@@ -38,10 +39,11 @@ class LearnConfig:
     `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
     random workflows, some right and some wrong. After the share `subset_from` of the iterations, a share `subset_share`
     of an iteration's questions is played with a random subset of `least_models` models or more.
-    `constrained`: rollouts can write nothing but lists, and they are
-    learned from by the probabilities among the tokens that lists can hold. Without it a small planner, which makes its
-    mistakes in long lists, learns to write single steps before anything else. Checkpoint and validation come every
-    `save_every` and `validate_every` iterations, and after the last."""
+
+    `constrained`: rollouts can write nothing but lists, and they are learned from by the probabilities among the tokens
+    that lists can hold. Without it a small planner, which makes its mistakes in long lists, learns to write single
+    steps before anything else. Checkpoint and validation come every `save_every` and `validate_every` iterations, and
+    after the last."""
 
     iterations: int = 240
     questions: int = 32

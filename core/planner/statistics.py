@@ -74,11 +74,11 @@ class IterationStats:
     """One finished iteration; number 0 is the start, which has validation alone.
 
     `reward_mean` is over the rollouts that are not missing; `signal` the share of groups whose rewards differ, without
-    which nothing is learned; `rollouts` what the rollouts came to. `entropy` and `divergence` from the planner it began
-    as (nats per token that was chosen, NaN without anchors) are means over the updates; `loss` and `gradient`
-    (norm before it is cut) are the last update's. `written_tokens` are the planner's own; `calls` were made to the pool
-    and `calls_saved` shared with an equal one, both without validation's. `seconds` are of the wall, without
-    validation's."""
+    which nothing is learned; `rollouts` what the rollouts came to. `entropy` and `divergence`, which is from the
+    planner it began as and NaN without anchors, are means over the updates (nats per chosen token); `loss` and
+    `gradient` (norm before it is cut) are the last update's. `written_tokens` are the planner's own; `calls` were made
+    to the pool and `calls_saved` shared with an equal one, both without validation's. `seconds` are of the wall,
+    without validation's."""
 
     index: int
     reward_mean: float = math.nan

@@ -19,6 +19,8 @@ from storage.store import Store
 
 #: The logits of so many changed picks are read: enough for shares to a percent.
 MOST_READ = 50_000
+#: A decision of a head.
+_DECIDED = and_(turn.c.stage == "finished", func.length(turn.c.model_logits) > 0, turn.c.origin == "policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,6 @@ class Without:
 def without_models(store: Store, where: EpisodeFilter, off: Sequence[str]) -> Without:
     """The decisions that a head made, without the models `off`: a pick changes exactly where it was one of them,
     as the others keep their order and their ratios. Two queries; no model is asked."""
-    decided = and_(
-        turn.c.stage == "finished", func.length(turn.c.model_logits) > 0, turn.c.origin == "policy"
-    )
     gone = turn.c.model.in_(list(off))
     counts = (
         select(
@@ -49,12 +48,12 @@ def without_models(store: Store, where: EpisodeFilter, off: Sequence[str]) -> Wi
             func.count(case((gone, turn.c.episode_id)).distinct()),
         )
         .join(episode, episode.c.id == turn.c.episode_id)
-        .where(*counted_episodes(store, where), decided)
+        .where(*counted_episodes(store, where), _DECIDED)
     )
     picks = (
         select(episode.c.models, turn.c.model_logits, turn.c.model_mask)
         .join(episode, episode.c.id == turn.c.episode_id)
-        .where(*counted_episodes(store, where), decided, gone)
+        .where(*counted_episodes(store, where), _DECIDED, gone)
         .limit(MOST_READ)
     )
     with reading(store.engine) as connection:
@@ -69,6 +68,23 @@ def without_models(store: Store, where: EpisodeFilter, off: Sequence[str]) -> Wi
     read = sum(map(len, alike.values()))
     ordered = dict(sorted(takers.items(), key=lambda one: (-one[1], one[0])))
     return Without(turns, changed or 0, episodes, touched, read, ordered)
+
+
+def each_missed(store: Store, where: EpisodeFilter, models: Sequence[str]) -> dict[str, Without]:
+    """What each of these models, left out alone, would change, the least first; who would take over is not read. Two
+    queries, however many the models are."""
+    counts = func.count(), func.count(turn.c.episode_id.distinct())
+    decided = (*counted_episodes(store, where), _DECIDED)
+    total = select(*counts).join(episode, episode.c.id == turn.c.episode_id).where(*decided)
+    with reading(store.engine) as connection:
+        turns, episodes = connection.execute(total).one()
+        by_model = total.add_columns(turn.c.model).group_by(turn.c.model)
+        picks = {model: (changed, touched) for changed, touched, model in connection.execute(by_model)}
+    found = []
+    for model in models:
+        changed, touched = picks.get(model, (0, 0))
+        found.append((model, Without(turns, changed, episodes, touched, 0, {})))
+    return dict(sorted(found, key=lambda one: one[1].changed))
 
 
 def _taken(models: Sequence[str], logits: Sequence[bytes], mask: str, off: Sequence[str]) -> dict[str, float]:

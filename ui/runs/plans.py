@@ -147,6 +147,15 @@ class EvolutionPlan:
         return learning_sets(self)
 
 
+def _as_learned(learning: Any) -> Any:
+    """A training begun before there were anchors had none, and parts of the pool from its first iteration on. Its
+    entropy bonus is not known any more: it can be shown, and its saved state refuses to go on under other settings."""
+    if not isinstance(learning, Mapping):
+        return learning
+    before = {"anchor_models": 0.0, "anchor_form": 0.0, "subset_from": 0.0}
+    return {name: value for name, value in {**before, **learning}.items() if name != "entropy_bonus"}
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """The training of a planner as its run keeps it: enough to resume it. `planner` is what learns: "pocket" for a new
@@ -158,7 +167,7 @@ class TrainingPlan:
     n: int | None
     validation: int
     pool: str
-    learning: LearnConfig = LearnConfig()
+    learning: Annotated[LearnConfig, BeforeValidator(_as_learned)] = LearnConfig()
     planner: str = POCKET_POOL
     warm_up_steps: int = WARM_UP_STEPS
     mode: AccessMode = AccessMode.CHOOSE_POSITION

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from storage.analysis.verdicts import (
     turn_rates,
     turns_with_verdict,
 )
-from storage.analysis.without_model import without_models
+from storage.analysis.without_model import each_missed, without_models
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.mapping import strip_cell, strip_moves
@@ -237,6 +238,17 @@ def test_without_a_model_exactly_its_own_picks_change(played: tuple[Store, list[
     by_hand = sum(turn.decision.model_probs[1] / (1 - turn.decision.model_probs[0]) for turn in gone)
     assert found.takers["bo"] == pytest.approx(by_hand)
     assert set(found.takers) == {"bo", "cy"}
+
+
+def test_of_each_model_left_out_alone_the_same_is_counted(played: tuple[Store, list[Episode]]) -> None:
+    store, _ = played
+    models = ["ada", "bo", "cy", "nobody"]
+    found = each_missed(store, ALL, models)
+    for name, one in found.items():
+        alone = without_models(store, ALL, [name])
+        assert replace(one, read=alone.read, takers=alone.takers) == alone
+    assert sorted(found) == sorted(models)
+    assert [one.changed for one in found.values()] == sorted(one.changed for one in found.values())
 
 
 def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[Episode]]) -> None:

@@ -24,6 +24,7 @@ from ui.runs.plans import (
     RereadPlan,
     RunPlan,
     Suite,
+    TrainingPlan,
     known_plan,
     plan_of,
     to_config,
@@ -195,6 +196,18 @@ def test_an_evolution_from_before_the_constant_spread_goes_on_in_the_space_it_wa
     plan = plan_of(run_with("evolve", OLD["evolve"]), EvolutionPlan)
     assert (plan.evolution.constant_spread, plan.evolution.learner) == (None, "sep-cma-es")
     assert plan_of(run_with("evolve", to_config(plan))) == plan
+
+
+def test_a_training_from_before_the_anchors_is_shown_without_them() -> None:
+    plan = TrainingPlan(tasks="pocket", n=8, validation=8, pool="pocket")
+    config = json.loads(json.dumps(to_config(plan)))
+    for name in ("anchor_models", "anchor_form", "subset_from"):
+        del config["learning"][name]
+    learning = plan_of(
+        run_with("train", {**config, "learning": {**config["learning"], "entropy_bonus": 0.1}}), TrainingPlan
+    ).learning
+    assert (learning.anchor_models, learning.anchor_form, learning.subset_from) == (0.0, 0.0, 0.0)
+    assert plan_of(run_with("train", to_config(plan)), TrainingPlan) == plan
 
 
 def test_what_is_not_understood_is_one_sentence_and_breaks_no_list() -> None:

@@ -425,13 +425,17 @@ def test_a_store_that_fails_meanwhile_is_told_in_one_sentence(
     assert "This view cannot be shown" in shown(page)
 
 
-def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
+def _choose_random(tab: Page) -> None:
     tab.goto("/live")
     tab.locator(".st-key-play button").wait_for()
     settled(tab)
     tab.locator(".st-key-policy_choice input").fill("random model and role")
     tab.keyboard.press("Enter")
     settled(tab)
+
+
+def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
+    _choose_random(tab)
     tab.locator(".st-key-play button").click()
     tab.wait_for_url("**/live?run=*")
     run = tab.url.split("run=")[1]
@@ -450,12 +454,7 @@ def _wait_for_the_end(store: Store, run: str) -> None:
 
 
 def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
-    tab.goto("/live")
-    tab.locator(".st-key-play button").wait_for()
-    settled(tab)
-    tab.locator(".st-key-policy_choice input").fill("random model and role")
-    tab.keyboard.press("Enter")
-    settled(tab)
+    _choose_random(tab)
     tab.get_by_text("Step by step").first.click()
     settled(tab)
     tab.locator(".st-key-play button").click()

@@ -349,7 +349,8 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
     )
     if not seen.over:
         _news(seen, total - 1 - cursor)
-    workflow_panel(recording.episode, cursor, forks=seen.over)
+    if recording.episode.plans:
+        workflow_panel(recording.episode, cursor, forks=seen.over, sent=recording.text(cursor).messages)
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     at_most = recording.episode.turn_budget if recording.running else None

@@ -21,7 +21,7 @@ from storage.analysis.regret import (
 )
 from storage.analysis.routing import pool_order
 from storage.analysis.standings import policies_with_episodes
-from storage.analysis.without_model import Without, without_models
+from storage.analysis.without_model import Without, each_missed, without_models
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import (
@@ -52,6 +52,7 @@ _regret = cached(regret)
 _replicated = cached(replicated_tasks)
 _played = cached(policies_with_episodes)
 _without = cached(without_models)
+_each_missed = cached(each_missed)
 ORACLE = "solved by any of them alone (upper bound)"
 
 
@@ -345,41 +346,31 @@ def without_model(store: Store, scope: Scope) -> None:
 
 def _each_alone(store: Store, side: ScopeSide, models: Sequence[str]) -> None:
     """What each model's absence would touch, the least first."""
-    found = sorted(
-        ((one, _without(store, side.where, [one])) for one in models), key=lambda row: row[1].changed
-    )
-    if not any(each.turns for _, each in found):
+    found = _each_missed(store, side.where, models)
+    if not any(each.turns for each in found.values()):
         nothing_here("These episodes have no decisions with logits, so there is nothing to choose again.")
         return
     st.caption(
-        "Each model left out alone, the least missed first. Tick several above to leave them out together."
+        "Each model left out alone, the least missed first. Tick one above to see who would step in, or several to "
+        "leave them out together."
     )
     row_table(
         {
             "model": "Without",
             "picks": text("Picks that would change"),
             "episodes": text("Episodes touched"),
-            "taker": text("Who would step in most"),
         },
         [
             (
                 one_line(name, 30),
                 f"{each.changed:,} of {each.turns:,}, {percent(each.changed / each.turns)}",
                 f"{each.touched:,} of {each.episodes:,}, {percent(each.touched / each.episodes)}",
-                _first_taker(each),
             )
-            for name, each in found
-            if each.turns
+            for name, each in found.items()
         ],
         key="each_alone",
     )
     st.caption(_ONLY_PLAYING)
-
-
-def _first_taker(found: Without) -> str:
-    name, most = next(iter(found.takers.items()), ("–", 0.0))
-    total = sum(found.takers.values())
-    return f"{one_line(name, 30)}, {percent(most / total)}" if total else name
 
 
 #: What picks alone cannot tell.

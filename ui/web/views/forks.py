@@ -178,7 +178,7 @@ def _form_page(store: Store, ep: str) -> None:
     )
     left, right = st.columns([3, 2], gap="large")
     with left:
-        workflow_panel(parent, index)
+        workflow_panel(parent, index, sent=parent.turns[index].messages)
     with left, st.container(border=True):
         kept_words(parent, index)
         as_it_was(parent, index)
