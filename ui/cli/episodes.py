@@ -23,7 +23,11 @@ from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, n
 
 if TYPE_CHECKING:
     from storage.rows.summaries import EpisodeSummary
+    from storage.store import Store
 
+
+#: Policies that are named to who asked for one that has not played.
+_NAMED = 12
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -65,6 +69,8 @@ def episodes(
     chosen = narrowed(where, run, policy, flag)
     with opened_store(store, mark_dead=True) as opened:
         page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
+        if policy and not page.total.n:
+            _who_played(opened, policy)
     if as_json:
         print_json({"episodes": list(page.items), "next": page.next})
         return
@@ -81,6 +87,21 @@ def episodes(
     tell(f"{len(page.items)} of {page.total}", style="dim")
     if page.next:
         tell(f"The next page: add --after {page.next}", style="dim")
+
+
+def _who_played(store: Store, policy: str) -> None:
+    """Say that no episode is of this policy, and which policies have some; nothing where it has."""
+    from core.conduct.planners import CONDUCTOR
+    from storage.analysis.standings import policies_with_episodes
+
+    played = list(dict.fromkeys(one.policy for one in policies_with_episodes(store)))
+    if policy in played:
+        return
+    if CONDUCTOR + policy in played:
+        say(f"No policy '{policy}' has played: a planner's is --policy {CONDUCTOR}{policy}.")
+    elif played:
+        named = ", ".join(played[:_NAMED]) + (", ..." if len(played) > _NAMED else "")
+        say(f"No policy '{policy}' has played. These have: {named}.")
 
 
 def result(one: EpisodeSummary) -> str:

@@ -115,8 +115,20 @@ def _named(episode: Episode, named: Blame) -> str:
         case "text":
             return f"It ended wrong: {value} comes first in what {_model(turn)} wrote in {where}."
         case "answer":
-            return f"It ended wrong by the answer of {_model(turn)} in {where}."
+            return f"It ended wrong by the answer of {_model(turn)} in {where}{_given_again(episode, named)}."
     return f"It ended wrong: no turn gave a readable answer; {where} was the last that could have."
+
+
+def _given_again(episode: Episode, named: Blame) -> str:
+    """The later turns whose own reply gave the same wrong answer, after a comma; empty for none."""
+    again = [
+        turn.index
+        for turn in episode.turns[named.turn + 1 :]
+        if turn.decision.role is Role.WORKER
+        and turn.answer_after == episode.answer
+        and Flag.NO_ANSWER not in turn.flags
+    ]
+    return f", which {turns_words(again)} gave again" if again else ""
 
 
 def _judged(turn: Turn) -> str:

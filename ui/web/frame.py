@@ -89,7 +89,7 @@ MENU = {
         _page("forks", "Forks", "call_split"),
     ],
     "Analyse": [
-        _page("evolution", "Evolution", "trending_up"),
+        _page("evolution", "Evolution and training", "trending_up"),
         _page("results", "Results", "leaderboard"),
         _page("routing", "Routing", "route"),
         _page("verifier", "Verifier & cost", "fact_check"),

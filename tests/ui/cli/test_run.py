@@ -73,6 +73,8 @@ def test_every_turn_is_recorded(world: Sums) -> None:
     asked = ("--where", "correct == False", "--flag", "false_accept")
     wrong = world.trinity("episodes", *asked, "--json").json["episodes"]
     assert len(wrong) == 6
+    nobody = world.trinity("episodes", "--policy", "guesser")
+    assert "No policy 'guesser' has played. These have: single:guesser." in nobody.err
 
 
 def validation_tasks(world: Sums) -> None:

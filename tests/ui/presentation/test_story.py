@@ -12,6 +12,7 @@ from core.episode import (
     Decision,
     EndReason,
     Episode,
+    Flag,
     Reply,
     Role,
     Status,
@@ -93,6 +94,16 @@ def test_a_plan_that_holds_the_wrong_value_is_named_before_the_answer() -> None:
     # A value of the question says nothing about who brought it up.
     asked = replace(wrong, task=replace(wrong.task, question="How many of 17?"))
     assert blame(asked) == Blame(1, "answer", "17")
+
+
+def test_a_wrong_answer_that_later_turns_gave_as_well_is_not_the_first_turns_alone() -> None:
+    wrong = episode(
+        turn(0, "ann", Role.WORKER, "17", "17"),
+        turn(1, "bob", Role.WORKER, "17", "17"),
+        turn(2, "ann", Role.THINKER, "hm", "17"),
+        turn(3, "bob", Role.WORKER, "hm", "17", flags=(Flag.NO_ANSWER,)),
+    )
+    assert story(wrong).endswith("It ended wrong by the answer of ann in turn 1, which turn 2 gave again.")
 
 
 def test_a_wrong_value_that_was_mended_in_between_is_not_named() -> None:

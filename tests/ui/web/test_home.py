@@ -19,11 +19,11 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
     page = opened("home")
     assert [one.value for one in page.markdown if one.value[2:5] in ("1 ·", "2 ·", "3 ·")] == [
         "**1 · Replay an episode**",
-        "**2 · Compare two checkpoints**",
+        "**2 · Compare two policies**",
         "**3 · Play a problem live**",
     ]
     assert "glossary" in shown(page)
-    for words, outcome in (("Open a telling one", True), ("Open one that went wrong", False)):
+    for words, outcome in (("A telling one", True), ("One that went wrong", False)):
         link = next(one for one in page.page_link if words in one.label)
         [episode] = parse_qs(link.proto.query_string)["ep"]
         assert samples.episodes.summary(episode).correct is outcome

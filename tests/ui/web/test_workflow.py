@@ -96,6 +96,18 @@ def test_a_workflow_stands_beside_a_coordinators_episode(ids: dict[str, str]) ->
     assert "workflow run to its end" in shown(page)
 
 
+def test_an_arrow_that_would_go_through_another_step_is_bowed_around_it() -> None:
+    chain = Workflow((0, 1, 2), ("a", "b", "c"), ((), (0,), (0, 1)))
+    figure = graph_figure(chain, ["ann", "bob", "cid"], MODELS, None)
+    (bow,) = figure.layout.shapes
+    assert bow.path == "M 0,0.0 Q 1.0,0.88 2,0.0"
+    heads = [(one.ax, one.x) for one in figure.layout.annotations if one.ax is not None]
+    assert len(heads) == 3
+    assert min(tail for tail, head in heads if head == 2) >= 1, "of the bow only the end is drawn with a head"
+    join = Workflow((0, 1, 2), ("a", "b", "c"), ((), (), (0, 1)))
+    assert not graph_figure(join, ["ann", "bob", "cid"], MODELS, None).layout.shapes
+
+
 def test_the_graph_has_a_node_for_each_step_and_an_arrow_for_each_access() -> None:
     workflow = Workflow((0, 1, 2, 0), ("a", "b", "c", "d"), ((), (), (0,), (1, 2)))
     names = ["ann", "bob", "cid", "ann"]

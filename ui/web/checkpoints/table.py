@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from core.analysis.comparison import Comparison, accuracy_over_tasks
+from core.conduct.planners import CONDUCTOR
 from storage.analysis.standings import Figures, PolicySide
 from ui.presentation.comparison import MOST_SIDES, p_words, threshold_words
 from ui.presentation.glossary import define
@@ -101,7 +102,8 @@ def figure_rows(
                 per_solved(did.cost_usd, did.correct),
                 f"{did.tokens / did.correct:,.0f}" if did.correct else "–",
                 "–" if did.mean_turns is None else f"{did.mean_turns:.2f}",
-                percent(did.accepted / did.n if did.n else None),
+                # Nothing ends a workflow but its last step.
+                percent(did.accepted / did.n if did.n and not one.side.policy.startswith(CONDUCTOR) else None),
                 percent(did.false_accepts / did.accepted if did.accepted else None),
                 f"{one.tasks:,}",
                 f"{one.seeds:,}",

@@ -98,6 +98,15 @@ def writes_workflows(store: Store, policy: str) -> bool:
     return policy.startswith(CONDUCTOR) or store.planners.has(policy)
 
 
+def played_planner(store: Store) -> str | None:
+    """The policy of the last planner of the newest training that has recorded episodes, None for none: of one's own as
+    soon as anything of one's own has played."""
+    here = {one.policy for one in own_first(policies_with_episodes(store))}
+    played = [one for one in store.planners.list() if CONDUCTOR + one.id in here]
+    newest = max(played, key=lambda one: (one.created, one.iteration or 0), default=None)
+    return CONDUCTOR + newest.id if newest else None
+
+
 def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:
     """Which of these policies shows most beside `own`: of the checkpoints that played, those of its run where there
     are any, the oldest when `own` is the newest, else the newest. None: there are no names."""

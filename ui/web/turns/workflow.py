@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -27,6 +28,8 @@ _WHAT_IFS: dict[ChangeKind, str] = {
     "reply": "another reply",
 }
 _NODE_PX, _LANE_PX = 34, 64
+#: How near the middle of a node a straight arrow may pass, in lanes.
+_CLEAR_LANES = 0.4
 #: What of earlier steps the short form passes on.
 _ROOM: dict[Role, str] = {
     Role.THINKER: "to plan, nothing of them",
@@ -170,6 +173,57 @@ def graph_words(workflow: Workflow, names: Sequence[str], first: int = 0) -> str
     return "; ".join(steps)
 
 
+class _Edge:
+    """The way from a step to one that reads it: straight, or bowed where a straight one would go through a third."""
+
+    def __init__(self, step: int, earlier: int, x: Sequence[float], y: Sequence[float]) -> None:
+        self.start, self.end = (x[earlier], y[earlier]), (x[step], y[step])
+        (x0, y0), (x1, y1) = self.start, self.end
+        meets = any(
+            x0 < a < x1 and abs(y0 + (y1 - y0) * (a - x0) / (x1 - x0) - b) < _CLEAR_LANES
+            for a, b in zip(x, y, strict=True)
+        )
+        #: How far the middle is above the straight way, in lanes; the longer the way, the higher, so that several bows
+        #: over the same steps can be told apart.
+        self.bow = 0.3 + 0.07 * (x1 - x0) if meets else 0.0
+
+    @property
+    def _bend(self) -> tuple[float, float]:
+        """The control point of the quadratic curve."""
+        (x0, y0), (x1, y1) = self.start, self.end
+        return (x0 + x1) / 2, (y0 + y1) / 2 + 2 * self.bow
+
+    def curve(self) -> dict[str, Any]:
+        """The bow as a shape behind the nodes."""
+        points = (self.start, self._bend, self.end)
+        start, bend, end = (f"{a},{b}" for a, b in points)
+        line = {"color": NEUTRAL_COLOUR, "width": 1.5}
+        return {"type": "path", "path": f"M {start} Q {bend} {end}", "line": line, "layer": "below"}
+
+    def arrow(self) -> dict[str, Any]:
+        """The straight way with its head; of a bow the last piece."""
+        tail = self.start
+        if self.bow:
+            (x0, y0), (xb, yb), (x1, y1) = self.start, self._bend, self.end
+            u = 0.88  # so far along the curve
+            tail = (
+                (1 - u) ** 2 * x0 + 2 * u * (1 - u) * xb + u**2 * x1,
+                (1 - u) ** 2 * y0 + 2 * u * (1 - u) * yb + u**2 * y1,
+            )
+        return {
+            **dict(zip(("x", "y"), self.end, strict=True)),
+            **dict(zip(("ax", "ay"), tail, strict=True)),
+            **dict.fromkeys(("xref", "axref"), "x"),
+            **dict.fromkeys(("yref", "ayref"), "y"),
+            "standoff": _NODE_PX / 2 + 2,
+            "startstandoff": 0 if self.bow else _NODE_PX / 2 + 2,
+            "arrowhead": 2,
+            "arrowwidth": 1.5,
+            "arrowcolor": NEUTRAL_COLOUR,
+            "text": "",
+        }
+
+
 def graph_figure(
     workflow: Workflow, names: Sequence[str], models: Sequence[str], place: int | None, first: int = 0
 ) -> go.Figure:
@@ -180,24 +234,7 @@ def graph_figure(
     heights = [depths.count(depth) for depth in depths]
     x = list(depths)
     y = [(heights[step] - 1) / 2 - lanes[step] for step in range(len(workflow))]
-    arrows = [
-        {
-            "x": x[step],
-            "y": y[step],
-            "ax": x[earlier],
-            "ay": y[earlier],
-            **dict.fromkeys(("xref", "axref"), "x"),
-            **dict.fromkeys(("yref", "ayref"), "y"),
-            "standoff": _NODE_PX / 2 + 2,
-            "startstandoff": _NODE_PX / 2 + 2,
-            "arrowhead": 2,
-            "arrowwidth": 1.5,
-            "arrowcolor": NEUTRAL_COLOUR,
-            "text": "",
-        }
-        for step, seen in enumerate(workflow.reads)
-        for earlier in seen
-    ]
+    edges = [_Edge(step, earlier, x, y) for step, seen in enumerate(workflow.reads) for earlier in seen]
     colours = [model_colour(name, models) for name in names]
     nodes = go.Scatter(
         x=x,
@@ -237,9 +274,10 @@ def graph_figure(
         layout(
             60 + _LANE_PX * most,
             showlegend=False,
-            annotations=[*arrows, *captions],
+            annotations=[*(edge.arrow() for edge in edges), *captions],
+            shapes=[edge.curve() for edge in edges if edge.bow],
             xaxis={**hidden, "range": [-0.6, max(max(x), 1) + 0.6]},
-            yaxis={**hidden, "range": [-most / 2 - 0.4, most / 2 + 0.2]},
+            yaxis={**hidden, "range": [-most / 2 - 0.4, most / 2 + 0.25]},
             margin={"l": 0, "r": 0, "t": 4, "b": 4},
         ),
     )

@@ -239,6 +239,8 @@ def _choose(
         _change("swap", "swap_horiz", "Swap A and B", line, line.swapped())
         _pick("B", "b", line, offered)
         run = _run(store, line, here)
+    if run is None and len(_free(line)) > 1 and _home_run(line, here) is None:
+        st.caption("No one run holds all of these policies, so episodes of every run count.")
     return within(line, here, run), {**line.params(), "run": run or EVERY_RUN}
 
 
@@ -264,24 +266,33 @@ def _pick(words: str, name: Literal["base", "b"], line: ComparedPolicies, offere
 def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> str | None:
     """The run whose episodes count, None for every run; by default the newest that all of them share."""
     options = shared_runs(line, here)
-    free = {side.policy for side in line.sides if side.run is None}
-    if not options or len({one.run for one in here if one.policy in free}) == 1:
+    if not options or len({one.run for one in here if one.policy in _free(line)}) == 1:
         return options[0] if options else None
-    played = {(one.policy, one.run) for one in here}
-    default = options[0] if all((policy, options[0]) in played for policy in free) else EVERY_RUN
     words = {run.id: f"{run.id} · {about(run)}" for run in store.runs.list(limit=200)}
     chosen = state.address_select(
         "Episodes of",
         {EVERY_RUN: "every run", **{run: words.get(run, run) for run in options}},
         name="run",
         key="comparison_run",
-        default=default,
+        default=_home_run(line, here) or EVERY_RUN,
         forgets=("page",),
         widget="list",
         width=280,
         help="Forks and live plays never count: what a person changed or chose there is not the policy's own play.",
     )
     return None if chosen == EVERY_RUN else chosen
+
+
+def _free(line: ComparedPolicies) -> set[str]:
+    """The policies whose episodes are not limited to a run by themselves."""
+    return {side.policy for side in line.sides if side.run is None}
+
+
+def _home_run(line: ComparedPolicies, here: Sequence[PolicyInRun]) -> str | None:
+    """The newest run in which all of them played, None where there is none."""
+    played = {(one.policy, one.run) for one in here}
+    newest = next(iter(shared_runs(line, here)), None)
+    return newest if all((policy, newest) in played for policy in _free(line)) else None
 
 
 def _slots(checkpoints: Sequence[CheckpointSummary], line: ComparedPolicies) -> list[str]:

@@ -21,7 +21,12 @@ from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
-from ui.web.pickers.checkpoints import default_checkpoints, generation_of
+from ui.web.pickers.checkpoints import (
+    best_and_baseline,
+    default_checkpoints,
+    generation_of,
+    played_planner,
+)
 from ui.web.pickers.facets import uncounted_words
 from ui.web.pickers.line import listed
 
@@ -40,7 +45,8 @@ def show() -> None:
     st.title("Why did the coordinator do that?")
     st.caption(
         "A small learned coordinator chooses, turn by turn, which language model speaks next and in which "
-        "role: Thinker, Worker or Verifier. Here you see every choice, its numbers and what came of it."
+        "role: Thinker, Worker or Verifier. A Conductor's planner writes all steps at once instead. Here you see every "
+        "choice, its numbers and what came of it."
     )
     newest = store.episodes.page(limit=EPISODES).items
     _resume()
@@ -91,22 +97,34 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     wrong = [one for one in (_telling_episode(store, "wrong"),) if one]
     ids = default_checkpoints(store)
     beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
+    planner = played_planner(store)
+    workflow = _telling_episode(store, "right", planner) if planner else None
+    two_systems: tuple[_Way, ...] = ()
+    if planner and ids:
+        best = best_and_baseline(store, ids)[1]
+        against = {"c": listed([best, planner]), "base": best, "b": planner}
+        two_systems = (("checkpoints", "A coordinator and a Conductor", ":material/account_tree:", against),)
     cards: tuple[tuple[str, str, tuple[_Way, ...]], ...] = (
         (
             "1 · Replay an episode",
             "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
             (
-                ("replay", "Open a telling one", ":material/smart_display:", {"ep": telling.id}),
+                ("replay", "A telling one", ":material/smart_display:", {"ep": telling.id}),
                 *(
-                    ("replay", "Open one that went wrong", ":material/cancel:", {"ep": one.id})
+                    ("replay", "One that went wrong", ":material/cancel:", {"ep": one.id})
                     for one in wrong
+                ),
+                *(
+                    ("replay", "A workflow", ":material/account_tree:", {"ep": one.id})
+                    for one in (workflow,)
+                    if one
                 ),
             ),
         ),
         (
-            "2 · Compare two checkpoints",
-            "The same tasks under two coordinators: what was won, what was lost, and whether it is luck.",
-            (("checkpoints", "Before and after evolution", ":material/balance:", beside),),
+            "2 · Compare two policies",
+            "The same tasks under both: what was won, what was lost, and whether it is luck.",
+            (("checkpoints", "Before and after evolution", ":material/balance:", beside), *two_systems),
         ),
         (
             "3 · Play a problem live",
@@ -143,10 +161,13 @@ def _where_the_samples_are(store: Store) -> None:
             )
 
 
-def _telling_episode(store: Store, outcome: str) -> EpisodeSummary | None:
-    """The newest episode of a checkpoint that took four turns or more and was accepted, with this outcome; else any."""
+def _telling_episode(store: Store, outcome: str, planner: str | None = None) -> EpisodeSummary | None:
+    """The newest episode of a checkpoint that took four turns or more and was accepted, with this outcome; of a
+    `planner`, one of three steps or more; else any."""
     wanted = EpisodeFilter(correct=outcome, end_reason="accepted", min_turns=4)
-    for where in (wanted, EpisodeFilter(correct=outcome)):
+    if planner:
+        wanted = EpisodeFilter(correct=outcome, policy=planner, min_turns=3)
+    for where in (wanted, EpisodeFilter(correct=outcome, policy=planner)):
         if found := store.episodes.page(where, limit=20).items:
             return next((one for one in found if one.checkpoint_id), found[0])
     return None
