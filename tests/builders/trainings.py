@@ -42,8 +42,9 @@ def stats_of(index: int) -> IterationStats:
     validation = None
     if index % 2 == 0:
         validation = PlanStatistics(n=20, right=(4 + index) / 20, readable=1.0, steps_mean=2.0, tokens=50)
-    if index == 0:
-        return IterationStats(index=0, validation=validation)
+    if index == 0:  # nothing of it was played but its validation
+        begun = replace(plans_of(0), n=20, right=0.2, steps_mean=2.0, tokens=50)
+        return IterationStats(index=0, validation=begun)
     return IterationStats(
         index=index,
         reward_mean=0.5 + index / 32,

@@ -89,6 +89,15 @@ def test_every_panel_opens_at_every_iteration_and_takes_names_literally(
     assert f"**Iteration {gen}**" in said(page)
 
 
+def test_who_does_a_step_for_which_family_stands_beside_the_start(kept: Store) -> None:
+    record_training(kept)
+    text = said(opened("evolution", panel="workflows", gen="4"))
+    assert "**The start: who does step 1, by family of tasks?**" in text
+    assert "**Iteration 4: who does step 1, by family of tasks?**" in text
+    alone = said(opened("evolution", panel="workflows", gen="0"))
+    assert alone.count("by family of tasks?**") == 1
+
+
 def test_a_step_of_the_slider_stands_in_the_address(kept: Store) -> None:
     record_training(kept)
     page = opened("evolution", gen="1")

@@ -103,7 +103,9 @@ def figure_rows(
                 f"{did.tokens / did.correct:,.0f}" if did.correct else "–",
                 "–" if did.mean_turns is None else f"{did.mean_turns:.2f}",
                 # Nothing ends a workflow but its last step.
-                percent(did.accepted / did.n if did.n and not one.side.policy.startswith(CONDUCTOR) else None),
+                percent(
+                    did.accepted / did.n if did.n and not one.side.policy.startswith(CONDUCTOR) else None
+                ),
                 percent(did.false_accepts / did.accepted if did.accepted else None),
                 f"{one.tasks:,}",
                 f"{one.seeds:,}",

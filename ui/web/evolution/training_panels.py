@@ -150,8 +150,6 @@ def _chosen_workflows(training: Training, at: int, family: str, place: int) -> N
         return
     places = sorted({where for where, _ in played.models})
     words = list(dict.fromkeys(name for _, name in sorted(played.subtasks)))
-    families = {name: at_place(one.models, place) for name, one in whole.families.items()}
-    known = {name: row for name, row in families.items() if row}
     steps = [step_name(one) for one in places]
     left, right = st.columns(2)
     with left, st.container(border=True):
@@ -164,12 +162,24 @@ def _chosen_workflows(training: Training, at: int, family: str, place: int) -> N
         _shares_matrix(
             [at_place(played.subtasks, one) for one in places], steps, words, "words", ("step", "first word")
         )
-    if known:
-        with st.container(border=True):
-            st.markdown(f"**Iteration {index}: who does {step_name(place)}, by family of tasks?**")
-            _shares_matrix(
-                list(known.values()), list(known), training.models, "families", ("family", "model")
-            )
+    # The start beside it, so that what was learned is seen at one glance.
+    for column, one in zip(st.columns(2 if at else 1), [0, at] if at else [at], strict=True):
+        with column:
+            _by_family(training, one, place)
+
+
+def _by_family(training: Training, at: int, place: int) -> None:
+    """Who does the step at a place in one iteration, by family of tasks; nothing where none has such a step."""
+    played = training.plays[at]
+    families = {} if played is None else played.families
+    known = {name: row for name, one in families.items() if (row := at_place(one.models, place))}
+    if not known:
+        return
+    which = f"Iteration {training.indices[at]}" if at else "The start"
+    with st.container(border=True):
+        st.markdown(f"**{which}: who does {step_name(place)}, by family of tasks?**")
+        rows, names = list(known.values()), list(known)
+        _shares_matrix(rows, names, training.models, f"families_{at}", ("family", "model"))
 
 
 def _places(training: Training) -> list[int]:

@@ -110,10 +110,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
             "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
             (
                 ("replay", "A telling one", ":material/smart_display:", {"ep": telling.id}),
-                *(
-                    ("replay", "One that went wrong", ":material/cancel:", {"ep": one.id})
-                    for one in wrong
-                ),
+                *(("replay", "One that went wrong", ":material/cancel:", {"ep": one.id}) for one in wrong),
                 *(
                     ("replay", "A workflow", ":material/account_tree:", {"ep": one.id})
                     for one in (workflow,)
