@@ -27,7 +27,7 @@ from ui.runs import wiring
 from ui.runs.paper.conductor_table import TRAINED
 from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, possible
-from ui.runs.paper.results_file import read
+from ui.runs.paper.results_file import ResultRow, SeedRun, read
 from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, TableRow
 from ui.runs.paper.tables import EVOLVED, TABLES, needed
 from ui.runs.plans import ReproducePlan, Suite, to_config
@@ -273,12 +273,27 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
         "a row that came out the same keeps its differences"
     )
     assert again.keys() == both.keys()
+    _more_seeds_are_kept(world, path, both["labels"])
     conditions = read(path).conditions.model_copy(update={"n": 13})
     path.write_text(read(path).model_copy(update={"conditions": conditions}).model_dump_json())
     text = path.read_text()
     refused = reproduce(world, "4", "--seeds", "0", "--show", "--save", path)
     assert "holds results of other settings" in refused.err
     assert path.read_text() == text
+
+
+def _more_seeds_are_kept(world: Sums, path: Path, row: ResultRow) -> None:
+    """A row of fewer seeds that came out the same does not take the place of one of more; one that did not, does."""
+    runs = {**(row.runs or {}), "1": SeedRun(config="c", outcomes="o")}
+    fuller = row.model_copy(update={"seeds": (0, 1), "runs": runs, "against": {}})
+    for one, kept in ((fuller, True), (fuller.model_copy(update={"runs": {"0": runs["1"]}}), False)):
+        before = read(path)
+        rows = tuple(one if old.row == row.row and old.measure == row.measure else old for old in before.rows)
+        path.write_text(before.model_copy(update={"rows": rows}).model_dump_json())
+        assert reproduce(world, "4", "--seeds", "0", "--show", "--save", path).code == 0
+        found = next(new for new in read(path).rows if new.row == row.row and new.measure == row.measure)
+        assert found.seeds == ((0, 1) if kept else (0,))
+        assert found.against == row.against, "the difference is added in either case"
 
 
 def plain(page: AppTest) -> str:

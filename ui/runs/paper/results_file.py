@@ -176,8 +176,9 @@ def save(
 ) -> int:
     """Write the rows of these tables that a store holds, each once; returns how many.
 
-    A file that is there already keeps its other rows, cells and notes; a row that came out the same again keeps its
-    differences to other rows. It must be of the same suite and the same world, else ConfigError. The file appears
+    A file that is there already keeps its other rows, cells and notes; a row all of whose seeds are in the file with
+    the same outcomes stays as it is there, other seeds included, and has its differences to other rows added, which
+    are over the seeds that both rows have. It must be of the same suite and the same world, else ConfigError. The file appears
     whole or not at all. StoreError where there is no row, or for an unwritable place.
     """
     world = world_digest() if suite.pool == POCKET_POOL else None
@@ -200,8 +201,8 @@ def save(
     earlier = before.rows if before else ()
     for old in earlier:
         again = rows.get((old.measure, old.row))
-        if again and again.runs == old.runs:
-            again.against.update({key: old.against[key] for key in old.against.keys() - again.against.keys()})
+        if again and _holds(old, again):
+            rows[old.measure, old.row] = old.model_copy(update={"against": old.against | again.against})
     runs = {some.kept.run_id for of in played.values() for some in of}
     day = datetime.fromtimestamp(max(store.runs.get(run).created for run in runs), UTC)
     seeds = {seed for one in (*earlier, *rows.values()) for seed in one.seeds or ()}
@@ -233,6 +234,14 @@ def _before(path: Path, suite: Suite, world: str | None) -> Results | None:
         )
     rows = tuple(row.model_copy(update={"commit": row.commit or before.commit}) for row in before.rows)
     return before.model_copy(update={"rows": rows})
+
+
+def _holds(old: ResultRow, again: ResultRow) -> bool:
+    """Whether a row of a file has every seed of another, with the same outcome of every task."""
+    there, here = (
+        {seed: played.outcomes for seed, played in (one.runs or {}).items()} for one in (old, again)
+    )
+    return bool(here) and here.items() <= there.items()
 
 
 def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Sequence[PlayedRow]) -> ResultRow:
