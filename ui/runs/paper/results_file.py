@@ -178,8 +178,8 @@ def save(
 
     A file that is there already keeps its other rows, cells and notes; a row all of whose seeds are in the file with
     the same outcomes stays as it is there, other seeds included, and has its differences to other rows added, which
-    are over the seeds that both rows have. It must be of the same suite and the same world, else ConfigError. The file appears
-    whole or not at all. StoreError where there is no row, or for an unwritable place.
+    are over the seeds that both rows have. It must be of the same suite and the same world, else ConfigError. The file
+    appears whole or not at all. StoreError where there is no row, or for an unwritable place.
     """
     world = world_digest() if suite.pool == POCKET_POOL else None
     before = _before(path, suite, world)
