@@ -16,25 +16,18 @@ from core.errors import TrinityError
 from core.evolution.config import DEFAULT_BUDGET, EvolveConfig, shape_of
 from core.evolution.recording import SHARED_CANDIDATES, RecordName
 from core.heads import HeadKind
-from core.pocket import FAMILIES
-from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL, Settings
-from core.tasks.sets import digest_of_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.runs import wiring
 from ui.runs.plans import EvolutionPlan
-from ui.runs.spending import price
+from ui.web.evolution.form_parts import choose_tasks, digested, with_ceiling
 from ui.web.evolution.lineage import LEARNERS
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
 from ui.web.pickers.rules import choose_rules
-from ui.web.pickers.task_file import task_file
-from ui.web.progress.ceiling import spending
 
-#: What is evolved on when it is not a family of the pocket world.
-_FILE = "a file of my own (.jsonl)"
 _SVF = {
     "": "the head alone",
     "released": "as released: the layer before the last, and all outside the layers",
@@ -52,8 +45,6 @@ _RECORDS: dict[RecordName, str] = {
 _ALONE = "reinforce"
 #: Key of a number of the form -> its words, the least and the most that it may be.
 _NUMBERS: dict[str, tuple[str, float, float | None]] = {
-    "ev_n": ("How many of them", 1, None),
-    "ev_n_file": ("How many of them", 1, None),
     "ev_generations": ("Generations", 1, 100_000),
     "ev_population": ("Candidates in each", 1, 100_000),
     "ev_each": ("Tasks per candidate", 1, 100_000),
@@ -97,7 +88,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
     left, right = st.columns([3, 2], gap="large")
     with left:
         with st.container(border=True):
-            tasks, n = _tasks()
+            tasks, n = choose_tasks("ev", 1000)
         with st.container(border=True):
             chosen = _size(defaults)
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
@@ -129,23 +120,9 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
                 models=tuple(one.name for one in specs),
                 evolution=replace(defaults, **chosen, **further),
             )
-            return _priced(store, plan, specs)
+            return with_ceiling(store, digested(plan)[0], specs, key="ev_max_cost")
         except TrinityError as error:
             return None, str(error)
-
-
-def _tasks() -> tuple[str | None, int | None]:
-    """Task set and how many of it; None until a file is named."""
-    left, right = st.columns([3, 2], vertical_alignment="bottom")
-    sets = [POCKET_POOL, *(f"{POCKET_POOL}/{family}" for family in FAMILIES), _FILE]
-    tasks = left.selectbox(
-        "Tasks", sets, key="ev_tasks", help="Tasks of the evolve split; tests never see them."
-    )
-    own = tasks == _FILE
-    n = _number(right, "ev_n_file" if own else "ev_n", None if own else 1000, placeholder="all")
-    if not own:
-        return tasks, n
-    return task_file("ev_file"), n
 
 
 #: The keys of the three numbers that make an evolution's size.
@@ -326,19 +303,3 @@ def _rate(column: DeltaGenerator, defaults: EvolveConfig, learner: str) -> dict[
         "Learning rates", ["pycma", "cmaes"], key="ev_rates", help="By the library they are from."
     )
     return {"rates": rates}
-
-
-def _priced(
-    store: Store, plan: EvolutionPlan, specs: tuple[ModelSpec, ...]
-) -> tuple[EvolutionPlan | None, str]:
-    """The plan with its tasks' digest and its ceiling, after saying the most that it can ask for and cost."""
-    tasks, _, notes = plan.task_sets()
-    for note in notes:
-        st.info(label(note, 300), icon=":material/info:")
-    plan = replace(plan, digest=digest_of_tasks(tasks))
-    quote = price(store, plan, specs)
-    if not quote.is_paid:
-        st.markdown(":green[:material/savings:] Nobody bills for these models.")
-        return plan, ""
-    ceiling, to_do = spending(quote, plan.max_cost_usd, key="ev_max_cost")
-    return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")

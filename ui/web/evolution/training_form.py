@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
 
 from core.errors import TrinityError
 from core.planner.config import LearnConfig
-from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL, Settings
-from core.tasks.sets import digest_of_tasks
 from storage.rows.summaries import PlannerSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.runs.plans import POCKET_QUESTIONS, WARM_UP_STEPS, TrainingPlan, absolute_pool
-from ui.runs.spending import price, training_episodes
+from ui.runs.spending import training_episodes
+from ui.web.evolution.form_parts import choose_tasks, digested, with_ceiling
 from ui.web.kit.cache import pool_specs
-from ui.web.pickers.task_file import task_file
-from ui.web.progress.ceiling import spending
 
-#: What is learned on when it is not a family of the pocket world.
-_FILE = "a file of my own (.jsonl)"
 #: Key of a number of the form -> its words, the least and the most that it may be, and what it means.
 _NUMBERS: dict[str, tuple[str, int, int, str | None]] = {
     "tr_iterations": ("Iterations", 1, 100_000, define("Iteration")),
@@ -57,7 +51,11 @@ def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | No
     left, right = st.columns([3, 2], gap="large")
     with left:
         with st.container(border=True):
-            tasks, n = _tasks()
+            tasks, n = choose_tasks(
+                "tr",
+                POCKET_QUESTIONS,
+                "Questions are chosen from these: those that single models and random workflows disagree on.",
+            )
         with st.container(border=True):
             planner = _planner(store, settings.pool, models)
             sizes, warm_up, validation = _size(new=planner == POCKET_POOL)
@@ -99,26 +97,6 @@ def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | No
             return _priced(store, plan, specs)
         except TrinityError as error:
             return None, str(error)
-
-
-def _tasks() -> tuple[str | None, int | None]:
-    """Task set and how many of it; None until a file is named."""
-    left, right = st.columns([3, 2], vertical_alignment="bottom")
-    sets = [POCKET_POOL, *(f"{POCKET_POOL}/{family}" for family in FAMILIES), _FILE]
-    tasks = left.selectbox(
-        "Tasks", sets, key="tr_tasks", help="Tasks of the evolve split; tests never see them."
-    )
-    own = tasks == _FILE
-    n = right.number_input(
-        "How many of them",
-        1,
-        None,
-        None if own else POCKET_QUESTIONS,
-        key="tr_n_file" if own else "tr_n",
-        placeholder="all",
-        help="Questions are chosen from these: those that single models and random workflows disagree on.",
-    )
-    return (task_file("tr_file") if own else tasks), n
 
 
 def _planner(store: Store, pool: str, models: tuple[str, ...]) -> str | None:
@@ -181,15 +159,7 @@ def _priced(
     store: Store, plan: TrainingPlan, specs: tuple[ModelSpec, ...]
 ) -> tuple[TrainingPlan | None, str]:
     """The plan with its tasks' digest and its ceiling, after saying the most that it can ask for and cost."""
-    tasks, validation, notes = plan.task_sets()
-    for note in notes:
-        st.info(label(note, 300), icon=":material/info:")
-    plan = replace(plan, digest=digest_of_tasks(tasks))
+    plan, tasks, validation = digested(plan)
     parts = training_episodes(plan, len(specs), len(tasks), len(validation))
     st.caption("At most " + ", ".join(f"{n:,} episodes for {words}" for words, n in parts.items() if n) + ".")
-    quote = price(store, plan, specs)
-    if not quote.is_paid:
-        st.markdown(":green[:material/savings:] Nobody bills for these models.")
-        return plan, ""
-    ceiling, to_do = spending(quote, plan.max_cost_usd, key="tr_max_cost")
-    return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")
+    return with_ceiling(store, plan, specs, key="tr_max_cost")
