@@ -12,6 +12,9 @@ from core.errors import StoreError
 from storage.analysis.standings import PolicyInRun, PolicySide, find_side
 from ui.presentation.comparison import MOST_SIDES
 
+#: The address's word for the episodes of every run.
+EVERY_RUN = "every"
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedPolicies:
@@ -139,3 +142,14 @@ def shared_runs(line: ComparedPolicies, policies: Sequence[PolicyInRun]) -> list
     free = {side.policy for side in line.sides if side.run is None}
     played = Counter(one.run for one in policies if one.policy in free)
     return [run for run, n in played.most_common() if n > 1]
+
+
+def default_run(line: ComparedPolicies, policies: Sequence[PolicyInRun]) -> str | None:
+    """The run whose episodes count unless a reader says otherwise: the newest in which all of them played. None, which
+    is every run, where there is no such run."""
+    options = shared_runs(line, policies)
+    free = {side.policy for side in line.sides if side.run is None}
+    played = {(one.policy, one.run) for one in policies}
+    if options and all((policy, options[0]) in played for policy in free):
+        return options[0]
+    return None
