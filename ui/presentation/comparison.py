@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.analysis.comparison import GAP, MODEL_ONLY, ROLE_ONLY, SAME, Comparison
 from storage.analysis.pairs import Cell
-from storage.analysis.standings import TaskSet
+from storage.analysis.standings import Figures, TaskSet
 from ui.presentation.theme import one_line
 
 #: More than this many policies in one picture can no longer be told apart.
@@ -83,8 +83,39 @@ def leading(best: str, rivals: Sequence[tuple[str, Comparison, int]]) -> str:
     return "; ".join(parts) + "."
 
 
-def tasks_words(sets: Sequence[TaskSet]) -> str:
-    """Which tasks and how many, plain text: `96 tasks: 48 of the test split (code 12, math 36), 48 of …`."""
+def accuracy_words(
+    sets: Sequence[TaskSet], found: Sequence[Figures], names: Sequence[str], *, families: bool = True
+) -> str:
+    """What the accuracies of these policies are of, plain text: which tasks, how many, how often each was played."""
+    return (
+        f"Accuracy is the share of right answers on {tasks_words(sets, families=families)}, "
+        f"{plays_words(found, names)}"
+    )
+
+
+def plays_words(found: Sequence[Figures], names: Sequence[str]) -> str:
+    """How often the policies played each of their tasks: `each played once`, `each played once by gen 0 and 3 times by
+    gen 120`."""
+    players: dict[str, list[str]] = {}
+    for one, name in zip(found, names, strict=True):
+        if counts := [n for n, _, _ in one.by_task]:
+            players.setdefault(_times(min(counts), max(counts)), []).append(name)
+    if len(players) < 2:
+        return f"each played {next(iter(players), 'never')}"
+    return "each played " + enumerated(
+        [f"{often} by {enumerated(whose)}" for often, whose in players.items()]
+    )
+
+
+def _times(fewest: int, most: int) -> str:
+    if fewest == most:
+        return "once" if most == 1 else f"{most} times"
+    return f"{fewest} to {most} times"
+
+
+def tasks_words(sets: Sequence[TaskSet], *, families: bool = True) -> str:
+    """Which tasks and how many, plain text: `96 tasks: 48 of the test split (code 12, math 36), 48 of …`; without the
+    `families`, `96 tasks: 48 of the test split, 48 of …`."""
     splits: dict[str, list[TaskSet]] = {}
     for one in sets:
         splits.setdefault(one.split, []).append(one)
@@ -94,7 +125,8 @@ def tasks_words(sets: Sequence[TaskSet]) -> str:
         left = len(found) - MOST_FAMILIES
         more = [f"{left} more families"] if left > 0 else []
         n = sum(one.n for one in found)
-        words = f"the {one_line(split, 30)} split ({enumerated([*names, *more])})"
+        within = f" ({enumerated([*names, *more])})" if families else ""
+        words = f"the {one_line(split, 30)} split{within}"
         parts.append(words if len(splits) == 1 else f"{n:,} of {words}")
     total = sum(one.n for one in sets)
     return f"{total:,} {'tasks' if total != 1 else 'task'} of {', '.join(parts)}" if parts else "no tasks"

@@ -8,6 +8,7 @@ from enum import StrEnum
 from core.analysis.learning import LearningCurve, Spell
 from core.analysis.metrics import Mean
 from ui.presentation.theme import percent
+from ui.presentation.words import share_words
 
 #: What the sentences mean by it; `FIRST` is the number of the first generation.
 DEFINITION = (
@@ -77,7 +78,7 @@ def mean_words(mean: Mean) -> str:
     """`44.0 % (39 to 49)`; without an interval the mean alone."""
     if not mean.has_interval:
         return percent(mean.mean)
-    return f"{percent(mean.mean)} ({100 * mean.low:.0f} to {100 * mean.high:.0f})"
+    return share_words(mean.mean, (mean.low, mean.high))
 
 
 def _more(curve: LearningCurve, now: Spell) -> str:

@@ -16,7 +16,7 @@ from storage.filters.listing import MIXED
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary, PlannerSummary, TurnText
 from storage.shelves.labels import NOTE, Label, Place
 from storage.upkeep.retention import LOST, WORDS, Pruning
-from ui.presentation.theme import REVISE, ROLE_STYLES, one_line, plain, strip_legend
+from ui.presentation.theme import REVISE, ROLE_STYLES, one_line, percent, plain, strip_legend
 
 #: What the policies that need no checkpoint do, in a few words.
 POLICY_WORDS = {
@@ -103,6 +103,11 @@ def right_words(outcomes: Sequence[bool | None]) -> str:
         if len(judged) == len(outcomes)
         else f"{sum(judged)} of {len(judged)} judged right"
     )
+
+
+def share_words(share: float, ends: tuple[float, float]) -> str:
+    """A share with its interval: `44.0 % (39 to 49)`."""
+    return f"{percent(share)} ({100 * ends[0]:.0f} to {100 * ends[1]:.0f})"
 
 
 def role_word(role: Role) -> str:

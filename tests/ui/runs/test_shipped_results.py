@@ -13,7 +13,7 @@ from tests.ui.runs.test_reproduction import plain
 from ui.presentation.theme import percent
 from ui.runs import wiring
 from ui.runs.paper.results_file import NAME, read
-from ui.runs.paper.tables import TABLES
+from ui.runs.paper.tables import SUBJECTS, TABLES
 from ui.runs.wiring import SAMPLE_RUNS
 
 
@@ -86,3 +86,16 @@ def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
     monkeypatch.setattr(wiring, "SAMPLE_RUNS", folder)
     assert not wiring.has_samples()
     assert not wiring.wants_samples(store, wiring.settings())
+
+
+def test_every_table_is_found_by_subject_in_one_list_and_stands_in_the_address() -> None:
+    offered = [table for tables in SUBJECTS.values() for table in tables]
+    assert sorted(offered) == sorted(TABLES)  # each once
+    page = opened("results")
+    choice = page.selectbox(key="table_choice")
+    assert len(choice.options) == len(TABLES)
+    assert "Cost · Tokens: how many tokens does a question take?" in choice.options
+    choice.select("9").run()
+    assert page.query_params["table"] == "9"
+    assert TABLES["9"].title in [one.value for one in page.subheader]
+    assert opened("results", table="9").selectbox(key="table_choice").value == "9"

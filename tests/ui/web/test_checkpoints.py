@@ -13,15 +13,19 @@ from streamlit.testing.v1 import AppTest
 
 from core.analysis.comparison import MatchedTasks, compare
 from core.episode import Protocol
+from core.ids import episode_id
 from storage.analysis.pairs import CELLS, read_shared_tasks
 from storage.analysis.standings import PolicyInRun, PolicySide, Setting, TaskSet, courses, figures, task_sets
+from storage.recorder import record
 from storage.rows.engine import writing
 from storage.rows.schema import generation
 from storage.store import Store
-from tests.builders.sample_store import MODELS, PLAYED, checkpoint, sample_store
+from tests.builders.recorded import events_of
+from tests.builders.sample_store import EVOLVED, MODELS, PLAYED, checkpoint, sample_store
+from tests.builders.stores import begin_run
 from tests.tables import compare_counts
 from tests.ui.pages import assert_literal, command, opened, shown
-from ui.presentation.comparison import basis, leading, tasks_words, verdict
+from ui.presentation.comparison import basis, leading, plays_words, tasks_words, verdict
 from ui.presentation.glossary import define
 from ui.presentation.theme import percent
 from ui.presentation.words import setting_words
@@ -74,8 +78,8 @@ def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
     pairs = [(one.outcomes[1], one.outcomes[3]) for one in expected]
     assert list(table["pair"]) == [f"/pair?a={a.episode}&b={b.episode}" for a, b in pairs if a and b]
     assert set(table["outcome"]) == {"Both wrong"}
-    assert page.caption[1].value.startswith("3 comparisons at once")
-    assert "0.017" in page.caption[1].value
+    assert page.caption[2].value.startswith("3 comparisons at once")
+    assert "0.017" in page.caption[2].value
     assert "gen 30 is ahead" in page.markdown[0].value
 
 
@@ -128,7 +132,7 @@ def test_who_is_ahead_is_said_with_whom_it_cannot_be_told_from() -> None:
     assert evenly(list("ab"), 8) == ["a", "b"]
 
 
-def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted(
+def test_evolution_and_checkpoints_say_what_their_accuracies_are_of_and_lead_to_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = sample_store(tmp_path / "trinity.db", 9)
@@ -139,20 +143,63 @@ def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted
     assert tasks_words([TaskSet("a", "x", 1), TaskSet("a", "y", 2), TaskSet("b", "x", 3)]) == (
         "6 tasks of 3 of the a split (x 1 and y 2), 3 of the b split (x 3)"
     )
-    assert "recorded episodes, over 11 tasks of the test split" in plainly(opened("checkpoints"))
-    told = {"accuracy": 0.75, "n": 40}
+    right = {born: figures(store, [PolicySide(checkpoint(born).id)])[0].summary for born in (0, 8, 30)}
+    best = max(right, key=lambda born: right[born].correct)
+    other = 8 if best != 8 else 30  # the evolution's own validation names another one
     with writing(store.engine) as connection:
-        connection.execute(
-            generation.update().where(generation.c.idx == 30).values(stats=json.dumps({"validation": told}))
-        )
-    page = opened("evolution", panel="progress")
-    right = figures(store, [PolicySide(LAST)])[0].summary.accuracy
+        for number, share in ((0, 0.1), (best, 0.5), (other, 0.75)):
+            told = json.dumps({"validation": {"accuracy": share, "n": 40}})
+            connection.execute(generation.update().where(generation.c.idx == number).values(stats=told))
+    page = opened("checkpoints")
     words = plainly(page)
-    assert "own 40 validation tasks of pocket" in words
-    assert f"Generation 30 has 75.0 % here, and {percent(right)} on Checkpoints" in words
-    assert "recorded episodes of other tasks: 11 tasks of the test split" in words
-    link = next(one for one in page.page_link if one.label.startswith("Recorded episodes"))
-    assert parse_qs(link.proto.query_string)["b"] == [LAST]
+    assert "Accuracy is the share of right answers on 11 tasks of the test split (" in words
+    assert "each played once." in words
+    assert (
+        f"40 validation tasks, each played once: there gen {other} is the best with 75.0 % (60 to 86)"
+        in words
+    )
+    assert f"gen {best} has 50.0 %" in words
+    there = next(one for one in page.page_link if one.label == f"gen {other} on Evolution")
+    asked = parse_qs(there.proto.query_string)
+    assert (asked["run"], asked["gen"]) == ([EVOLVED], [str(other)])
+    page = opened("evolution")
+    words = plainly(page)
+    assert f"Best validated: generation {other}**, 75.0 % (60 to 86)" in words
+    assert "on 40 validation tasks of pocket, each played once" in words
+    assert "recorded episodes of other plays: 11 tasks of the test split, each played once." in words
+    assert f"There gen {best} is the best with {percent(right[best].accuracy)} (" in words
+    assert f"gen {other}, the best here, has {percent(right[other].accuracy)} (" in words
+    back = next(one for one in page.page_link if one.label == f"gen {best} on Checkpoints")
+    assert parse_qs(back.proto.query_string)["c"] == [f"{FIRST},{MIDDLE},{LAST}"]
+    store.close()
+
+
+def test_who_played_tasks_again_in_other_runs_is_told_with_what_all_of_them_come_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sample_store(tmp_path / "trinity.db", 9)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    once = figures(store, [PolicySide(LAST)])[0].summary
+    begin_run(store, "rsecond1", "run", {})
+    for number in range(once.n):
+        first = store.episodes.get(episode_id(PLAYED, 2 * once.n + number))
+        name = episode_id("rsecond1", number)
+        turns = tuple(replace(turn, episode_id=name) for turn in first.turns)
+        again = replace(first, id=name, run_id="rsecond1", seed=4, correct=True, turns=turns)
+        list(record(store, events_of(again)))
+    both = PolicySide(LAST), PolicySide(FIRST)
+    assert plays_words(figures(store, both), ["gen 30", "gen 0"]) == (
+        "each played 2 times by gen 30 and once by gen 0"
+    )
+    share = percent((once.correct + once.n) / (2 * once.n))
+    page = opened("checkpoints")
+    assert f"Over every run it is otherwise: gen 30 {share} (each task played 2 times)." in plainly(page)
+    whole = next(one for one in page.page_link if one.label == "Count every run")
+    everywhere = opened("checkpoints", **{k: v[0] for k, v in parse_qs(whole.proto.query_string).items()})
+    assert f"{share} (" in list(everywhere.dataframe[0].value["Accuracy"])[-1]
+    home = opened("home")
+    assert "11 tasks of the test split, each played once, with seed 3." in plainly(home)
+    assert "gen 30 with its 1 other run together" in shown(home)
     store.close()
 
 

@@ -56,7 +56,8 @@ def test_the_worst_verifier_is_named_only_where_chance_allows() -> None:
     assert "80.0 %" in clear
     assert "cannot be told" not in clear
     close = worst([book("one", 10, 10), book("other", 9, 11), book("few", 1, 0)])
-    assert "cannot be told from other" in close
+    assert "20 wrong answers it was shown (95 % interval" in close
+    assert "cannot be told from other (45.0 % of 20, " in close
     assert "1 with fewer than 10 wrong answers is not ranked" in close
     assert worst([book("saint", 0, 50)]).startswith("None: not one of 50")
 
@@ -99,6 +100,31 @@ def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) ->
         one.counts.get(VerdictOutcome.ACCEPTED_WRONG, 0) for one in books
     ]
     assert_literal(page)
+
+
+def test_where_the_two_sides_judged_too_little_the_first_answer_is_of_all_policies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sample_store(tmp_path / "trinity.db", 40)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+
+    def answer(policy: str | None) -> str:
+        where = EpisodeFilter(policy=policy)
+        return worst(ledgers(turn_groups(store, where), turn_rates(store, where)))
+
+    page = opened("verifier")
+    a, b = page.selectbox(key="scope_a").value, page.selectbox(key="scope_b").value
+    assert all("Too few" in answer(one) for one in (a, b))
+    assert "Too few" not in answer(None)
+    assert answer(None) in shown(page)
+    assert "its verdicts under all policies" in shown(page)
+    table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
+    assert table["model"].is_unique  # the part below counts what the answer counts
+    press(page, "whose_verdicts")
+    assert page.query_params["verdicts"] == "sides"
+    assert f"A: {answer(a)}" in shown(page)
+    assert f"B: {answer(b)}" in shown(opened("verifier", a=a, b=b))  # who chooses two sees the two
+    store.close()
 
 
 def test_a_decision_by_hand_counts_only_when_asked_for(

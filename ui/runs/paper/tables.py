@@ -379,6 +379,40 @@ TABLES: Mapping[str, Table] = {
     )
 }
 
+#: All tables as a reader looks for them: by subject, with what each answers in a few words.
+SUBJECTS: Mapping[str, Mapping[str, str]] = {
+    "Overview": {"all": "the coordinator beside everything else"},
+    "The coordinator": {
+        "2": "what does each of its parts bring?",
+        "parts": "how good is it without a role, and beside what learned nothing?",
+        "3": "which form of the head is best?",
+        "6": "how many numbers does each head learn?",
+        "turns": "does accuracy rise with the turns that it may take?",
+    },
+    "Other ways": {
+        "4": "is evolution worth it at the same budget of episodes?",
+        "combinations": "is it better than routers, votes and mixtures?",
+        "7": "what does a majority of five answers by one model bring?",
+        "conductor": "is a planner of whole workflows better?",
+    },
+    "New kinds of task": {
+        "1": "does it beat every single model where it never evolved?",
+        "unseen": "what is left where nothing was trained or evolved?",
+    },
+    "The models": {
+        "5": "which model is best at how many questions?",
+        "selection": "which models are chosen for which kind of task?",
+    },
+    "Cost": {
+        "9": "how many tokens does a question take?",
+        "12": "how many tokens does a single model take?",
+    },
+    "Settings": {
+        "grids": "what was tried for each learner?",
+        "label-grids": "what was tried for the learners of labels?",
+    },
+}
+
 
 def needed(tables: Sequence[Table]) -> list[TableRow]:
     """The rows that have to be played for these tables, each once; the union comes from the single models."""

@@ -53,11 +53,14 @@ def standings(
     compared: Mapping[PolicySide, Comparison],
     names: Sequence[str],
     leader: str,
+    of: str,
 ) -> None:
-    """Accuracy with its interval and what it cost, one line per policy; above it who is ahead, plain text."""
+    """Accuracy with its interval and what it cost, one line per policy; above it who is ahead, and what the accuracies
+    are `of`, both plain text."""
     st.subheader("How often is each right, and at what cost?", help=define("Accuracy"))
     if leader:
         st.markdown(f"**{label(leader, 600)}**")
+    st.caption(label(of, 900))
     marked = [f"{mark(line, i)}{name}" for i, name in enumerate(names)]
     rows = [
         Standing(name, one.summary.correct, one.summary.n, style.colour, _interval(one))

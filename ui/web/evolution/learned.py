@@ -20,8 +20,8 @@ from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.learning import DEFINITION, HABITS, Habit, learned_words, mean_words
-from ui.presentation.theme import label, one_line, percent
-from ui.presentation.words import policy_name
+from ui.presentation.theme import label, one_line
+from ui.presentation.words import policy_name, share_words
 from ui.web.evolution.figures import learning_figure
 from ui.web.evolution.lineage import Lineage
 from ui.web.evolution.pinned import HASHES, heads_of
@@ -203,7 +203,7 @@ def _best_table(found: Learned) -> None:
                 (
                     one_line(family, 30),
                     one_line(best.model, 30),
-                    f"{percent(best.right.value)} ({100 * best.right.ci95[0]:.0f} to {100 * best.right.ci95[1]:.0f})",
+                    share_words(best.right.value or 0.0, best.right.ci95),
                     best.right.n,
                     one_line(", ".join(best.rivals), 60),
                 )

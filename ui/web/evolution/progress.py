@@ -8,20 +8,16 @@ from pathlib import Path
 import plotly.graph_objects as go
 import streamlit as st
 
-from storage.analysis.standings import PolicySide, figures, policies_with_episodes, sides_of, task_sets
+from storage.analysis.standings import figures, policies_with_episodes, task_sets
 from storage.store import Store
-from ui.presentation.comparison import tasks_words
 from ui.presentation.glossary import define
-from ui.presentation.theme import FIRST_COLOUR, label, percent
-from ui.presentation.words import setting_words
+from ui.presentation.theme import FIRST_COLOUR, label
 from ui.web.evolution.figures import fitness_figure, line_figure
 from ui.web.evolution.lineage import AXES, Lineage, tasks_each
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
 from ui.web.kit.widgets import standings_figure
-from ui.web.pickers.checkpoints import default_checkpoints
-from ui.web.pickers.line import listed
 
 _side_figures = cached(figures)
 _task_sets = cached(task_sets)
@@ -139,57 +135,20 @@ def _standings(store: Store, lineage: Lineage) -> None:
             small=True,
             alt="Validated accuracy of the best and last generation beside the controls, with 95 % intervals",
         )
-        st.caption(_standings_words(lineage))
-        _recorded(store, lineage)
+        st.caption(validated_on(lineage))
+        if not lineage.controls:
+            st.caption("Controls are played at an evolution's end, unless they are switched off.")
 
 
-def _recorded(store: Store, lineage: Lineage) -> None:
-    """The accuracy that Checkpoints shows, of recorded episodes, for comparison with the validated one."""
-    best = lineage.best
-    validated = None if best is None else lineage.validations[best]
-    checkpoint = None if best is None else lineage.generations[best].checkpoint_id
-    if best is None or validated is None or checkpoint is None:
-        return
-    # Where it was played under several settings, the one with most episodes, as on Checkpoints.
-    sides = sides_of(_played(store), checkpoint)
-    side = sides[0] if sides else PolicySide(checkpoint)
-    did = _side_figures(store, (side,))[0].summary
-    generation = lineage.indices[best]
-    if not did.n:
-        st.caption(f"No episode of generation {generation} is recorded yet for Checkpoints to count.")
-        return
-    sets = _task_sets(store, (side,))
-    other = "other tasks" if all(one.split != "validation" for one in sets) else "tasks of its own choice"
-    settings = [one.setting for one in sides if one.setting]
-    under = f" ({setting_words(settings[0], settings)})" if settings else ""
-    sentence = (
-        f"Generation {generation} has {percent(validated.accuracy)} here, and {percent(did.accuracy)} on "
-        f"Checkpoints{under}, which counts recorded episodes of {other}: {tasks_words(sets)}."
-    )
-    st.caption(label(sentence, 900))
-    ids = default_checkpoints(store)
-    address = {"c": listed(ids), "base": ids[0]} if checkpoint in ids[1:] else {}
-    state.page_link(
-        "checkpoints",
-        "Recorded episodes on Checkpoints",
-        icon=":material/balance:",
-        b=checkpoint,
-        **address,
-    )
-
-
-def _standings_words(lineage: Lineage) -> str:
+def validated_on(lineage: Lineage) -> str:
+    """What the validated accuracies are of, as markdown."""
     sizes = [f"{one.n:,}" for one in lineage.validations if one and one.n]
-    each = ", ".join(dict.fromkeys(sizes))
+    each = " or ".join(dict.fromkeys(sizes))
     of = f" of {label(Path(lineage.plan.tasks).name, 60)}" if lineage.plan else ""
-    sentence = (
-        f"Accuracy on the evolution's own {each} validation tasks{of}, which it did not learn from, with its 95 % "
-        "Wilson interval. "
+    chosen = f"; the best of {len(sizes)} was chosen on these very tasks, so it flatters a little" * (
+        len(sizes) > 1
     )
-    if len(sizes) > 1:
-        sentence += (
-            f"The best of {len(sizes)} validations was chosen on these very tasks, so it flatters a little. "
-        )
-    if not lineage.controls:
-        sentence += "Controls are played at an evolution's end, unless they are switched off."
-    return sentence
+    return (
+        f"Validated is the share of right answers on {each} validation tasks{of}, each played once, which the "
+        f"evolution did not learn from{chosen}. In brackets the 95 % interval."
+    )

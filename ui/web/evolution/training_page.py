@@ -13,6 +13,7 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, percent
 from ui.presentation.words import ago, dollars, if_paid
+from ui.web.evolution.recorded import beside_recorded, validation_of
 from ui.web.evolution.stage import compare_with, stage
 from ui.web.evolution.status import before_the_first, duration, removable
 from ui.web.evolution.training import Training, read_training, training_of
@@ -111,6 +112,8 @@ def _figures(store: Store, run: RunSummary, training: Training) -> None:
                 alt="Validated accuracy of the start, the best and the last iteration, with 95 % intervals",
             )
             st.caption(_standings_words(training))
+            if (validation := validation_of(store, run)) is not None:
+                beside_recorded(store, validation)
 
 
 def _spent(store: Store, run: RunSummary, training: Training) -> list[tuple[str, str, str | None]]:
@@ -144,9 +147,9 @@ def _standings_words(training: Training) -> str:
     of = f" of {label(Path(training.plan.tasks).name, 60)}" if training.plan else ""
     kinds = f" ({label(', '.join(training.families), 120)})" if len(training.families) > 1 else ""
     sentence = (
-        f"Accuracy on {measured[0].n:,} validation tasks{of}{kinds}, which it did not learn from, with its "
+        f"Accuracy is the share of right answers on {measured[0].n:,} validation tasks{of}{kinds}, each played once; "
+        "it did not learn from them. With its 95 % interval. Tasks of other kinds can turn out otherwise."
     )
-    sentence += "95 % Wilson interval. Tasks of other kinds can turn out otherwise."
     if len(measured) > 1:
         sentence += f" The best of {len(measured)} validations was chosen on these very tasks, so it flatters a little."
     return sentence

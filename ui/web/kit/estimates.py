@@ -38,6 +38,7 @@ def estimates_figure(estimates: Sequence[Estimate], along: str, *, signed: bool 
         "x": [one.value for one in shown],
         "y": list(range(len(shown))),
         "mode": "markers+text",
+        "cliponaxis": False,  # on a narrow page the words above a mark at an end are wider than the axis
         "marker": {
             "size": [11 if one.name else 0 for one in shown],
             "color": [one.colour for one in shown],

@@ -11,6 +11,8 @@ from core.play.policies import SINGLE
 from core.pool.spec import ModelSpec
 from storage.analysis.standings import (
     PolicyInRun,
+    PolicySide,
+    Setting,
     count_shared_tasks,
     figures,
     policies_with_episodes,
@@ -20,7 +22,7 @@ from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
 from ui.presentation.theme import plain
-from ui.presentation.words import Generations, generations, policy_name
+from ui.presentation.words import Generations, generations, policy_name, setting_words
 from ui.web.kit.cache import cached, remembered
 
 #: Checkpoints that are offered for comparison with one, its own run's first.
@@ -141,6 +143,22 @@ def policy_label(store: Store) -> Callable[[str], str]:
     return words
 
 
+def side_namer(store: Store) -> Callable[[PolicySide], str]:
+    """How a comparison names its sides, plain text: by what was played under a setting of its own, with the setting."""
+    names = generation_of(store)
+    settings: dict[str, set[Setting]] = {}
+    for one in policies_with_episodes(store):
+        settings.setdefault(one.policy, set()).add(one.setting)
+
+    def say(side: PolicySide) -> str:
+        name = policy_name(side.policy, names.get(side.policy))
+        if side.setting is None:
+            return name
+        return f"{name}, {setting_words(side.setting, sorted(settings[side.policy], key=str))}"
+
+    return say
+
+
 def readers(store: Store, checkpoint: Checkpoint) -> Sequence[str]:
     """The checkpoints whose recorded states can be compared with this one's: itself, and all that read as it does with
     no SVF in between."""
@@ -198,12 +216,15 @@ def default_checkpoints(store: Store, *, samples: bool = False) -> list[str]:
     for one in store.checkpoints.list():
         if one.id in here and one.generation is not None:
             evolutions.setdefault(one.run_id, []).append(one.id)
-    for ids in evolutions.values():
-        shared = count_shared_tasks(store, ids[-1], ids)
-        same = [one for one in ids if shared.get(one, 0) >= _ENOUGH * shared[ids[-1]]]
-        if len(same) > 1:
-            return evenly(same, MOST_SIDES)
-    return []
+    return next((found for ids in evolutions.values() if (found := comparable(store, ids))), [])
+
+
+def comparable(store: Store, ids: Sequence[str]) -> list[str]:
+    """Which of the policies that have played, oldest first, are compared by default: those with enough of the newest
+    one's tasks, at most MOST_SIDES of them. Empty for fewer than two."""
+    shared = count_shared_tasks(store, ids[-1], ids)
+    same = [one for one in ids if shared.get(one, 0) >= _ENOUGH * shared[ids[-1]]]
+    return evenly(same, MOST_SIDES) if len(same) > 1 else []
 
 
 def best_and_baseline(

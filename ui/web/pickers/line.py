@@ -12,6 +12,9 @@ from core.errors import StoreError
 from storage.analysis.standings import PolicyInRun, PolicySide, find_side
 from ui.presentation.comparison import MOST_SIDES
 
+#: The address's word for the episodes of every run.
+EVERY_RUN = "every"
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedPolicies:
@@ -134,8 +137,23 @@ def within(line: ComparedPolicies, policies: Sequence[PolicyInRun], run: str | N
     return replace(line, sides=tuple(sides))
 
 
+def free_policies(line: ComparedPolicies) -> set[str]:
+    """The policies that are compared without a run of their own."""
+    return {side.policy for side in line.sides if side.run is None}
+
+
 def shared_runs(line: ComparedPolicies, policies: Sequence[PolicyInRun]) -> list[str]:
     """Runs in which two or more of the policies played, newest first; first those in which all did."""
-    free = {side.policy for side in line.sides if side.run is None}
+    free = free_policies(line)
     played = Counter(one.run for one in policies if one.policy in free)
     return [run for run, n in played.most_common() if n > 1]
+
+
+def default_run(line: ComparedPolicies, policies: Sequence[PolicyInRun]) -> str | None:
+    """The run whose episodes count unless a reader says otherwise: the newest in which all of them played. None, which
+    is every run, where there is no such run."""
+    options = shared_runs(line, policies)
+    played = {(one.policy, one.run) for one in policies}
+    if options and all((policy, options[0]) in played for policy in free_policies(line)):
+        return options[0]
+    return None

@@ -65,12 +65,14 @@ class ScopeSide:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What the bar says: one side, or A and B. `say` names a policy. `asked` is what the address asks for: the sides'
-    filters, or one for all policies where it names none. `mixture`: the one side counts so many policies together, 0
-    where it is of one."""
+    filters, or one for all policies where it names none; `chosen` is whether it names any, or all. `together` are all
+    policies, counted as one side. `mixture`: the one side counts so many policies together, 0 where it is of one."""
 
     sides: tuple[ScopeSide, ...]
     say: Callable[[str], str]
     asked: tuple[EpisodeFilter, ...]
+    chosen: bool
+    together: ScopeSide
     mixture: int = 0
 
     @property
@@ -125,12 +127,14 @@ def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) ->
     letters = (("A", whose.a), ("B", whose.b)) if whose.b is not None else (("", whose.policy),)
     n = len(facets.policy)
     mixture = 0 if whose.policy or whose.b or n < 2 else n
-    every = f"a mixture of all {n} policies" if mixture and not everything else "all policies"
+    every = f"a mixture of all {n} policies" if n > 1 and not everything else "all policies"
     sides = tuple(
         ScopeSide(letter, every if policy is None else say(policy), replace(where, policy=policy))
         for letter, policy in letters
     )
-    return Scope(sides, say, tuple(side.where for side in sides) if whose.chosen else (where,), mixture)
+    together = ScopeSide("", every, replace(where, policy=None))
+    asked_for = tuple(side.where for side in sides) if whose.chosen else (where,)
+    return Scope(sides, say, asked_for, whose.chosen, together, mixture)
 
 
 def _whose(

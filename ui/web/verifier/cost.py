@@ -27,7 +27,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import NEUTRAL_COLOUR, label, model_colour, one_line, percent
-from ui.presentation.words import cost_words, per_solved, role_word, setting_words
+from ui.presentation.words import cost_words, per_solved, role_word, setting_words, share_words
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
@@ -55,10 +55,9 @@ _SOLVED = text("Solved", help="With 95 % interval")
 
 def with_interval(share: ClusteredShare) -> str:
     """A share with its 95 % interval, as tables say it: `34.0 % (26 to 43)`."""
-    if not share.n:
+    if share.value is None:
         return "–"
-    low, high = share.ci95
-    return f"{percent(share.value)} ({100 * low:.0f} to {100 * high:.0f})"
+    return share_words(share.value, share.ci95)
 
 
 def cost_part(

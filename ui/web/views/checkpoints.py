@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 import streamlit as st
 
 from core.analysis.comparison import Comparison, MatchedTasks, compare
+from core.conduct.planners import CONDUCTOR
 from storage.analysis.pairs import matched_tasks
 from storage.analysis.standings import (
     Figures,
     PolicyInRun,
     PolicySide,
-    Setting,
     courses,
     figures,
     policies_with_episodes,
@@ -24,9 +25,16 @@ from storage.analysis.standings import (
 )
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
-from ui.presentation.comparison import MOST_SIDES, leading, short_names, tasks_words
-from ui.presentation.theme import label, one_line
-from ui.presentation.words import policy_name, setting_words
+from ui.presentation.comparison import (
+    MOST_SIDES,
+    accuracy_words,
+    enumerated,
+    leading,
+    plays_words,
+    short_names,
+)
+from ui.presentation.theme import label, one_line, percent
+from ui.presentation.words import policy_name, share_words
 from ui.runs.kinds import about
 from ui.web.checkpoints.panels import (
     Address,
@@ -38,20 +46,35 @@ from ui.web.checkpoints.panels import (
     tasks,
 )
 from ui.web.checkpoints.table import standings
+from ui.web.evolution.recorded import WHY_APART, validation_of
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import nothing_here
-from ui.web.pickers.checkpoints import default_checkpoints, generation_of, like_chance, own_first
-from ui.web.pickers.line import ComparedPolicies, line_of, listed, parted, shared_runs, within
+from ui.web.pickers.checkpoints import (
+    default_checkpoints,
+    generation_of,
+    like_chance,
+    own_first,
+    side_namer,
+)
+from ui.web.pickers.line import (
+    EVERY_RUN,
+    ComparedPolicies,
+    default_run,
+    free_policies,
+    line_of,
+    listed,
+    parted,
+    shared_runs,
+    within,
+)
 
 _played = cached(policies_with_episodes)
 _figures = cached(figures)
 _matched = cached(matched_tasks)
 _courses = cached(courses)
 _task_sets = cached(task_sets)
-#: The address's word for the episodes of every run.
-EVERY_RUN = "every"
 
 
 def show() -> None:
@@ -66,16 +89,7 @@ def show() -> None:
     checkpoints = store.checkpoints.list()
     ages = generation_of(store)
 
-    settings: dict[str, set[Setting]] = {}
-    for one in here:
-        settings.setdefault(one.policy, set()).add(one.setting)
-
-    def say(side: PolicySide) -> str:
-        name = policy_name(side.policy, ages.get(side.policy))
-        if side.setting is None:
-            return name
-        return f"{name}, {setting_words(side.setting, sorted(settings[side.policy], key=str))}"
-
+    say = side_namer(store)
     if len({one.policy for one in here}) < 2 and len(here) < 2:
         nothing_here("A comparison needs two policies that have played; this store has fewer.")
         state.page_link("home", "See how to record or load some", icon=":material/home:")
@@ -108,11 +122,11 @@ def _compare(
     found = _figures(store, line.sides)
     shared = dict(zip(line.others, _matched(store, line.base, line.others), strict=True))
     compared = {side: _over(families, f"{line.base.token}/{side.token}") for side, families in shared.items()}
-    standings(line, found, compared, names, _leading(store, line, found, compared, names))
-    st.caption(
-        label(f"Counted here: recorded episodes, over {tasks_words(_task_sets(store, line.sides))}.", 900)
-    )
     short = short_names(names)
+    of = accuracy_words(_task_sets(store, line.sides), found, short)
+    standings(line, found, compared, names, _leading(store, line, found, compared, names), f"{of}.")
+    _in_every_run(store, line, found, short)
+    _validated(store, line, found, short)
     if samples := _samples(store, line, short):
         st.caption(f":material/school: Samples, which came with the program: {label(samples, 300)}.")
     by_policy = dict(zip((side.policy for side in line.sides), short, strict=True))
@@ -153,6 +167,75 @@ def _leading(
         for side, families in zip(others, pairs, strict=True)
     ]
     return leading(short[best], rivals)
+
+
+def _in_every_run(
+    store: Store, line: ComparedPolicies, found: Sequence[Figures], names: Sequence[str]
+) -> None:
+    """What the policies have over all runs where this is one of several, and the way there."""
+    wide = _figures(store, tuple(replace(side, run=None) for side in line.sides))
+    more = [
+        f"{name} {percent(whole.summary.accuracy)} (each task {plays_words([whole], [name]).removeprefix('each ')})"
+        for name, one, whole in zip(names, found, wide, strict=True)
+        if whole.summary.n > one.summary.n
+    ]
+    if not more:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(label(f"Over every run it is otherwise: {enumerated(more)}.", 600), width="content")
+        state.page_link(
+            "checkpoints",
+            "Count every run",
+            icon=":material/select_all:",
+            c=listed([side.policy for side in line.sides]),
+            base=line.base.policy,
+            b=line.chosen.policy,
+            run=EVERY_RUN,
+        )
+
+
+def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], names: Sequence[str]) -> None:
+    """What the evolution or training of these policies says by its own validation, and the way there."""
+    born = {one.id: one.run_id for one in store.checkpoints.list()}
+    born |= {f"{CONDUCTOR}{one.id}": one.run_id for one in store.planners.list()}
+    runs = dict.fromkeys(run for side in line.sides if (run := born.get(side.policy)))
+    ages = generation_of(store)
+    for run in runs:
+        validation = validation_of(store, store.runs.get(run))
+        if validation is None:
+            continue
+        best = validation.found[validation.best]
+        policy = validation.policies.get(validation.best, "")
+        first = policy_name(policy, ages.get(policy)) if policy else f"{validation.noun} {validation.best}"
+        theirs = {
+            policy: validation.found[number]
+            for number, policy in validation.policies.items()
+            if number in validation.found and number != validation.best
+        }
+        others = [
+            f"{name} has {percent(theirs[one.side.policy].share)}"
+            for name, one in zip(names, found, strict=True)
+            if one.side.policy in theirs
+        ]
+        page = "Training" if validation.noun == "iteration" else "Evolution"
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption(
+                label(
+                    f"{page} measures on other plays, its own {best.n:,} validation tasks, each played once: there "
+                    f"{first} is the best with {share_words(best.share, best.interval)}"
+                    f"{', and ' + enumerated(others) if others else ''}. {WHY_APART}",
+                    900,
+                ),
+                width="content",
+            )
+            state.page_link(
+                "evolution",
+                f"{label(first, 60)} on {page}",
+                icon=":material/trending_up:",
+                run=run,
+                gen=validation.best,
+                panel="progress",
+            )
 
 
 def _over(families: Mapping[str, Sequence[MatchedTasks]], key: str) -> Comparison:
@@ -239,7 +322,7 @@ def _choose(
         _change("swap", "swap_horiz", "Swap A and B", line, line.swapped())
         _pick("B", "b", line, offered)
         run = _run(store, line, here)
-    if run is None and len(_free(line)) > 1 and _home_run(line, here) is None:
+    if run is None and len(free_policies(line)) > 1 and default_run(line, here) is None:
         st.caption("No one run holds all of these policies, so episodes of every run count.")
     return within(line, here, run), {**line.params(), "run": run or EVERY_RUN}
 
@@ -266,7 +349,7 @@ def _pick(words: str, name: Literal["base", "b"], line: ComparedPolicies, offere
 def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> str | None:
     """The run whose episodes count, None for every run; by default the newest that all of them share."""
     options = shared_runs(line, here)
-    if not options or len({one.run for one in here if one.policy in _free(line)}) == 1:
+    if not options or len({one.run for one in here if one.policy in free_policies(line)}) == 1:
         return options[0] if options else None
     words = {run.id: f"{run.id} · {about(run)}" for run in store.runs.list(limit=200)}
     chosen = state.address_select(
@@ -274,25 +357,13 @@ def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> s
         {EVERY_RUN: "every run", **{run: words.get(run, run) for run in options}},
         name="run",
         key="comparison_run",
-        default=_home_run(line, here) or EVERY_RUN,
+        default=default_run(line, here) or EVERY_RUN,
         forgets=("page",),
         widget="list",
         width=280,
         help="Forks and live plays never count: what a person changed or chose there is not the policy's own play.",
     )
     return None if chosen == EVERY_RUN else chosen
-
-
-def _free(line: ComparedPolicies) -> set[str]:
-    """The policies whose episodes are not limited to a run by themselves."""
-    return {side.policy for side in line.sides if side.run is None}
-
-
-def _home_run(line: ComparedPolicies, here: Sequence[PolicyInRun]) -> str | None:
-    """The newest run in which all of them played, None where there is none."""
-    played = {(one.policy, one.run) for one in here}
-    newest = next(iter(shared_runs(line, here)), None)
-    return newest if all((policy, newest) in played for policy in _free(line)) else None
 
 
 def _slots(checkpoints: Sequence[CheckpointSummary], line: ComparedPolicies) -> list[str]:

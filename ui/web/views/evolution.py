@@ -12,7 +12,7 @@ from storage.rows.summaries import RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, percent
-from ui.presentation.words import dollars
+from ui.presentation.words import dollars, share_words
 from ui.runs import wiring
 from ui.runs.grading import name_task_file
 from ui.runs.queue import LEARNING
@@ -20,6 +20,8 @@ from ui.web.components.transport import keys_of
 from ui.web.evolution.form import choose_evolution
 from ui.web.evolution.lineage import Lineage, evolution_of, read_lineage
 from ui.web.evolution.panels import PANELS
+from ui.web.evolution.progress import validated_on
+from ui.web.evolution.recorded import beside_recorded, validation_of
 from ui.web.evolution.stage import compare_with, stage
 from ui.web.evolution.status import TEXTS, before_the_first, duration, headline, reached
 from ui.web.evolution.training_form import choose_training
@@ -195,10 +197,8 @@ def _tiles(store: Store, run: RunSummary, lineage: Lineage) -> None:
     last, best = lineage.generations[-1], lineage.best
     facts: list[str] = []
     if best is not None and (one := lineage.validations[best]):
-        low, high = one.interval
         facts.append(
-            f"**{percent(one.accuracy)}** best validated (generation {lineage.indices[best]}, {one.n} tasks, "
-            f"{100 * low:.0f} to {100 * high:.0f})"
+            f"**Best validated: generation {lineage.indices[best]}**, {share_words(one.accuracy, one.interval)}"
         )
     pace = f", {last.evaluations / last.wall_s:,.0f} a second" if last.evaluations and last.wall_s > 0 else ""
     facts.append(f"**{last.evaluations:,}** episodes in **{duration(last.wall_s)}**{pace}")
@@ -216,6 +216,9 @@ def _tiles(store: Store, run: RunSummary, lineage: Lineage) -> None:
         of = "" if ceiling is None else f" of {dollars(ceiling)}"
         facts.append(f"{label(dollars(cost) + of, 60)} so far")
     st.markdown(" · ".join(facts), help=f"Time includes validation. {define('Known reply')}")
+    if (validation := validation_of(store, run)) is not None:
+        st.caption(validated_on(lineage))
+        beside_recorded(store, validation)
 
 
 def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:

@@ -8,17 +8,21 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from core.episode import Status
+from storage.analysis.standings import figures, policies_with_episodes, runs_played, sides_of, task_sets
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
+from ui.presentation.comparison import accuracy_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import ago, decider_words, strip_key
+from ui.presentation.words import ago, decider_words, policy_name, strip_key
 from ui.runs import wiring
 from ui.runs.kinds import about, address_of, kind_of
+from ui.runs.plans import BatchPlan, known_plan
 from ui.runs.queue import has_died
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
+from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
 from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
 from ui.web.pickers.checkpoints import (
@@ -28,8 +32,11 @@ from ui.web.pickers.checkpoints import (
     played_planner,
 )
 from ui.web.pickers.facets import uncounted_words
-from ui.web.pickers.line import listed
+from ui.web.pickers.line import EVERY_RUN, listed
 
+_figures = cached(figures)
+_played = cached(policies_with_episodes)
+_task_sets = cached(task_sets)
 #: How many runs, episodes and saved views the page shows.
 RUNS, EPISODES, VIEWS = 3, 8, 3
 #: The runs that are no measurement of policies, of which the newest is named.
@@ -204,6 +211,31 @@ def _run(store: Store, run: RunSummary) -> None:
         figure = standings_figure([Standing.of(one, generation_of(store)) for one in policies])
         alt = f"Accuracy of each policy of run {run.id} with its 95 % interval"
         plot(figure, key=f"standings_{run.id}", small=True, alt=alt)
+        _accuracy_of(store, run)
+
+
+def _accuracy_of(store: Store, run: RunSummary) -> None:
+    """What a run's accuracies are of, and where those of a checkpoint that played in other runs too are counted
+    together."""
+    here, names = _played(store), generation_of(store)
+    sides = [side for one in here if one.run == run.id for side in sides_of(here, one.policy, run.id)]
+    sides = list(dict.fromkeys(sides))
+    words = accuracy_words(
+        _task_sets(store, sides),
+        _figures(store, sides),
+        [policy_name(side.policy, names.get(side.policy)) for side in sides],
+        families=False,
+    )
+    plan = known_plan(run)
+    seed = f", with seed {plan.seed}" if isinstance(plan, BatchPlan) else ""
+    st.caption(label(f"{words}{seed}.", 600))
+    ids = default_checkpoints(store)
+    for policy in dict.fromkeys(side.policy for side in sides if side.policy in ids[1:]):
+        if runs := {one.run for one in runs_played(here, policy, None)} - {run.id}:
+            words = f"{label(policy_name(policy, names.get(policy)), 60)} with its {len(runs)} other runs together"
+            words = words.replace("1 other runs", "1 other run")
+            address = {"c": listed(ids), "base": ids[0], "b": policy, "run": EVERY_RUN}
+            state.page_link("checkpoints", words, icon=":material/balance:", **address)
 
 
 def _views(store: Store) -> None:

@@ -29,7 +29,7 @@ from ui.runs.paper.counted import Cells, cells
 from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
 from ui.runs.paper.results_file import Results, file_of, shipped
 from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, Table
-from ui.runs.paper.tables import TABLES, needed
+from ui.runs.paper.tables import SUBJECTS, TABLES, needed
 from ui.runs.plans import Suite
 from ui.web.kit import state
 from ui.web.kit.chart import plot
@@ -48,8 +48,7 @@ def show() -> None:
     )
     found = suites(store)
     suite, runs = _choose_suite(found) if found else (None, {})
-    names = {one.id: one.name for one in TABLES.values()}
-    table = TABLES[state.address_select("Table", names, name="table", key="table_choice")]
+    table = TABLES[_choose_table()]
     st.subheader(table.title)
     if suite is not None and table.measure in COUNTED and (found_cells := _cells(store, table, runs)):
         _counted(table, found_cells, "Here")
@@ -61,6 +60,24 @@ def show() -> None:
         _play_it(store, table)
     if suite is not None:
         _about(suite, table)
+
+
+def _choose_table() -> str:
+    """The table of the address, else the first; all of them stand in one list, by subject, with what they answer."""
+    words = {
+        table: f"{subject} · {TABLES[table].name}: {question}"
+        for subject, tables in SUBJECTS.items()
+        for table, question in tables.items()
+    }
+    return state.address_select(
+        "Table: what do you want to know?",
+        words,
+        name="table",
+        key="table_choice",
+        default="all",
+        widget="list",
+        help="Open the list and type a word, such as cost, head or budget, to find a table.",
+    )
 
 
 def _cells(store: Store, table: Table, runs: Runs) -> Cells:

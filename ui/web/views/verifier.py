@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -30,6 +32,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import dollars
 from ui.web.kit import state
+from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
 from ui.web.kit.clicks import clickable
@@ -51,6 +54,8 @@ _pool_order = cached(pool_order)
 Ledgers = Sequence[Sequence[VerifierLedger]]
 Costs = Sequence[Sequence[PolicyCost]]
 PARTS = {"verdicts": "Verdicts", "cost": "Cost", "budget": "Turn budget", "roles": "Roles kept"}
+#: Whose verdicts are counted: those under all policies together ("all"), or under each side ("sides").
+WHOSE = "verdicts"
 JUDGEMENTS: dict[VerdictOutcome, str] = {
     VerdictOutcome.ACCEPTED_WRONG: "Accepted a wrong answer",
     VerdictOutcome.ACCEPTED_RIGHT: "Accepted a right answer",
@@ -79,14 +84,15 @@ def show() -> None:
         return
     groups = [_groups(store, side.where) for side in scope.sides]
     rates = [_turn_rates(store, side.where) for side in scope.sides]
-    books = [ledgers(of, shares) for of, shares in zip(groups, rates, strict=True)]
-    _answers(scope, books, costs)
+    judging = _judging(store, scope)
+    books = [_ledgers(store, side) for side in judging.sides]
+    _answers(scope, costs, judging, books)
     # Where all is free, the answer above says it all.
     priced = any(one.cost_usd != 0 for of in costs for one in of)
     parts = {name: words for name, words in PARTS.items() if priced or name != "cost"}
     part = state.address_select("Part", parts, name="part", key="verifier_part")
     if part == "verdicts":
-        _verdicts(store, scope, books, costs)
+        _verdicts(store, judging, books)
     elif part == "cost":
         cost_part(store, scope, groups, costs)
     elif part == "budget":
@@ -95,19 +101,36 @@ def show() -> None:
         roles_part(store, scope, groups, rates)
 
 
+def _ledgers(store: Store, side: ScopeSide) -> list[VerifierLedger]:
+    return ledgers(_groups(store, side.where), _turn_rates(store, side.where))
+
+
+def _judging(store: Store, scope: Scope) -> Scope:
+    """Whose verdicts are counted: those under each side, or under all policies together, as the address says. Where it
+    says nothing and the page opens on sides under which no two verifiers can be ranked, all together."""
+    if not scope.compared:
+        return scope
+    few = not any(len(_ranked(_ledgers(store, side))) > 1 for side in scope.sides)
+    whose = "all" if few and not scope.chosen else "sides"
+    asked = state.param(WHOSE)
+    whose = asked if asked in ("all", "sides") else whose
+    together = replace(scope, sides=(scope.together,), mixture=0)
+    return together if whose == "all" else scope
+
+
 # The two answers
 
 
-def _answers(scope: Scope, books: Ledgers, costs: Costs) -> None:
+def _answers(scope: Scope, costs: Costs, judging: Scope, books: Ledgers) -> None:
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
         st.markdown("**Which verifier accepts wrong answers most?**", help=define("Wrong answers accepted"))
-        _pooled_words(scope, costs)
-        for side, of in zip(scope.sides, books, strict=True):
+        _whose_verdicts(scope, judging)
+        for side, of in zip(judging.sides, books, strict=True):
             st.markdown(f"{_letter(side)}{worst(of)}")
     with right, st.container(border=True, height="stretch"):
         st.markdown("**What did a solved problem cost?**")
-        _pooled_words(scope, costs)
+        _pooled_words(scope)
         for side, found in zip(scope.sides, costs, strict=True):
             st.markdown(f"{_letter(side)}{solved_cost(found)}")
         if not scope.compared and (least := least_tokens(costs[0])):
@@ -120,36 +143,72 @@ def _letter(side: ScopeSide) -> str:
     return f"{side.letter}: " if side.letter else ""
 
 
-def _pooled_words(scope: Scope, costs: Costs) -> None:
+def _pooled_words(scope: Scope) -> None:
     """Whose episodes an answer is about."""
     if not scope.compared:
-        several = f"A mixture of all {scope.mixture} policies"
-        st.caption(several if scope.mixture else label(scope.sides[0].name, 60))
+        st.caption(label(scope.sides[0].name.capitalize() if scope.mixture else scope.sides[0].name, 60))
+
+
+def _whose_verdicts(scope: Scope, judging: Scope) -> None:
+    """Whose episodes the first answer is about, and the way to the other view where there are two."""
+    if not scope.compared:
+        _pooled_words(scope)
+        return
+    all_together = not judging.compared
+    words = (
+        "A verifier is a model, whoever called it: here and below, its verdicts under all policies."
+        if all_together
+        else "Here and below, only verdicts under A and under B."
+    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(words, width="content")
+        change = partial(state.set_params, **{WHOSE: "sides" if all_together else "all", "into": None})
+        tool(
+            "Under A and B alone" if all_together else "Under all policies together",
+            "whose_verdicts",
+            change,
+            icon="balance" if all_together else "blender",
+        )
+
+
+def _ranked(books: Sequence[VerifierLedger]) -> list[VerifierLedger]:
+    """The verifiers that judged enough wrong answers, the one that accepted the largest share first."""
+    enough = [one for one in books if one.false_accept.n >= FEWEST]
+    return sorted(enough, key=lambda one: -(one.false_accept.value or 0.0))
 
 
 def worst(books: Sequence[VerifierLedger]) -> str:
     """The first question's answer in a sentence, as markdown."""
-    ranked = [one for one in books if one.false_accept.n >= FEWEST]
+    ranked = _ranked(books)
     few = sum(0 < one.false_accept.n < FEWEST for one in books)
     if not ranked:
         return f"Too few wrong answers to tell: no verifier judged {FEWEST} or more here."
-    first = max(ranked, key=lambda one: one.false_accept.value or 0.0)
+    first, *others = ranked
     name = f"**{label(first.model, 40)}**"
-    if len(ranked) == 1 and few:
+    if not others and few:
         return f"Too few wrong answers to tell: only {name} judged {FEWEST} or more; it accepted {_accepted(first)}."
     verb = "is" if few == 1 else "are"
     left = f" {few} with fewer than {FEWEST} wrong answers {verb} not ranked." if few else ""
     if not first.false_accept.k:
         return f"None: not one of {sum(one.false_accept.n for one in ranked):,} wrong answers was accepted.{left}"
     low, _ = first.false_accept.ci95
-    others = [one for one in ranked if one is not first]
-    rivals = [label(one.model, 30) for one in others if one.false_accept.ci95[1] > low]
-    apart = f" It cannot be told from {' or '.join(rivals[:3])}." if rivals else ""
+    rivals = [one for one in others if one.false_accept.ci95[1] > low]
+    apart = ""
+    if rivals:
+        names = " or ".join(f"{label(one.model, 30)} ({_briefly(one)})" for one in rivals[:3])
+        apart = f" It cannot be told from {names}: the intervals overlap."
     return f"{name}: it accepted {_accepted(first)}.{apart}{left}"
 
 
+def _briefly(one: VerifierLedger) -> str:
+    """`31.0 % of 42, 19 to 46`."""
+    low, high = one.false_accept.ci95
+    share = one.false_accept
+    return f"{percent(share.value)} of {share.n:,}, {100 * low:.0f} to {100 * high:.0f}"
+
+
 def _accepted(one: VerifierLedger) -> str:
-    """`**6.5 %** of the 31 wrong answers it was shown (95 % 1.8 % to 20.7 %)`."""
+    """`**6.5 %** of the 31 wrong answers it was shown (95 % interval 1.8 % to 20.7 %)`."""
     share = one.false_accept
     low, high = share.ci95
     return (
@@ -184,7 +243,7 @@ def least_tokens(found: Sequence[PolicyCost]) -> PolicyCost | None:
 # Verdicts
 
 
-def _verdicts(store: Store, scope: Scope, books: Ledgers, costs: Costs) -> None:
+def _verdicts(store: Store, scope: Scope, books: Ledgers) -> None:
     if not any(books):
         nothing_here("No model was called as a Verifier here.")
         return
@@ -192,13 +251,13 @@ def _verdicts(store: Store, scope: Scope, books: Ledgers, costs: Costs) -> None:
     with left:
         st.subheader("How often is a wrong answer accepted?")
         st.caption(
-            "Of the wrong answers a verifier judged, the share it accepted. Click a mark for the turns."
+            "Of the wrong answers that a verifier judged, the share that it accepted. Click a mark for the turns."
         )
         _rates(scope, books, "false_accept", VerdictOutcome.ACCEPTED_WRONG, "wrong answers accepted")
     with right:
         st.subheader("How often is a right answer sent back?")
         st.caption(
-            "Of the right answers a verifier judged, the share it asked to revise. Click a mark for the turns."
+            "Of the right answers that a verifier judged, the share that it sent back. Click a mark for the turns."
         )
         _rates(scope, books, "false_revise", VerdictOutcome.REVISED_RIGHT, "right answers sent back")
     _into(store, scope)
@@ -215,9 +274,9 @@ def _verdicts(store: Store, scope: Scope, books: Ledgers, costs: Costs) -> None:
             st.markdown(f"**{side.title}**")
         _authors(store, side, _pool_order(store, side.where))
     st.subheader("When do they accept?")
-    for column, side, found in zip(st.columns(len(scope.sides)), scope.sides, costs, strict=True):
+    for column, side in zip(st.columns(len(scope.sides)), scope.sides, strict=True):
         with column:
-            _accepts(side, found)
+            _accepts(side, _costs(store, side.where))
 
 
 def _rates(scope: Scope, books: Ledgers, what: str, judged: VerdictOutcome, words: str) -> None:
@@ -250,9 +309,18 @@ def _rates(scope: Scope, books: Ledgers, what: str, judged: VerdictOutcome, word
     if not found:
         nothing_here("No such answer was judged.")
         return
-    _clickable(estimates_figure(found, words), what, "; ".join(one.name for one in found))
-    if any(one.symbol.endswith("-open") for one in found):
-        st.caption(f"Hollow: judged fewer than {FEWEST}, too few to rank; they come last.")
+    _clickable(
+        estimates_figure(found, f"{words}, with 95 % interval"), what, "; ".join(one.name for one in found)
+    )
+    hollow = (
+        f" A hollow mark judged fewer than {FEWEST}: too few to be ranked, so it stands below the others."
+        if any(one.symbol.endswith("-open") for one in found)
+        else ""
+    )
+    st.caption(
+        "Beside each name: how many of how many. The line through a mark is the 95 % interval, the wider the fewer "
+        f"answers were judged.{hollow}"
+    )
 
 
 def _clickable(figure: go.Figure, key: str, alt: str) -> None:

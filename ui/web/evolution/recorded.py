@@ -1,0 +1,139 @@
+"""An evolution's or a training's own validation beside the recorded episodes that Checkpoints counts: two measurements
+on different tasks, which may name different bests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from core.analysis.comparison import accuracy_over_tasks
+from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
+from storage.rows.summaries import RunSummary
+from storage.store import Store
+from ui.presentation.comparison import enumerated, plays_words, tasks_words
+from ui.presentation.theme import label
+from ui.presentation.words import policy_name, share_words
+from ui.web.evolution.lineage import read_lineage
+from ui.web.evolution.training import read_training
+from ui.web.kit import state
+from ui.web.kit.cache import cached
+from ui.web.pickers.checkpoints import comparable, generation_of, side_namer
+from ui.web.pickers.line import default_run, line_of, listed, within
+
+_figures = cached(figures)
+_played = cached(policies_with_episodes)
+_task_sets = cached(task_sets)
+_comparable = cached(comparable)
+#: Why the two may name different bests.
+WHY_APART = "The tasks are not the same, and on so few of them luck alone can change the order of close ones."
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """The accuracy of one generation or iteration on `n` validation tasks, with its 95 % interval."""
+
+    share: float
+    interval: tuple[float, float]
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What a run validated: by the number of a generation or iteration, and the policies that were kept, by the same
+    number. `best` is the number of the best, the latest of equals."""
+
+    run: str
+    noun: str
+    found: Mapping[int, Validated]
+    policies: Mapping[int, str]
+    best: int
+
+
+def validation_of(store: Store, run: RunSummary) -> Validation | None:
+    """What an evolution or a training validated; None where it validated nothing yet, and for other runs."""
+    if run.kind == "evolve":
+        lineage = read_lineage(store, run)
+        if lineage.best is None:
+            return None
+        found = {
+            number: Validated(one.accuracy, one.interval, one.n)
+            for number, one in zip(lineage.indices, lineage.validations, strict=True)
+            if one and one.n
+        }
+        kept = {one.index: one.checkpoint_id for one in lineage.generations if one.checkpoint_id}
+        return Validation(run.id, "gen", found, kept, lineage.indices[lineage.best])
+    if run.kind == "train":
+        training = read_training(store, run)
+        if training.best is None:
+            return None
+        measured = {
+            number: Validated(one.share, one.interval, one.n)
+            for number, one in zip(training.indices, training.validations, strict=True)
+            if one
+        }
+        return Validation(run.id, "iteration", measured, training.policies, training.indices[training.best])
+    return None
+
+
+def beside_recorded(store: Store, validation: Validation) -> None:
+    """On a run's page: which of its policies the recorded episodes name as the best, on which tasks, and the way
+    there."""
+    here, names = _played(store), generation_of(store)
+    players = {one.policy for one in here}
+    mine = [policy for _, policy in sorted(validation.policies.items()) if policy in players]
+    if not mine:
+        st.caption(
+            f"No episode of any {validation.noun} of this run is recorded yet, so Checkpoints has no accuracy to set "
+            "beside it."
+        )
+        return
+    ids = _comparable(store, mine) or mine[-1:]
+    line, _ = line_of({}, here, ids)
+    sides = within(line, here, default_run(line, here)).sides if line else tuple(sides_of(here, ids[0])[:1])
+    say, found = side_namer(store), _figures(store, sides)
+    best = max(found, key=lambda one: one.summary.accuracy or 0.0)
+    chosen = validation.policies.get(validation.best)
+    tasks = tasks_words(_task_sets(store, sides), families=False)
+    often = plays_words(found, [say(one.side) for one in found])
+    does = "is the best with" if len(found) > 1 else "has"
+    sentence = (
+        f"Checkpoints counts recorded episodes of other plays: {tasks}, {often}. There {say(best.side)} {does} "
+        f"{_accuracy(best)}{_of_the_validated(validation, chosen, found, best, players, names)}. {WHY_APART}"
+    )
+    address = {"c": listed(ids), "base": ids[0]} if len(ids) > 1 else {}
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(label(sentence, 900), width="content")
+        state.page_link(
+            "checkpoints",
+            f"{label(say(best.side), 60)} on Checkpoints",
+            icon=":material/balance:",
+            b=best.side.policy if best.side.policy != ids[0] else ids[-1],
+            **address,
+        )
+
+
+def _accuracy(one: Figures) -> str:
+    share, low, high = accuracy_over_tasks(one.by_task)
+    return share_words(share, (low, high))
+
+
+def _of_the_validated(
+    validation: Validation,
+    chosen: str | None,
+    found: Sequence[Figures],
+    best: Figures,
+    players: set[str],
+    names: Mapping[str, int | str | None],
+) -> str:
+    """What the recorded episodes say of the best validated one, the end of a sentence."""
+    name = policy_name(chosen, names.get(chosen)) if chosen else f"{validation.noun} {validation.best}"
+    own = [one for one in found if one.side.policy == chosen]
+    if best.side.policy == chosen:
+        return ", as it is here"
+    if own:
+        return f"; {name}, the best here, has {enumerated([_accuracy(one) for one in own])} there"
+    if chosen is None or chosen not in players:
+        return f"; {name}, the best here, has no recorded episode"
+    return ""
