@@ -242,12 +242,15 @@ def _cell(
 
 
 def _answer(outline: TurnOutline, before: TurnOutline | None) -> CellMark:
-    """The answer in force after a turn; quiet where it stands since an earlier one."""
+    """The answer in force after a turn; quiet where it stands since an earlier one, and without a mark of its own where
+    the turn's role neither gives nor judges answers."""
     if outline.answer_after is None:
         return CellMark("·", "no answer")
     text = one_line(outline.answer_after, 60) or "(empty)"
     glyph, tone = _ANSWERS[outline.correct_after]
     own = outline.role is Role.WORKER and Flag.NO_ANSWER not in outline.flags
     if before is not None and not own and before.answer_after == outline.answer_after:
+        if outline.role is Role.THINKER:
+            return CellMark("·", f"so far {text}")
         return CellMark(glyph, f"still {text}")
     return CellMark(glyph, text, tone)

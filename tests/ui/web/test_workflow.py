@@ -63,8 +63,10 @@ def test_a_pocket_models_step_is_told_what_its_short_form_passes_on() -> None:
     chain = Workflow((0, 1, 2), ("plan", "solve", "check"), ((), (0,), (0, 1)))
     terse = (Message("user", "work\nHow many?"),)
     assert passed_on_words(chain, 0, terse) == "", "it could read nothing"
-    assert passed_on_words(chain, 1, terse).endswith("room for: to solve, the latest plan.")
-    assert passed_on_words(chain, 2, terse).endswith("room for: to check or merge, one answer.")
+    assert passed_on_words(chain, 1, terse).startswith(
+        "Of the earlier turns it was sent the latest plan alone"
+    )
+    assert passed_on_words(chain, 2, terse).startswith("Of the earlier turns it was sent one answer alone")
     assert passed_on_words(chain, 1, (Message("system", "all"), *terse)) == "", "in full, all of it is sent"
     assert passed_on_words(chain, 1, ()) == ""
 

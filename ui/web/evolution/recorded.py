@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import streamlit as st
 
 from core.analysis.comparison import accuracy_over_tasks
+from core.pocket import TRAINED_FAMILIES
+from core.settings import POCKET_POOL
 from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
 from storage.rows.summaries import RunSummary
 from storage.store import Store
 from ui.presentation.comparison import enumerated, plays_words, tasks_words
-from ui.presentation.theme import label
+from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name, share_words
 from ui.web.evolution.lineage import read_lineage
 from ui.web.evolution.training import read_training
@@ -49,6 +52,7 @@ class Validation:
     found: Mapping[int, Validated]
     policies: Mapping[int, str]
     best: int
+    tasks: str = ""  # what they were drawn from, plain text: `pocket (code, math)`
 
 
 def validation_of(store: Store, run: RunSummary) -> Validation | None:
@@ -63,7 +67,8 @@ def validation_of(store: Store, run: RunSummary) -> Validation | None:
             if one and one.n
         }
         kept = {one.index: one.checkpoint_id for one in lineage.generations if one.checkpoint_id}
-        return Validation(run.id, "gen", found, kept, lineage.indices[lineage.best])
+        drawn = _drawn_from(lineage.plan.tasks) if lineage.plan else ""
+        return Validation(run.id, "gen", found, kept, lineage.indices[lineage.best], drawn)
     if run.kind == "train":
         training = read_training(store, run)
         if training.best is None:
@@ -73,8 +78,16 @@ def validation_of(store: Store, run: RunSummary) -> Validation | None:
             for number, one in zip(training.indices, training.validations, strict=True)
             if one
         }
-        return Validation(run.id, "iteration", measured, training.policies, training.indices[training.best])
+        best = training.indices[training.best]
+        drawn = _drawn_from(training.plan.tasks) if training.plan else ""
+        return Validation(run.id, "iteration", measured, training.policies, best, drawn)
     return None
+
+
+def _drawn_from(tasks: str) -> str:
+    """A task set in words, with the kinds of tasks that the pocket world learns on."""
+    kinds = f" ({', '.join(TRAINED_FAMILIES)})" if tasks == POCKET_POOL else ""
+    return f"{one_line(Path(tasks).name if tasks.endswith('.jsonl') else tasks, 60)}{kinds}"
 
 
 def beside_recorded(store: Store, validation: Validation) -> None:

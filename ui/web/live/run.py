@@ -37,7 +37,7 @@ from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.turn_card import announcement, before_card, turn_card
-from ui.web.turns.workflow import workflow_panel
+from ui.web.turns.workflow import chosen_by, workflow_panel
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
@@ -379,7 +379,7 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
             recording.models,
             key="live_decision",
             by=decider_words(recording, cursor),
-            planned=bool(recording.episode.plans),
+            planned=chosen_by(recording.episode, cursor) if recording.episode.plans else "",
             proposed=recording.overruled(cursor),
         )
 

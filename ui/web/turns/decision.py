@@ -28,18 +28,18 @@ def decision_panel(
     *,
     key: str,
     by: str | None = None,
-    planned: bool = False,
+    planned: str = "",
     proposed: Pair | None = None,
 ) -> None:
     """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
-    that decided, shown where several decided the episode; `planned`: the turn is a step of a workflow; `proposed`: what
-    a person overruled, where it is known."""
+    that decided, shown where several decided the episode; `planned`: why the model is this one, where the turn is a
+    step of a workflow; `proposed`: what a person overruled, where it is known."""
     if decision is None:
         st.caption("No decision is stored for this turn.")
         return
     if planned:
         pair = label(pair_words(decision.role, decision.model), 60)
-        st.markdown(f"**{pair}**: the planner named the model when it wrote the workflow above.")
+        st.markdown(f"**{pair}**: {planned}")
         st.caption(
             "A step has no probabilities of its own: nothing was chosen from what the steps before it said."
         )

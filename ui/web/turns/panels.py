@@ -18,6 +18,7 @@ from ui.web.turns.lens import DecisionContext, recomputation
 from ui.web.turns.recording import Recording
 from ui.web.turns.what_if import leave_out_panel, neighbours_panel, other_checkpoint_panel
 from ui.web.turns.why import why_panel
+from ui.web.turns.workflow import chosen_by
 
 Panel = Callable[[DecisionContext], None]
 #: What can stand beside a turn, as the address says it -> its words and what draws it, in the order of their keys.
@@ -42,7 +43,7 @@ def turn_panel(recording: Recording, index: int) -> None:
             recording.models,
             key="decision",
             by=decider_words(recording, index),
-            planned=bool(recording.episode.plans),
+            planned=chosen_by(recording.episode, index) if recording.episode.plans else "",
             proposed=recording.overruled(index),
         )
     if decision is None:

@@ -138,9 +138,13 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
     elif outline.stage == "finished":
         mark = correct_mark(outline.correct_after)
         before = outlines[index - 1].answer_after if index else None
-        unchanged = " (unchanged)" if before == outline.answer_after else ""
+        unchanged = before == outline.answer_after
         answer = label(outline.answer_after or "", 80) or "(empty)"
-        badges.append(f":{mark.tone}-badge[{mark.icon} answer {answer} {mark.word}{unchanged}]")
+        if unchanged and outline.role is not Role.WORKER:  # it gave none: nothing of this is its own
+            badges.append(f":gray-badge[answer so far: {answer}, {mark.word}]")
+        else:
+            same = " (unchanged)" if unchanged else ""
+            badges.append(f":{mark.tone}-badge[{mark.icon} answer {answer} {mark.word}{same}]")
     if outline.answer_rule in READ_BY:
         badges.append(f":gray-badge[{READ_BY[outline.answer_rule]}]")
     if sent_back(outline):

@@ -32,9 +32,9 @@ _NODE_PX, _LANE_PX = 34, 64
 _CLEAR_LANES = 0.4
 #: What of earlier steps the short form passes on.
 _ROOM: dict[Role, str] = {
-    Role.THINKER: "to plan, nothing of them",
-    Role.WORKER: "to solve, the latest plan",
-    Role.VERIFIER: "to check or merge, one answer",
+    Role.THINKER: "nothing: pocket models plan from the problem alone",
+    Role.WORKER: "the latest plan alone: pocket models solve from the problem and one plan",
+    Role.VERIFIER: "one answer alone: pocket models check or merge a single one",
 }
 
 
@@ -86,7 +86,7 @@ def _round(
         if place is not None and 0 <= place < len(workflow):
             st.markdown(step_words(workflow, names, place, first))
             if words := passed_on_words(workflow, place, sent):
-                st.caption(words)
+                st.markdown(words)
             if forks:
                 _what_if(episode, first, place)
     _changed_by_fork(episode, last)
@@ -103,13 +103,21 @@ def _writer(episode: Episode, plan: Plan) -> str:
     return one_line(policy_name(plan.planner, episode.generation), 60)
 
 
+def chosen_by(episode: Episode, index: int) -> str:
+    """Why a step's model is this one, of an episode that a planner planned; plain text."""
+    fork = episode.fork
+    if fork and fork.change and fork.turn == index and fork.change.kind == "model":
+        return "a fork put this model in the place of the one that the planner had named."
+    return "the planner named the model when it wrote the workflow above."
+
+
 def passed_on_words(workflow: Workflow, place: int, sent: Sequence[Message]) -> str:
     """What of the earlier steps that it could read a pocket model's step was sent, which is not all of their text;
     empty where all of it was."""
     if not sent or not workflow.reads[place] or dialect_and_tag(sent)[0] != "terse":
         return ""
     room = _ROOM[terse_role(workflow.subtasks[place])]
-    return f"Of these a pocket model is sent only what its short form has room for: {room}."
+    return f"Of the earlier turns it was sent {room}."
 
 
 def _what_if(episode: Episode, first: int, place: int) -> None:

@@ -217,12 +217,13 @@ def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], n
             for name, one in zip(names, found, strict=True)
             if one.side.policy in theirs
         ]
+        drawn = f" of {validation.tasks}" if validation.tasks else ""
         page = "Training" if validation.noun == "iteration" else "Evolution"
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(
                 label(
-                    f"{page} measures on other plays, its own {best.n:,} validation tasks, each played once: there "
-                    f"{first} is the best with {share_words(best.share, best.interval)}"
+                    f"{page} measures on other plays, its own {best.n:,} validation tasks{drawn}, each played once: "
+                    f"there {first} is the best with {share_words(best.share, best.interval)}"
                     f"{', and ' + enumerated(others) if others else ''}. {WHY_APART}",
                     900,
                 ),
