@@ -110,6 +110,16 @@ def test_cells_carry_letter_shape_word_and_colour() -> None:
     assert all(0 <= cell.entropy <= 1 for cell in drawn if cell.entropy is not None)
 
 
+def test_a_plan_does_not_take_the_standing_answer_for_its_own() -> None:
+    turns = [
+        outline(0, answer_after="7", correct_after=False),
+        outline(1, role=Role.THINKER, answer_after="7", correct_after=False),
+        outline(2, role=Role.VERIFIER, verdict=Verdict.REVISE, answer_after="7", correct_after=False),
+    ]
+    words = [cell.answer.word for cell in cells(turns, MODELS)]
+    assert words == ["7", "so far 7", "still 7"]
+
+
 def test_words_for_a_screen_reader() -> None:
     turn = outline(3, role=Role.VERIFIER, verdict=Verdict.ACCEPT, answer_after="4\u202e2", correct_after=True)
     assert turn_words(turn, 7) == "Turn 4 of 7, Verifier, alpha, Accept, answer 4⟨U+202E⟩2 is right"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.conduct.planners import planner_policy
-from core.episode import EpisodeFinished, Message, Task
+from core.episode import Change, EpisodeFinished, Fork, Message, Task
 from core.play.drive import drive_many
 from core.play.policies import PolicyPerEpisode, RandomPolicy
 from core.play.policy import Policy, new_episode
@@ -15,7 +17,7 @@ from storage.recorder import record
 from storage.store import Store
 from tests.builders.pools import ScriptedPool, specs
 from tests.ui.pages import opened, shown
-from ui.web.turns.workflow import graph_figure, graph_words, passed_on_words, step_words
+from ui.web.turns.workflow import chosen_by, graph_figure, graph_words, passed_on_words, step_words
 
 MODELS = ("ann", "bob", "cid")
 TASK = Task("t1", "What is six times seven?", "42", "number")
@@ -69,6 +71,14 @@ def test_a_pocket_models_step_is_told_what_its_short_form_passes_on() -> None:
     assert passed_on_words(chain, 2, terse).startswith("Of the earlier turns it was sent one answer alone")
     assert passed_on_words(chain, 1, (Message("system", "all"), *terse)) == "", "in full, all of it is sent"
     assert passed_on_words(chain, 1, ()) == ""
+
+
+def test_a_forked_step_names_who_put_its_model_there(store: Store, ids: dict[str, str]) -> None:
+    whole = store.episodes.get(ids["join"])
+    forked = replace(whole, fork=Fork(whole.id, 1, change=Change("model", "bob")))
+    assert "the planner named" in chosen_by(whole, 1)
+    assert "a fork put this model" in chosen_by(forked, 1)
+    assert "the planner named" in chosen_by(forked, 0)
 
 
 def test_a_step_has_no_choice_that_could_be_looked_into(ids: dict[str, str]) -> None:
