@@ -155,8 +155,8 @@ def test_evolution_and_checkpoints_say_what_their_accuracies_are_of_and_lead_to_
     assert "Accuracy is the share of right answers on 11 tasks of the test split (" in words
     assert "each played once." in words
     assert (
-        f"40 validation tasks of pocket (math, logic, knowledge, code), each played once: there gen {other} is the best with 75.0 % (60 to 86)"
-        in words
+        "40 validation tasks of pocket (math, logic, knowledge, code), each played once: "
+        f"there gen {other} is the best with 75.0 % (60 to 86)" in words
     )
     assert f"gen {best} has 50.0 %" in words
     there = next(one for one in page.page_link if one.label == f"gen {other} on Evolution")
