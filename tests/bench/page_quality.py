@@ -34,7 +34,8 @@ def main(address: str, url: str, out: str, only: Sequence[str]) -> None:
                         one = found[-1]
                         print(
                             f"{one.page:13} {one.theme:5} {one.width:4}  shift {one.shift:.3f}  "
-                            f"faint {len(one.faint):3} of {one.texts:4}  small {len(one.small):3} of {one.taps:3}",
+                            f"faint {len(one.faint):3} of {one.texts:4}  small {len(one.small):3} of {one.taps:3}  "
+                            f"covered {len(one.covered):3}",
                             flush=True,
                         )
                 page.context.close()

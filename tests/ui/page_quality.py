@@ -149,6 +149,29 @@ least => {
 }
 """
 
+#: What of a figure lies under its own tool bar, whether the bar shows or not: marks, words, the legend, what is drawn.
+COVERED = """
+() => {
+  const found = [];
+  for (const figure of document.querySelectorAll(".js-plotly-plot")) {
+    const bar = figure.querySelector(".modebar")?.getBoundingClientRect();
+    if (!bar?.width) continue;
+    const frame = figure.getBoundingClientRect();
+    const key = figure.closest('[class*="st-key-"]')?.getAttribute("class") ?? "";
+    const name = (/st-key-[\\w-]+/.exec(key) ?? [""])[0];
+    if (bar.bottom > frame.bottom + 1) found.push(`${name} the bar is higher than the figure`);
+    for (const one of figure.querySelectorAll(".main-svg text, .main-svg .point, .main-svg .legend, .nsewdrag")) {
+      const box = one.getBoundingClientRect();
+      if (box.width && box.height && box.left < bar.right - 1 && box.right > bar.left + 1
+          && box.top < bar.bottom - 1 && box.bottom > bar.top + 1) {
+        found.push(`${name} ${one.getAttribute("class") ?? "text"} “${one.textContent.slice(0, 30)}”`);
+      }
+    }
+  }
+  return found;
+}
+"""
+
 _HEIGHT = """
 () => {
   const main = document.querySelector('[data-testid="stMain"]');
@@ -159,7 +182,8 @@ _HEIGHT = """
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """One page at one size and in one theme. `shift` is the sum of its layout shifts; `moved` says what moved most."""
+    """One page at one size and in one theme. `shift` is the sum of its layout shifts; `moved` says what moved most;
+    `covered` is what the tool bars of figures lie over."""
 
     page: str
     theme: str
@@ -170,6 +194,7 @@ class Quality:
     faint: tuple[str, ...]
     taps: int
     small: tuple[str, ...]
+    covered: tuple[str, ...]
 
 
 def addresses(store: Store) -> dict[str, str]:
@@ -214,7 +239,16 @@ def measure(
     faint, found = faint_texts(page) if texts else ([], 0)
     taps = page.evaluate(TAPS, TAP_PX)
     return Quality(
-        name, theme, width, shift, tuple(what), found, tuple(faint), taps["all"], tuple(taps["small"])
+        page=name,
+        theme=theme,
+        width=width,
+        shift=shift,
+        moved=tuple(what),
+        texts=found,
+        faint=tuple(faint),
+        taps=taps["all"],
+        small=tuple(taps["small"]),
+        covered=tuple(page.evaluate(COVERED)),
     )
 
 

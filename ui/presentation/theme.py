@@ -279,9 +279,14 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.1f} %"
 
 
+#: The width of the tool bar that a figure shows under the pointer, in pixels.
+TOOL_BAR_PX = 34
+
+
 def layout(height: int | None = None, **overrides: Any) -> dict[str, Any]:
     """Plotly layout shared by every figure: small margins, no background of its own (the page's theme shows
-    through), legend above. Use as `figure.update_layout(**layout(240))`."""
+    through), legend above. At the right of what a figure draws, its own margin included, there is room for the tool
+    bar, which so lies over nothing. Use as `figure.update_layout(**layout(240))`."""
     shared: dict[str, Any] = {
         "margin": {"l": 8, "r": 8, "t": 28, "b": 8},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -290,10 +295,19 @@ def layout(height: int | None = None, **overrides: Any) -> dict[str, Any]:
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0},
         "hoverlabel": {"font": {"size": 12}},
         "bargap": 0.25,
+        "modebar": {
+            "orientation": "v",
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": NEUTRAL_COLOUR,
+            "activecolor": FIRST_COLOUR,
+        },
     }
     if height is not None:
         shared["height"] = height
-    return shared | overrides
+    merged = shared | overrides
+    margin = merged["margin"]
+    merged["margin"] = margin | {"r": margin["r"] + TOOL_BAR_PX}
+    return merged
 
 
 #: Passed to every `st.plotly_chart`: no logo, no link to a cloud, only the buttons a reader needs.

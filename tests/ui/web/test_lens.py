@@ -32,6 +32,7 @@ from core.tokenizer_files import prompt_tokens
 from storage.analysis.hidden_states import PastDecisions, StateTurn
 from storage.analysis.policy_diff import read_diff
 from storage.analysis.second_opinions import EpisodeScope, Opinion, add_opinions
+from storage.analysis.standings import PolicySide, figures
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads.episode_steps import find_in_texts, read_family
 from storage.recorder import record
@@ -367,18 +368,24 @@ def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> Non
         prompt_tokens("nobody/nothing")
 
 
-def test_beside_the_newest_checkpoint_stands_the_oldest_that_played(samples: Store) -> None:
+def test_beside_a_checkpoint_stands_the_one_before_it_and_beside_the_oldest_the_best(samples: Store) -> None:
     played = samples.checkpoints.ids_with_episodes()
     kept = sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)
-    oldest, *_, newest = [one.id for one in kept if one.id in played]
+    oldest, before, newest = [one.id for one in kept if one.id in played]
     names = playable(samples, kept[0].config["models"])
-    assert most_telling(samples, [one for one in names if one != newest], newest) == oldest
-    assert most_telling(samples, [one for one in names if one != oldest], oldest) == newest
+    assert most_telling(samples, [one for one in names if one != newest], newest) == before
+    right = {one: figures(samples, [PolicySide(one)])[0].summary.correct for one in (before, newest)}
+    assert right[before] != right[newest]
+    for own in (oldest, "random"):  # the oldest of a run, and what is no checkpoint
+        assert most_telling(samples, [one for one in names if one != own], own) == max(right, key=right.get)  # type: ignore[arg-type]
     assert most_telling(samples, ["random"], newest) == "random"
     episode = samples.episodes.page(EpisodeFilter(policy=newest)).items[0].id
     page = opened("replay", ep=episode, panel="other")
-    assert page.selectbox(key="other_checkpoint").value == oldest
-    assert "divergence" in shown(page)
+    assert page.selectbox(key="other_checkpoint").value == before
+    said = shown(page)
+    assert "How far apart the two decisions are: **" in said
+    assert "D_KL" not in said  # the term is in the tooltip
+    assert any("D_KL(recorded ‖ other)" in one.help for one in page.markdown if one.help)
 
 
 def test_checkpoints_that_never_played_come_last_and_say_so(headed: Store) -> None:
@@ -397,9 +404,11 @@ def test_a_distance_and_no_preference_in_words() -> None:
     even = Decision("a", Role.WORKER, model_probs=(0.5, 0.5, 0.0), role_probs=(1 / 3,) * 3)
     assert has_no_preference(replace(even, model_mask=(True, True, False)))
     assert not has_no_preference(even)
-    assert divergence_words(21.484) == "**far apart**: KL divergence, D_KL(recorded ‖ other), 21.5"
-    assert divergence_words(0.0).startswith("**as good as the same**")
-    assert divergence_words(0.0).endswith(" 0.000")
+    assert (
+        divergence_words(21.484)
+        == "How far apart the two decisions are: **21.5, far apart**; 0 means the same."
+    )
+    assert "**0.000, as good as the same**" in divergence_words(0.0)
     assert "inf" not in divergence_words(float("inf"))
 
 

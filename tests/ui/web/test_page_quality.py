@@ -33,5 +33,6 @@ def test_every_page_holds_still_and_can_be_read(
             found.append(replace(one, shift=min(each.shift for each in shifts)))
     finally:
         page.context.close()
+    assert {one.page: one.covered for one in found if one.covered} == {}
     assert {one.page: one.faint for one in found if one.faint} == {}
     assert {one.page: (one.shift, one.moved[:3]) for one in found if one.shift >= SHIFT} == {}

@@ -114,6 +114,8 @@ def test_where_the_two_sides_judged_too_little_the_first_answer_is_of_all_polici
 
     page = opened("verifier")
     a, b = page.selectbox(key="scope_a").value, page.selectbox(key="scope_b").value
+    assert a
+    assert b
     assert all("Too few" in answer(one) for one in (a, b))
     assert "Too few" not in answer(None)
     assert answer(None) in shown(page)

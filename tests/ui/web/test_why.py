@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page
 from sqlalchemy import update
 
-from core.analysis.attribution import Attribution, Lead, by_word
+from core.analysis.attribution import Attribution, Lead, WordAttribution, WordLeftOut, by_word
 from core.coordinator.coordinator import Coordinator
 from core.episode import Decide, Decision, Episode, Role
 from core.play.session import request_at
@@ -164,6 +164,35 @@ def test_hostile_text_stays_text(diffed: Diffed) -> None:
     assert_literal(page)
 
 
+def test_a_word_that_stands_several_times_is_told_with_its_place() -> None:
+    text = "4 boxes with 4 pens and 14 left"
+    words = tuple(
+        WordLeftOut(part, start, start + len(word), gives)
+        for part, start, word, gives in (
+            (-1, 0, "4", 0.1),
+            (-1, 2, "boxes", 0.7),
+            (-1, 13, "4", 0.9),
+            (-1, 24, "14", -0.2),
+            (2, 0, "4", -0.5),
+        )
+    )
+    found = WordAttribution(words, 5, 5)
+    texts = {-1: text, 2: "4 * 3"}
+    assert why._strongest(found, texts, 1.0) == [
+        ("4", 0.9, "question, 2nd of 2"),
+        ("boxes", 0.7, "question"),
+        ("4", 0.1, "question, 1st of 2"),
+    ]
+    assert why._strongest(found, texts, -1.0)[0] == ("4", -0.5, "turn 3")
+    assert [why._ordinal(number) for number in (3, 11, 12, 21, 112)] == [
+        "3rd",
+        "11th",
+        "12th",
+        "21st",
+        "112th",
+    ]
+
+
 def test_a_head_that_prefers_nothing_has_no_reason() -> None:
     level = replace(
         Attribution(("a", Role.WORKER), ("b", Role.WORKER), Lead(0.0, ("a", Role.WORKER), 0.1), ())
@@ -196,6 +225,8 @@ def test_the_second_checkpoints_bars_are_told_by_more_than_their_colour() -> Non
     assert [one.marker.pattern.shape for one in drawn.data] == ["", "/"]
     assert list(drawn.data[1].text) == ["other +0.50", "other +0.00"]
     assert list(drawn.layout.yaxis.ticktext) == ["question", "1 &lt;b&gt;"]
+    assert drawn.layout.xaxis.title.text == "lead with it minus lead without it, in logits"
+    assert drawn.layout.yaxis.title.text == "part read"
 
 
 @pytest.fixture

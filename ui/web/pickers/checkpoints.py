@@ -110,8 +110,9 @@ def played_planner(store: Store) -> str | None:
 
 
 def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:
-    """Which of these policies shows most beside `own`: of the checkpoints that played, those of its run where there
-    are any, the oldest when `own` is the newest, else the newest. None: there are no names."""
+    """Which of these policies to show at first beside `own`: of the checkpoints that played, those of its run where
+    there are any, the one before it; where it is the oldest, or no checkpoint, the most accurate. None: there are no
+    names."""
     played = store.checkpoints.ids_with_episodes()
     checkpoints = {one.id: one for one in store.checkpoints.list()}
     ours = checkpoints.get(own)
@@ -119,8 +120,10 @@ def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:
     kin = [one for one in seen if ours and one.run_id == ours.run_id] or seen
     if not kin:
         return names[0] if names else None
-    oldest, newest = min(kin, key=_age), max(kin, key=_age)
-    return (newest if ours is None or _age(ours) < _age(newest) else oldest).id
+    if older := [one for one in kin if ours and _age(one) < _age(ours)]:
+        return max(older, key=_age).id
+    accuracy = _accuracies(store, tuple(one.id for one in kin))
+    return max(kin, key=lambda one: (accuracy[one.id], _age(one))).id
 
 
 def _age(one: CheckpointSummary) -> tuple[float, int]:
@@ -247,10 +250,13 @@ def best_and_baseline(
 
 @cached
 def _accuracies(store: Store, policies: Sequence[str]) -> dict[str, float]:
-    """Of each policy, the share of right episodes under the setting that it was played most under."""
+    """Of each policy, the share of right episodes under the setting that it was played most under; 0 for what has no
+    episodes that count."""
     played = policies_with_episodes(store)
-    sides = [sides_of(played, policy)[0] for policy in policies]
-    return {one.side.policy: one.summary.accuracy or 0.0 for one in figures(store, sides)}
+    sides = [found[0] for policy in policies if (found := sides_of(played, policy))]
+    return dict.fromkeys(policies, 0.0) | {
+        one.side.policy: one.summary.accuracy or 0.0 for one in figures(store, sides)
+    }
 
 
 def evenly(ids: Sequence[str], most: int) -> list[str]:

@@ -82,7 +82,10 @@ def _divergence(others: Sequence[tuple[str, Agreement]]) -> None:
         )
         never = sum(one.infinite for _, turns in lines for one in turns)
         more = f" {never:,} are infinite, where one never chooses what A may, and left out." if never else ""
-        st.caption(f"Mean KL divergence, D_KL(A ‖ other), of model and role together.{more}")
+        st.caption(
+            f"How far each decision of model and role is from A's, the mean at that turn; 0 means the same.{more}",
+            help=f"D_KL(A ‖ other). {define(_KL)}",
+        )
 
 
 # Two of them in detail
@@ -231,7 +234,7 @@ def _turns(diff: PolicyDiff, found: Agreement, parted: FirstDifferences, other: 
         {
             "replay": link("Replay", "Open", width=70),
             "turn": number("Turn", width=50),
-            "kl": number("KL", "%.2f", width=80, help=define(_KL)),
+            "kl": number("How far apart", "%.2f", width=110, help=define(_KL)),
             "a": text("A would choose", width=170),
             "b": text("B would choose", width=170),
             "recorded": text("Recorded", width=160),

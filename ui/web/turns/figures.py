@@ -82,10 +82,13 @@ def parts_figure(names: Sequence[str], sides: Sequence[PartBars]) -> go.Figure:
                 "showgrid": False,
                 "zeroline": True,
                 "zerolinecolor": NEUTRAL_COLOUR,
-                "title": {"text": "how far it moves the lead, in logits", "font": {"size": 11}},
+                "title": {"text": "lead with it minus lead without it, in logits", "font": {"size": 11}},
             },
             yaxis=named_axis(
-                [literal(name) for name in names], autorange="reversed", showgrid=False, title=None
+                [literal(name) for name in names],
+                autorange="reversed",
+                showgrid=False,
+                title={"text": "part read", "font": {"size": 11}},
             ),
             showlegend=False,
             margin={"l": 8, "r": 8, "t": 4, "b": 4},

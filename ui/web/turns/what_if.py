@@ -63,7 +63,7 @@ def other_checkpoint_panel(context: DecisionContext) -> None:
         sentence = f"**has no preference yet: every pair is equally likely**.{drawn}"
     st.markdown(f"{name} {sentence}")
     _other_course(context, chosen.id, theirs, name)
-    st.markdown(f"Over all pairs the two are {divergence_words(found.kl)}.", help=define("KL divergence"))
+    st.markdown(divergence_words(found.kl), help=f"D_KL(recorded ‖ other). {define('KL divergence')}")
     models, roles = options(context.decision, context.recording.models)
     decision_chart(
         with_other_head(models, found.decision.model_probs),
@@ -131,15 +131,15 @@ def has_no_preference(decision: Decision) -> bool:
 
 
 def divergence_words(kl: float) -> str:
-    """D_KL(recorded || other) in nats as words, with its number, as markdown."""
+    """D_KL(recorded || other) in nats as a sentence of markdown."""
     if math.isinf(kl):
-        return "**far apart**: the other never takes something that could have been taken here"
+        return "The two decisions are **far apart**: the other never takes something that could have been taken here."
     words = next((words for below, words in _DIVERGENCES if kl < below), "far apart")
-    return f"**{words}**: KL divergence, D_KL(recorded ‖ other), {kl:.{3 if kl < 1 else 1}f}"
+    return f"How far apart the two decisions are: **{kl:.{3 if kl < 1 else 1}f}, {words}**; 0 means the same."
 
 
 def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:
-    """The other checkpoint, which stands in the address; at first the one that shows most beside this one."""
+    """The other checkpoint, which stands in the address; at first the one before this one."""
     by_id = {one.id: one for one in offered}
     named, words = policy_label(store), {}
     for one in offered:

@@ -15,6 +15,7 @@ from core.analysis.attribution import (
     Attribution,
     PartLeftOut,
     WordAttribution,
+    WordLeftOut,
     times_likelier,
     words_of,
 )
@@ -235,7 +236,8 @@ def _parts(sides: Sequence[_Side]) -> None:
     )
     hatched = f" Hatched: {sides[1].name}, for its own choice." if len(sides) > 1 else ""
     st.caption(
-        f"How far each part moves the lead, in logits: to the right for the choice, to the left against it.{hatched}"
+        "The lead is how many logits the choice is ahead of its runner-up. A bar is what one part adds to it: to the "
+        f"right for the choice, to the left against it.{hatched}"
     )
     without = {
         place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
@@ -319,8 +321,9 @@ def _words(sides: Sequence[_Side]) -> None:
     methods = " ".join(dict.fromkeys(map(_method_words, found)))
     st.caption(
         "Blue over a solid line speaks for the choice, orange over a dotted line against it; hovering shows by how "
-        f"many logits, and the strongest word has the full colour. {methods} How often taking "
-        "such words away changes a choice is what `trinity bench attribution` measures."
+        "many logits, and the strongest word has the full colour. A word that stands several times in a part counts at "
+        f"each place for itself: “2nd of 3” is its second place of three. {methods} How often taking such words "
+        "away changes a choice is what `trinity bench attribution` measures."
     )
 
 
@@ -358,20 +361,37 @@ def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
     )
     rows = [(label(word, 24), where, f"{gives:+.2f}") for word, gives, where in named]
     if rows:
-        markdown_table(("Strongest words", "in", "logits"), rows, "llr")
+        markdown_table(("Strongest words", "where", "moves the lead by, in logits"), rows, "llr")
 
 
 def _strongest(found: WordAttribution, texts: dict[int, str], sign: float) -> list[tuple[str, float, str]]:
     """The words that speak most for the choice (`sign` 1) or against it (-1): word, logits, and where it stands."""
     some = sorted((one for one in found.words if one.gives * sign > 0), key=lambda one: -sign * one.gives)
     return [
-        (
-            texts[one.part][one.start : one.end],
-            one.gives,
-            "question" if one.part == QUESTION else f"turn {one.part + 1}",
-        )
+        (texts[one.part][one.start : one.end], one.gives, _where(one, found, texts))
         for one in some[:_NAMED_WORDS]
     ]
+
+
+def _where(word: WordLeftOut, found: WordAttribution, texts: dict[int, str]) -> str:
+    """Where a word stands: `question`, `turn 3`, and which of its places it is where it has several: `turn 3, 2nd of
+    3`."""
+    place = "question" if word.part == QUESTION else f"turn {word.part + 1}"
+    text = texts[word.part]
+    same = sorted(
+        one.start
+        for one in found.words
+        if one.part == word.part and text[one.start : one.end] == text[word.start : word.end]
+    )
+    if len(same) < 2:
+        return place
+    return f"{place}, {_ordinal(same.index(word.start) + 1)} of {len(same)}"
+
+
+def _ordinal(number: int) -> str:
+    """`1st`, `2nd`, `3rd`, `11th`."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 # By a worker

@@ -364,12 +364,14 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     if found is not None:
         models, roles = found
         st.caption(
-            f"KL divergence, D_KL(A ‖ B): models {models:.3f}, roles {roles:.3f}, of the joint choice "
-            f"{models + roles:.3f}.",
-            help=define("KL divergence"),
+            f"How far apart the two decisions are: {models + roles:.3f}, where 0 means the same; the models "
+            f"{models:.3f} of it, the roles {roles:.3f}.",
+            help=f"D_KL(A ‖ B). {define('KL divergence')}",
         )
     else:
-        st.caption("No KL divergence: one side has no head, or its pool has other slots.")
+        st.caption(
+            "How far apart they are cannot be told: one side has no head, or its pool has other slots."
+        )
 
 
 if __name__ == "__main__":
