@@ -25,6 +25,7 @@ from ui.presentation.course import (
     cells,
     wrong_since,
 )
+from ui.presentation.glossary import define
 from ui.presentation.story import story
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
 from ui.presentation.words import deciders, if_paid, rules_words, seconds, turns_words
@@ -158,7 +159,7 @@ def _header(recording: Recording) -> None:
     question_heading(episode)
     st.markdown(_outcome(recording), help=f"Policy `{label(recording.summary.policy, 80)}`")
     if not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS:
-        st.markdown(label(_story(recording.store, summary.id), 1_000))
+        st.markdown(label(_story(recording.store, summary.id), 1_000), help=define("Story"))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
 
