@@ -30,7 +30,7 @@ DRAWN_MS = 400
 #: A page is measured down to this height, in pixels.
 TALLEST = 9000
 
-#: Notes what moves, each with its rectangle before and after: left, top, width and height.
+#: Notes what moves, each with its rectangle before and after (left, top, width and height), and what lies over “Stop”.
 WATCH = """
 window.trinityShifts = [];
 new PerformanceObserver(list => {
@@ -51,6 +51,17 @@ new PerformanceObserver(list => {
     });
   }
 }).observe({type: "layout-shift", buffered: true});
+window.trinityStop = [];  // what lies over the button that stops a page while it is computed
+new MutationObserver(() => {
+  const stop = document.querySelector('[data-testid="stStatusWidget"]')?.getBoundingClientRect();
+  if (!stop?.width) return;
+  for (const other of document.querySelectorAll('.st-key-palette, [data-testid="stMainMenu"]')) {
+    const box = other.getBoundingClientRect();
+    if (box.left < stop.right - 1 && box.right > stop.left + 1) {
+      window.trinityStop.push("“Go to” or the menu over “Stop”");
+    }
+  }
+}).observe(document, {childList: true, subtree: true});
 """
 
 #: Every text that is seen, with its box, its colour and how much of it shows; disabled controls are exempt.
@@ -183,7 +194,7 @@ _HEIGHT = """
 @dataclass(frozen=True, slots=True)
 class Quality:
     """One page at one size and in one theme. `shift` is the sum of its layout shifts; `moved` says what moved most;
-    `covered` is what the tool bars of figures lie over."""
+    `covered` is what the tool bars of figures lie over, and what lies over the button that stops a page."""
 
     page: str
     theme: str
@@ -248,7 +259,7 @@ def measure(
         faint=tuple(faint),
         taps=taps["all"],
         small=tuple(taps["small"]),
-        covered=tuple(page.evaluate(COVERED)),
+        covered=(*page.evaluate(COVERED), *dict.fromkeys(page.evaluate("window.trinityStop"))),
     )
 
 

@@ -21,9 +21,11 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Which one; without a name all are listed.")] = None,
 ) -> None:
-    """Run a benchmark: ours and its peer in one run, with the ratio. Options after the name are its own.
+    """Run a benchmark: ours and its peer in one run, with the ratio. Options after the name are its own, and so is
+    --help there.
 
     [dim]$[/] trinity bench optimiser --json
+    [dim]$[/] trinity bench pool --help
     """
     known = benchmarks()
     if not known:

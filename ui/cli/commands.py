@@ -47,7 +47,12 @@ class Commands(LazyGroup):
         "pocket": Listed("The embedded small world: its cards, and training it again.", "ui.cli.pocket:app"),
         "bench": Listed(
             "Run a benchmark beside its peer.",
-            settings={"allow_extra_args": True, "ignore_unknown_options": True},
+            # What stands behind the name is the benchmark's own, --help too.
+            settings={
+                "allow_extra_args": True,
+                "allow_interspersed_args": False,
+                "ignore_unknown_options": True,
+            },
         ),
         "doctor": Listed("Say where the store is, its schema, how to back it up."),
     }

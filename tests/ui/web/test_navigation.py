@@ -118,6 +118,19 @@ def test_the_drawer_is_closed_when_a_page_is_chosen(tab: Page, served: Served) -
     closed.wait_for(state="attached")
 
 
+def test_filters_leave_no_empty_bar_behind(tab: Page, served: Served) -> None:
+    at(tab, "/episodes")
+    bar = tab.get_by_test_id("stSidebar")
+    bar.get_by_text("Filters").wait_for()
+    tab.get_by_text("More", exact=True).first.click()
+    tab.get_by_text("Data", exact=True).first.click()
+    arrive(tab, "/data")
+    bar.wait_for(state="hidden")
+    tab.go_back()
+    arrive(tab, "/episodes")
+    bar.get_by_text("Filters").wait_for()
+
+
 def test_an_unknown_address_is_said_to_be_none(tab: Page, served: Served) -> None:
     tab.goto("/nosuchpage")
     tab.get_by_text("There is no page /nosuchpage").wait_for()

@@ -38,7 +38,10 @@ def test_a_key_and_a_name_lead_there_from_any_page(tab: Page, served: Served) ->
     arrive(tab, "/episodes", policy=checkpoint(30).id)
     go_to(tab, listed[-1].id)
     arrive(tab, "/replay", ep=listed[-1].id)
-    go_to(tab, "no such words anywhere")
+    type_there(tab, "no such words anywhere")
+    tab.get_by_role("option", name="Search for: no such words anywhere").wait_for()
+    assert not tab.get_by_text("Add: ").count()
+    tab.keyboard.press("Enter")
     tab.get_by_text("No page, checkpoint, run or episode is called").wait_for()
     tab.keyboard.press("Escape")
     tab.keyboard.press("Escape")  # shuts the palette and does not leave the replay
@@ -55,6 +58,12 @@ def test_a_key_and_a_name_lead_there_from_any_page(tab: Page, served: Served) ->
 
 def go_to(tab: Page, typed: str) -> None:
     """Open the palette, type, and press Enter."""
+    type_there(tab, typed)
+    tab.keyboard.press("Enter")
+
+
+def type_there(tab: Page, typed: str) -> None:
+    """Open the palette and type."""
     settled(tab)
     tab.locator(f".st-key-{PALETTE} button").first.wait_for()
     tab.keyboard.press("g")
@@ -63,4 +72,3 @@ def go_to(tab: Page, typed: str) -> None:
     tab.wait_for_function("() => document.activeElement?.closest('.st-key-palette_choice')")
     settled(tab)
     tab.keyboard.type(typed)
-    tab.keyboard.press("Enter")

@@ -49,3 +49,8 @@ def shell() -> None:
 def take_focus(part: str) -> None:
     """The field within the container, or the widget, of key `part` takes the keyboard when it comes to be shown."""
     component("take_focus", "")(key=f"take_focus_{part}", data={"part": part})
+
+
+def what_is_typed(words: str) -> None:
+    """Say, before what was typed into a list that takes more than its options, what becomes of it: `Search for: …`."""
+    component("what_is_typed", "")(key="what_is_typed", data={"words": words})

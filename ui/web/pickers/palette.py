@@ -15,7 +15,7 @@ from storage.store import Store
 from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import policy_name
 from ui.runs.kinds import about, address_of, kind_of
-from ui.web.components import take_focus
+from ui.web.components import take_focus, what_is_typed
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
@@ -56,6 +56,7 @@ def _open(pages: Mapping[str, str]) -> None:
         placeholder="Type a name, an id, or words of a question, then Enter",
     )
     take_focus("palette_choice")
+    what_is_typed("Search for:")
     if chosen is None:
         return
     typed = chosen.strip()[:200]
