@@ -10,8 +10,9 @@ from streamlit.testing.v1 import AppTest
 from storage.analysis.model_health import model_health
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
+from tests.builders.sample_store import sample_store
 from tests.builders.stores import new_store
-from tests.ui.pages import opened
+from tests.ui.pages import opened, press, shown
 
 
 def test_each_model_is_left_out_alone_before_any_is_chosen(samples: Store) -> None:
@@ -46,43 +47,65 @@ def test_the_models_of_a_store_are_counted(recorded: Store) -> None:
 
 def test_the_page_shows_them_and_says_who_is_hard_to_read(recorded: Store) -> None:
     everybody = model_health(recorded, EpisodeFilter(forks="with"))
-    shown = opened("pool")
-    assert not shown.exception
-    assert [one.value for one in shown.subheader] == [
+    page = opened("pool")
+    assert not page.exception
+    assert [one.value for one in page.subheader] == [
         "How have they been answering?",
         "Where does it go?",
         "What if a model were not there?",
     ]
-    table = shown.dataframe[0].value
+    table = page.dataframe[0].value
     assert list(table["model"]) == sorted(one.model for one in everybody)
     assert table["calls"].sum() == sum(one.calls for one in everybody)
+
+
+def test_calls_of_live_plays_are_said_to_count_and_can_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sample_store(tmp_path / "trinity.db", 4)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    page = opened("pool")
+    calls = page.dataframe[0].value["calls"].sum()
+    words = "1 live play, request or episode of an evolution"
+    assert f"Calls of every episode count here, also of {words}." in shown(page)
+    picks = page.dataframe[1].value["picks"].tolist()
+    press(page, "scope_measured")
+    assert page.query_params["forks"] == "without"
+    assert f"Left out: {words}." in shown(page)
+    assert page.dataframe[0].value["calls"].sum() < calls
+    assert page.dataframe[1].value["picks"].tolist() == picks, (
+        "who is missed is of measured episodes either way"
+    )
+    press(page, "scope_measured")
+    assert page.dataframe[0].value["calls"].sum() == calls
+    store.close()
 
 
 def test_an_empty_store_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_store(tmp_path / "empty.db").close()
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "empty.db"))
-    shown = opened("pool")
-    assert not shown.exception
-    assert any("No model was asked" in one.value for one in shown.markdown)
+    page = opened("pool")
+    assert not page.exception
+    assert any("No model was asked" in one.value for one in page.markdown)
 
 
 def test_a_key_is_made_shown_once_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_store(tmp_path / "keys.db").close()
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "keys.db"))
-    shown: AppTest = opened("settings", part="endpoint")
-    assert not shown.exception
-    assert any("There is no key yet" in one.value for one in shown.markdown)
-    shown.text_input(key="endpoint_key_name").set_value("laptop")
-    shown.number_input(key="endpoint_key_ceiling").set_value(2.5)
-    next(one for one in shown.button if one.label == "Make a key").click().run()
-    made = next(one for one in shown.code if one.value.startswith("trinity-"))
+    page: AppTest = opened("settings", part="endpoint")
+    assert not page.exception
+    assert any("There is no key yet" in one.value for one in page.markdown)
+    page.text_input(key="endpoint_key_name").set_value("laptop")
+    page.number_input(key="endpoint_key_ceiling").set_value(2.5)
+    next(one for one in page.button if one.label == "Make a key").click().run()
+    made = next(one for one in page.code if one.value.startswith("trinity-"))
     store = open_store(tmp_path / "keys.db")
     key = store.endpoint.find(made.value)
     assert key is not None
     assert (key.name, key.limits.max_cost_usd) == ("laptop", 2.5)
-    shown.run()
-    assert not any(one.value.startswith("trinity-") for one in shown.code)
-    shown.selectbox(key="endpoint_revoke").select_index(0).run()
-    shown.button(key="endpoint_revoke_now").click().run()
+    page.run()
+    assert not any(one.value.startswith("trinity-") for one in page.code)
+    page.selectbox(key="endpoint_revoke").select_index(0).run()
+    page.button(key="endpoint_revoke_now").click().run()
     assert store.endpoint.find(made.value) is None
     store.close()

@@ -13,7 +13,7 @@ from core.episode import Status
 from storage.analysis.routing import NEWEST, TurnReference
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.filters.listing import MIXED, TWO_DECIDED
-from storage.rows.summaries import FacetValue
+from storage.rows.summaries import Facets, FacetValue
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import correct_mark, label, one_line
@@ -120,7 +120,9 @@ def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) ->
         _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
     if not everything and not (apart and whose == _Asked()):
         _what_is_counted(whose, facets.policy, say)
-    if not everything:
+    if everything:
+        _beside_the_measured(where, facets)
+    else:
         fork_switch(where, facets_of(store, where), _change, totals=True)
     sample_switch(where, facets_of(store, where), _change)
     _others(where)
@@ -243,6 +245,27 @@ def _what_is_counted(whose: _Asked, policies: Sequence[FacetValue], say: Callabl
         )
         together = partial(_change, policy=None, a=None, b=None, **{MIXTURE: "all"})
         tool("All together", "scope_mix", together, icon="blender")
+
+
+def _beside_the_measured(where: EpisodeFilter, facets: Facets) -> None:
+    """That forks, live plays and requests count here, or are left out, and the other choice; nothing without any."""
+    kinds = ((facets.forks, "fork"), (facets.by_hand, "live play, request or episode of an evolution"))
+    each = [f"{n:,} {words if n == 1 else _several(words)}" for n, words in kinds if n]
+    if not each:
+        return
+    them = " and ".join(each)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if where.forks == "with":
+            st.caption(f"Calls of every episode count here, also of {them}.", width="content")
+            leave = partial(_change, forks="without")
+            tool("Leave these out", "scope_measured", leave, icon="filter_alt")
+        elif where.forks == "without":
+            st.caption(f"Left out: {them}.", width="content")
+            tool("Count these too", "scope_measured", partial(_change, forks=None), icon="filter_alt_off")
+
+
+def _several(words: str) -> str:
+    return "live plays, requests or episodes of evolutions" if words.startswith("live") else f"{words}s"
 
 
 def _change(**values: str | None) -> None:

@@ -350,9 +350,10 @@ def _each_alone(store: Store, side: ScopeSide, models: Sequence[str]) -> None:
     if not any(each.turns for each in found.values()):
         nothing_here("These episodes have no decisions with logits, so there is nothing to choose again.")
         return
+    measured = " Forks and live plays are not counted." if side.where.forks == "without" else ""
     st.caption(
         "Each model left out alone, the least missed first. Tick one above to see who would step in, or several to "
-        "leave them out together."
+        f"leave them out together.{measured}"
     )
     row_table(
         {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import streamlit as st
 
@@ -59,8 +60,20 @@ def show() -> None:
         if scope.compared:
             st.markdown(f"**{side.title}**")
         _side(store, side, of)
-    without_model(store, scope)
+    # A turn that was played again and again in forks would weigh as often on which model is missed.
+    without_model(store, _measured(scope))
     _links(scope)
+
+
+def _measured(scope: Scope) -> Scope:
+    """The same sides without forks, live plays and requests, unless these alone are asked for."""
+    return replace(
+        scope,
+        sides=tuple(
+            replace(side, where=replace(side.where, forks="without")) if side.where.forks == "with" else side
+            for side in scope.sides
+        ),
+    )
 
 
 def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
