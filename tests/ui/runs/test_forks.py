@@ -300,7 +300,7 @@ def test_the_page_from_the_list_to_a_result(world: Sums, store: Store, parent: s
     page = opened("forks", run=run)
     text = shown(page)
     assert "What if turn 3 had been with the verdict REVISE" in text.replace("\\", "")
-    assert "Not enough to tell" in text or "The change" in text
+    assert "No difference can be told from chance" in text or "The change" in text
     assert "The recorded episode is unchanged." in text
     assert "Every row of what was recorded hashes as before" in text
     assert len([link for link in page.page_link if link.label == "Replay"]) == 4

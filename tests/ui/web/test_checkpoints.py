@@ -193,7 +193,7 @@ def test_who_played_tasks_again_in_other_runs_is_told_with_what_all_of_them_come
     )
     share = percent((once.correct + once.n) / (2 * once.n))
     page = opened("checkpoints")
-    assert f"Over every run it is otherwise: gen 30 {share} (each task played 2 times)." in plainly(page)
+    assert f"Over every run: gen 30 {share} (each task played 2 times)." in plainly(page)
     whole = next(one for one in page.page_link if one.label == "Count every run")
     everywhere = opened("checkpoints", **{k: v[0] for k, v in parse_qs(whole.proto.query_string).items()})
     assert f"{share} (" in list(everywhere.dataframe[0].value["Accuracy"])[-1]

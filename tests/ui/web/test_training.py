@@ -56,7 +56,10 @@ def test_a_training_stands_in_the_list_with_evolutions_and_the_newest_is_shown(k
     assert options[0] == "mine · Conductor · iteration 4 · finished"
     assert "revolve" in options[1]
     assert page.selectbox(key="evolution_with").options == ["nothing"], "an evolution is drawn otherwise"
-    assert opened("evolution", run="revolve").title[0].value == "Evolution"
+    assert any("newest evolution of a coordinator" in one.label for one in page.page_link)
+    evolution = opened("evolution", run="revolve")
+    assert evolution.title[0].value == "Evolution"
+    assert any("newest training of a Conductor: :blue[mine]" in one.label for one in evolution.page_link)
 
 
 def test_what_came_of_it_and_what_it_took(kept: Store) -> None:

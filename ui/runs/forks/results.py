@@ -109,7 +109,11 @@ class Results:
             means = f"The change {does}: {points} ({between}), more than the baseline's own spread explains."
         else:
             pairs = f"{found.n} pair{'s' if found.n > 1 else ''} of baseline and fork"
-            means = f"Not enough to tell: {points} ({between}) may be chance. {pairs}, each with the same random draws."
+            most = 100 * max(-found.low, found.high)
+            means = (
+                f"No difference can be told from chance: {points} ({between}). One of more than {most:.0f} points "
+                f"either way is unlikely. {pairs}, each with the same random draws."
+            )
         return f"{self._endings} {means}"
 
     @property

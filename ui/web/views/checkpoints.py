@@ -182,7 +182,7 @@ def _in_every_run(
     if not more:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(label(f"Over every run it is otherwise: {enumerated(more)}.", 600), width="content")
+        st.caption(label(f"Over every run: {enumerated(more)}.", 600), width="content")
         state.page_link(
             "checkpoints",
             "Count every run",

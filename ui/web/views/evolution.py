@@ -177,7 +177,17 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
     with right, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         _begin_button()
         _begin_training_button()
+    _newest_of_the_other_kind(runs, by_id[chosen])
     return by_id[chosen], by_id.get(other)
+
+
+def _newest_of_the_other_kind(runs: Sequence[RunSummary], shown: RunSummary) -> None:
+    """From a training to the newest evolution and back, so that neither hides the other in the list."""
+    newest = next((run for run in runs if run.kind != shown.kind), None)
+    if newest is not None:
+        kind = "evolution of a coordinator" if newest.kind == "evolve" else "training of a Conductor"
+        words = f"The newest {kind}: :blue[{label(_words(newest).split(' · ')[0], 60)}]"
+        state.page_link("evolution", words, icon=":material/trending_up:", run=newest.id)
 
 
 def _words(run: RunSummary) -> str:

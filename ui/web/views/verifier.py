@@ -12,6 +12,7 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.analysis.metrics import ClusteredShare
+from core.conduct.planners import CONDUCTOR
 from core.episode import Role
 from storage.analysis.costs import PolicyCost, policy_costs
 from storage.analysis.routing import pool_order
@@ -72,7 +73,7 @@ def show() -> None:
     store = state.store()
     st.title("Verifier & cost")
     st.caption(
-        "A Verifier's ACCEPT ends an episode: whether it can be trusted, and what a solved problem costs."
+        "A Verifier's ACCEPT ends a coordinator's episode: whether it can be trusted, and what a solved problem costs."
     )
     scope = scope_bar(store)
     costs = [_costs(store, side.where) for side in scope.sides]
@@ -430,7 +431,8 @@ def _authors(store: Store, side: ScopeSide, order: Sequence[str]) -> None:
     own, others = with_interval(judged.own), with_interval(judged.others)
     st.caption(
         f"Wrong answers accepted: {own} of a model's own, {others} of others'. "
-        "Numbers are percent; nothing stands where fewer than three wrong answers were judged."
+        "Numbers are percent; nothing stands where fewer than three wrong answers were judged. The two totals weigh a "
+        "verifier by how often it judged: whether it is easier on itself is told along its row."
     )
 
 
@@ -462,6 +464,8 @@ def _accepts(side: ScopeSide, found: Sequence[PolicyCost]) -> None:
         f"{_letter(side)}A Verifier ended {ended:,} of {sum(one.n for one in found):,} "
         f"episodes; of these **{share} with a wrong answer**."
     )
+    if any(one.policy.startswith(CONDUCTOR) for one in found):
+        st.caption("An ACCEPT in a workflow ends nothing: the verdicts above count it, these do not.")
     if false:
         side.link(f"List these {false:,}", WRONGLY_ENDED)
     plot(
