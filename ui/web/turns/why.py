@@ -237,7 +237,8 @@ def _parts(sides: Sequence[_Side]) -> None:
     hatched = f" Hatched: {sides[1].name}, for its own choice." if len(sides) > 1 else ""
     st.caption(
         "The lead is how many logits the choice is ahead of its runner-up. A bar is what one part adds to it: to the "
-        f"right for the choice, to the left against it.{hatched}"
+        "right for the choice, to the left against it. Only these two are measured: without a part a third pair can be "
+        f"ahead of both, so a bar to the left and another choice without that part go together.{hatched}"
     )
     without = {
         place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
