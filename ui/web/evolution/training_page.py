@@ -32,6 +32,10 @@ TEXTS = RunTexts(
 )
 
 
+#: Of a given width, so that tiles keep their places while the page loads; two stand side by side on a phone.
+_TILE_PX = 168
+
+
 def training_page(store: Store, run: RunSummary, second: RunSummary | None) -> None:
     """Everything below the list of runs; `second` is a training on the same axes."""
     training = read_training(store, run)
@@ -99,9 +103,9 @@ def reached(store: Store, run: RunSummary) -> Reached:
 
 def _figures(store: Store, run: RunSummary, training: Training) -> None:
     left, right = st.columns([2, 3], gap="medium")
-    with left, st.container(horizontal=True, gap="medium"):
+    with left, st.container(horizontal=True, gap="small"):
         for words, value, help in _spent(store, run, training):
-            st.metric(words, value, help=help, width="content")
+            st.metric(words, value, help=help, width=_TILE_PX)
     if standings := training.standings():
         with right, st.container(border=True):
             st.markdown("**Is it better than what it began as?**", help=define("Iteration"))
@@ -122,7 +126,7 @@ def _spent(store: Store, run: RunSummary, training: Training) -> list[tuple[str,
     figures: list[tuple[str, str, str | None]] = []
     if best is not None and (one := training.validations[best]):
         low, high = one.interval
-        words = f"Best validated, iteration {training.indices[best]}"
+        words = f"Best, iteration {training.indices[best]}"
         help = f"{one.right} of {one.n} held-apart tasks, 95 % interval {percent(low)} to {percent(high)}"
         figures.append((words, percent(one.share), help))
     figures.append(

@@ -34,6 +34,8 @@ from ui.web.progress.panel import is_under_way, watch
 
 #: The panels in the address that are the forms of an evolution and of a training.
 BEGIN, BEGIN_TRAINING = "begin", "train"
+#: Of a given width, so that the row of buttons breaks on a phone before their words are there.
+_BUTTON_PX = 165
 KEYS = keys_of("generation")
 
 
@@ -72,12 +74,19 @@ def _empty() -> None:
 
 def _begin_button(*, primary: bool = False) -> None:
     look, act = "primary" if primary else "secondary", partial(state.replace_params, {"panel": BEGIN})
-    button("Begin an evolution", "begin_form", act, icon="add", type=look)
+    button("Begin an evolution", "begin_form", act, icon="add", type=look, width=_BUTTON_PX)
 
 
 def _begin_training_button() -> None:
     act = partial(state.replace_params, {"panel": BEGIN_TRAINING})
-    button("Begin a training", "begin_training_form", act, icon="school", help=define("Conductor"))
+    button(
+        "Begin a training",
+        "begin_training_form",
+        act,
+        icon="school",
+        help=define("Conductor"),
+        width=_BUTTON_PX,
+    )
 
 
 # Beginning one
@@ -151,7 +160,7 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
             icon=":material/info:",
         )
     words = {run.id: _words(run) for run in runs}
-    left, middle, right = st.columns([4, 3, 4], vertical_alignment="bottom")
+    left, middle, right = st.columns([7, 5, 9], vertical_alignment="bottom")
     with left:
         chosen = state.address_select(
             "Evolution or training",
@@ -175,9 +184,9 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
             help="A second one of its kind on the same axes, such as another learner's.",
         )
     with right, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
+        _newest_of_the_other_kind(runs, by_id[chosen])
         _begin_button()
         _begin_training_button()
-    _newest_of_the_other_kind(runs, by_id[chosen])
     return by_id[chosen], by_id.get(other)
 
 
@@ -185,9 +194,12 @@ def _newest_of_the_other_kind(runs: Sequence[RunSummary], shown: RunSummary) -> 
     """From a training to the newest evolution and back, so that neither hides the other in the list."""
     newest = next((run for run in runs if run.kind != shown.kind), None)
     if newest is not None:
-        kind = "evolution of a coordinator" if newest.kind == "evolve" else "training of a Conductor"
-        words = f"The newest {kind}: :blue[{label(_words(newest).split(' · ')[0], 60)}]"
-        state.page_link("evolution", words, icon=":material/trending_up:", run=newest.id)
+        words = "Newest evolution" if newest.kind == "evolve" else "Newest training"
+        forgotten = dict.fromkeys(("gen", "ep", "with", "panel"))
+        go = partial(state.set_params, run=newest.id, **forgotten)
+        button(
+            words, "newest_other", go, icon="trending_up", help=label(_words(newest), 120), width=_BUTTON_PX
+        )
 
 
 def _words(run: RunSummary) -> str:

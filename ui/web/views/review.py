@@ -275,7 +275,8 @@ def _turn(recording: Recording, index: int, hidden: bool, reply_look: str) -> No
             st.space("stretch")
             words, look = ("Labelling this turn", "primary") if chosen else ("Label this turn", "tertiary")
             change = partial(state.set_params, t=None if chosen else index + 1)
-            tool(words, f"about_turn_{index}", change, icon="label", type=look)
+            # Of a given width, so that the row breaks on a phone before the words are there, and not when they come.
+            tool(words, f"about_turn_{index}", change, icon="label", type=look, width=180)
         text = recording.text(index)
         key = f"review_{recording.summary.id}_{index}"
         reply_block(text.reply, key=key, empty=missing_reply_words(text), look=reply_look)
