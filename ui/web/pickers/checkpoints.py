@@ -25,6 +25,7 @@ from ui.presentation.theme import plain
 from ui.presentation.words import Generations, generations, policy_name, setting_words
 from ui.web.kit.cache import cached, remembered
 
+_played = cached(policies_with_episodes)
 #: Checkpoints that are offered for comparison with one, its own run's first.
 MOST_OFFERED = 300
 
@@ -100,6 +101,7 @@ def writes_workflows(store: Store, policy: str) -> bool:
     return policy.startswith(CONDUCTOR) or store.planners.has(policy)
 
 
+@cached
 def played_planner(store: Store) -> str | None:
     """The policy of the last planner of the newest training that has recorded episodes, None for none: of one's own as
     soon as anything of one's own has played."""
@@ -150,7 +152,7 @@ def side_namer(store: Store) -> Callable[[PolicySide], str]:
     """How a comparison names its sides, plain text: by what was played under a setting of its own, with the setting."""
     names = generation_of(store)
     settings: dict[str, set[Setting]] = {}
-    for one in policies_with_episodes(store):
+    for one in _played(store):
         settings.setdefault(one.policy, set()).add(one.setting)
 
     def say(side: PolicySide) -> str:

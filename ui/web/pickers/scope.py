@@ -249,8 +249,15 @@ def _what_is_counted(whose: _Asked, policies: Sequence[FacetValue], say: Callabl
 
 def _beside_the_measured(where: EpisodeFilter, facets: Facets) -> None:
     """That forks, live plays and requests count here, or are left out, and the other choice; nothing without any."""
-    kinds = ((facets.forks, "fork"), (facets.by_hand, "live play, request or episode of an evolution"))
-    each = [f"{n:,} {words if n == 1 else _several(words)}" for n, words in kinds if n]
+    kinds = (
+        (facets.forks, "fork", "forks"),
+        (
+            facets.by_hand,
+            "live play, request or episode of an evolution",
+            "live plays, requests or episodes of evolutions",
+        ),
+    )
+    each = [f"{n:,} {one if n == 1 else several}" for n, one, several in kinds if n]
     if not each:
         return
     them = " and ".join(each)
@@ -262,10 +269,6 @@ def _beside_the_measured(where: EpisodeFilter, facets: Facets) -> None:
         elif where.forks == "without":
             st.caption(f"Left out: {them}.", width="content")
             tool("Count these too", "scope_measured", partial(_change, forks=None), icon="filter_alt_off")
-
-
-def _several(words: str) -> str:
-    return "live plays, requests or episodes of evolutions" if words.startswith("live") else f"{words}s"
 
 
 def _change(**values: str | None) -> None:

@@ -232,8 +232,8 @@ def _accuracy_of(store: Store, run: RunSummary) -> None:
     ids = default_checkpoints(store)
     for policy in dict.fromkeys(side.policy for side in sides if side.policy in ids[1:]):
         if runs := {one.run for one in runs_played(here, policy, None)} - {run.id}:
-            words = f"{label(policy_name(policy, names.get(policy)), 60)} with its {len(runs)} other runs together"
-            words = words.replace("1 other runs", "1 other run")
+            others = f"{len(runs)} other run{'s' if len(runs) > 1 else ''}"
+            words = f"{label(policy_name(policy, names.get(policy)), 60)} with its {others} together"
             address = {"c": listed(ids), "base": ids[0], "b": policy, "run": EVERY_RUN}
             state.page_link("checkpoints", words, icon=":material/balance:", **address)
 

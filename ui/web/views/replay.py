@@ -333,9 +333,8 @@ def _at_turn(recording: Recording, near: Near, places: _Places) -> None:
             workflow_panel(recording.episode, cursor, forks=not _zen(), sent=sent)
     with places.cards:
         _card(recording, cursor)
-    told = bool(
-        cursor and not recording.episode.plans
-    )  # a step of a workflow need not have read the one before
+    # A step of a workflow need not have read the one before.
+    told = bool(cursor and not recording.episode.plans)
     with places.before, st.container(border=told):
         st.empty()  # a step may write only where something stood before it
         if told:
