@@ -158,7 +158,18 @@ class ChatRequest(_Common):
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    seed: (
+        Annotated[
+            int,
+            Field(
+                ge=-(2**63),
+                lt=2**63,
+                description="The same seed, conversation and tier draw the same choices again. Models are sent a seed "
+                "of their own by it, where the pool file says `send_seed = true`.",
+            ),
+        ]
+        | None
+    ) = None
     reasoning_effort: str | None = None
     response_format: (
         Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")] | None

@@ -57,6 +57,28 @@ def test_chat_answers_and_keeps_the_episode(tmp_path: Path) -> None:
         assert one.store.endpoint.charged_usd() == pytest.approx(3 * CALL_USD)
 
 
+def test_the_same_seed_plays_the_same_choices_again(tmp_path: Path) -> None:
+    drawn = Endpoint(tier=(Tier(name="trinity", policy="random"),))
+    with served(tmp_path, endpoint=drawn, models="abc", entry="send_seed = true") as one:
+
+        def played(**fields: Any) -> list[tuple[str, str, int]]:
+            before = len(one.models.requests)
+            body = {"model": "trinity", "messages": [{"role": "user", "content": "How many?"}], **fields}
+            raw(one.url, "POST", "/v1/chat/completions", json.dumps(body).encode())
+            asked = one.models.requests[before:]
+            return [(ask.body["model"], role_of(ask), ask.body["seed"]) for ask in asked]
+
+        first, again = played(seed=7), played(seed=7)
+        assert first == again
+        assert len(first) > 1
+        [run] = one.store.runs.list()
+        assert len(one.store.episodes.tasks(run.id)) == 1  # asked again, a question is the same task
+        # Also where nothing of it is kept.
+        assert played(seed=7, trinity={"store_text": False}) == first
+        assert played(seed=8)[0][2] != first[0][2]
+        assert played()[0][2] != played()[0][2]
+
+
 def test_tokens_that_a_provider_had_read_before_are_told_and_billed_as_such(tmp_path: Path) -> None:
     models = team(cached={"Worker": 4, "Verifier": 9})
     with served(tmp_path, models, entry=f"{PRICES}\nprice_cached = 0.5") as one:

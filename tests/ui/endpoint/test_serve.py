@@ -86,7 +86,7 @@ def test_the_pocket_pool_is_served_and_stopped_in_order(tmp_path: Path) -> None:
     port = _free_port()
     with _serving(tmp_path, port, "--config", str(tmp_path / "endpoint.toml")) as server:
         body = json.dumps(
-            {"model": "trinity", "messages": [{"role": "user", "content": "How much is 2 + 3?"}]}
+            {"model": "trinity", "messages": [{"role": "user", "content": "How much is 2 + 3?"}], "seed": 1}
         )
         url = f"http://127.0.0.1:{port}"
         status, headers, answer = raw(url, "POST", "/v1/chat/completions", body.encode())
