@@ -156,6 +156,7 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
 ) -> None:
     stop = played(world, store, plan_of(world, store, (parent, 2), change=Change("stop")))
     assert (stop.fork.n, stop.fork.certain, stop.difference.n) == (1, True, 3)
+    assert stop.verdict.endswith("3 pairs can show no difference: play more.")
     whole = store.episodes.get(parent)
     right = played(
         world,

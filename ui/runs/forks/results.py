@@ -19,11 +19,15 @@ from ui.runs.plans import Branch, ForkPlan
 def seen_words(pairs: int) -> str:
     """What so many pairs can show, a sentence."""
     smallest = difference_seen(pairs)
-    many = f"{pairs} pair{'' if pairs == 1 else 's'}"
+    many = _pairs_words(pairs)
     if smallest >= 1:
         return f"{many} can show no difference: play more."
     seen = f"{100 * smallest:.0f} points or more"
     return f"{many} show a difference of {seen} 4 times of 5, a smaller one less often."
+
+
+def _pairs_words(pairs: int) -> str:
+    return f"{pairs} pair{'' if pairs == 1 else 's'}"
 
 
 #: What a pair is, in a sentence.
@@ -108,12 +112,15 @@ class Results:
             does = "helps" if found.low > 0 else "hurts"
             means = f"The change {does}: {points} ({between}), more than the baseline's own spread explains."
         else:
-            pairs = f"{found.n} pair{'s' if found.n > 1 else ''} of baseline and fork"
             most = 100 * max(-found.low, found.high)
-            means = (
-                f"No difference can be told from chance: {points} ({between}). One of more than {most:.0f} points "
-                f"either way is unlikely. {pairs}, each with the same random draws."
+            # An interval that leaves half of all plays open excludes nothing that anybody would have expected.
+            open_words = (
+                f"One of more than {most:.0f} points either way is unlikely. {_pairs_words(found.n)} of baseline and "
+                "fork, each with the same random draws."
+                if most < 50
+                else seen_words(found.n)
             )
+            means = f"No difference can be told from chance: {points} ({between}). {open_words}"
         return f"{self._endings} {means}"
 
     @property
