@@ -1,4 +1,5 @@
-"""Short, sortable, URL-safe names, made in core when a value is made: runs, episodes, checkpoints, views."""
+"""Short, URL-safe names, made when a value is made: runs, episodes and views, which sort by time; checkpoints and the
+requests of the endpoint, which are named by their content."""
 
 from __future__ import annotations
 
@@ -26,6 +27,12 @@ def episode_id(run: str, index: int) -> str:
 def checkpoint_id(content: bytes | str) -> str:
     """`c` and ten characters of a SHA-256 over `content` (a digest will do): same content, same id."""
     return f"c{_base32(content.encode() if isinstance(content, str) else content, 10)}"
+
+
+def request_task_id(question: str) -> str:
+    """The task of a request to the endpoint: `request-` and ten characters of a SHA-256 over its question. A seed and a
+    task's id key every random draw, so a request that is sent again with its seed has to be the same task."""
+    return f"request-{_base32(question.encode(), 10)}"
 
 
 def _time(now_s: int) -> str:

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.ids import checkpoint_id, episode_id, run_id
+from core.ids import checkpoint_id, episode_id, request_task_id, run_id
 
 SECONDS = st.integers(0, 2**34)
 
@@ -38,3 +38,9 @@ def test_entropy_tells_runs_of_one_second_apart() -> None:
 
 def test_a_checkpoint_is_named_by_its_content() -> None:
     assert checkpoint_id(b"a") == checkpoint_id("a") != checkpoint_id(b"b")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_request_is_named_by_its_question(question: str) -> None:
+    assert re.fullmatch(r"request-[0-9a-v]{10}", request_task_id(question))
+    assert request_task_id(question) != request_task_id(f"{question} ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import threading
 import time
@@ -13,6 +12,7 @@ from functools import cached_property
 from core.conduct.planners import Conductor
 from core.episode import Episode, Event, Task
 from core.errors import BudgetError, ConfigError, TrinityError
+from core.ids import request_task_id
 from core.play.policy import Policy, WorkflowPolicy, new_episode
 from core.pool.pool import Pool
 from core.workflow import MOST_STEPS
@@ -181,7 +181,7 @@ class Service:
         left_out: tuple[str, ...],
     ) -> Episode:
         seed = secrets.randbits(32) if asked.seed is None else asked.seed % 2**63
-        task = Task(_task_id(question), question, "", "open", "request", "live")
+        task = Task(request_task_id(question), question, "", "open", "request", "live")
         run, index = self.engine.run, int(name.rpartition("-")[2])
         episode = new_episode(run, index, task, policy, turns=turns, seed=seed, argmax=False)
         argmax = bool(getattr(policy, "argmax", False))
@@ -235,12 +235,6 @@ def _turns(policy: Policy, budget: int) -> int:
 def _least(*values: float | None) -> float | None:
     """The smallest that is given."""
     return min((value for value in values if value is not None), default=None)
-
-
-def _task_id(question: str) -> str:
-    """The same for the same question: with the task's id the seed fixes every random choice, so a request that is sent
-    again with its seed has to be the same task."""
-    return f"request-{hashlib.sha256(question.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
 def _kept(configured: bool, *wishes: bool | None) -> bool:

@@ -164,8 +164,8 @@ class ChatRequest(_Common):
             Field(
                 ge=-(2**63),
                 lt=2**63,
-                description="The same seed, conversation and tier draw the same choices again. Models are sent a seed "
-                "of their own by it, where the pool file says `send_seed = true`.",
+                description="The same seed, conversation and tier draw the same models and roles again. A model is "
+                "sent a seed that follows from it where the pool file says `send_seed = true`.",
             ),
         ]
         | None

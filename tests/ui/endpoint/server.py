@@ -18,6 +18,7 @@ from typing import Any
 import uvicorn
 from openai import OpenAI
 
+from core.episode import Episode
 from storage.store import Store
 from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import USAGE, Answer, FaultyServer, Request, faulty_server, ok
@@ -131,6 +132,11 @@ def _listening(app: Any) -> Iterator[int]:
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+def episode_of(one: Served, answer: Any) -> Episode:
+    """The episode that an answer came from, as it is stored."""
+    return one.store.episodes.get(answer.model_extra["trinity"]["episode"])
 
 
 def raw(

@@ -11,6 +11,7 @@ from dataclasses import replace
 import plotly.graph_objects as go
 import pytest
 
+from core.analysis.metrics import PairedDifference
 from core.episode import Change, Status, Verdict
 from core.errors import ConfigError, StoreError
 from storage.files.interchange import export_episodes, import_file
@@ -157,6 +158,8 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
     stop = played(world, store, plan_of(world, store, (parent, 2), change=Change("stop")))
     assert (stop.fork.n, stop.fork.certain, stop.difference.n) == (1, True, 3)
     assert stop.verdict.endswith("3 pairs can show no difference: play more.")
+    many = replace(stop, difference=PairedDifference(0.0, -0.2, 0.3, 40))
+    assert "One of more than 30 points either way is unlikely. 40 pairs of" in many.verdict
     whole = store.episodes.get(parent)
     right = played(
         world,

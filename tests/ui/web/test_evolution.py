@@ -1,39 +1,31 @@
-"""Evolution: begun by the page or the command line alike, stopped, resumed, and every state of its page."""
+"""Evolution: begun by the page or the command line alike, stopped, resumed and watched."""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core.episode import ROLE_ORDER, Protocol, Role, Task
+from core.episode import Protocol
 from core.errors import ConfigError
 from core.evolution.learners import restored
 from storage.filters.episode_filter import EpisodeFilter
-from storage.reads.episode_steps import read_decisions
 from storage.rows.summaries import RunStatus
 from storage.shelves.generations import Evolution
-from storage.store import Store, open_store
-from tests.builders.stores import copy_store
+from storage.store import Store
 from tests.core.pool.faulty_server import Answer, Request
-from tests.ui.pages import assert_literal, opened, press, shown, until, waiting
-from tests.ui.sums import Sums, answer, sums
-from ui.presentation.learning import Habit, learned_words
+from tests.ui.pages import opened, press, shown, until, waiting
+from tests.ui.sums import Sums, answer
+from tests.ui.web.evolutions import finished_by_worker, plan
 from ui.presentation.theme import label
 from ui.runs import queue
-from ui.runs.plans import EvolutionPlan, LivePlan, plan_of
+from ui.runs.plans import plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
-from ui.web.evolution.learned import computed_on, learned
-from ui.web.evolution.lineage import read_lineage
-from ui.web.evolution.panels import PANELS
-from ui.web.evolution.pinned import heads_of, offered, rescore
 
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
@@ -44,60 +36,11 @@ def world(evolving: Sums) -> Sums:
     return evolving
 
 
-@pytest.fixture(scope="module")
-def _evolved(tmp_path_factory: pytest.TempPathFactory, _tiny_encoder: Path) -> tuple[Path, str]:
-    folder = tmp_path_factory.mktemp("evolved")
-    with pytest.MonkeyPatch.context() as patched, sums(folder, patched) as world:
-        world.add_tasks_to_evolve_on()
-        patched.setenv("TRINITY_ENCODER", str(_tiny_encoder))
-        store = open_store(world.store)
-        run = finished_by_worker(store, world)
-        store.close()
-    return Path(world.store), run
-
-
-@pytest.fixture
-def evolved(world: Sums, store: Store, _evolved: tuple[Path, str]) -> str:
-    """A finished evolution in the world's store."""
-    path, run = _evolved
-    copy_store(path, world.store)
-    return run
-
-
 def digest(store: Store, run: str) -> str:
     """Of the optimiser's state as it is kept."""
     kept = store.evolution.state(run)
     assert kept is not None
     return restored(kept[1]).digest
-
-
-def plan(world: Sums, name: str = "", svf: str = "", **evolution: Any) -> EvolutionPlan:
-    """What the form makes of SMALL."""
-
-    from core.evolution.config import EvolveConfig
-    from core.tasks.sets import digest_of_tasks as digest_of
-
-    small = {
-        "generations": 3,
-        "population": 4,
-        "tasks_per_candidate": 4,
-        "turn_budget": 2,
-        "validate_every": 2,
-        **evolution,
-    }
-    begun = EvolutionPlan(
-        world.tasks,
-        None,
-        200,
-        str(world.folder / "pool.toml"),
-        os.environ["TRINITY_ENCODER"],
-        None,
-        EvolveConfig(**small),
-        name,
-        svf=svf,
-        models=("adder", "guesser"),
-    )
-    return replace(begun, digest=digest_of(begun.task_sets()[0]))
 
 
 def filled(world: Sums, **fields: int | str) -> AppTest:
@@ -115,14 +58,6 @@ def filled(world: Sums, **fields: int | str) -> AppTest:
     page.run()
     assert not page.exception
     return page
-
-
-def finished_by_worker(store: Store, world: Sums) -> str:
-    """A run as the page queues it, played in this process."""
-    run, _ = enqueue(store, plan(world), Ticket.new())
-    assert play_claimed(store, run) == 0
-    assert store.runs.get(run).status is RunStatus.FINISHED
-    return run
 
 
 @pytest.mark.usefixtures("no_workers")
@@ -387,155 +322,3 @@ def test_a_paid_pool_needs_a_ceiling_keeps_below_it_and_goes_on_under_a_higher_o
     without, _ = enqueue(store, plan(world, "no ceiling"), Ticket.new())
     assert play_claimed(store, without) == 1
     assert "set a ceiling" in str(store.runs.get(without).error)
-
-
-# The page over a finished evolution
-
-
-def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved: str) -> None:
-    run = evolved
-    last = store.evolution.generations(run)[-1].checkpoint_id
-    assert "No recorded episode has hidden states" in shown(opened("evolution", run=run, panel="pinned"))
-    assert world.run("--policy", last, "--n", 4).code == 0
-    said = {
-        "pinned": "Pinned tasks: when did each choice come about?",
-        "progress": "Is it getting better, beyond chance?",
-        "choices": "Who is chosen, in which role?",
-        "population": "Which candidates of generation 2 did well",
-        "weights": "Which logits of generation 2 ask for the same?",
-    }
-    assert list(said) == list(PANELS)
-    for panel, words in said.items():
-        page = opened("evolution", run=run, panel=panel, gen="2")
-        assert words in shown(page)
-        assert "**Generation 2**" in shown(page)
-        assert_literal(page)
-    lineage = read_lineage(store, store.runs.get(run))
-    found = rescore(store, lineage, offered(store, lineage))
-    assert found.generations == (0, 1, 2, 3)
-    assert found.deviation is not None
-    assert found.deviation <= found.tolerance
-    assert found.unsure[:, 0].all()  # a head of zeros prefers nothing
-    for row, line in enumerate(found.lines):
-        recorded = read_decisions(store, line.episode.id)[line.index]
-        now = found.models[found.slots[row, 3]], ROLE_ORDER[found.roles[row, 3]]
-        assert found.unsure[row, 3] or now == (recorded.argmax_model, recorded.argmax_role)
-
-
-def test_the_page_opens_on_when_it_learned_what(world: Sums, store: Store, evolved: str) -> None:
-    """Every generation's head reads the same recorded turns: what the last of them recorded is what it would choose."""
-    last = store.evolution.generations(evolved)[-1].checkpoint_id
-    assert "Verifier when an answer waits" not in shown(opened("evolution", run=evolved))
-    assert world.run("--policy", last, "--n", 12).code == 0
-    lineage = read_lineage(store, store.runs.get(evolved))
-    found = learned(store, lineage, heads_of(store, lineage))
-    assert found.own
-    assert found.turns.policies == (last,)
-    for curve in found.curves.values():
-        assert curve.generations == (0, 1, 2, 3)
-    opening = found.curves[Habit.THINKER_FIRST]
-    assert opening.turns == 12
-    assert opening.means[0].mean == pytest.approx(1 / 3)
-    recorded = [
-        read_decisions(store, one.id)[0].role_probs[ROLE_ORDER.index(Role.THINKER)]
-        for one in store.episodes.page(EpisodeFilter(policy=last)).items
-    ]
-    assert opening.means[3].mean == pytest.approx(sum(recorded) / 12, abs=0.01)
-    page = opened("evolution", run=evolved, gen="2")
-    text = shown(page)
-    for habit, curve in found.curves.items():
-        assert label(learned_words(habit, curve), 500) in text
-    says = computed_on(found, store, lineage)
-    assert says.startswith(
-        f"Computed on {len(found.turns)} recorded turns of 12 tasks, played by its own generation 3:"
-    )
-    assert label(says, 900) in text
-    assert text.index("Thinker in the first turn") < text.index("Pinned tasks")
-    assert_literal(page)
-
-
-def test_what_a_person_plays_changes_nothing_of_what_is_pinned(
-    world: Sums, store: Store, evolved: str
-) -> None:
-    run = evolved
-    first, last = (store.evolution.generations(run)[i].checkpoint_id for i in (1, -1))
-    assert first is not None
-    assert last is not None
-    assert world.run("--policy", last, "--n", 4).code == 0
-    pinned = opened("evolution", run=run, panel="pinned").multiselect(key="pins").value
-    assert len(pinned) == 1
-    own = []
-    for policy in (last, first):  # also of a checkpoint that has played nothing else
-        task = Task("mine", "What is 1 + 1?", "2", "number", "a family of mine")
-        pool = str(world.folder / "pool.toml")
-        plan = LivePlan(task, policy, ("adder", "guesser"), pool, os.environ["TRINITY_ENCODER"])
-        own.append(enqueue(store, plan, Ticket.new())[0])
-        assert play_claimed(store, own[-1]) == 0
-    page = opened("evolution", run=run, panel="pinned")
-    assert page.multiselect(key="pins").value == pinned
-    assert len(page.multiselect(key="pins").options) == 6  # theirs can be pinned by hand
-    (episode,) = store.episodes.of_run(own[0])
-    page = opened("evolution", run=run, panel="pinned", ep=episode.id)
-    assert page.multiselect(key="pins").value == [episode.id]
-
-
-def test_the_generation_is_in_the_address_and_steps_by_button(evolved: str) -> None:
-    page = opened("evolution", run=evolved, gen="1")
-    press(page, "step_next")
-    assert "**Generation 2**" in shown(page)
-    assert page.query_params["gen"] in ("2", ["2"])
-    press(page, "go_first")
-    assert "**Generation 0**" in shown(page)
-    assert "**Generation 3**" in shown(opened("evolution", run=evolved, gen="77"))
-
-
-def test_two_evolutions_stand_side_by_side(world: Sums, store: Store, evolved: str) -> None:
-    one = evolved
-    other, _ = enqueue(store, plan(world, "second", seed=4), Ticket.new())
-    page = opened("evolution", run=one, panel="choices", **{"with": other})
-    assert not page.exception  # the other has no generation yet
-    store.runs.delete(other)
-    other, _ = enqueue(store, plan(world, "second", seed=4), Ticket.new())
-    assert play_claimed(store, other) == 0
-    text = shown(opened("evolution", run=one, panel="choices", **{"with": other}))
-    assert text.count("Who is chosen, in which role?") == 2
-    assert "second" in text
-
-
-def test_without_any_evolution_the_page_offers_to_begin_one(store: Store) -> None:
-    page = opened("evolution")
-    assert "No evolution yet" in shown(page)
-    press(page, "begin_form")
-    assert "Begin an evolution" in page.title[0].value
-
-
-def test_a_stale_link_says_so_and_the_newest_stands_in(samples: Store) -> None:
-    page = opened("evolution", run="rgone")
-    assert "holds no evolution or training rgone" in page.info[0].value
-    assert "**Generation 30**" in shown(page)
-
-
-@pytest.mark.parametrize("panel", list(PANELS))
-def test_a_run_that_kept_no_stats_opens_everywhere(samples: Store, panel: str) -> None:
-    page = opened("evolution", panel=panel, gen="8")
-    assert not page.exception
-    assert "This view cannot be shown" not in shown(page)
-    assert_literal(page)
-
-
-def test_singular_values_cannot_be_scored_again_and_the_page_says_so(world: Sums, store: Store) -> None:
-    run, _ = enqueue(store, plan(world, svf="1"), Ticket.new())
-    assert play_claimed(store, run) == 0
-    page = opened("evolution", run=run, panel="pinned")
-    assert "changed the encoder too" in page.info[0].value
-    assert not opened("evolution", run=run, panel="weights").exception
-
-
-def test_a_checkpoint_is_played_live_from_its_link(store: Store, evolved: str) -> None:
-    first = store.evolution.generations(evolved)[1].checkpoint_id
-    assert first is not None
-    page = opened("live", play=first)
-    assert page.selectbox(key="policy_choice").value == first
-    page.selectbox(key="policy_choice").select("random").run()
-    assert page.selectbox(key="policy_choice").value == "random"
-    assert "does not fit" in opened("live", play="cgone").info[0].value

@@ -26,10 +26,6 @@ def seen_words(pairs: int) -> str:
     return f"{many} show a difference of {seen} 4 times of 5, a smaller one less often."
 
 
-def _pairs_words(pairs: int) -> str:
-    return f"{pairs} pair{'' if pairs == 1 else 's'}"
-
-
 #: What a pair is, in a sentence.
 PAIR_WORDS = "A pair is one baseline and one fork that make the same random draws: they share a seed."
 
@@ -113,14 +109,13 @@ class Results:
             means = f"The change {does}: {points} ({between}), more than the baseline's own spread explains."
         else:
             most = 100 * max(-found.low, found.high)
-            # An interval that leaves half of all plays open excludes nothing that anybody would have expected.
-            open_words = (
+            # A bound of half of all plays or more excludes nothing that anybody would have expected.
+            bound = (
                 f"One of more than {most:.0f} points either way is unlikely. {_pairs_words(found.n)} of baseline and "
                 "fork, each with the same random draws."
-                if most < 50
-                else seen_words(found.n)
             )
-            means = f"No difference can be told from chance: {points} ({between}). {open_words}"
+            unclear = f"No difference can be told from chance: {points} ({between})."
+            means = f"{unclear} {bound if most < 50 else seen_words(found.n)}"
         return f"{self._endings} {means}"
 
     @property
@@ -262,3 +257,7 @@ def _side(sides: Sequence[Mapping[int, Child]], wanted: int, certain: bool) -> F
     share, low, high = clustered_share(over)
     ids = tuple(one.id for side in sides for one in side.values())
     return ForkSide(right, n, wanted, share if n else None, low, high, certain and bool(n), ids)
+
+
+def _pairs_words(pairs: int) -> str:
+    return f"{pairs} pair{'' if pairs == 1 else 's'}"
