@@ -436,6 +436,19 @@ def test_a_running_episode_is_read_anew_and_a_finished_one_kept(recorded: Store)
         open_recording(recorded, "e-growing")
 
 
+def test_an_episode_that_nobody_could_judge_has_no_story_and_no_help_beside_nothing(
+    app: AppTest, recorded: Store
+) -> None:
+    whole = episode("e-open", seed=12)
+    turns = tuple(replace(turn, correct_after=None) for turn in whole.turns)
+    for _ in record(recorded, events_of(replace(whole, correct=None, turns=turns))):
+        pass
+    opened(app, ep="e-open")
+    assert "not judged" in shown(app)
+    assert [one.value for one in app.markdown if not one.value.strip()] == []
+    recorded.episodes.delete(["e-open"])
+
+
 def test_a_step_is_fast(app: AppTest) -> None:
     opened(app, ep="e-long", t="1")
     press(app, "go_next")

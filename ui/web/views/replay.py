@@ -158,8 +158,9 @@ def _header(recording: Recording) -> None:
     summary, episode = recording.summary, recording.episode
     question_heading(episode)
     st.markdown(_outcome(recording), help=f"Policy `{label(recording.summary.policy, 80)}`")
-    if not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS:
-        st.markdown(label(_story(recording.store, summary.id), 1_000), help=define("Story"))
+    told = not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS
+    if told and (words := _story(recording.store, summary.id)):  # none where nobody could judge it
+        st.markdown(label(words, 1_000), help=define("Story"))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
 
