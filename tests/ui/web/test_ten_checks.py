@@ -317,12 +317,20 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
     assert query(tab)["t"] == "4"
     assert tab.get_by_test_id("stMain").evaluate("one => one.scrollTop") == place
     silent = dataclasses.replace(store.runs, now=lambda: time.time() - 21)
-    silent.heartbeat(LIVE)
-    tab.get_by_text("stalled").first.wait_for()
-    silent.heartbeat(LIVE)  # ten seconds later it would be taken for dead
-    go(tab, f"{recorded_app.address}/replay?ep={whole.id}&t=3")
-    tab.get_by_text("Turn 3 of 16").first.wait_for()
-    tab.get_by_text("This episode has stalled").wait_for()
+
+    def stalled(words: str) -> None:
+        """The page comes to say so. The silence stays as long: ten seconds later the run would be taken for dead, and
+        a busy machine may need more for a page."""
+        end = time.monotonic() + PATIENCE_S
+        while not tab.get_by_text(words).first.is_visible():
+            assert time.monotonic() < end, words
+            silent.heartbeat(LIVE)
+            tab.wait_for_timeout(200)
+
+    stalled("stalled")
+    tab.goto(f"{recorded_app.address}/replay?ep={whole.id}&t=3")
+    stalled("Turn 3 of 16")
+    stalled("This episode has stalled")
     store.runs.heartbeat(LIVE)
     tab.get_by_text("still being played").wait_for()
     assert query(tab)["t"] == "3"
