@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
-from playwright.sync_api import Locator, Page, Position, TimeoutError
+from playwright.sync_api import Locator, Page, Position
 
 from storage.analysis.pairs import CELLS, read_shared_tasks
 from storage.analysis.standings import PolicySide
@@ -184,27 +184,16 @@ def still(tab: Page) -> None:
     tab.get_by_test_id("stMain").get_by_role("heading").first.wait_for()
     if "ep=" in tab.url or "peek=" in tab.url:
         tab.locator(".strip button").first.wait_for()
+    if "/replay" in tab.url:
+        # Drawn last; its buttons hear the keys.
+        tab.locator(".st-key-tools_transport button").first.wait_for()
     settled(tab)
 
 
-#: Notes on the window that a script was asked for.
-_WATCH = """() => {
-  window.trinityAsked = false;
-  const note = new MutationObserver(() => { window.trinityAsked = true; note.disconnect(); });
-  note.observe(document.querySelector('[data-testid="stApp"]'), {attributeFilter: ["data-test-script-state"]});
-}"""
-
-
 def press(tab: Page, key: str, path: str, **wanted: str) -> None:
-    """A key of the page that leads there; pressed again where the page asked for nothing, as one pressed while the page
-    is still being drawn may be lost. However long the answer takes, a key that was heard is not pressed twice."""
+    """A key of the page that leads there. It is pressed once: a machine that is busy for long hears two as two."""
     still(tab)
-    tab.evaluate(_WATCH)
     tab.keyboard.press(key)
-    try:
-        tab.wait_for_function("() => window.trinityAsked", polling=50, timeout=10_000)
-    except TimeoutError:
-        tab.keyboard.press(key)
     arrive(tab, path, **wanted)
 
 
