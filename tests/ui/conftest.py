@@ -24,6 +24,8 @@ from ui.runs.plans import LivePlan
 
 #: Starts the app; a port follows.
 STREAMLIT = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
+#: An address of the app's server that runs no script.
+HEALTH = "/_stcore/health"
 #: What a page may ask of.
 HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 
@@ -141,10 +143,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def _window(chromium: Browser, served: Served) -> Iterator[BrowserContext]:
-    """One window for all tests, so that its scripts are fetched once; an empty tab keeps it open between two tests."""
+    """One window for all tests, so that its scripts are fetched and compiled once; a tab at the app's own address, which
+    shows next to nothing, keeps it and the process behind it between two tests."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=served.address)
     context.set_default_timeout(PATIENCE_S * 1000)
-    context.new_page()
+    context.new_page().goto(HEALTH)
     yield context
     context.close()
 

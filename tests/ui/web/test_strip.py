@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 
 from tests.browsing import PATIENCE_S, serving, settled
 from tests.builders.recorded import recorded_store
-from tests.ui.conftest import STREAMLIT
+from tests.ui.conftest import HEALTH, STREAMLIT
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +24,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    """One window, kept open by an empty tab, so that scripts are fetched and compiled once."""
-    opened = chromium.new_context(viewport={"width": 1280, "height": 900})
+def context(chromium: Browser, address: str) -> Iterator[BrowserContext]:
+    """One window, kept open by a tab that shows next to nothing, so that scripts are fetched and compiled once."""
+    opened = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=address)
     opened.set_default_timeout(PATIENCE_S * 1000)
-    opened.new_page()
+    opened.new_page().goto(HEALTH)
     yield opened
     opened.close()
 
