@@ -8,9 +8,10 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from playwright.sync_api import Page
@@ -41,14 +42,16 @@ def environment(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def serving(
-    command: Sequence[str | Path], folder: Path, store: Path | None = None, python_path: Path | None = None
+    command: Sequence[str | Path],
+    folder: Path,
+    store: Path | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """The address of the server that `command`, followed by a free port, starts; stopped as by Ctrl-C. `python_path`:
-    where it finds modules of ours besides the program's own."""
+    """The address of the server that `command`, followed by a free port, starts; stopped as by Ctrl-C. `variables`:
+    what its environment holds besides."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    own = environment(folder) | ({} if store is None else {"TRINITY_STORE": str(store)})
-    own |= {} if python_path is None else {"PYTHONPATH": str(python_path)}
+    own = environment(folder) | ({} if store is None else {"TRINITY_STORE": str(store)}) | dict(variables)
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen([*command, str(port)], cwd=folder, env=own, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"

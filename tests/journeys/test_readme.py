@@ -26,6 +26,8 @@ README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
 POOL = '[[model]]\nname = "{name}"\nbase_url = "{url}"\nprice_in = 0.1\nprice_out = 0.2\n'
 #: What every evolution of this test is told.
 FEW = "--generations 1 --population 6 --replicates 2 --validation 4 --no-controls"
+#: How a command begins that would play long -> what it is told in place of README's numbers.
+FEWER = {"trinity run": "--n 30 --validate 4", "trinity evolve": FEW}
 
 
 def commands(heading: str) -> list[str]:
@@ -56,16 +58,21 @@ def paste(folder: Path, command: str) -> str:
     return done.stdout
 
 
+def shortened(command: str) -> str:
+    """The command with few episodes and generations, where it would play long."""
+    few = next((few for begun, few in FEWER.items() if command.startswith(begun)), None)
+    if few is None:
+        return command
+    shown = re.sub(r"--(n|generations) \d+", "", command.partition("#")[0]).strip()
+    return f"{shown} {few}\n"
+
+
 @pytest.mark.process
 def test_the_first_commands_play_evolve_compare_and_fork(tmp_path: Path) -> None:
-    """With one generation of few candidates, as the rest is the same again."""
+    """With one generation of few candidates and with few episodes, as the rest is the same again."""
     output = ""
     for command in commands("Begin"):
-        if command.startswith("trinity evolve"):
-            generations = re.compile(r"--generations \d+")
-            shown = command.partition("#")[0].strip()
-            command = f"{generations.sub('', shown)} {FEW}\n"
-        output += paste(tmp_path, command)
+        output += paste(tmp_path, shortened(command))
     for said in ("single:jack", "random", "minus A", "sage"):
         assert said in output
 

@@ -143,8 +143,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def _window(chromium: Browser, served: Served) -> Iterator[BrowserContext]:
-    """One window for all tests, so that its scripts are fetched and compiled once; a tab at the app's own address, which
-    shows next to nothing, keeps it and the process behind it between two tests."""
+    """One window for all tests, so that its scripts are fetched and compiled once; a tab at an address of the app that
+    shows next to nothing keeps it, and the process behind it, between two tests."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=served.address)
     context.set_default_timeout(PATIENCE_S * 1000)
     context.new_page().goto(HEALTH)

@@ -18,14 +18,23 @@ from ui.runs.wiring import pool_specs
 OWN = ("--pool", "pool.toml", "--tasks", "tasks.jsonl", "--pilot")
 CEILING_USD = 5.0
 EVOLVE = (
-    *("evolve", *OWN, "--max-cost", CEILING_USD, "--encoder", "pocket", "--generations", 2, "--no-controls"),
-    *("--population", 6, "--replicates", 4, "--validation", 8, "--validate-every", 2),
+    "evolve",
+    *OWN,
+    "--max-cost",
+    CEILING_USD,
+    "--encoder",
+    "pocket",
+    "--no-controls",
+    "--population",
+    6,
 )
+TWO_GENERATIONS = ("--generations", 2, "--replicates", 2, "--validation", 6, "--validate-every", 2)
+ONE_GENERATION = ("--generations", 1, "--replicates", 1, "--validation", 2)
 RUN = ("run", *OWN, "--max-cost", CEILING_USD, "--policy", "single:bootes", "--policy", "random")
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("command", [RUN, EVOLVE], ids=["run", "evolve"])
+@pytest.mark.parametrize("command", [RUN, (*EVOLVE, *TWO_GENERATIONS)], ids=["run", "evolve"])
 def test_what_a_pilot_tells_is_within_a_factor_of_two(tmp_path: Path, command: tuple[object, ...]) -> None:
     with engineer(tmp_path, each=8, per_second=100) as me:
         said = me.trinity(*command, "--json")
@@ -59,7 +68,7 @@ def test_a_pilot_asks_no_model_that_the_run_does_not_ask(tmp_path: Path) -> None
             store.runs.delete(runs_of(me)[0])
             store.runs.delete(runs_of(me)[0])
         me.team.calls.clear()
-        assert me.trinity(*EVOLVE, "--config", barred).code == 0
+        assert me.trinity(*EVOLVE, *ONE_GENERATION, "--config", barred).code == 0
         assert {call.model for call in me.team.calls} == {"fornax", "grus"}
 
 

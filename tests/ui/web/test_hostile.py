@@ -116,7 +116,7 @@ def test_no_page_draws_runs_or_fetches_what_a_hostile_text_asks_for(
     chromium: Browser, hostile: Store, tmp_path: Path
 ) -> None:
     database = Path(hostile.url.removeprefix("sqlite:///"))
-    with serving(STREAMLIT, tmp_path, database) as address:
+    with serving(STREAMLIT, tmp_path, database, variables={"TRINITY_WORKERS": "0"}) as address:
         page = chromium.new_page(base_url=address)
         page.set_default_timeout(PATIENCE_S * 1000)
         trouble: list[str] = []
@@ -151,7 +151,8 @@ def test_two_hundred_rendered_replies_draw_run_and_fetch_nothing_and_stay_in_the
     ]
     quiet = ["--browser.gatherUsageStats", "false", "--server.headless", "true", "--server.port"]
     trouble: list[str] = []
-    with serving([*server, *quiet], tmp_path, python_path=Path(__file__).parents[3]) as address:
+    ours = {"PYTHONPATH": str(Path(__file__).parents[3])}
+    with serving([*server, *quiet], tmp_path, variables=ours) as address:
         page = chromium.new_page(base_url=address)
         page.set_default_timeout(PATIENCE_S * 1000)
         _watch(page, trouble, (address, address.replace("http", "ws"), "data:", "blob:"))
