@@ -33,6 +33,19 @@ asked => {{
 }}
 """
 
+#: Counts what the page asks of its server from now on.
+_COUNT = """
+() => {
+  if (window.trinityAsked === undefined) {
+    const send = WebSocket.prototype.send;
+    WebSocket.prototype.send = function (...what) { window.trinityAsked += 1; return send.apply(this, what); };
+  }
+  window.trinityAsked = 0;
+}
+"""
+#: So often a key is pressed that nothing hears.
+_PRESSES = 20
+
 
 def environment(folder: Path) -> dict[str, str]:
     """Nothing of this machine's own Trinity data."""
@@ -78,3 +91,16 @@ def settled(page: Page) -> None:
     """Until no script runs any more: none in several looks one after another, as an act needs a moment to begin one.
     The page itself looks, so that one that is drawn slowly is given its time."""
     page.wait_for_function(_STILL, arg=time.monotonic(), polling=LOOK_MS)
+
+
+def press(page: Page, key: str) -> None:
+    """Press a key once the page is still, and again only while the page asks its server for nothing: Streamlit may lose
+    one while it draws. What hears a key has run when the press returns, so however long the answer takes, a key that
+    was heard is not pressed twice."""
+    for _ in range(_PRESSES):
+        settled(page)
+        page.evaluate(_COUNT)
+        page.keyboard.press(key)
+        if page.evaluate("window.trinityAsked"):
+            return
+    pytest.fail(f"Nothing hears the key {key!r} at {page.url}")

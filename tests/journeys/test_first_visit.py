@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-from playwright.sync_api import Browser, TimeoutError
+from playwright.sync_api import Browser
 
-from tests.browsing import PATIENCE_S
+from tests.browsing import press
 from tests.journeys.newcomer import Newcomer, newcomer
 from ui.web.kit.state import VIEWS
-
-#: How often a key is pressed before it counts as dead.
-PRESSES = 4
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +47,10 @@ def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer)
     person.open(f"/forks?ep={episode}")
     person.open(f"/replay?ep={episode}")
     person.page.get_by_text("Turn 1 of").last.wait_for()  # the keys belong to buttons of the drawn page
+    press(person.page, "j")
+    person.page.wait_for_url(re.compile(r"[?&]t=\d"))
     person.settle()
-    turn = stepped_by_key(person)
-    person.settle()
+    turn = parse_qs(urlparse(person.page.url).query)["t"][0]
     link = person.page.url
     person.open("/glossary")
     person.page.goto(link)
@@ -61,18 +59,6 @@ def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer)
     assert parse_qs(urlparse(person.page.url).query)["ep"] == [episode]
     person.page.get_by_text(f"Turn {turn} of").last.wait_for()
     assert person.page.get_by_text("This view cannot be shown").count() == 0
-
-
-def stepped_by_key(person: Newcomer) -> str:
-    """The turn that J leads to. Streamlit loses a key while it draws on a busy machine; a person presses it again."""
-    for _ in range(PRESSES):
-        person.page.keyboard.press("j")
-        try:
-            person.page.wait_for_url(re.compile(r"[?&]t=\d"), timeout=PATIENCE_S * 1000 / PRESSES)
-        except TimeoutError:
-            continue
-        break
-    return parse_qs(urlparse(person.page.url).query)["t"][0]
 
 
 def test_two_checkpoints_flips_open_the_aligned_pair(person: Newcomer) -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, Position
 from storage.analysis.pairs import CELLS, read_shared_tasks
 from storage.analysis.standings import PolicySide
 from storage.filters.episode_filter import EpisodeFilter
+from tests import browsing
 from tests.browsing import settled
 from tests.builders.sample_store import checkpoint
 from tests.ui.conftest import Served
@@ -191,9 +192,9 @@ def still(tab: Page) -> None:
 
 
 def press(tab: Page, key: str, path: str, **wanted: str) -> None:
-    """A key of the page that leads there. It is pressed once: a machine that is busy for long hears two as two."""
+    """A key of the page that leads there."""
     still(tab)
-    tab.keyboard.press(key)
+    browsing.press(tab, key)
     arrive(tab, path, **wanted)
 
 

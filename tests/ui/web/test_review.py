@@ -14,6 +14,7 @@ from core.errors import ConfigError
 from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.labels import Place, find_span
 from storage.store import Store, open_store
+from tests import browsing
 from tests.browsing import settled
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
@@ -220,10 +221,10 @@ def test_every_key_on_the_sheet_does_what_it_says(tab: Page, served: Served) -> 
 
     tab.goto("/review?family=user&order=oldest")
     tab.locator(".st-key-quick_label_1").wait_for()
-    settled(tab)
+    tab.locator(".st-key-help button").wait_for(state="attached")  # it hears the key
+    browsing.press(tab, "h")
     sheet = tab.get_by_role("dialog")
-    while not sheet.is_visible():  # a page just loaded may not listen to keys yet
-        key("h")
+    sheet.wait_for()
     assert all(name in sheet.inner_text() for name, _ in KEYS)
     key("Escape")
     sheet.wait_for(state="hidden")

@@ -29,6 +29,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.recorder import record, record_finished_run
 from storage.store import Store
+from tests import browsing
 from tests.browsing import PATIENCE_S, environment, serving, settled
 from tests.builders.diffed import Diffed
 from tests.builders.recorded import episode, events_of, recorded_store
@@ -248,11 +249,10 @@ def _press_all(
     `strip` a cell of the strip has the focus."""
     if address:
         go(page, address)
+    page.locator(".st-key-help button").wait_for(state="attached")  # it hears the key
+    browsing.press(page, "h")
     dialog = page.get_by_role("dialog")
-    end = time.monotonic() + PATIENCE_S
-    while not dialog.is_visible() and time.monotonic() < end:  # a page just loaded may not listen to keys yet
-        page.keyboard.press("h")
-        page.wait_for_timeout(500)
+    dialog.wait_for()
     said = dialog.inner_text()
     assert not [key for key in keys if key.replace("  ", " ") not in re.sub(r"\s+", " ", said)]
     page.keyboard.press("Escape")
