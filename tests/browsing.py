@@ -43,7 +43,7 @@ _COUNT = """
   window.trinityAsked = 0;
 }
 """
-#: So often a key is pressed that nothing hears.
+#: How often a key is pressed that nothing hears, before it counts as dead.
 _PRESSES = 20
 
 

@@ -18,15 +18,8 @@ from ui.runs.wiring import pool_specs
 OWN = ("--pool", "pool.toml", "--tasks", "tasks.jsonl", "--pilot")
 CEILING_USD = 5.0
 EVOLVE = (
-    "evolve",
-    *OWN,
-    "--max-cost",
-    CEILING_USD,
-    "--encoder",
-    "pocket",
-    "--no-controls",
-    "--population",
-    6,
+    *("evolve", *OWN, "--max-cost", CEILING_USD),
+    *("--encoder", "pocket", "--no-controls", "--population", 6),
 )
 TWO_GENERATIONS = ("--generations", 2, "--replicates", 2, "--validation", 6, "--validate-every", 2)
 ONE_GENERATION = ("--generations", 1, "--replicates", 1, "--validation", 2)

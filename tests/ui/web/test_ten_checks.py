@@ -318,19 +318,19 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
     assert tab.get_by_test_id("stMain").evaluate("one => one.scrollTop") == place
     silent = dataclasses.replace(store.runs, now=lambda: time.time() - 21)
 
-    def stalled(words: str) -> None:
-        """The page comes to say so. The silence stays as long: ten seconds later the run would be taken for dead, and
-        a busy machine may need more for a page."""
+    def told_while_silent(words: str) -> None:
+        """The page comes to say so. Meanwhile the silence stays as long as it is: ten seconds later the run would be
+        taken for dead, and a busy machine may need more for a page."""
         end = time.monotonic() + PATIENCE_S
         while not tab.get_by_text(words).first.is_visible():
             assert time.monotonic() < end, words
             silent.heartbeat(LIVE)
             tab.wait_for_timeout(200)
 
-    stalled("stalled")
+    told_while_silent("stalled")
     tab.goto(f"{recorded_app.address}/replay?ep={whole.id}&t=3")
-    stalled("Turn 3 of 16")
-    stalled("This episode has stalled")
+    told_while_silent("Turn 3 of 16")
+    told_while_silent("This episode has stalled")
     store.runs.heartbeat(LIVE)
     tab.get_by_text("still being played").wait_for()
     assert query(tab)["t"] == "3"
