@@ -330,7 +330,7 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
         found = f"generation {best['generation']}, checkpoint {best['checkpoint']}"
         tell(f"Best on validation tasks: {found}, {percent(best['validation'])}.")
     for name, control in controls.items():
-        tell(f"Beside it, {name}: {percent(control.accuracy)} of {control.n}.")
+        tell(f"Control, {name}: {percent(control.accuracy)} of {control.n}.")
     plan = plan_of(store.runs.get(run_id), EvolutionPlan)
     noticed = [
         turns for one in stats for part in (one.episodes, one.validation) if part for turns in part.noticed

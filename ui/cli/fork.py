@@ -104,7 +104,7 @@ def fork(
         int | None,
         typer.Option(
             metavar="POINTS",
-            help="Instead of --n and --baseline: as many as show a difference of so many points 4 times of 5.",
+            help="Instead of --n and --baseline: as many as detect a difference of so many points (80 % power).",
             min=1,
             max=99,
         ),

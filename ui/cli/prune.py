@@ -25,7 +25,7 @@ def prune(
     flag: FlagOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Of all episodes, instead of a filter.")] = False,
     referenced: Annotated[
-        bool, typer.Option("--referenced", help="Also what labels, forks and other runs lean on.")
+        bool, typer.Option("--referenced", help="Include what labels, forks and other runs refer to.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     vacuum: Annotated[
@@ -35,7 +35,7 @@ def prune(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove hidden states, what models were sent, all texts, whole episodes or whole runs. There is no way back.
+    """Remove hidden states, what models were sent, all texts, whole episodes or whole runs. It cannot be undone.
 
     What has labels, was forked or is not over is kept, and counted. All of it goes in one step, or nothing.
 

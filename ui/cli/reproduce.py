@@ -225,7 +225,7 @@ def _print_checked(found: list[Checked]) -> None:
     if not found:
         tell("The shipped results have none of these rows and seeds, so there is nothing to compare.")
         return
-    tell("Beside the results that came with the program:", "bold")
+    tell("Compared with the results that came with the program:", "bold")
     print_table(
         ["row", ">seed", ">shipped", ">here", "compared"],
         [(one.label, one.seed, f"{one.there:.4g}", f"{one.here:.4g}", one.words) for one in found],

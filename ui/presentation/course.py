@@ -51,7 +51,7 @@ class Happening(Enum):
     SENT_BACK = CellMark("↩", SENT_BACK_WORDS, "bad")
     LOW_MARGIN = CellMark("≈", "low margin", "warn")
     UNREADABLE = CellMark("?", "unreadable", "warn")
-    NOTHING_TO_JUDGE = CellMark("∅", "nothing to judge", "warn")
+    NOTHING_TO_JUDGE = CellMark("∅", "no answer to check", "warn")
     OVERRIDE = CellMark("☞", "by hand", "info")
     ERROR = CellMark("⚠", "model failed", "bad")
     CUT = CellMark("…", "cut", "warn")

@@ -38,14 +38,16 @@ class HabitWords:
 
 HABITS: dict[Habit, HabitWords] = {
     Habit.VERIFIES: HabitWords(
-        "Verifier when an answer waits", "when an answer waits, ", "uses the Verifier"
+        "Verifier, when there is an answer to check",
+        "when there is an answer to check, ",
+        "uses the Verifier",
     ),
     Habit.VERIFIES_NOTHING: HabitWords(
-        "Verifier with nothing to judge", "with nothing to judge, ", "calls the Verifier"
+        "Verifier, when there is none", "when there is no answer to check, ", "calls the Verifier"
     ),
     Habit.THINKER_FIRST: HabitWords("Thinker in the first turn", "", "begins with a Thinker"),
     Habit.BEST_MODEL: HabitWords(
-        "The family's best model", "with nothing to judge, ", "chooses the family's best model"
+        "The family's best model", "when there is no answer to check, ", "chooses the family's best model"
     ),
 }
 

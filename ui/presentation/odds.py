@@ -125,6 +125,41 @@ def with_other_head(options: Sequence[Option], other: Sequence[float]) -> list[O
     ]
 
 
+def apart_words(
+    ours: Decision, models: Sequence[str], theirs: Decision, other_models: Sequence[str], kl: float
+) -> str:
+    """How far the odds of a second decision are from those of the first, as markdown: whether both find the same pair
+    likeliest, how much surer the second is of it, and `kl`, D_KL(ours || theirs) in nats."""
+    (pair, p), (other, q) = _likeliest(ours, models), _likeliest(theirs, other_models)
+    if pair != other:
+        how = next((words for below, words in _DIVERGENCES if kl < below), "very different")
+        words = f"**Another likeliest choice**, from {how} probabilities"
+    else:
+        surer = q * (1 - p) / max(p * (1 - q), 1e-12)  # the ratio of the odds
+        how = next((words for least, words in _SURER if surer >= least), "but far less certain")
+        words = f"**Same likeliest choice, {how}** ({percent(q)} instead of {percent(p)})"
+    if math.isinf(kl):
+        return f"{words}; some choices that were possible in the first are impossible in the second."
+    return f"{words}. KL divergence {kl:.{3 if kl < 1 else 1}f}; 0 means the same."
+
+
+#: From this ratio of odds on -> how sure the second decision is.
+_SURER = (
+    (10.0, "but far more certain"),
+    (2.0, "but more certain"),
+    (0.5, "and about as certain"),
+    (0.1, "but less certain"),
+)
+#: Below so many nats -> what the probabilities are.
+_DIVERGENCES = ((0.001, "nearly the same"), (0.1, "similar"), (1.0, "different"))
+
+
+def _likeliest(decision: Decision, models: Sequence[str]) -> tuple[Pair, float]:
+    joint = _joint(decision, models)
+    pair = max(joint, key=joint.__getitem__)
+    return pair, joint[pair]
+
+
 def undecided(options: Sequence[Option]) -> list[Option]:
     """The options before anything is known about them."""
     return [replace(option, words="–", note="", chosen=False) for option in options]

@@ -143,6 +143,12 @@ def turns_words(turns: Sequence[int]) -> str:
     return f"turns {', '.join(named[:-1])} and {named[-1]}"
 
 
+def ordinal(number: int) -> str:
+    """`1st`, `2nd`, `3rd`, `11th`, `1,001st`."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
 def seconds(value: float) -> str:
     """A duration: `0.04 s`, `3.1 s`, `2 min 5 s`."""
     if value >= 60:

@@ -13,6 +13,10 @@ from core.pool.pool import Flight, Pool, WrappedFlight, answers, flight_of
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 
+#: Why a run that a person had paused was interrupted: nothing went wrong.
+PAUSED_FOR_ANOTHER = "Paused: its worker went to another run."
+PAUSED_AT_CLOSE = "Paused when the app was closed."
+
 
 class Stopped(TrinityError):
     """A person asked the run to stop; why it did when they asked for something else."""
@@ -138,8 +142,8 @@ class LiveControl:
                 self._passed = turn
                 return None
             if self.clock() - since > PATIENCE_S and self.store.runs.next_waiting():
-                raise Stopped("It waited for you, and made way for a run that waited for its worker.")
+                raise Stopped(PAUSED_FOR_ANOTHER)
             if leaving.is_set():
-                raise Stopped("It waited for you when the app was closed.")
+                raise Stopped(PAUSED_AT_CLOSE)
             self.waits(episode)
             self.sleep(LOOK_S)

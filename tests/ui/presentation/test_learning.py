@@ -65,7 +65,7 @@ ENDS = {
 def test_a_sentence_says_what_the_curve_shows(levels: tuple[float, ...], claims: str, adds: str) -> None:
     found = learned_words(Habit.VERIFIES, curve(*levels))
     figures = f"{ENDS[levels[-1]]} at generation {len(levels) - 1}, 33.3 % at generation 0"
-    assert found == f"When an answer waits, {claims}: {figures}.{adds}"
+    assert found == f"When there is an answer to check, {claims}: {figures}.{adds}"
 
 
 def test_one_generation_tells_nothing() -> None:

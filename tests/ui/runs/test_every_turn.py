@@ -72,9 +72,9 @@ def test_every_turn_can_be_given_a_right_reply_instead(world: Sums, store: Store
         other="right reply",
     )
     assert (
-        "is decisive: with the reply" in words
-        or "is decisive: with the verdict" in words
-        or "a right" in words
+        "decided it: with the reply" in words
+        or "decided it: with the verdict" in words
+        or "No single turn decided it" in words
     )
     alone = world.trinity("fork", episode.id, "--turn", 1, "--right-replies")
     assert alone.code == 1
@@ -105,8 +105,8 @@ def test_a_page_plays_on_from_every_turn_and_tells_which_mattered(
     for _ in play(store, run.id):
         pass
     found = shown(opened("forks", run=run.id))
-    assert "Unchanged from turn 1 it ends right" in found
-    assert ("is decisive" in found) or ("At no turn" in found)
+    assert "Replayed unchanged from turn 1 it was right" in found
+    assert "decided it" in found
     assert "Which turn mattered?" in shown(press(more_of_replay(episode), "every_turn")), "its newest run"
     assert "which turn mattered" in shown(opened("forks"))
 
@@ -144,24 +144,35 @@ def test_the_decisive_turn_is_the_earliest_that_turns_the_ending_round() -> None
     assert found is not None
     assert found.turn == 1
     assert decisive_words(lost, recorded_right=False) == (
-        "Turn 2 is decisive: played by sage would have saved it; it ends right 4 of 5, unchanged 0 of 5."
+        "Turn 2 decided it: played by sage, it was right 4 times in 5, unchanged 0 times in 5."
     )
     assert decisive(outcomes((5, 4), (4, 1)), recorded_right=True) == outcomes((5, 4), (4, 1))[1]
     assert decisive(outcomes((0, 0), (0, 1)), recorded_right=False) is None
-    assert "At no turn" in decisive_words(outcomes((0, 0)), recorded_right=False)
-    assert decisive_words(outcomes((3, 4), (3, 5)), recorded_right=False).endswith(
-        "The greatest difference is at turn 2: played by sage, it ends right 5 of 5, unchanged 3 of 5."
+    assert decisive_words(outcomes((0, 0)), recorded_right=False) == (
+        "No single turn decided it: the runner-up made it right more often at no turn."
+    )
+    assert decisive_words(outcomes((3, 4), (1, 2)), recorded_right=False) == (
+        "No single turn decided it. The largest effect is at turn 1: played by sage, it was right 4 times in 5, "
+        "unchanged 3 times in 5."
+    )
+    assert decisive_words(outcomes((1, 0), (5, 3)), recorded_right=True).endswith(
+        "turn 2: played by sage, it was right 3 times in 5, unchanged 5 times in 5."
     )
 
 
 @pytest.mark.parametrize(
     ("unchanged", "right", "said"),
     [
-        (5, False, "Unchanged from turn 1 it ends right 5 of 5: the recorded miss was bad luck."),
-        (0, False, "the recorded miss is the rule."),
-        (0, True, "the recorded success was good luck."),
-        (3, False, "whether the recorded miss was luck stays open (95 % interval: between 23 and 88 %)."),
-        (5, True, "the recorded success is the rule."),
+        (5, False, "Replayed unchanged from turn 1 it was right 5 times in 5: the miss was bad luck."),
+        (0, False, "it was right 0 times in 5: a wrong answer is the usual outcome."),
+        (0, True, "the success was good luck."),
+        (
+            1,
+            False,
+            "right 1 time in 5: too few plays to say if the miss was bad luck (95 % interval 4 to 62 %).",
+        ),
+        (3, True, "too few plays to say if the success was good luck (95 % interval 23 to 88 %)."),
+        (5, True, "a right answer is the usual outcome."),
     ],
 )
 def test_luck_is_what_the_unchanged_episode_comes_to(unchanged: int, right: bool, said: str) -> None:

@@ -157,9 +157,9 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
 ) -> None:
     stop = played(world, store, plan_of(world, store, (parent, 2), change=Change("stop")))
     assert (stop.fork.n, stop.fork.certain, stop.difference.n) == (1, True, 3)
-    assert stop.verdict.endswith("3 pairs can show no difference: play more.")
+    assert stop.verdict.endswith("3 pairs detect no difference reliably: play more.")
     many = replace(stop, difference=PairedDifference(0.0, -0.2, 0.3, 40))
-    assert "One of more than 30 points either way is unlikely. 40 pairs of" in many.verdict
+    assert "An effect beyond 30 points is unlikely (40 pairs)." in many.verdict
     whole = store.episodes.get(parent)
     right = played(
         world,
@@ -169,8 +169,8 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
     assert right.fork.right == right.fork.n == 3
     assert right.recorded == (False,)
     assert right.verdict.startswith(
-        "Recorded, it ended wrong. Unchanged, 0 of 3 end right: whether the recorded miss was luck stays open (95 % "
-        "interval: between 0 and 56 %). Changed, 3 of 3 do. The change helps: +100 points"
+        "The recorded play was wrong. Replayed unchanged, 0 of 3 were right: too few plays to say if the miss was bad "
+        "luck (95 % interval 0 to 56 %). Changed, 3 of 3 were right. The change helps: +100 points"
     )
     fork = next(one for one in forks.of_parents(store, [parent]) if one.correct)
     deeper = played(world, store, plan_of(world, store, (fork.id, 2), change=Change("model", "adder")))
@@ -291,7 +291,7 @@ def test_the_page_from_the_list_to_a_result(world: Sums, store: Store, parent: s
     assert "says **REVISE** instead" in shown(
         opened("forks", ep=parent, t="3", change="verdict")
     )  # the same link
-    assert "8 pairs show a difference of 76 points or more" in shown(page)
+    assert "8 pairs detect a difference of 76 points (80 % power)" in shown(page)
     press(page, "fork_see_50")
     assert page.number_input(key="fork_n").value == page.number_input(key="fork_baseline").value == 18
     page.number_input(key="fork_n").set_value(2).run()
@@ -304,9 +304,9 @@ def test_the_page_from_the_list_to_a_result(world: Sums, store: Store, parent: s
     page = opened("forks", run=run)
     text = shown(page)
     assert "What if turn 3 had been with the verdict REVISE" in text.replace("\\", "")
-    assert "No difference can be told from chance" in text or "The change" in text
+    assert "The difference may be chance" in text or "The change" in text
     assert "The recorded episode is unchanged." in text
-    assert "Every row of what was recorded hashes as before" in text
+    assert "Every recorded row has the same hash as before" in text
     assert len([link for link in page.page_link if link.label == "Replay"]) == 4
     before = read_results(store, run, stored_plan(store.runs.get(run), ForkPlan))
     press(page, "fork_more")

@@ -141,7 +141,7 @@ def test_a_paused_run_makes_way_for_one_that_waits(store: Store, plan: LivePlan)
 
     reins = LiveControl(store, run, sleep, clock=lambda: now[0])
     other = queued(store, plan)
-    with pytest.raises(Stopped, match="made way"):
+    with pytest.raises(Stopped, match="Paused: its worker went to another run"):
         reins.stop(episode)
     assert now[0] > PATIENCE_S
     store.runs.cancel(other)

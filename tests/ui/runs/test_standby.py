@@ -94,7 +94,7 @@ def test_it_leaves_with_the_app_and_a_run_that_waits_for_a_person_goes_on_later(
     stopped = store.runs.get(run)
     assert (stopped.status, stopped.error) == (
         RunStatus.INTERRUPTED,
-        "It waited for you when the app was closed.",
+        "Paused when the app was closed.",
     )
     assert store.runs.proposal(episode_id(run, 0), 0) is None
     store.runs.unpause(run)

@@ -63,7 +63,7 @@ def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved:
 def test_the_page_opens_on_when_it_learned_what(world: Sums, store: Store, evolved: str) -> None:
     """Every generation's head reads the same recorded turns: what the last of them recorded is what it would choose."""
     last = store.evolution.generations(evolved)[-1].checkpoint_id
-    assert "Verifier when an answer waits" not in shown(opened("evolution", run=evolved))
+    assert "Verifier, when there is an answer to check" not in shown(opened("evolution", run=evolved))
     assert world.run("--policy", last, "--n", 12).code == 0
     lineage = read_lineage(store, store.runs.get(evolved))
     found = learned(store, lineage, heads_of(store, lineage))

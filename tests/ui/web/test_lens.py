@@ -45,6 +45,7 @@ from tests.builders.recorded import MODELS, episode, events_of
 from tests.builders.sample_store import EVOLVED
 from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown
+from ui.presentation.odds import apart_words
 from ui.web.kit import state as ui_state
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
 from ui.web.turns.bar import FORKS, REPEATS
@@ -53,7 +54,7 @@ from ui.web.turns.neighbour_states import nearest
 from ui.web.turns.pair_rows import choice_kl
 from ui.web.turns.prompt import tokenize_again
 from ui.web.turns.recording import open_recording
-from ui.web.turns.what_if import divergence_words, has_no_preference
+from ui.web.turns.what_if import has_no_preference
 
 WIDTH = 64
 KINDS: tuple[HeadKind, ...] = (
@@ -383,7 +384,7 @@ def test_beside_a_checkpoint_stands_the_one_before_it_and_beside_the_oldest_the_
     page = opened("replay", ep=episode, panel="other")
     assert page.selectbox(key="other_checkpoint").value == before
     said = shown(page)
-    assert "How far apart the two decisions are: **" in said
+    assert "likeliest choice" in said
     assert "D_KL" not in said  # the term is in the tooltip
     assert any("D_KL(recorded ‖ other)" in one.help for one in page.markdown if one.help)
 
@@ -404,12 +405,55 @@ def test_a_distance_and_no_preference_in_words() -> None:
     even = Decision("a", Role.WORKER, model_probs=(0.5, 0.5, 0.0), role_probs=(1 / 3,) * 3)
     assert has_no_preference(replace(even, model_mask=(True, True, False)))
     assert not has_no_preference(even)
-    assert (
-        divergence_words(21.484)
-        == "How far apart the two decisions are: **21.5, far apart**; 0 means the same."
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (
+            0.5,
+            0.5,
+            "Same likeliest choice, and about as certain** (50.0 % instead of 50.0 %). KL divergence 0.000;",
+        ),
+        (
+            0.6,
+            0.99,
+            "Same likeliest choice, but far more certain** (99.0 % instead of 60.0 %). KL divergence 1.2;",
+        ),
+        (
+            0.6,
+            0.8,
+            "Same likeliest choice, but more certain** (80.0 % instead of 60.0 %). KL divergence 0.105;",
+        ),
+        (
+            0.8,
+            0.6,
+            "Same likeliest choice, but less certain** (60.0 % instead of 80.0 %). KL divergence 0.092;",
+        ),
+        (
+            0.99,
+            0.6,
+            "Same likeliest choice, but far less certain** (60.0 % instead of 99.0 %). KL divergence 0.459;",
+        ),
+        (
+            0.6,
+            0.4,
+            "Another likeliest choice**, from similar probabilities. KL divergence 0.081; 0 means the same.",
+        ),
+        (0.9, 0.01, "Another likeliest choice**, from very different probabilities. KL divergence 3.8;"),
+        (0.5, 1.0, "Same likeliest choice, but far more certain** (100.0 % instead of 50.0 %); some choices"),
+    ],
+)
+def test_how_far_another_decision_is_from_the_first_is_told_by_its_choice(
+    first: float, second: float, said: str
+) -> None:
+    ours, theirs = (
+        Decision("a", Role.WORKER, model_probs=(p, 1 - p), role_probs=(0.0, 1.0, 0.0))
+        for p in (first, second)
     )
-    assert "**0.000, as good as the same**" in divergence_words(0.0)
-    assert "inf" not in divergence_words(float("inf"))
+    kl = choice_kl(ours, ("a", "b"), theirs, ("a", "b"))
+    assert kl is not None
+    assert apart_words(ours, ("a", "b"), theirs, ("a", "b"), kl).startswith(f"**{said}")
 
 
 def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:
@@ -440,7 +484,8 @@ def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:
     page = opened("replay", ep="e-head", t="3", panel="other", other=made(seed=5, generation=2).id)
     theirs = lens_of(made(seed=5, generation=2), seen.decision.hidden_state, 2)
     assert theirs is not None
-    assert tolerance_words(theirs.tolerance.max(), "the other") in shown(page)
+    words = tolerance_words(theirs.tolerance.max(), "the other")
+    assert [one for one in page.caption if one.help and words in one.help], "in a tooltip"
 
 
 def test_another_checkpoint_is_told_where_it_would_have_left_and_what_it_played(samples: Store) -> None:
@@ -460,7 +505,7 @@ def test_another_checkpoint_is_told_where_it_would_have_left_and_what_it_played(
         ]
         page = opened("replay", ep=one.id, t=str(one.turns), panel="other", other=other)
         links = [link.label for link in page.page_link]
-        left = [link for link in links if "left this course" in link]
+        left = [link for link in links if "would have diverged" in link]
         before = [index for index in parted if index < one.turns - 1]
         assert [left[0].endswith(f"at turn {index + 1}") for index in before[:1]] == [True] * len(left)
         assert bool(left) is bool(before)

@@ -49,7 +49,7 @@ def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest, recorded: St
     said = shown(opened(app, a="e-right", b="e-wrong", t="4"))
     assert "**Row 4 of 5**" in said
     assert "answer [-32-]{+36+}" in said
-    assert "How far apart the two decisions are: " in said
+    assert "B compared with A: **" in said
     table = app.dataframe[0].value
     assert list(table["Row"]) == ["⚑ 1", "2", "3", "4 ◀", "5"]
     assert "↻ Revise" in unquote(" ".join(table["B"].dropna()))

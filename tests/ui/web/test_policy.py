@@ -192,7 +192,7 @@ def test_what_a_person_took_a_hand_in_is_left_out_and_can_be_counted(diffed: Dif
     page = opened("policy", c=c)
     assert f"{left:,} turns of" in shown(page)
     switch = page.button_group(key="facet_forks")
-    assert (switch.label, switch.options) == ("Live plays, requests, evolutions, left out", ["with 1"])
+    assert (switch.label, switch.options) == ("Live plays, requests, evolutions (1)", ["hidden", "included"])
     switch.set_value("with").run()
     assert page.query_params["forks"] == "with"
     assert f"{len(every.turns):,} turns of" in shown(page)
@@ -231,7 +231,7 @@ def test_the_page_begins_stops_and_resumes_a_reading(diffed: Diffed) -> None:
     with writing(store.engine) as connection:  # its process died
         connection.exec_driver_sql("UPDATE run SET status = 'running', heartbeat = 0 WHERE kind = 'reencode'")
     page.run()
-    assert "Go on reading" in shown(page)
+    assert "Resume" in shown(page)
     assert play_claimed(store, run) == 0
     page = opened("policy", c=c)
     assert page.metric

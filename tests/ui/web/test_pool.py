@@ -67,7 +67,7 @@ def test_calls_of_live_plays_are_said_to_count_and_can_be_left_out(
     page = opened("pool")
     calls = page.dataframe[0].value["calls"].sum()
     words = "1 live play, request or episode of an evolution"
-    assert f"Calls of every episode count here, also of {words}." in shown(page)
+    assert f"Calls of every episode count here, {words} included." in shown(page)
     picks = page.dataframe[1].value["picks"].tolist()
     press(page, "scope_measured")
     assert page.query_params["forks"] == "without"

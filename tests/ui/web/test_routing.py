@@ -59,7 +59,7 @@ def test_the_page_opens_on_the_best_checkpoint_beside_its_baseline(samples: Stor
     counts = {one.value: one.n for one in samples.episodes.facets(EpisodeFilter(status="finished")).policy}
     total, n = sum(counts.values()), counts[ids[0]] + counts[best]
     text = shown(page)
-    assert f"{n} of {total} finished episodes; the other {total - n} are of 2 more policies." in text
+    assert f"Showing A and B: {n} of {total} finished episodes." in text
     assert "mixture" not in text.lower()
     press(page, "scope_mix")
     text = shown(page)
@@ -76,7 +76,7 @@ def test_the_page_opens_on_the_best_checkpoint_beside_its_baseline(samples: Stor
     page.selectbox(key="scope_policy").select("random").run()
     assert "mix" not in page.query_params
     n = counts["random"]
-    assert f"{n} of {total} finished episodes; the other {total - n} are of 3 more policies." in shown(page)
+    assert f"Showing one policy: {n} of {total} finished episodes." in shown(page)
 
 
 def test_where_one_policy_played_there_is_no_mixture_to_name(

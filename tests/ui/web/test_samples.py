@@ -44,7 +44,7 @@ def mixed(sampled: Store) -> Store:
 
 def test_samples_are_named_on_home_until_there_are_runs_of_ones_own(sampled: Store) -> None:
     page = opened("home")
-    assert "Among what you see are sample runs, which came with the program" in shown(page)
+    assert "Sample runs, which came with the program, are shown too" in shown(page)
     assert f"**{PLAYED}**" in shown(page)
     assert "(sample)" in shown(page).replace("\\", "")
 
@@ -54,7 +54,7 @@ def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
     list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
     sampled.runs.finish(OWN)
     said = shown(opened("home"))
-    assert "Among what you see are sample runs" in said
+    assert "Sample runs, which came with the program, are shown too" in said
     assert "kept apart" not in said
     page = opened("episodes")
     assert len(page.dataframe[0].value) > 1
@@ -81,14 +81,14 @@ def _runs(page: AppTest) -> set[str]:
 @pytest.mark.parametrize("name", ["episodes", "routing", "verifier", "pool"])
 def test_each_page_counts_ones_own_and_samples_are_one_click_away(mixed: Store, name: str) -> None:
     page = opened(name)
-    assert page.pills(key="facet_samples").label == "Samples, left out"
+    assert page.pills(key="facet_samples").value == "hidden"
     assert name == "episodes" or _runs(page) == {OWN}
     page.pills(key="facet_samples").set_value("with").run()
     assert not page.exception
     assert page.query_params["samples"] == "with"
-    assert page.pills(key="facet_samples").label == "Samples"
+    assert page.pills(key="facet_samples").value == "with"
     assert name == "episodes" or _runs(page) >= {OWN, PLAYED}
-    page.pills(key="facet_samples").set_value(None).run()
+    page.pills(key="facet_samples").set_value("hidden").run()
     assert "samples" not in page.query_params
 
 
@@ -124,7 +124,7 @@ def test_checkpoints_compares_ones_own_and_offers_the_samples(sampled: Store) ->
 def test_a_view_of_samples_says_so_at_the_side(mixed: Store) -> None:
     page = opened("episodes", view=mixed.views.add("Samples", {"samples": "only"}).id)
     assert len(page.dataframe[0].value) > 2
-    assert page.pills(key="facet_samples").label == "Samples"
+    assert page.pills(key="facet_samples").value == "only"
 
 
 def test_sample_checkpoints_and_runs_are_named_so_where_they_are_chosen(mixed: Store) -> None:

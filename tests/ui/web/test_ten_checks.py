@@ -374,7 +374,7 @@ def test_8_a_fork_leaves_its_parent_as_it_was_and_shows_the_baselines_spread(
     assert forks.episode_digests(store, [parent]) == before
     assert store.episodes.get(parent) == whole
     said = shown(opened("forks", run=run))
-    assert "Every row of what was recorded hashes as before" in said
+    assert "Every recorded row has the same hash as before" in said
     assert re.search(r"[Bb]aseline", said)
     assert re.search(r"\[\d+\.\d %, \d+\.\d %\]|\d+\.\d to \d+\.\d|95 %", said)
 

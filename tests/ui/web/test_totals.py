@@ -68,7 +68,8 @@ def test_every_page_says_what_its_total_leaves_out(store: Store) -> None:
     routing = opened("routing", mix="all")
     assert f"{finished} finished episodes of 4 policies" in shown(routing)
     switch = routing.button_group(key="facet_forks")
-    assert switch.options[0] == "with 5"
+    assert (switch.label, switch.value) == ("Forks and live plays, requests, evolutions (5)", "hidden")
+    assert switch.options == ["hidden", "included", "only forks"]
 
 
 def test_a_play_that_two_decided_is_listed_by_its_own_name(store: Store) -> None:

@@ -68,9 +68,9 @@ def test_what_came_of_it_and_what_it_took(kept: Store) -> None:
     found = metrics(page)
     assert found["Best, iteration 4"] == "40.0 %"
     assert found["Episodes"] == "92"
-    assert found["Tokens of the pool"] == f"{100 * (1 + 2 + 3 + 4) + 3 * 50:,}"
-    assert found["Tokens it wrote"] == "160"
-    assert found["Replies known already"] == "25.0 %"
+    assert found["Pool tokens"] == f"{100 * (1 + 2 + 3 + 4) + 3 * 50:,}"
+    assert found["Planner tokens"] == "160"
+    assert found["Replies from cache"] == "25.0 %"
     assert found["Cost so far"] == "$1.00"
     text = said(page)
     assert "iteration **4** of 4" in text

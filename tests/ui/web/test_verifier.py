@@ -70,12 +70,10 @@ def cost(cost_usd: float | None, right: int = 5) -> PolicyCost:
 
 def test_a_solved_problem_costs_what_all_attempts_did() -> None:
     assert solved_cost([cost(0.0)]) == (
-        "**200 tokens**: those of all 10 episodes over the 5 that were solved. These models are free of charge, so "
-        "tokens are what it cost."
+        "**200 tokens** per solved problem (10 played, 5 solved). These models are free."
     )
     assert "no known price" in solved_cost([cost(1.0), cost(None)])
-    assert "200 tokens" in (said := solved_cost([cost(1.0)]))
-    assert "0.20" in said
+    assert solved_cost([cost(1.0)]) == "**$0.2000** and 200 tokens per solved problem (10 played, 5 solved)."
     assert solved_cost([cost(1.0, right=0)]) == "Nothing was solved."
 
 
@@ -144,7 +142,7 @@ def test_a_decision_by_hand_counts_only_when_asked_for(
     counted = every - 1
     page = opened("verifier", mix="all")
     switch = page.button_group(key="facet_forks")
-    assert (switch.label, switch.options) == ("Live plays, requests, evolutions, left out", ["with 2"])
+    assert (switch.label, switch.options) == ("Live plays, requests, evolutions (2)", ["hidden", "included"])
     assert "A Verifier ended" in (ended := page.markdown[5].value)
     assert f"of {counted:,}" in ended
     switch.set_value("with").run()

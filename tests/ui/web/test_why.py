@@ -28,7 +28,7 @@ from tests.hostile import HOSTILE
 from tests.ui.conftest import STREAMLIT, Served
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
 from ui.presentation.theme import percent
-from ui.presentation.words import pair_words
+from ui.presentation.words import ordinal, pair_words
 from ui.runs.reading import attributing
 from ui.runs.worker import play_claimed
 from ui.web.components.weighed_words import MOST_CHARACTERS, WeighedText, block
@@ -70,7 +70,7 @@ def test_each_part_says_what_would_have_been_chosen_without_it(diffed: Diffed) -
         assert ("the same" in line) is (likeliest == found.chosen)
     strongest = max(found.words, key=lambda one: one.gives)
     assert f"{strongest.gives:+.2f} |" in words
-    assert "other logits than were recorded" not in words
+    assert "other logits than recorded" not in words
 
 
 def test_it_is_worked_out_once(diffed: Diffed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_recorded_decision_that_is_not_found_again_is_said(diffed: Diffed) -> 
         here = update(turn).where(turn.c.episode_id == episode.id, turn.c.idx == 1)
         connection.execute(here.values(model_logits=floats(changed)))
     page = opened("replay", ep=episode.id, t="2", panel="why")
-    assert any("other logits than were recorded: one differs by 0.5" in one.value for one in page.warning)
+    assert any("other logits than recorded: one differs by 0.5" in one.value for one in page.warning)
 
 
 def test_what_takes_long_is_left_to_a_worker(
@@ -184,7 +184,7 @@ def test_a_word_that_stands_several_times_is_told_with_its_place() -> None:
         ("4", 0.1, "question, 1st of 2"),
     ]
     assert why._strongest(found, texts, -1.0)[0] == ("4", -0.5, "turn 3")
-    assert [why._ordinal(number) for number in (3, 11, 12, 21, 112)] == [
+    assert [ordinal(number) for number in (3, 11, 12, 21, 112)] == [
         "3rd",
         "11th",
         "12th",

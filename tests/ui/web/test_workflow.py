@@ -58,7 +58,7 @@ def test_replay_shows_who_worked_at_what_and_who_could_read_whom(ids: dict[str, 
     assert "It could read the problem and turn 1 (ann), turn 2 (bob), turn 3 (cid)." in text
     assert any("model_id = [0, 1, 2, 0]" in one.value for one in page.code)
     first = shown(opened("replay", ep=ids["join"], t="1"))
-    assert "It could read the problem alone." in first
+    assert "It saw only the problem." in first
 
 
 def test_a_pocket_models_step_is_told_what_its_short_form_passes_on() -> None:

@@ -20,10 +20,10 @@ def seen_words(pairs: int) -> str:
     """What so many pairs can show, a sentence."""
     smallest = difference_seen(pairs)
     many = _pairs_words(pairs)
+    verb = "detects" if pairs == 1 else "detect"
     if smallest >= 1:
-        return f"{many} can show no difference: play more."
-    seen = f"{100 * smallest:.0f} points or more"
-    return f"{many} show a difference of {seen} 4 times of 5, a smaller one less often."
+        return f"{many} {verb} no difference reliably: play more."
+    return f"{many} {verb} a difference of {100 * smallest:.0f} points (80 % power)."
 
 
 #: What a pair is, in a sentence.
@@ -106,15 +106,12 @@ class Results:
         between = f"95 % interval {100 * found.low:+.0f} to {100 * found.high:+.0f}"
         if found.low > 0 or found.high < 0:
             does = "helps" if found.low > 0 else "hurts"
-            means = f"The change {does}: {points} ({between}), more than the baseline's own spread explains."
+            means = f"The change {does}: {points} ({between}), more than chance explains."
         else:
             most = 100 * max(-found.low, found.high)
             # A bound of half of all plays or more excludes nothing that anybody would have expected.
-            bound = (
-                f"One of more than {most:.0f} points either way is unlikely. {_pairs_words(found.n)} of baseline and "
-                "fork, each with the same random draws."
-            )
-            unclear = f"No difference can be told from chance: {points} ({between})."
+            bound = f"An effect beyond {most:.0f} points is unlikely ({_pairs_words(found.n)})."
+            unclear = f"The difference may be chance: {points} ({between})."
             means = f"{unclear} {bound if most < 50 else seen_words(found.n)}"
         return f"{self._endings} {means}"
 
@@ -124,23 +121,24 @@ class Results:
         unchanged, changed = (f"{side.right} of {side.n}" for side in (self.baseline, self.fork))
         if len(self.recorded) == 1 and self.recorded[0] is not None:
             right = self.recorded[0]
-            recorded = f"Recorded, it ended {'right' if right else 'wrong'}."
-            return f"{recorded} Unchanged, {unchanged} end right: {luck(self.baseline, right)}. Changed, {changed} do."
+            recorded = f"The recorded play was {'right' if right else 'wrong'}."
+            found = luck(self.baseline, right)
+            return f"{recorded} Replayed unchanged, {unchanged} were right: {found}. Changed, {changed} were right."
         known = [right for right in self.recorded if right is not None]
-        recorded = f"Recorded, {sum(known)} of {len(known)} ended right. " if known else ""
-        return f"{recorded}Unchanged, {unchanged} end right. Changed, {changed} do."
+        recorded = f"Of the recorded plays {sum(known)} of {len(known)} were right. " if known else ""
+        return f"{recorded}Replayed unchanged, {unchanged} were right. Changed, {changed} were right."
 
 
 def luck(unchanged: ForkSide, recorded_right: bool) -> str:
     """Whether a recorded ending was luck, by how often the episode ends so when it is played on `unchanged`: the end of
-    a sentence. Nothing is said of it that the 95 % interval leaves open."""
-    what = "success" if recorded_right else "miss"
+    a sentence. Nothing is claimed that the 95 % interval leaves open."""
+    lucky = "the success was good luck" if recorded_right else "the miss was bad luck"
     if unchanged.low <= 0.5 <= unchanged.high:
-        between = f"{100 * unchanged.low:.0f} and {100 * unchanged.high:.0f} %"
-        return f"whether the recorded {what} was luck stays open (95 % interval: between {between})"
+        interval = f"95 % interval {100 * unchanged.low:.0f} to {100 * unchanged.high:.0f} %"
+        return f"too few plays to say if {lucky} ({interval})"
     if recorded_right is (unchanged.low > 0.5):
-        return f"the recorded {what} is the rule"
-    return f"the recorded {what} was {'good' if recorded_right else 'bad'} luck"
+        return f"a {'right' if recorded_right else 'wrong'} answer is the usual outcome"
+    return lucky
 
 
 def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:

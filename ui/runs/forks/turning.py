@@ -14,7 +14,8 @@ def luck_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> str:
     first = outcomes[0].unchanged if outcomes else None
     if first is None or first.share is None:
         return ""
-    return f"Unchanged from turn {outcomes[0].turn + 1} it ends right {_of(first)}: {luck(first, recorded_right)}."
+    from_turn = f"Replayed unchanged from turn {outcomes[0].turn + 1}"
+    return f"{from_turn} it was right {_times(first)}: {luck(first, recorded_right)}."
 
 
 def decisive_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool, other: str = "runner-up") -> str:
@@ -24,11 +25,7 @@ def decisive_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool, oth
     found = decisive(outcomes, recorded_right=recorded_right)
     if found is None:
         return _none_decisive(outcomes, recorded_right, other)
-    how = "would have saved it" if not recorded_right else "would have lost it"
-    return (
-        f"Turn {found.turn + 1} is decisive: {change_words(found.change)} {how}; it ends right {_of(found.other)}, "
-        f"unchanged {_of(found.unchanged)}."
-    )
+    return f"Turn {found.turn + 1} decided it: {_effect(found)}."
 
 
 def _none_decisive(outcomes: Sequence[TurnOutcome], recorded_right: bool, other: str) -> str:
@@ -40,16 +37,19 @@ def _none_decisive(outcomes: Sequence[TurnOutcome], recorded_right: bool, other:
 
     best, turned = max(outcomes, key=gained), "wrong" if recorded_right else "right"
     if gained(best) <= 0:
-        return f"At no turn does it end {turned} more often with {_ARTICLES[other]} {other} than unchanged."
-    return (
-        f"No turn is decisive: at none does {_ARTICLES[other]} {other} make it end {turned} more often than not where "
-        f"it does not do so unchanged. The greatest difference is at turn {best.turn + 1}: "
-        f"{change_words(best.change)}, it ends right {_of(best.other)}, unchanged {_of(best.unchanged)}."
-    )
+        return (
+            f"No single turn decided it: {_ARTICLES[other]} {other} made it {turned} more often at no turn."
+        )
+    return f"No single turn decided it. The largest effect is at turn {best.turn + 1}: {_effect(best)}."
 
 
 _ARTICLES = {"runner-up": "the", "right reply": "a"}
 
 
-def _of(side: ForkSide) -> str:
-    return f"{side.right} of {side.n}"
+def _effect(one: TurnOutcome) -> str:
+    return f"{change_words(one.change)}, it was right {_times(one.other)}, unchanged {_times(one.unchanged)}"
+
+
+def _times(side: ForkSide) -> str:
+    """`1 time in 5`."""
+    return f"{side.right} time{'' if side.right == 1 else 's'} in {side.n}"

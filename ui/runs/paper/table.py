@@ -89,4 +89,4 @@ class Table:
     def compared(self) -> str:
         """What a column of differences to its reference is called."""
         trained = self.reference is not None and self.reference.is_conductor
-        return "less the trained planner" if trained else "less the coordinator"
+        return f"minus {'trained planner' if trained else 'coordinator'}, same seeds"

@@ -124,7 +124,7 @@ def key_table(keys: Keys) -> None:
 def plain_strip_toggle(key: str, help: str | None = None) -> None:
     """Whether turn strips are drawn plainly in this tab, as a switch."""
     st.toggle(
-        "Plain turn strip, without the component",
+        "Simple turn strip",
         key=key,
         value=bool(st.session_state.get("plain_strip", False)),
         help=help,

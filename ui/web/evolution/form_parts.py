@@ -63,7 +63,7 @@ def with_ceiling(
     first, where it may not begin."""
     quote = price(store, plan, specs)
     if not quote.is_paid:
-        st.markdown(":green[:material/savings:] Nobody bills for these models.")
+        st.markdown(":green[:material/savings:] These models are free.")
         return plan, ""
     ceiling, to_do = spending(quote, plan.max_cost_usd, key=key)
     return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")

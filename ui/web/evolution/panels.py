@@ -141,7 +141,7 @@ def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
         "Letters: role (T, W, V) and slot, where a choice begins to stand. Every generation reads the same "
         "recorded transcript; had it chosen otherwise, the next turns would have been others.",
     )
-    st.caption(_tolerance_words(found))
+    st.caption(_tolerance_words(found), help=_bound_words(found))
     _choices_table(found, generation)
 
 
@@ -171,11 +171,16 @@ def _pins(options: dict[str, EpisodeSummary], usual: list[str]) -> list[EpisodeS
 
 def _tolerance_words(found: Rescored) -> str:
     close = int(found.unsure.sum())
-    sentence = (
-        "The likeliest choice is shown; what was recorded may have been drawn. No model is asked: stored hidden "
-        "states go through stored heads. States are kept in half precision, which can move a logit here by up to "
-        f"±{found.tolerance:.3f}; choices closer than their own bound are grey and marked '?' ({close:,} of "
+    return (
+        "The likeliest choice is shown; the recorded one may have been drawn. No model is asked: stored hidden states "
+        f"go through stored heads. Choices too close to call are grey and marked '?' ({close:,} of "
         f"{found.unsure.size:,})."
+    )
+
+
+def _bound_words(found: Rescored) -> str:
+    sentence = (
+        f"States are kept in half precision, which can move a logit here by up to ±{found.tolerance:.3f}."
     )
     if found.deviation is not None:
         sentence += f" Against logits recorded by a generation itself, the largest difference is {found.deviation:.4f}."

@@ -77,9 +77,9 @@ def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | No
     chart(
         right,
         "How many replies did a generation need?",
-        line_figure(lineage, (("asked for", "solid", requested), ("known already", "dash", known)), axis, at),
+        line_figure(lineage, (("asked", "solid", requested), ("from cache", "dash", known)), axis, at),
         key="replies",
-        help=define("Known reply"),
+        help=define("Cached reply"),
         alt=f"Replies by {AXES[axis]}",
     )
 

@@ -36,7 +36,7 @@ def headline(store: Store, run: RunSummary, lineage: Lineage) -> None:
         grey.append(f"seed {plan.evolution.seed}")
     grey.append(f"begun {ago(run.created, time.time())}")
     facts = [f"generation **{done}**{of}", *(f":gray[{one}]" for one in grey)]
-    go_on = "Go on after the last generation" if run.generations else "Start it again"
+    go_on = "Resume" if run.generations else "Start again"
     standing(store, run, TEXTS, facts, go_on=go_on)
     removable(store, run, "Nothing was evolved; this frees its name.")
 

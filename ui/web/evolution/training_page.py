@@ -79,7 +79,7 @@ def _headline(store: Store, run: RunSummary, training: Training) -> None:
         grey.append(f"seed {learning.seed}")
     grey.append(f"begun {ago(run.created, time.time())}")
     facts = [f"iteration **{done}**{of}", *(f":gray[{one}]" for one in grey)]
-    saved = "Go on after the last iteration that was saved" if run.generations else "Start it again"
+    saved = "Resume" if run.generations else "Start again"
     standing(store, run, TEXTS, facts, go_on=saved)
     removable(store, run, "Nothing was learned; this frees its name.")
 
@@ -132,13 +132,13 @@ def _spent(store: Store, run: RunSummary, training: Training) -> list[tuple[str,
     figures.append(
         ("Episodes", f"{last.episodes:,}", "Rollouts and validation; not those that chose the questions")
     )
-    figures.append(("Tokens of the pool", f"{training.tokens[-1]:,}", "Read and written in these episodes"))
+    figures.append(("Pool tokens", f"{training.tokens[-1]:,}", "Read and written in these episodes"))
     written = sum(one.written_tokens for one in training.stats)
-    figures.append(("Tokens it wrote", f"{written:,}", "The planner's own, in its rollouts"))
+    figures.append(("Planner tokens", f"{written:,}", "Written by the planner in its rollouts"))
     figures.append(("Time", duration(last.wall_s), "Validation included"))
     calls, saved = (sum(getattr(one, name) for one in training.stats) for name in ("calls", "calls_saved"))
     if calls + saved:
-        figures.append(("Replies known already", percent(saved / (calls + saved)), define("Known reply")))
+        figures.append(("Replies from cache", percent(saved / (calls + saved)), define("Cached reply")))
     unfinished = store.planners.paid_replies(run.id).spent_usd(training.indices[-1] + 1)
     ceiling = training.plan.max_cost_usd if training.plan else None
     of = "" if ceiling is None else f" of {dollars(ceiling)}"

@@ -63,7 +63,7 @@ def progress_panel(store: Store, training: Training, at: int, second: Training |
             lines_figure(training, lines, axis, at, as_shares=shares),
             key=f"training_small_{place}",
             help=help,
-            alt=f"{title} By {AXES[axis]}",
+            alt=f"{title} by {AXES[axis]}",
         )
 
 
@@ -71,29 +71,29 @@ def _small_charts(training: Training) -> list[tuple[str, bool, str | None, tuple
     """The question that each answers, whether its values are shares, help, and its lines."""
     replies = tuple(
         (words, dash, training.of_iterations(name))
-        for words, dash, name in (("asked for", "solid", "calls"), ("known already", "dash", "calls_saved"))
+        for words, dash, name in (("asked", "solid", "calls"), ("from cache", "dash", "calls_saved"))
     )
     one, two = training.of_rollouts, training.of_iterations
     tokens = tuple(float(n) for n in training.tokens)
     return [
-        ("How much of it can be read?", True, define("Workflow"), (("readable", "solid", one("readable")),)),
-        ("How many groups teach something?", True, define("Signal"), (("signal", "solid", two("signal")),)),
-        ("How many steps has a workflow?", False, None, (("steps", "solid", one("steps_mean")),)),
+        ("Readable plans", True, define("Workflow"), (("readable", "solid", one("readable")),)),
+        ("Groups with a learning signal", True, define("Signal"), (("signal", "solid", two("signal")),)),
+        ("Steps per workflow", False, None, (("steps", "solid", one("steps_mean")),)),
         (
-            "How unsure is it of a token?",
+            "Token entropy",
             False,
             define("Entropy"),
             (("entropy", "solid", two("entropy")),),
         ),
         (
-            "How far is it from where it began?",
+            "Divergence from the start",
             False,
-            "Mean divergence of its choices from those of the planner after its warm-up, in nats per token: 0 for the "
-            "same. It is held back at first, so that it tries every model before it settles.",
+            "Mean KL divergence of its choices from those of the planner after its warm-up, in nats per token: 0 means "
+            "the same. A penalty keeps it small at first, so that the planner tries every model before it settles.",
             (("divergence", "solid", two("divergence")),),
         ),
-        ("How many replies did it need?", False, define("Known reply"), replies),
-        ("How many tokens of the pool so far?", False, None, (("tokens", "solid", tokens),)),
+        ("Replies per iteration", False, define("Cached reply"), replies),
+        ("Pool tokens so far", False, None, (("tokens", "solid", tokens),)),
     ]
 
 

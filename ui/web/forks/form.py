@@ -175,7 +175,7 @@ def choose_numbers() -> tuple[int, int, bool]:
         "Use what the store already holds",
         value=True,
         key="fork_reuse",
-        help="Children of the same turn, change, pool and seed are not played a second time.",
+        help="Plays of the same turn, change, pool and seed are not repeated.",
         persist_state="session",
     )
     return n, k, reuse
@@ -185,10 +185,10 @@ def _enough_to_see(pairs: int) -> None:
     """What so many pairs can show, and a click to as many as a difference needs."""
     st.caption(seen_words(pairs))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption("Enough to see", width="content")
+        st.caption("Enough to detect", width="content")
         for difference in DIFFERENCES:
             needed = pairs_to_see(difference)
-            help = f"Sets both numbers to {needed}, with which such a difference is seen 4 times of 5."
+            help = f"Sets both numbers to {needed}, which detects such a difference with 80 % power."
             tool(
                 f"{100 * difference:.0f} points",
                 f"fork_see_{100 * difference:.0f}",
@@ -236,25 +236,27 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
     forked = sum(one.n for one in plan.branches)
     base = sum(one.baseline for one in plan.branches)
     stand = sum(len(one.reused) for one in plan.branches)
-    baseline = "the turn is asked again just as it was decided"
+    repeat = "repeats the recorded turn" if base == 1 else "repeat the recorded turn"
     if plan.change.kind == "policy":
-        baseline = "the turn is decided anew by its own policy"
-    goes_on = "then as the policy decides"
+        repeat = "decides" if base == 1 else "decide"
+        repeat += " the turn again by its own policy"
     if any(one.anew for one in plan.branches):
-        baseline, goes_on = "the step is asked again just as it was", "then every step that reads it"
-    plural = "" if forked == 1 else "s"
+        repeat = "repeats" if base == 1 else "repeat"
+        repeat += " the recorded step and every step that reads it"
     lines = [
-        f"**{base}** of the baseline first: {baseline}, {goes_on}.",
-        f"**{forked}** fork{plural} after it, each with the same random draws as its baseline."
+        f"**{base}** control play{'' if base == 1 else 's'} that {repeat}.",
+        f"**{forked}** fork{'' if forked == 1 else 's'}, each with the same random draws as its control play."
         if plays
-        else f"**{forked}** fork{plural}: nothing is left to chance, so one per turn is enough.",
+        else f"**{forked}** fork{'' if forked == 1 else 's'}: nothing is left to chance, so one per turn is enough.",
     ]
     if stand:
-        lines.append(f"**{stand}** of these stand in the store already and are not played again.")
+        lines.append(
+            f"**{stand}** of these {'is' if stand == 1 else 'are'} in the store already: not played again."
+        )
     if plan.skipped:
         lines.append(
-            f"**{plan.skipped}** {'turns' if plan.every_turn else 'episodes'} are left out: the change makes no "
-            "sense or changes nothing there."
+            f"**{plan.skipped}** {'turn' if plan.every_turn else 'episode'}{'' if plan.skipped == 1 else 's'} left "
+            "out: the change makes no sense or changes nothing there."
         )
     lines.append(f"Replies: {label(_source_words(plan.pool, specs, bool(most.calls)), 200)}.")
     lines.append(f"At most **{most.calls:,}** calls" + ("." if quote.is_paid else ", **free**."))

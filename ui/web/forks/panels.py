@@ -39,7 +39,7 @@ def headline(store: Store, run: RunSummary, plan: ForkPlan, results: Results) ->
         *(f"spent {label(spent)}" for spent in if_paid(results.spent_usd)),
         f"pool {label(plan.pool, 60)}",
     )
-    standing(store, run, TEXTS, [f":gray[{one}]" for one in facts], go_on="Go on")
+    standing(store, run, TEXTS, [f":gray[{one}]" for one in facts], go_on="Resume")
 
 
 def reached(results: Results) -> Reached:
@@ -57,13 +57,13 @@ def finding(plan: ForkPlan, results: Results) -> None:
     st.subheader("Did the change matter?", help=define("Fork"))
     with st.container(border=True):
         if not results.baseline.n and not results.fork.n:
-            nothing_here("No child has finished yet.", ":material/hourglass_top:")
+            nothing_here("No play has finished yet.", ":material/hourglass_top:")
             _proof(plan, results)
             return
         st.markdown(f"**{label(results.verdict, 400)}**")
         if results.open:
             st.caption(
-                f"So far: {results.open} of {results.baseline.wanted + results.fork.wanted} are not over."
+                f"So far: {results.open} of {results.baseline.wanted + results.fork.wanted} plays are not over."
             )
         standings = [
             Standing("Baseline, unchanged", results.baseline.right, results.baseline.n, NEUTRAL_COLOUR),
@@ -99,7 +99,7 @@ def _sides(results: Results) -> None:
 
 def _spread(side: ForkSide) -> str:
     if not side.n:
-        return "none has finished"
+        return "no play has finished"
     if side.certain:
         return f"{side.right} of {side.n} · certain: nothing is left to chance"
     return f"{side.right} of {side.n} · 95 % interval {percent(side.low)} to {percent(side.high)}"
@@ -119,16 +119,19 @@ def _proof(plan: ForkPlan, results: Results) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(f":material/lock: {whose} unchanged.", width="content")
             with st.popover("Proof", icon=":material/fingerprint:", type="tertiary"):
-                st.markdown("Every row of what was recorded hashes as before the forks.")
+                st.markdown("Every recorded row has the same hash as before the forks.")
                 if one is not None:
                     st.markdown(f"- the recorded episode `{one.digest[:16]}`")
                     st.markdown(f"- the turns that were kept `{one.prefix[:16]}`", help=define("Prefix hash"))
     else:
         st.caption(
-            ":orange[:material/warning:] A forked episode was deleted, or is not what it was when this began."
+            ":orange[:material/warning:] A forked episode was deleted or changed after this run began."
         )
     if results.gone:
-        st.caption(f"{results.gone} children that were counted here were deleted since.")
+        plays = "play that was" if results.gone == 1 else "plays that were"
+        st.caption(
+            f"{results.gone} {plays} counted here {'has' if results.gone == 1 else 'have'} been deleted since."
+        )
 
 
 def _anew(plan: ForkPlan, one: Branch) -> str:
@@ -136,13 +139,14 @@ def _anew(plan: ForkPlan, one: Branch) -> str:
     turn = one.turn + 1
     if one.certain:
         return f"The baseline plays from turn {turn} on, the fork nothing."
-    return f"Played anew: from turn {turn} on{', which the fork has by hand' if plan.change.by_hand else ''}."
+    by_hand = f"; the fork's turn {turn} was set by hand" if plan.change.by_hand else ""
+    return f"Played again from turn {turn} on{by_hand}."
 
 
 def _asked_again(plan: ForkPlan, one: Branch) -> str:
     """Which steps of a workflow its children asked themselves."""
     words = f"Asked again: {turns_words(one.anew)}. Every other step keeps what it said, and costs nothing."
-    return f"{words} The fork has turn {one.turn + 1} by hand." if plan.change.by_hand else words
+    return f"{words} The fork's turn {one.turn + 1} was set by hand." if plan.change.by_hand else words
 
 
 # One turn: the tree and its children
@@ -150,7 +154,7 @@ def _asked_again(plan: ForkPlan, one: Branch) -> str:
 
 def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     """The variation tree of one forked turn; a click on a turn opens it in Replay."""
-    st.subheader("Where do the courses part?", help=define("Variation tree"))
+    st.subheader("Where do the plays diverge?", help=define("Variation tree"))
     parent = next(iter(store.episodes.summaries([grown.branch.parent])), None)
     sides = {BASELINE: grown.baseline.values(), FORK: grown.forks.values()}
     parts = [(part, one.id, one.correct) for part, side in sides.items() for one in side]
@@ -160,24 +164,24 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     outlines = store.episodes.outlines([ep for _, ep, _ in parts])
     paths = [Path(part, ep, tuple(outlines[ep]), correct) for part, ep, correct in parts if outlines[ep]]
     if not children or not paths:
-        nothing_here("The tree grows with the first child.", ":material/hourglass_top:")
+        nothing_here("The tree appears with the first play.", ":material/hourglass_top:")
         return
     models = read_head(store, paths[0].episode_id).episode.models
     figure, left_out = tree_figure(paths, grown.branch.turn, models)
     with st.container(border=True):
         st.caption(
-            f"Before the dashed line nothing differs. Grey and dotted: the recorded course and the baseline. Blue: "
+            f"Before the dashed line nothing differs. Grey and dotted: the recorded play and the baseline. Blue: "
             f"{label(change_words(plan.change), 80)}. Letters are roles; a click opens the turn in Replay."
         )
         with st.container(key="wide_tree"):
             point = picked(
                 figure,
                 key=f"fork_tree_{grown.branch.parent}_{children}",
-                alt=f"Tree of courses from turn {grown.branch.turn + 1}: {_right(grown.baseline)} baseline episodes "
-                f"end right, {_right(grown.forks)} forks end right",
+                alt=f"Tree of plays from turn {grown.branch.turn + 1}: {_right(grown.baseline)} baseline plays were "
+                f"right, {_right(grown.forks)} forks were right",
             )
         if left_out:
-            st.caption(f"The {MOST_LEAVES} most frequent courses are drawn; {left_out} rarer ones are not.")
+            st.caption(f"The {MOST_LEAVES} most frequent paths are drawn; {left_out} rarer ones are not.")
     if point:
         ep, turn, _ = point
         # With the run, because the browser's way back leads over this page under the parameters of the next.
@@ -190,7 +194,7 @@ def _right(side: Mapping[int, Child]) -> str:
 
 def pairs_table(grown: Grown) -> None:
     """Each seed's baseline and fork side by side, with links to replay and to a comparison with the parent."""
-    st.subheader("Every child, pair by pair", help=PAIR_WORDS)
+    st.subheader("Every play, pair by pair", help=PAIR_WORDS)
     numbers = sorted({*grown.baseline, *grown.forks})
     certain = grown.branch.certain
     st.caption(strip_key(one.summary for side in (grown.baseline, grown.forks) for one in side.values()))
@@ -219,7 +223,7 @@ def _child_line(child: Child | None, parent: str, number: int) -> None:
             f":gray[{number + 1}] · {mark}{answer} · {label(strip_text(one.strip)) or '–'}", width="content"
         )
         state.page_link("replay", "Replay", ep=one.id, t=child.fork.turn + 1)
-        state.page_link("pair", "Beside the recorded one", a=parent, b=one.id, t=child.fork.turn + 1)
+        state.page_link("pair", "Compare with the recorded play", a=parent, b=one.id, t=child.fork.turn + 1)
 
 
 def branches_table(store: Store, results: Results) -> None:

@@ -55,13 +55,14 @@ def turning_panel(
             on_select=lambda: _clicked(to_turn),
         )
         st.caption(
-            "Share of plays that end right, from each turn on, with 95 % intervals: unchanged, and with "
+            "Share of right plays from each turn on, with 95 % intervals: unchanged, and with "
             + (
                 "a right reply in that turn"
                 if plan.right_replies
                 else "the runner-up of that turn's decision"
             )
-            + ". With few plays most intervals overlap. A click goes to the turn."
+            + ". A turn decided it where the change reverses what more than half of the plays come to. With few plays "
+            "most intervals overlap. A click goes to the turn."
         )
 
 

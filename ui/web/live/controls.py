@@ -14,8 +14,8 @@ from ui.web.turns.recording import Recording
 TEXTS = RunTexts(
     process="plays this run",
     pause="Wait after this turn",
-    pause_help="Then you see what is proposed for the next turn, and can decide it yourself, or put another "
-    "coordinator in charge",
+    pause_help="You then see the choice proposed for the next turn and can accept it, decide it yourself or switch to "
+    "another coordinator",
 )
 
 

@@ -156,7 +156,7 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
         label_visibility="collapsed",
     )
     button(
-        "Put in charge",
+        "Switch to it",
         "put_in_charge",
         lambda: store.runs.set_decider(recording.episode.id, index, st.session_state["next_policy"]),
         icon="swap_horiz",

@@ -143,7 +143,7 @@ def _watch(store: Store, run_id: str) -> None:
             seen.run,
             TEXTS,
             _facts(store, seen),
-            go_on="Go on after the last turn" if seen.run.started else "Try again",
+            go_on="Resume" if seen.run.started else "Try again",
             between_turns=seen.newest and between_turns(seen.recording),
             last_sign=last_call(seen),
         )

@@ -18,7 +18,7 @@ from ui.web.turns.decision import undecided_panel
 #: What happens between the button and the first decision, in order.
 STEPS = (
     "The run is written down",
-    "A worker, a process of its own, starts",
+    "A background worker starts",
     "The worker loads the coordinator and the models",
     "The coordinator reads the question and decides the first turn",
 )

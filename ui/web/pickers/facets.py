@@ -46,6 +46,8 @@ _BY_HAND = (
     " A live play, or one with a decision taken by hand, is no measurement: a person chose the problem, the settings "
     "or a turn. Nor are an evolution's own episodes, which share their replies."
 )
+#: The option of a switch that leaves forks, or samples, out; the address then says nothing of them.
+_HIDDEN = "hidden"
 #: What totals leave out beside forks: one, and several.
 _BESIDE = (
     "play live, by hand, on request or in an evolution",
@@ -133,14 +135,15 @@ def fork_switch(
     what = " and ".join(
         ["Forks"] * (not both or facets.forks > 0) + ["live plays, requests, evolutions"] * both
     ).capitalize()
-    words = {"with": f"with {n:,}"}
+    words = {_HIDDEN: "hidden", "with": "included"}
     if facets.forks or where.forks == "only":
-        words["only"] = f"only the {facets.forks:,} forks" if both else f"only these {facets.forks:,}"
+        words["only"] = "only forks" if both else "only"
+    hidden = _HIDDEN if where.forks == "without" or leaves_forks_out(where) else None
     state.select(
-        what if where.forks in words else f"{what}, left out",
+        f"{what} ({n:,})",
         words,
-        where.forks if where.forks in words else None,
-        lambda value: change(forks=value),
+        where.forks if where.forks in words else hidden,
+        lambda value: change(forks=None if value == _HIDDEN else value),
         key="facet_forks",
         widget="pills",
         help="A fork carries turns of another episode, so it is not counted as a play of its own unless you say so."
@@ -153,12 +156,12 @@ def sample_switch(where: EpisodeFilter, facets: Facets, change: Callable[..., No
     parameters of the address."""
     if not facets.samples and where.samples in (None, "without"):
         return
-    words = {"with": f"with {facets.samples:,}", "only": f"only these {facets.samples:,}"}
+    words = {_HIDDEN: "hidden", "with": "included", "only": "only"}
     state.select(
-        "Samples" if where.samples in words else "Samples, left out",
+        f"Samples ({facets.samples:,})",
         words,
-        where.samples if where.samples in words else None,
-        lambda value: change(samples=value),
+        where.samples if where.samples in ("with", "only") else _HIDDEN,
+        lambda value: change(samples=None if value == _HIDDEN else value),
         key="facet_samples",
         widget="pills",
         help="Runs that came with the program. They are never counted among your own unless you say so.",

@@ -228,23 +228,19 @@ def _what_is_counted(whose: _Asked, policies: Sequence[FacetValue], say: Callabl
         if not shown and whose.policy is None and whose.b is None:
             st.markdown(
                 f":material/blender: **A mixture**: {total:,} finished episodes of {len(policies)} policies, counted "
-                "together. What it shows is true of none of them alone.",
+                "together. Its figures hold for none of these policies alone.",
                 width="content",
             )
             back = partial(_change, policy=None, a=None, b=None, **{MIXTURE: None})
-            tool("The best beside its baseline", "scope_best", back, icon="balance")
+            tool("Show the best and its baseline", "scope_best", back, icon="balance")
             return
         n, others = sum(one.n for one in shown), len(policies) - len(shown)
         if not others:
             return
-        words = "" if whose.chosen or whose.b is None else "B beside its baseline, A: "
-        st.caption(
-            f"{words}{n:,} of {total:,} finished episodes; the other {total - n:,} are of {others} more "
-            f"{'policy' if others == 1 else 'policies'}.",
-            width="content",
-        )
+        words = "A and B" if whose.b is not None else "one policy"
+        st.caption(f"Showing {words}: {n:,} of {total:,} finished episodes.", width="content")
         together = partial(_change, policy=None, a=None, b=None, **{MIXTURE: "all"})
-        tool("All together", "scope_mix", together, icon="blender")
+        tool("Show all policies", "scope_mix", together, icon="blender")
 
 
 def _beside_the_measured(where: EpisodeFilter, facets: Facets) -> None:
@@ -263,7 +259,7 @@ def _beside_the_measured(where: EpisodeFilter, facets: Facets) -> None:
     them = " and ".join(each)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if where.forks == "with":
-            st.caption(f"Calls of every episode count here, also of {them}.", width="content")
+            st.caption(f"Calls of every episode count here, {them} included.", width="content")
             leave = partial(_change, forks="without")
             tool("Leave these out", "scope_measured", leave, icon="filter_alt")
         elif where.forks == "without":

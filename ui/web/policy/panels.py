@@ -73,7 +73,7 @@ def _shares(shares: Sequence[AgreementRate], key: str, alt: str, click: str = ""
 def _divergence(others: Sequence[tuple[str, Agreement]]) -> None:
     lines = [(name, divergence_by_turn(found)) for name, found in others]
     with st.container(border=True, height="stretch"):
-        st.markdown("**How far apart are they, turn by turn?**", help=define(_KL))
+        st.markdown("**How much do the decisions differ, turn by turn?**", help=define(_KL))
         plot(
             divergence_figure(lines),
             key="divergences",
@@ -83,7 +83,7 @@ def _divergence(others: Sequence[tuple[str, Agreement]]) -> None:
         never = sum(one.infinite for _, turns in lines for one in turns)
         more = f" {never:,} are infinite, where one never chooses what A may, and left out." if never else ""
         st.caption(
-            f"How far each decision of model and role is from A's, the mean at that turn; 0 means the same.{more}",
+            f"Mean KL divergence from A's decision at that turn; 0 means the same.{more}",
             help=f"D_KL(A ‖ other). {define(_KL)}",
         )
 
@@ -96,9 +96,9 @@ def show_detail(diff: PolicyDiff, names: Mapping[str, str]) -> None:
     others = {one.id: names[one.id] for one in diff.checkpoints[1:]}
     chosen = next(iter(others))
     if len(others) > 1:
-        st.markdown("**In detail: A beside**")
+        st.markdown("**In detail: A compared with**")
         options = {one: label(name, 60) for one, name in others.items()}
-        chosen = state.address_select("Beside A", options, name="with", key="beside")
+        chosen = state.address_select("Compare A with", options, name="with", key="beside")
     place = list(others).index(chosen)
     found, parted = diff.agreements[place], diff.partings[place]
     a, b = names[diff.checkpoints[0].id], others[chosen]
@@ -234,7 +234,7 @@ def _turns(diff: PolicyDiff, found: Agreement, parted: FirstDifferences, other: 
         {
             "replay": link("Replay", "Open", width=70),
             "turn": number("Turn", width=50),
-            "kl": number("How far apart", "%.2f", width=110, help=define(_KL)),
+            "kl": number("KL divergence", "%.2f", width=110, help=define(_KL)),
             "a": text("A would choose", width=170),
             "b": text("B would choose", width=170),
             "recorded": text("Recorded", width=160),

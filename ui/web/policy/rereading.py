@@ -49,7 +49,7 @@ def show_reencoding(store: Store, diff: PolicyDiff, scope: EpisodeScope, names: 
         why = label(rereading.words_of(diff, names), 800)
         st.markdown(
             "A stored state cannot be used where a checkpoint changes its encoder (SVF), reads it otherwise, or where "
-            "no state was kept. A process of its own then lets the checkpoint's encoder read the recorded transcript "
+            "no state was kept. A background process then lets the checkpoint's encoder read the recorded transcript "
             f"again. No model of the pool is asked, nothing is paid. {why}"
         )
         if run is not None and under_way:
@@ -80,7 +80,7 @@ def _last(store: Store, run: RunSummary) -> None:
         f"{rereading_progress(store, run.id).done:,} of {plan.turns:,} turns read",
         f"begun {ago(run.created, time.time())}",
     ]
-    standing(store, run, TEXTS, [f":gray[{one}]" for one in facts], go_on="Go on reading")
+    standing(store, run, TEXTS, [f":gray[{one}]" for one in facts], go_on="Resume")
 
 
 def _reached(store: Store, run: RunSummary) -> Reached:

@@ -13,6 +13,7 @@ import streamlit as st
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.theme import badge, label
+from ui.runs.control import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
 from ui.runs.lease import mark_dead
 from ui.runs.queue import has_died, is_stalled, log_file
 from ui.web.kit import state
@@ -79,7 +80,9 @@ def standing(
 
 
 def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) -> None:
-    if run.error:
+    if run.error in (PAUSED_FOR_ANOTHER, PAUSED_AT_CLOSE):
+        st.info(run.error, icon=":material/pause_circle:")
+    elif run.error:
         st.error(label(run.error, 400), icon=":material/error:")
     if died:
         silence = (

@@ -78,7 +78,7 @@ def workflows_panel(store: Store, scope: Scope) -> None:
     for part in parts:
         _standing(part)
     _steps(parts, models)
-    _beside(parts, "How many steps has a workflow?", _lengths)
+    _beside(parts, "Steps per workflow", _lengths)
     _beside(parts, "Which shapes, and how do they end?", _shapes)
     st.caption(
         f"Share of right episodes with its 95 % interval, those of one task taken together. {topologies_legend()}"

@@ -72,7 +72,8 @@ def _recomputed(context: DecisionContext, found: LogitCheck | None) -> None:
     elif found.matches:
         st.markdown(
             f"The stored head on the stored hidden state gives the recorded logits: they differ by at most "
-            f"{found.difference:.2g}. {tolerance_words(found.tolerance, 'this')}"
+            f"{found.difference:.2g}.",
+            help=tolerance_words(found.tolerance, "this"),
         )
     else:
         st.warning(

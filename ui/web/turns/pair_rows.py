@@ -93,7 +93,7 @@ def aligned_rows(
         "Row": st.column_config.TextColumn("Row", width=90, pinned=True),
         "B minus A": st.column_config.NumberColumn("Tokens, B minus A", format="%+d", width=130),
         "KL": st.column_config.NumberColumn(
-            "How far apart",
+            "KL divergence",
             format="%.3f",
             width=110,
             help=f"0 means the same decision. D_KL(A ‖ B): {define('KL divergence')}",

@@ -93,7 +93,7 @@ def _course_line(course: Sequence[Variation], episode_id: str, turn: int) -> Non
             return
         state.page_link("replay", words, ep=first.summary.id, t=turn + 1)
         state.page_link(
-            "pair", "beside this one", icon=":material/compare:", a=episode_id, b=first.summary.id
+            "pair", "compare with this one", icon=":material/compare:", a=episode_id, b=first.summary.id
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from storage.reads.episode_steps import read_decisions, read_second_opinion
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.glossary import define
-from ui.presentation.odds import options, with_other_head
+from ui.presentation.odds import apart_words, options, with_other_head
 from ui.presentation.theme import ROLE_STYLES, badge, correct_mark, label, percent, plain
 from ui.presentation.words import pair_words, policy_name
 from ui.web.components.decision_chart import decision_chart
@@ -29,8 +28,6 @@ from ui.web.turns.decision import pair_markdown
 from ui.web.turns.lens import DecisionContext, tolerance_words, why_not_recomputed
 from ui.web.turns.neighbour_states import COUNTED, SAMPLE, SHOWN, ChoiceCount, neighbourhood
 
-#: A divergence below so many nats -> in words.
-_DIVERGENCES = ((0.001, "as good as the same"), (0.1, "close together"), (1.0, "some way apart"))
 #: The most turns searched for the first at which two checkpoints choose otherwise.
 MOST_EARLIER_TURNS = 100
 #: The most choices of near decisions that are named; the others are counted together.
@@ -63,8 +60,12 @@ def other_checkpoint_panel(context: DecisionContext) -> None:
         sentence = f"**has no preference yet: every pair is equally likely**.{drawn}"
     st.markdown(f"{name} {sentence}")
     _other_course(context, chosen.id, theirs, name)
-    st.markdown(divergence_words(found.kl), help=f"D_KL(recorded ‖ other). {define('KL divergence')}")
-    models, roles = options(context.decision, context.recording.models)
+    slots = context.recording.models
+    st.markdown(
+        apart_words(context.decision, slots, found.decision, slots, found.kl),
+        help=f"D_KL(recorded ‖ other). {define('KL divergence')}",
+    )
+    models, roles = options(context.decision, slots)
     decision_chart(
         with_other_head(models, found.decision.model_probs),
         with_other_head(roles, found.decision.role_probs),
@@ -73,8 +74,9 @@ def other_checkpoint_panel(context: DecisionContext) -> None:
         grid=False,
     )
     st.caption(
-        f"Bars: recorded. Open diamonds: the other checkpoint. {tolerance_words(found.tolerance, 'the other')} "
-        "Only the first turn at which it chooses otherwise is certain: from there on it would have read another text."
+        "Bars: recorded. Open diamonds: the other checkpoint. Only the first turn at which it chooses otherwise is "
+        "certain: from there on it would have read another text.",
+        help=f"{tolerance_words(found.tolerance, 'the other')} {define('Tolerance')}",
     )
 
 
@@ -95,7 +97,7 @@ def _other_course(context: DecisionContext, policy: str, theirs: Checkpoint, nam
     """Whether the other checkpoint would have come to this turn, and links to what it played on this task."""
     diverged = _first_divergence(context, theirs)
     if diverged is not None:
-        here_link(f"It would have left this course at turn {diverged + 1}", diverged)
+        here_link(f"It would have diverged at turn {diverged + 1}", diverged)
     own = context.recording.summary
     where = for_totals(EpisodeFilter(task=own.task_id, family=own.family, policy=policy))
     for other in context.recording.store.episodes.page(where, limit=1).items:
@@ -128,14 +130,6 @@ def has_no_preference(decision: Decision) -> bool:
         for probs, mask in sides
     ]
     return all(max(ps) - min(ps) < _SAME_P for ps in open_to if ps)
-
-
-def divergence_words(kl: float) -> str:
-    """D_KL(recorded || other) in nats as a sentence of markdown."""
-    if math.isinf(kl):
-        return "The two decisions are **far apart**: the other never takes something that could have been taken here."
-    words = next((words for below, words in _DIVERGENCES if kl < below), "far apart")
-    return f"How far apart the two decisions are: **{kl:.{3 if kl < 1 else 1}f}, {words}**; 0 means the same."
 
 
 def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:
@@ -202,10 +196,7 @@ def _choice_words(found: AlternativeDecision, context: DecisionContext) -> str:
     words = label(pair_words(role, models[slot]), 60)
     how = "would have drawn" if found.draw else "would have chosen"
     if found.unsure:
-        return (
-            f"{how} **{words}**, or not: :orange[too close to call] within the tolerance of one logit, "
-            f"{found.tolerance:#.2g} at most"
-        )
+        return f"{how} **{words}**, or not: :orange[too close to call]"
     if _same_choice(found, context.decision, models):
         return f"{how} :green[:material/check: the same], **{words}**"
     return f"{how} :orange[:material/call_split: otherwise]: **{words}**"

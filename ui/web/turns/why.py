@@ -27,7 +27,7 @@ from storage.rows.summaries import QUESTION_CUT, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, percent, plain
-from ui.presentation.words import pair_words, policy_name
+from ui.presentation.words import ordinal, pair_words, policy_name
 from ui.runs import queue, wiring
 from ui.runs.plans import AttributionPlan
 from ui.runs.queue import Ticket
@@ -101,8 +101,8 @@ def _beside(context: DecisionContext) -> Checkpoint | None:
     if not offered:
         return None
     chosen = state.address_select(
-        "Beside it",
-        {"": "Set another checkpoint beside it …", **offered},
+        "Compare with",
+        {"": "Compare with another checkpoint …", **offered},
         name="beside",
         key="why_beside",
         widget="list",
@@ -141,15 +141,13 @@ def _encoders() -> Encoders:
 
 def _choices(context: DecisionContext, sides: Sequence[_Side]) -> None:
     """What is explained, and whether the decision taken again is the recorded one."""
-    st.markdown("**Why this choice? What in the transcript made it**", help=define("Attribution"))
+    st.markdown("**Why this choice? What in the text led to it**", help=define("Attribution"))
     decision = context.decision
     if decision.origin == "override":
-        st.caption(
-            "A person chose at this turn. What is explained is the coordinator's own likeliest choice."
-        )
+        st.caption("A person chose at this turn. Explained is the coordinator's own likeliest choice.")
     elif decision.origin == "suggested_role":
         st.caption(
-            "A Thinker asked for this role. What is explained is the role that the coordinator would have chosen."
+            "A Thinker asked for this role. Explained is the role that the coordinator would have chosen itself."
         )
     for side in sides:
         if side.found.parts:
@@ -165,9 +163,7 @@ def _lead_words(found: Attribution, other: str | None, decision: Decision) -> st
     lead = found.full.value
     if is_indifferent(found):
         who = other or "This checkpoint"
-        return (
-            f"{who} prefers nothing here, with or without any part: nothing in the transcript made a choice."
-        )
+        return f"{who} prefers nothing here, with or without any part: nothing in the transcript led to a choice."
     if other:
         begin = f"{other}: **{chosen}** is its likeliest choice here,"
     else:
@@ -210,9 +206,9 @@ def _agreement(context: DecisionContext, found: Attribution) -> None:
         matches = difference <= 1e-3 * (1 + float(np.abs(recorded).max()))
     if not matches:
         st.warning(
-            f"The decision taken again with nothing left out has other logits than were recorded: one differs by "
-            f"{difference:.2g}. The encoder here does not read as the one that played this turn did, so what follows "
-            "is about the decision as it is taken here.",
+            "Computed again with nothing left out, the decision has other logits than recorded: one differs "
+            f"by {difference:.2g}. The encoder here differs from the one that played this turn, so the explanation "
+            "below is of the decision as computed here.",
             icon=":material/warning:",
         )
 
@@ -237,8 +233,7 @@ def _parts(sides: Sequence[_Side]) -> None:
     hatched = f" Hatched: {sides[1].name}, for its own choice." if len(sides) > 1 else ""
     st.caption(
         "The lead is how many logits the choice is ahead of its runner-up. A bar is what one part adds to it: to the "
-        "right for the choice, to the left against it. Only these two are measured: without a part a third pair can be "
-        f"ahead of both, so a bar to the left and another choice without that part go together.{hatched}"
+        f"right for the choice, to the left against it. Without a part a third pair can be ahead of both.{hatched}"
     )
     without = {
         place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
@@ -386,13 +381,7 @@ def _where(word: WordLeftOut, found: WordAttribution, texts: dict[int, str]) -> 
     )
     if len(same) < 2:
         return place
-    return f"{place}, {_ordinal(same.index(word.start) + 1)} of {len(same)}"
-
-
-def _ordinal(number: int) -> str:
-    """`1st`, `2nd`, `3rd`, `11th`."""
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
+    return f"{place}, {ordinal(same.index(word.start) + 1)} of {len(same)}"
 
 
 # By a worker
@@ -402,7 +391,7 @@ def _work(context: DecisionContext, sides: Sequence[_Side]) -> None:
     """What is left to a worker: how far it is, and the button that begins it."""
     store = context.recording.store
     if store.read_only:
-        st.caption("The rest takes longer than a page can wait, and this store is opened only to be read.")
+        st.caption("This store is read-only, so the remaining steps cannot be computed here.")
         return
     question = context.recording.episode.task.question[:QUESTION_CUT]
     waiting = tuple(side.turn.checkpoint.id for side in sides if side.waits)
@@ -415,14 +404,14 @@ def _work(context: DecisionContext, sides: Sequence[_Side]) -> None:
             watch(store, run, TEXTS, lambda kept, now: _reached(kept, now, sides))
             return
         st.markdown(
-            "This encoder is large, or the transcript long: a process of its own reads it again and keeps what it "
-            "finds. No model of the pool is asked, nothing is paid."
+            "This encoder is large, or the transcript is long: a background process reads it again and keeps the "
+            "result. No model of the pool is asked, nothing is paid."
         )
         if run is not None and run.status is not RunStatus.FINISHED:
-            standing(store, run, TEXTS, [], go_on="Go on")
+            standing(store, run, TEXTS, [], go_on="Resume")
         if run is None or run.status in (RunStatus.FINISHED, RunStatus.CANCELLED, RunStatus.FAILED):
             button(
-                "Work it out",
+                "Compute it",
                 "attribute",
                 lambda: queue.begin(store, plan, Ticket.new()),  # a second click finds the first one's run
                 icon="manage_search",

@@ -163,7 +163,7 @@ def step_words(workflow: Workflow, names: Sequence[str], place: int, first: int 
     def told(places: Sequence[int]) -> str:
         return ", ".join(f"turn {first + one + 1} ({label(names[one], 30)})" for one in places)
 
-    could = f"It could read the problem and {told(seen)}." if seen else "It could read the problem alone."
+    could = f"It could read the problem and {told(seen)}." if seen else "It saw only the problem."
     could_not = f" It could not read {told(hidden)}." if hidden else ""
     asked = label(one_line(workflow.subtasks[place], 300))
     return (

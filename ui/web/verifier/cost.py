@@ -270,7 +270,7 @@ def roles_part(
     st.subheader("Do the models keep to their roles?")
     st.caption(
         "Share of turns whose reply had what its role asks for: a Thinker a readable plan, a Worker an answer, a "
-        "Verifier one clear verdict. A reply that lacks it looks like bad routing and is not."
+        "Verifier one clear verdict. A missing plan, answer or verdict is the model's fault, not the coordinator's."
     )
     for side, of, shares in zip(scope.sides, groups, rates, strict=True):
         if scope.compared:

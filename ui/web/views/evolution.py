@@ -95,8 +95,8 @@ def _begin_training_button() -> None:
 def _form_page(store: Store, runs: Sequence[RunSummary]) -> None:
     st.title("Begin an evolution")
     st.caption(
-        "A process of its own evolves and keeps every generation as a checkpoint. Close the browser and it goes "
-        "on; stop it and it can be resumed, here or by `trinity evolve --resume`."
+        "Runs in the background and keeps every generation as a checkpoint; you can close this tab. Stopped, it can "
+        "be resumed, here or by `trinity evolve --resume`."
     )
     _back(runs)
     plan, to_do = choose_evolution(store, wiring.settings())
@@ -108,8 +108,8 @@ def _form_page(store: Store, runs: Sequence[RunSummary]) -> None:
 def _training_form_page(store: Store, runs: Sequence[RunSummary]) -> None:
     st.title("Begin a training")
     st.caption(
-        "A process of its own trains a planner, which writes whole workflows. Close the browser and it goes on; stop "
-        "it and it can be resumed, here or by `trinity train --resume`."
+        "Trains a planner, which writes whole workflows. Runs in the background; you can close this tab. Stopped, it "
+        "can be resumed, here or by `trinity train --resume`."
     )
     _back(runs)
     plan, to_do = choose_training(store, wiring.settings())
@@ -175,13 +175,13 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
     others = {run: words[run] for run in words if run != chosen and by_id[run].kind == kind}
     with middle:
         other = state.address_select(
-            "Beside it",
+            "Compare with",
             {"": "nothing", **others},
             name="with",
             key="evolution_with",
             widget="list",
             disabled=not others,
-            help="A second one of its kind on the same axes, such as another learner's.",
+            help="Draws a second run of the same kind on the same axes, such as another learner's.",
         )
     with right, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         _newest_of_the_other_kind(runs, by_id[chosen])
@@ -224,20 +224,23 @@ def _tiles(store: Store, run: RunSummary, lineage: Lineage) -> None:
         )
     pace = f", {last.evaluations / last.wall_s:,.0f} a second" if last.evaluations and last.wall_s > 0 else ""
     facts.append(f"**{last.evaluations:,}** episodes in **{duration(last.wall_s)}**{pace}")
-    for words, spent, saved in (
-        ("of replies known already", "calls", "calls_saved"),
-        ("of transcripts not read again", "forwards", "decisions"),
-    ):
-        share = saved_share(lineage, spent, saved)
-        if share is not None:
-            facts.append(f"**{percent(share)}** {words}")
+    shares = [
+        f"**{percent(share)}** of {words}"
+        for words, spent, saved in (
+            ("replies", "calls", "calls_saved"),
+            ("encodings", "forwards", "decisions"),
+        )
+        if (share := saved_share(lineage, spent, saved)) is not None
+    ]
+    if shares:
+        facts.append(f"{' and '.join(shares)} from cache")
     unfinished = store.evolution.paid_replies(run.id).spent_usd(lineage.indices[-1] + 1)
     ceiling = lineage.plan.max_cost_usd if lineage.plan else None
     cost = lineage.stats[-1].spent_usd + unfinished
     if cost or ceiling is not None:
         of = "" if ceiling is None else f" of {dollars(ceiling)}"
         facts.append(f"{label(dollars(cost) + of, 60)} so far")
-    st.markdown(" · ".join(facts), help=f"Time includes validation. {define('Known reply')}")
+    st.markdown(" · ".join(facts), help=f"Time includes validation. {define('Cached reply')}")
     if (validation := validation_of(store, run)) is not None:
         st.caption(validated_on(lineage))
         beside_recorded(store, validation)

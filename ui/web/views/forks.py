@@ -91,7 +91,7 @@ def _list_page(store: Store) -> None:
     st.title("Forks")
     st.caption(
         "Take a recorded episode, change exactly one thing at one turn, and play on from there. The unchanged turn "
-        "is played as often: only what goes beyond its own spread is an effect."
+        "is played equally often, as a control."
     )
     left, right = st.columns([3, 2], gap="large")
     with left:
@@ -197,12 +197,12 @@ def _every_turn_page(store: Store, ep: str) -> None:
     st.title("Which turn mattered?")
     st.markdown(f"#### {label(parent.task.question, 220)}")
     st.caption(
-        "From every turn the episode is played on, as it was and with one thing changed. So it is seen where the "
-        "ending was decided, and whether the recorded one was luck."
+        "From every turn the episode is played on, once unchanged and once with one thing changed. Shows which turn "
+        "decided the outcome, and whether the recorded outcome was luck."
     )
     with st.container(border=True):
         right_replies = _what_is_changed(parent)
-        n = st.slider("Plays from each turn, of either choice", 1, MOST_CHILDREN, 5, key="every_turn_n")
+        n = st.slider("Plays per turn, with and without the change", 1, MOST_CHILDREN, 5, key="every_turn_n")
         plan, why = None, ""
         try:
             pool = pool_of(store, parent, wiring.settings().pool)

@@ -116,7 +116,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
             "1 · Replay an episode",
             "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
             (
-                ("replay", "A telling one", ":material/smart_display:", {"ep": telling.id}),
+                ("replay", "A good example", ":material/smart_display:", {"ep": telling.id}),
                 *(("replay", "One that went wrong", ":material/cancel:", {"ep": one.id}) for one in wrong),
                 *(
                     ("replay", "A workflow", ":material/account_tree:", {"ep": one.id})
@@ -160,8 +160,8 @@ def _where_the_samples_are(store: Store) -> None:
             state.page_link("episodes", words, icon=":material/school:", samples="only")
         else:
             st.caption(
-                ":material/school: Among what you see are sample runs, which came with the program. They are left out "
-                "as soon as there is a recorded run of your own, which a live play or a fork is not."
+                ":material/school: Sample runs, which came with the program, are shown too. Hidden once you record a "
+                "run of your own (live plays and forks don't count)."
             )
 
 

@@ -44,8 +44,7 @@ def show() -> None:
 def _form_page(store: Store) -> None:
     st.title("Play a problem live")
     st.caption(
-        "A process of its own plays the episode and writes every turn into the store. Close the "
-        "browser and it goes on; come back and it is here."
+        "Runs in the background; you can close this tab. Every turn is kept, and the episode is here again."
     )
     left, right = st.columns([3, 2], gap="large")
     with left:

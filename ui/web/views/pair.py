@@ -13,6 +13,7 @@ from storage.rows.summaries import EpisodeSummary
 from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words
 from ui.presentation.glossary import define
+from ui.presentation.odds import apart_words
 from ui.presentation.theme import END_WORDS, correct_mark, label, one_line
 from ui.presentation.words import decider_words, dollars, seconds, word_diff
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
@@ -364,14 +365,11 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     if found is not None:
         models, roles = found
         st.caption(
-            f"How far apart the two decisions are: {models + roles:.3f}, where 0 means the same; the models "
-            f"{models:.3f} of it, the roles {roles:.3f}.",
-            help=f"D_KL(A ‖ B). {define('KL divergence')}",
+            f"B compared with A: {apart_words(da, a.models, db, b.models, models + roles)}",
+            help=f"Models {models:.3f}, roles {roles:.3f}. D_KL(A ‖ B). {define('KL divergence')}",
         )
     else:
-        st.caption(
-            "How far apart they are cannot be told: one side has no head, or its pool has other slots."
-        )
+        st.caption("The decisions cannot be compared: one side has no head, or its pool has other slots.")
 
 
 if __name__ == "__main__":

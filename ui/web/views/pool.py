@@ -88,8 +88,8 @@ def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
         {
             "model": text("Model", pinned=True),
             "calls": number("Calls", "localized"),
-            "p50": number("Seconds, median", "%.2f"),
-            "p95": number("Seconds, 95 of 100", "%.2f", help="95 of 100 calls took no longer"),
+            "p50": number("Median, seconds", "%.2f"),
+            "p95": number("p95, seconds", "%.2f", help="95 of 100 calls took no longer"),
             "errors": text("Errors", help="Calls that failed, or could not be made at all"),
             "no answer": text("No answer", help="As a Worker, of its replies"),
             "no plan": text("No plan", help="As a Thinker, of its replies"),
@@ -214,7 +214,7 @@ def _where_it_goes(side: ScopeSide, groups: Sequence[TurnGroup], models: Sequenc
 
 def _links(scope: Scope) -> None:
     with st.container(horizontal=True):
-        scope.sides[0].link("Missing episodes", status="missing")
+        scope.sides[0].link("Episodes that failed", status="missing")
         state.page_link("routing", "Who is called in which role", icon=":material/route:")
         state.page_link("settings", "Tiers and keys of the endpoint", icon=":material/api:", part="endpoint")
 

@@ -22,7 +22,14 @@ from storage.shelves.reviews import PairAgreement, QueueProgress
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, percent
-from ui.presentation.words import decider_words, missing_reply_words, place_words, strip_key, strip_text
+from ui.presentation.words import (
+    decider_words,
+    missing_reply_words,
+    ordinal,
+    place_words,
+    strip_key,
+    strip_text,
+)
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
@@ -207,7 +214,7 @@ def _way(queue: Queue, recording: Recording, progress: QueueProgress, mine: bool
             look = "primary" if key == "review_next" and mine and to else "tertiary"
             tool(words, key, partial(_open, to), icon=icon, type=look, shortcut=shortcut, disabled=to is None)
         _undo_button(queue)
-    at = "Not in this queue" if progress.at is None else f"You read number {progress.at:,} of the queue"
+    at = "Not in this queue" if progress.at is None else f"{ordinal(progress.at)} in the queue"
     st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
     if mine and queue.next(None) is None:
         st.caption(":green[:material/done_all:] You have labelled every episode of this queue.")

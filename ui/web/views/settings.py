@@ -256,8 +256,8 @@ _MOST_RUNS_SHOWN = 100
 def prune_panel(store: Store) -> None:
     """Choose, see what would go, and remove it; everything stands in the address."""
     st.caption(
-        "What is labelled, forked, or not over yet is kept and counted. Nothing goes before you say so, and there is "
-        "no way back. The same in a terminal: `trinity prune --help`."
+        "Episodes that are labelled, forked or still running are kept, and counted below. You confirm first; it "
+        "cannot be undone. The same in a terminal: `trinity prune --help`."
     )
     if done := st.session_state.pop(_DONE, None):
         st.success(done, icon=":material/check:")
@@ -272,7 +272,7 @@ def prune_panel(store: Store) -> None:
         run = state.address_select("Of which run", runs, name="of", key="prune_run", widget="list")
     where = EpisodeFilter(run=run or None, q=began_before(f"{age}d", time.time()) if age != "0" else None)
     referenced = st.toggle(
-        "Also what labels and forks lean on",
+        "Include episodes that labels or forks refer to",
         key="prune_referenced",
         help="Labels of removed runs go too, and forks can no longer be compared with what they were forked from.",
     )

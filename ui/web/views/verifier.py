@@ -63,7 +63,7 @@ JUDGEMENTS: dict[VerdictOutcome, str] = {
     VerdictOutcome.REVISED_RIGHT: "Sent a right answer back",
     VerdictOutcome.REVISED_WRONG: "Sent a wrong answer back",
     VerdictOutcome.UNREADABLE: "Gave no readable verdict",
-    VerdictOutcome.NOTHING: "Had nothing to judge",
+    VerdictOutcome.NOTHING: "Had no answer to check",
     VerdictOutcome.FAILED: "Did not reply",
 }
 
@@ -224,15 +224,14 @@ def solved_cost(found: Sequence[PolicyCost]) -> str:
     if not right:
         return "Nothing was solved."
     n = sum(one.n for one in found)
-    words = (
-        f"**{tokens / right:,.0f} tokens**: those of all {n:,} episodes over the {right:,} that were solved"
-    )
+    each = f"per solved problem ({n:,} played, {right:,} solved)"
+    words = f"**{tokens / right:,.0f} tokens** {each}"
     if any(one.cost_usd is None for one in found):
-        return f"{words}. In dollars it is not known: some replies have no known price."
+        return f"{words}. The cost in dollars is unknown: some replies have no known price."
     cost = sum(one.cost_usd or 0.0 for one in found)
     if not cost:
-        return f"{words}. These models are free of charge, so tokens are what it cost."
-    return f"**{dollars(cost / right)}**, and {words.replace('**', '')}."
+        return f"{words}. These models are free."
+    return f"**{dollars(cost / right)}** and {tokens / right:,.0f} tokens {each}."
 
 
 def least_tokens(found: Sequence[PolicyCost]) -> PolicyCost | None:
@@ -318,10 +317,8 @@ def _rates(scope: Scope, books: Ledgers, what: str, judged: VerdictOutcome, word
         if any(one.symbol.endswith("-open") for one in found)
         else ""
     )
-    st.caption(
-        "Beside each name: how many of how many. The line through a mark is the 95 % interval, the wider the fewer "
-        f"answers were judged.{hollow}"
-    )
+    counted = "accepted" if what == "false_accept" else "sent back"
+    st.caption(f"After each name: {counted} of judged. Lines are 95 % intervals.{hollow}")
 
 
 def _clickable(figure: go.Figure, key: str, alt: str) -> None:
@@ -377,7 +374,7 @@ def _ledger_table(scope: Scope, books: Ledgers) -> None:
         "revised_right": number("↻ right", help="REVISE of a right answer"),
         "revised_wrong": number("↻ wrong", help="REVISE of a wrong answer"),
         "unreadable": number("? unreadable", help="Counted as REVISE"),
-        "nothing": number("∅ nothing to judge"),
+        "nothing": number("∅ no answer to check"),
         "failed": number("⚠ no reply"),
         "own": number("Its own answers", help=define("Self-verified")),
         "open": link("Episodes", "List"),
