@@ -186,8 +186,8 @@ def test_spend_and_roles_add_up(played: tuple[Store, list[Episode]]) -> None:
         assert share.n == len(asked)
         assert share.k == sum(Flag.VERDICT_UNREADABLE not in turn.flags for turn in asked)
     assert {role for _, role in kept} == set(Role)
-    for role, of in by_role.items():
-        assert of.n == sum(turn.decision.role == role and bool(turn.messages) for turn in turns)
+    for name, of in by_role.items():
+        assert of.n == sum(turn.decision.role == name and bool(turn.messages) for turn in turns)
     costs = {one.policy: one for one in policy_costs(store, ALL)}
     mine = [one for one in whole if one.policy == "hash"]
     assert (costs["hash"].n, costs["hash"].right) == (2 * N, sum(one.correct is True for one in mine))
