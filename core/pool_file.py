@@ -24,6 +24,7 @@ from core.pool.spec import Dialect, ModelSpec
 from core.pool.throttle import Service
 from core.pool.wire import OWN_FIELDS
 from core.processes import Processes
+from core.texts import read_text
 
 
 def pool_template() -> str:
@@ -56,10 +57,10 @@ def build_pool(
 def load_specs(path: Path) -> tuple[ModelSpec, ...]:
     """The entries of a pool.toml in order, checked, with list prices where the file gives none."""
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        document = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise ConfigError(f"There is no pool file {path}; write one with trinity pool init.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigError(f"The pool file {path} cannot be read: {error}.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The pool file {path} is not valid TOML: {error}.") from None

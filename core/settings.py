@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError
+from core.texts import read_text
 
 #: Environment variable and file key of each setting. The file is `config.toml` in the data folder.
 VARIABLES: dict[str, str] = {
@@ -95,7 +96,7 @@ def read_settings(
 def _read_file(file: Path) -> dict[str, object]:
     """The settings file's table, empty when there is no such file."""
     try:
-        table = tomllib.loads(file.read_text("utf-8"))
+        table = tomllib.loads(read_text(file))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -92,7 +92,7 @@ class Encoder:
         self.identity = identity
         self.model = model.eval().requires_grad_(False)
         self._small = is_small(model)
-        self._folder = folder
+        self.folder = folder
         shared = self._small and folder and self.device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
@@ -211,7 +211,7 @@ class Encoder:
                     ids[row, : len(prompts[key].ids)] = prompts[key].ids
                 positions = [len(prompts[key].ids) + token_position for key in batch]
                 batches.append(batch)
-                jobs.append([str(self._folder), self.dtype, ids.tolist(), positions])
+                jobs.append([str(self.folder), self.dtype, ids.tolist(), positions])
         for batch, states in zip(batches, self._states(batches, jobs, prompts), strict=True):
             if not np.isfinite(states).all():
                 raise CheckpointError(
@@ -345,9 +345,12 @@ def weights_digest(folder: Path) -> str:
 
 
 def _name(name: str, folder: Path, commit: str) -> str:
-    """A name by which `load_encoder` finds this encoder again: "pocket", a hub id or an absolute folder."""
+    """What checkpoints call this encoder: "pocket", its hub id, or its folder's own name, without the place where that
+    lies on this machine."""
     folder = folder.resolve()
-    return POCKET_ENCODER if folder == POCKET_FOLDER.resolve() else name if commit else str(folder)
+    if folder == POCKET_FOLDER.resolve():
+        return POCKET_ENCODER
+    return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
 
 
 def _locate(name: str) -> tuple[Path, str]:

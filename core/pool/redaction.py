@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.pool.wire import well_formed
+from core.texts import well_formed
 
 QUOTE_CHARS = 200  # as much of a server's own words as is shown
 KEY_FRAGMENT = 8  # this many characters of a key in a row give it away

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.episode import Ask
 from core.pool.spec import ModelSpec
+from core.texts import well_formed
 
 #: Body fields that are ours: an entry of pool.toml has settings for them or may not change them at all.
 OWN_FIELDS = frozenset(
@@ -45,11 +46,6 @@ class Completion:
     tokens_out: int | None
     tool_calls: str = ""  # JSON list
     tokens_cached: int = 0  # of those sent, what the server had read before
-
-
-def well_formed(text: str) -> str:
-    """`text` with what no database or UTF-8 stream can hold (lone surrogates, NUL) replaced by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
 
 
 def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from core.tasks.graders import read_number
 from core.tasks.math_text import math_answer
 from core.tasks.own_graders import OwnFunction, find_function
 from core.tasks.programs import read_tests
+from core.texts import read_text, well_formed
 
 #: Splits of a user's file with the hundredths of the question space that each owns.
 FILE_SPLITS: dict[str, range] = {"evolve": range(60), "validation": range(60, 80), "test": range(80, 100)}
@@ -114,11 +115,11 @@ def tasks_in_file(spec: str) -> list[Task]:
 def read_task_file(path: Path) -> list[Task]:
     """Every task of a JSON Lines file, in its order. Raises TaskError that names the first bad line."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_text(path).split("\n")
     except OSError as error:
         raise TaskError(f"The task file {path} cannot be read: {error.strerror or error}.") from None
-    except UnicodeDecodeError:
-        raise TaskError(f"The task file {path} is not UTF-8 text: save it as UTF-8.") from None
+    except UnicodeError as error:
+        raise TaskError(f"The task file {path} cannot be read: {error}.") from None
     tasks: list[Task] = []
     seen: dict[str, int] = {}
     defaults: dict[str, Any] = {}
@@ -240,7 +241,7 @@ def _text(fields: dict[str, Any], name: str, where: str) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise TaskError(f"{where} has half a character (a lone surrogate) in '{name}'.") from None
-    return value.strip()
+    return well_formed(value.strip())  # a NUL, which no database holds, is replaced as it is there
 
 
 def digest_of_tasks(tasks: Sequence[Task]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import case, func, select
 
 from core.analysis.metrics import ClusteredShare
-from core.episode import EndReason
+from core.episode import EndReason, Flag
 from storage.analysis.routing import counted_episodes
 from storage.analysis.standings import SETTING, Setting, setting_of
 from storage.analysis.verdicts import TurnGroup
@@ -24,12 +24,24 @@ from storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What some turns or episodes consumed; None: a price is unknown."""
+    """What some turns consumed; None: a price is unknown. `n` are those in which a model was asked, `anew` those of
+    them that no earlier reply answered: only they took time."""
 
     n: int
+    anew: int
     tokens: int
     cost_usd: float | None
     latency_s: float
+
+    @property
+    def tokens_per_reply(self) -> float | None:
+        """None where nobody was asked."""
+        return self.tokens / self.n if self.n else None
+
+    @property
+    def seconds_per_reply(self) -> float | None:
+        """Of those that took time; None where none did."""
+        return self.latency_s / self.anew if self.anew else None
 
 
 def spending_by(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) -> dict[str, Spending]:
@@ -37,9 +49,10 @@ def spending_by(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) ->
     found: dict[str, Spending] = {}
     for group in groups:
         name = key(group)
-        before = found.get(name, Spending(0, 0, 0.0, 0.0))
+        before, asked = found.get(name, Spending(0, 0, 0, 0.0, 0.0)), group.n if group.asked else 0
         found[name] = Spending(
-            before.n + group.n,
+            before.n + asked,
+            before.anew + (0 if Flag.REUSED in group.flags else asked),
             before.tokens + group.tokens_in + group.tokens_out,
             None if before.cost_usd is None or group.cost_usd is None else before.cost_usd + group.cost_usd,
             before.latency_s + group.latency_s,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, case, exists, func, not_, or_, select
+from sqlalchemy import ColumnElement, and_, case, exists, func, not_, or_, select
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Flag, Protocol, Role, Verdict
@@ -75,6 +75,11 @@ class TurnGroup:
     latency_s: float
 
     @property
+    def asked(self) -> bool:
+        """Whether a model was asked at all: not for a verdict before any answer."""
+        return Flag.NOTHING_TO_JUDGE not in self.flags
+
+    @property
     def judgement(self) -> VerdictOutcome | None:
         """What these Verifier turns did; None of other roles. `_did` says it in the filter language."""
         if self.role is not Role.VERIFIER:
@@ -116,8 +121,9 @@ def turn_groups(store: Store, where: EpisodeFilter) -> list[TurnGroup]:
 class TurnRates:
     """What the turns of one model in one role amounted to, as shares; turns of one task fall together.
 
-    `compliant`: replies that had what the role asks for. `false_accept`: of the wrong answers it judged readably as a
-    Verifier, those it accepted; `false_revise`: of the right ones, those it sent back."""
+    `compliant`: of the turns in which it was asked, those whose reply had what the role asks for. `false_accept`: of
+    the wrong answers it judged readably as a Verifier, those it accepted; `false_revise`: of the right ones, those it
+    sent back."""
 
     compliant: ClusteredShare
     false_accept: ClusteredShare
@@ -135,12 +141,13 @@ def turn_rates(store: Store, where: EpisodeFilter) -> Rates:
 
     dialect = store.engine.dialect.name
     lapsed = or_(*((turn.c.role == role) & condition(_lapse(role), dialect) for role in Role))
+    asked = not_(condition(_NOTHING, dialect))  # else there is no reply that could keep to anything
     keys = (turn.c.model, turn.c.role)
     tasks = (
         select(
             *keys,
-            count_if(not_(lapsed)).label("kept"),
-            func.count().label("n"),
+            count_if(and_(asked, not_(lapsed))).label("kept"),
+            count_if(asked).label("n"),
             did(VerdictOutcome.ACCEPTED_WRONG).label("accepted"),
             did(VerdictOutcome.ACCEPTED_WRONG, VerdictOutcome.REVISED_WRONG).label("wrong"),
             did(VerdictOutcome.REVISED_RIGHT).label("revised"),
@@ -349,7 +356,7 @@ WRONGLY_ENDED = write_expression(
 
 @dataclass(frozen=True, slots=True)
 class RoleCompliance:
-    """One model in one role: its turns whose reply had what the role asks for."""
+    """One model in one role: of the turns in which it was asked, those whose reply had what the role asks for."""
 
     model: str
     role: Role
@@ -366,13 +373,15 @@ LACKS: dict[Role, Flag] = {
 
 
 def role_compliance(groups: Iterable[TurnGroup], rates: Rates) -> list[RoleCompliance]:
-    """Thinkers with a readable plan, Workers with an answer, Verifiers with one verdict; by model and role."""
+    """Thinkers with a readable plan, Workers with an answer, Verifiers with one verdict; by model and role,
+    where one was asked at all."""
     failed: Counter[tuple[str, Role]] = Counter()
     for group in groups:
         failed[group.model, group.role] += group.n * (Flag.MODEL_ERROR in group.flags)
     return [
         RoleCompliance(model, role, of.compliant, failed[model, role])
         for (model, role), of in sorted(rates.items())
+        if of.compliant.n
     ]
 
 
@@ -390,13 +399,14 @@ class ThinkerPlan(NamedTuple):
 
 
 def thinker_plans(store: Store, where: EpisodeFilter) -> list[ThinkerPlan]:
-    """The newest replies of Thinkers, read as replies of the other roles. One query, which reads texts."""
+    """The newest replies of Thinkers that gave one, read as replies of the other roles. One query, which reads
+    texts."""
     query = (
         newest_turns(store, where)
         .limit(MOST_PLANS)
         .add_columns(turn.c.model, episode.c.task_key, func.substr(text.c.body, 1, LONGEST_PLAN))
         .join(text, same_turn(text) & (text.c.kind == "reply"))
-        .where(turn.c.role == Role.THINKER)
+        .where(turn.c.role == Role.THINKER, turn.c.error_kind.is_(None))
     )
     return [
         ThinkerPlan(model, task, output_of_other_role(body), TurnReference(*row))

@@ -5,6 +5,7 @@ Importing a file twice changes nothing; an id that the store knows with other co
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import zlib
@@ -23,6 +24,7 @@ from core.checkpoint import Checkpoint
 from core.errors import CheckpointError, ImportFormatError
 from core.planner.archive import check_archive
 from core.planner.card import PlannerCard
+from core.texts import check_encoding
 from storage.files import validation
 from storage.files.atomic import atomic_file
 from storage.files.jsonl import (
@@ -183,6 +185,7 @@ class _Reader:
     name: str
     connection: Connection
     number: int = 0
+    begun: bool = False  # whether the header has come
     version: int = VERSION
     runs: tuple[str, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
@@ -196,6 +199,8 @@ class _Reader:
         digest, over = hashlib.sha256(), False
         for content in contents:
             self.number += 1
+            if not (content := self._mended(content)):
+                continue
             if over:
                 raise self.fault("comes after the end mark")
             line = self._parsed(content)
@@ -205,7 +210,7 @@ class _Reader:
                     raise self.fault("does not match the lines before it: the file was changed")
                 over = True
             elif isinstance(line, HeaderLine):
-                self.runs, self.version = line.runs, line.version
+                self.begun, self.runs, self.version = True, line.runs, line.version
             else:
                 self.counts[line.kind] += 1
                 self._check(line)
@@ -221,15 +226,28 @@ class _Reader:
         """An error about a line: `number`, or the current one."""
         return ImportFormatError(f"{self.name}, line {number or self.number}, {what}. Nothing was imported.")
 
+    def _mended(self, content: bytes) -> bytes:
+        """A line as it was written, before an editor put a byte order mark before the first one, other ends to all or
+        empty lines between them. A fault for another encoding."""
+        if self.number == 1:
+            try:
+                check_encoding(content)
+            except UnicodeError as error:
+                raise self.fault(f"cannot be read: {error}") from error
+            content = content.removeprefix(codecs.BOM_UTF8)
+        if content.endswith(b"\r\n"):
+            content = content[:-2] + b"\n"
+        return content if content.strip() else b""
+
     def _parsed(self, content: bytes) -> Line:
         if not content.endswith(b"\n"):
             raise self.fault("breaks off: the file is truncated")
         try:
             line = parse_line(content, self.version)
         except ValueError as error:
-            raise self.fault(_NO_HEADER if self.number == 1 else str(error)) from error
-        if (self.number == 1) is not isinstance(line, HeaderLine):
-            raise self.fault(_NO_HEADER if self.number == 1 else "is a second header")
+            raise self.fault(str(error) if self.begun else _NO_HEADER) from error
+        if self.begun is isinstance(line, HeaderLine):
+            raise self.fault("is a second header" if self.begun else _NO_HEADER)
         if isinstance(line, HeaderLine) and (line.format != FORMAT or line.version not in VERSIONS):
             raise self.fault(
                 f"says {line.format} version {line.version}, and only {FORMAT} up to version {VERSION} is known"

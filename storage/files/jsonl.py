@@ -26,19 +26,33 @@ were billed as read before, the fourth not by which rule an answer was found, th
 labels, and in the first two an episode's `meta` held what now are fields of its own (see
 `storage/rows/meta_column.py`). Times are Unix seconds. Numbers of turns (a turn's `index`, a fork's and a label's
 `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are written; what was
-running is written as interrupted. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond
+running is written as interrupted. Files and folders of the machine (a task file, a pool file, an encoder) are named
+without their place; what is in them, a run's `config` and `pool` say by digests. Texts hold no NUL and no lone
+surrogate: U+FFFD stands for them. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond
 64 bits are refused."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from core.episode import Episode
+from core.texts import well_formed
 from storage.rows.meta_column import facts
 from storage.rows.summaries import CandidateSummary, RunKind, RunStatus
 
@@ -53,6 +67,63 @@ _TYPED = 3
 #: What an id may look like: it stands in addresses and in names of files.
 ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 Id = Annotated[str, Field(pattern=ID)]
+
+#: The settings of a run that may name a file or a folder.
+_PLACES = ("tasks", "held_out", "pool", "encoder", "planner", "policy", "tiers")
+_PLACE = re.compile(r"(?:[/~.]|[A-Za-z]:[\\/]|\\\\).*[/\\]")
+#: The same inside a sentence; not what comes after a scheme or another word, as in addresses and dates.
+_PLACE_IN_WORDS = re.compile(r"(?<![\w./:~\\-])(?:[A-Za-z]:[\\/]|\\\\|~?/)(?:[^\s/\\'\"`:;,()]+[/\\])+")
+
+
+def file_name(path: str) -> str:
+    """The name of a file or folder of a machine, without where it lies there; any other text as it is."""
+    if not _PLACE.match(path) or "\n" in path:
+        return path
+    name = PureWindowsPath(path).name if "\\" in path else PurePosixPath(path).name
+    return name if name.strip(".") else "unnamed"
+
+
+def without_places(words: str) -> str:
+    """A sentence, the files in it without where they lie."""
+    return _PLACE_IN_WORDS.sub("", words)
+
+
+def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings as any machine understands them."""
+    return {
+        name: _named(value) if name in _PLACES else _portable(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+    }
+
+
+def _portable_error(episode: Episode) -> Episode:
+    """An episode whose error, if there is one, names no place of the machine."""
+    if not episode.error or (error := without_places(episode.error)) == episode.error:
+        return episode
+    return replace(episode, error=error)
+
+
+def _named(value: Any) -> Any:
+    match value:
+        case str():
+            return file_name(value)
+        case list() | tuple():
+            return [_named(one) for one in value]
+        case dict():
+            return {name: _named(one) for name, one in value.items()}
+    return value
+
+
+def storable(value: Any) -> Any:
+    """Values of JSON with every text in them as a database can hold it."""
+    match value:
+        case str():
+            return well_formed(value)
+        case list():
+            return [storable(one) for one in value]
+        case dict():
+            return {well_formed(name): storable(one) for name, one in value.items()}
+    return value
 
 
 class _Line(BaseModel):
@@ -82,11 +153,11 @@ class RunLine(_Line):
     id: Id
     run_kind: RunKind
     status: RunStatus
-    config: dict[str, Any]
+    config: Annotated[dict[str, Any], AfterValidator(storable), AfterValidator(_portable)]
     created: float
     started: float | None
     finished: float | None
-    error: str | None
+    error: Annotated[str, AfterValidator(well_formed), AfterValidator(without_places)] | None
     #: A digest of the models that answered.
     pool: str | None = Field(default=None, exclude_if=lambda pool: pool is None)
 
@@ -113,7 +184,7 @@ class PlannerLine(_Line):
     created: float
     card: dict[str, Any]
     files: bytes | None
-    folder: str | None
+    folder: Annotated[str, AfterValidator(file_name)] | None
     size_bytes: Annotated[int, Field(ge=0)]
 
 
@@ -163,7 +234,7 @@ class EpisodeLine(_Line):
     started: float
     finished: float | None
     turn_started: tuple[float, ...]
-    episode: Episode
+    episode: Annotated[Episode, AfterValidator(_portable_error)]
 
 
 class LabelLine(_Line):
@@ -205,6 +276,9 @@ Line = HeaderLine | Body | EndLine
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
+#: How JSON writes a NUL and halves of characters.
+_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+
 #: What a reply holds while it is played, and no store keeps.
 _NOT_KEPT = {"tool_calls", "reused"}
 
@@ -224,7 +298,8 @@ def _left_out(line: Line) -> dict[str, Any] | None:
 
 
 def parse_line(content: bytes, version: int = VERSION) -> Line:
-    """The line of its bytes in a file of this version; ValueError, half a sentence, for one that is not well-formed."""
+    """The line of its bytes in a file of this version, its texts as a store can hold them; ValueError, half a
+    sentence, for one that is not well-formed."""
     try:
         # The fast parser below takes the last of two equal keys: a line could mean two things to two readers.
         found = json.loads(
@@ -242,6 +317,9 @@ def parse_line(content: bytes, version: int = VERSION) -> Line:
         raise ValueError("is not UTF-8") from error
     if not isinstance(found, dict) or "kind" not in found:
         raise ValueError("is not a line of a trinity-jsonl file")
+    if _UNSTORABLE.search(content):
+        found = storable(found)
+        content = json.dumps(found).encode()
     if found["kind"] == "episode" and version < _TYPED:
         found = _typed(found)
         content = json.dumps(found).encode()

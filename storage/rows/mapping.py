@@ -36,6 +36,7 @@ from core.episode import (
     Usage,
     Verdict,
 )
+from core.texts import well_formed
 from core.workflow import AccessMode, PlanFault, Workflow
 from storage.rows.meta_column import facts_of, notes_of
 from storage.rows.summaries import EPISODE_FLAGS, LOW_MARGIN, QUESTION_CUT
@@ -236,7 +237,7 @@ def replied_row(reply: Reply) -> Row:
     """A turn whose model has replied, without the texts."""
     return {
         "stage": "replied",
-        "finish_reason": reply.finish_reason,
+        "finish_reason": clean(reply.finish_reason),
         **asdict(reply.usage),
         "latency_s": reply.latency_s,
         "error_kind": reply.error.kind if reply.error else None,
@@ -441,7 +442,7 @@ def to_flags(joined: str) -> tuple[Flag, ...]:
 
 def clean(text: str) -> str:
     """The text as databases take it: lone surrogates and NULs, which some providers let through, replaced."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "�")
+    return well_formed(text)
 
 
 def cut(text: str) -> str:

@@ -144,7 +144,10 @@ def _released(vector: Path, run_config: Path | None, encoder: str) -> Checkpoint
     """The authors' vector on its encoder, in the number format that they ran it in."""
     from core.coordinator.encoder import load_encoder
     from core.coordinator.released import released_checkpoint
+    from ui.runs import wiring
+    from ui.runs.encoders import remember_encoder
 
     if run_config is None:
         raise CheckpointError(f"{vector} is numbers alone: name its run's configuration with --run-config.")
-    return released_checkpoint(vector, run_config, load_encoder(encoder, dtype="bfloat16"))
+    loaded = remember_encoder(load_encoder(encoder, dtype="bfloat16"), wiring.data_folder())
+    return released_checkpoint(vector, run_config, loaded)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.errors import ConfigError
+from core.texts import read_text
 from ui.cli.console import write_new
 
 Count = Annotated[int, Field(ge=1)]
@@ -40,8 +41,10 @@ def read_file(path: Path, kind: type[ConfigFile]) -> dict[str, Any]:
     """The keys of a file, their values not yet checked. ConfigError for an unknown key, or a file that is none."""
     written_by = f"trinity {kind.command} --write-config FILE"
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        found = tomllib.loads(read_text(path))
+    except UnicodeError as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from None
+    except OSError as error:
         raise ConfigError(f"{path} cannot be read: write a file with every key by {written_by}.") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None

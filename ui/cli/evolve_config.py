@@ -15,7 +15,7 @@ from core.evolution.departures import PAPER_SETTING
 from core.evolution.recording import RecordName
 from core.settings import POCKET_POOL, Settings
 from ui.cli.config_file import ConfigFile, Count, Size
-from ui.runs.plans import EvolutionPlan, absolute_pool, absolute_tasks
+from ui.runs.plans import EvolutionPlan, absolute_encoder, absolute_pool, absolute_tasks
 
 AUTO, PLAIN = "auto", "plain"
 Weight = Annotated[float, Field(ge=0)]
@@ -119,7 +119,7 @@ class EvolveFile(ConfigFile):
             "tasks": tasks,
             "n": 1000 if self.n is None and not tasks.endswith(".jsonl") else self.n,
             "pool": absolute_pool(settings.pool),
-            "encoder": settings.encoder or POCKET_POOL,
+            "encoder": absolute_encoder(settings.encoder or POCKET_POOL),
             "max_cost_usd": settings.max_cost_usd,
         }
         return EvolutionPlan(evolution=EvolveConfig(**config), **plan)

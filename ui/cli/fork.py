@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import typer
 
 from core.errors import ConfigError
+from core.texts import read_text
 from ui.cli.console import (
     EncoderOption,
     JsonOption,
@@ -309,12 +310,12 @@ def _turns(access: str) -> str:
 
 def _read(name: str) -> str:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = sys.stdin.read() if name == "-" else read_text(Path(name))
+    except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"The reply cannot be read from {name}: give a text file, or - for stdin."
         ) from error
-    return text.removesuffix("\n")
+    return text.removeprefix("\ufeff").removesuffix("\n")
 
 
 def _say_plan(plan: ForkPlan) -> None:

@@ -125,10 +125,11 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     """The labelled answers of a file, the tests of a program as its answer; TaskError that names the first bad line."""
     from core.episode import own_grader
     from core.tasks.sets import read_answer, read_function, read_grader
+    from core.texts import read_text
 
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(file)
+    except (OSError, UnicodeError) as error:
         raise TaskError(f"The file {file} cannot be read ({error}).") from None
     found = []
     for number, line in enumerate(text.split("\n"), start=1):

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from core.errors import TrinityError
-from core.pool.wire import well_formed
+from core.texts import well_formed
 from storage.shelves.endpoint import ApiKey
 from ui.endpoint.answers import Course, chat_completion, response_object
 from ui.endpoint.conversation import Said, conversation, question_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.pool.wire import well_formed
+from core.texts import well_formed
 from ui.endpoint.errors import refused
 from ui.endpoint.wire import ChatMessage, Content, FunctionCall, FunctionCallOutput, InputMessage
 

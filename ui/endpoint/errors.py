@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.pool.wire import well_formed
+from core.texts import well_formed
 
 
 @dataclass(eq=False)

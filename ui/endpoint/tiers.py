@@ -16,6 +16,7 @@ from core.errors import ConfigError
 from core.play.policy import Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
+from core.texts import read_text
 from storage.store import Store
 from ui.endpoint.errors import not_found, refused
 
@@ -79,7 +80,7 @@ def read_endpoint(file: Path | None, data_folder: Path) -> Endpoint:
     none."""
     given = file or data_folder / FILE
     try:
-        document = tomllib.loads(given.read_text("utf-8"))
+        document = tomllib.loads(read_text(given))
     except FileNotFoundError:
         if file is None:
             return Endpoint()

@@ -33,6 +33,7 @@ from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import HaltingPool, Stopped
+from ui.runs.encoders import remember_encoder
 from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import RELEASED_SVF, EvolutionPlan, same_models
@@ -125,6 +126,7 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     models = tuple(spec.name for spec in pool.specs)
     same_models(plan, models)
     encoder = load_encoder(plan.encoder, processes=wiring.processes())
+    remember_encoder(encoder, wiring.data_folder())
     layout = _layout(plan.svf, encoder)
     template = Checkpoint.begin(
         models,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -430,6 +431,12 @@ def absolute_pool(pool: str) -> str:
 def absolute_tasks(tasks: str) -> str:
     """A task file by its whole path, by which it is found from any folder; the program's own sets as they are."""
     return str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks
+
+
+def absolute_encoder(encoder: str) -> str:
+    """An encoder's folder by its whole path, by which it is found from any folder; other names as they are."""
+    own = encoder != POCKET_POOL and os.path.isdir(encoder)
+    return str(Path(encoder).resolve()) if own else encoder
 
 
 def learning_sets(plan: LearningPlan) -> tuple[list[Task], list[Task], list[str]]:

@@ -43,6 +43,7 @@ from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
 from storage.store import Store
 from ui.presentation.words import policy_name
+from ui.runs.encoders import encoder_place, remember_encoder
 
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
@@ -221,12 +222,13 @@ def load_planner(
     if files is not None:
         with unpacked(files) as folder:
             return LanguagePlanner.load(folder, models, argmax=argmax)
-    if kept.folder is None or not Path(kept.folder).is_dir():
+    folder = data_folder() / "planners" / (kept.folder or "")  # an imported one is named without its place
+    if kept.folder is None or not folder.is_dir():
         raise CheckpointError(
             f"The files of planner {planner_id} are not at {kept.folder}: bring them in by trinity checkpoints import "
             "FOLDER."
         )
-    return LanguagePlanner.load(Path(kept.folder), models, argmax=argmax)
+    return LanguagePlanner.load(folder, models, argmax=argmax)
 
 
 def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
@@ -303,7 +305,8 @@ class Policies:
         """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
         from core.coordinator.coordinator import Coordinator, check_fits
 
-        name, dtype = self.encoder or checkpoint.encoder.name, checkpoint.dtype
+        name = self.encoder or encoder_place(checkpoint, self.store, data_folder())
+        dtype = checkpoint.dtype
         if (name, dtype) not in self.encoders:
             self.encoders[name, dtype] = loaded_encoder(name, dtype)
         encoder = self.encoders[name, dtype]
@@ -315,7 +318,7 @@ def loaded_encoder(name: str, dtype: Dtype = "float32") -> Encoder:
     """An encoder, loaded once by this process as long as its files stay the same. CheckpointError when it cannot be."""
     from core.coordinator.encoder import kept_encoder
 
-    return kept_encoder(name, dtype=dtype, processes=processes())
+    return remember_encoder(kept_encoder(name, dtype=dtype, processes=processes()), data_folder())
 
 
 def login() -> str:

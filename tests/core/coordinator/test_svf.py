@@ -161,7 +161,7 @@ def test_what_lies_below_the_changed_layers_is_computed_once_and_the_states_are_
     candidates = [Offsets(layout, random_offsets(layout, seed)) for seed in (5, 6, 7)]
 
     def read() -> tuple[list[Any], float]:
-        fresh = load_encoder(encoder.identity.name)
+        fresh = load_encoder(str(encoder.folder))
         return [fresh.encode(REQUESTS, offsets=one).states for one in candidates], fresh.forwards
 
     shared, took = read()

@@ -19,8 +19,8 @@ from core.pool.wire import (
     read_completion,
     request_body,
     strict_json,
-    well_formed,
 )
+from core.texts import well_formed
 from tests.core.pool.faulty_server import chat, events
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))

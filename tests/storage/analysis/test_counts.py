@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from sqlalchemy import event
 
-from core.episode import EndReason, Episode, EpisodeFinished, Flag, Role, Verdict
+from core.episode import EndReason, Episode, EpisodeFinished, Flag, Reply, Role, Usage, Verdict
+from core.play.session import NOT_ASKED
 from storage.analysis import routing
 from storage.analysis.costs import frontier, policy_costs, spending_by
 from storage.analysis.regret import regret, replicated_tasks, replicates
@@ -32,6 +33,8 @@ from storage.recorder import record
 from storage.rows.mapping import strip_cell, strip_moves
 from storage.store import Store
 from tests.builders.play import MODELS, HashPolicy, births, events, tasks
+from tests.builders.recorded import episode
+from tests.builders.recorded import events_of as recorded
 from tests.builders.stores import begin_run, new_store
 
 ALL = EpisodeFilter()
@@ -177,9 +180,14 @@ def test_spend_and_roles_add_up(played: tuple[Store, list[Episode]]) -> None:
         sum(turn.reply.usage.cost_usd or 0.0 for turn in turns)
     )
     kept = {(one.model, one.role): one.compliant for one in role_compliance(groups, turn_rates(store, ALL))}
-    verdicts = [turn for turn in turns if turn.decision.role is Role.VERIFIER and turn.decision.model == "cy"]
-    assert kept["cy", Role.VERIFIER].n == len(verdicts)
-    assert kept["cy", Role.VERIFIER].k == sum(Flag.VERDICT_UNREADABLE not in turn.flags for turn in verdicts)
+    for (model, role), share in kept.items():
+        asked = [turn for turn in turns if (turn.decision.model, turn.decision.role) == (model, role)]
+        asked = [turn for turn in asked if turn.messages]
+        assert share.n == len(asked)
+        assert share.k == sum(Flag.VERDICT_UNREADABLE not in turn.flags for turn in asked)
+    assert {role for _, role in kept} == set(Role)
+    for name, of in by_role.items():
+        assert of.n == sum(turn.decision.role == name and bool(turn.messages) for turn in turns)
     costs = {one.policy: one for one in policy_costs(store, ALL)}
     mine = [one for one in whole if one.policy == "hash"]
     assert (costs["hash"].n, costs["hash"].right) == (2 * N, sum(one.correct is True for one in mine))
@@ -273,11 +281,6 @@ def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[
 
 
 def test_an_unknown_price_stays_unknown(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from tests.builders.recorded import episode
-    from tests.builders.recorded import events_of as recorded
-
     store = new_store(tmp_path / "trinity.db")
     store.runs.create("r-1", "run", {})
     one = replace(episode("e-1", seed=1), run_id="r-1")
@@ -288,4 +291,32 @@ def test_an_unknown_price_stays_unknown(tmp_path: Path) -> None:
     assert None in [
         of.cost_usd for of in spending_by(turn_groups(store, ALL), lambda group: group.model).values()
     ]
+    store.close()
+
+
+def test_a_turn_in_which_nobody_was_asked_keeps_to_no_role_and_takes_no_time(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "trinity.db")
+    store.runs.create("r-1", "run", {})
+    verdict = next(turn for turn in episode("e-1", seed=1).turns if turn.decision.role is Role.VERIFIER)
+    verifier = replace(verdict.decision, model="ada", role=Role.VERIFIER)
+    waited = Reply("?", usage=Usage(10, 2, 0.0), latency_s=4.0)
+    silent = replace(
+        verdict, decision=verifier, reply=NOT_ASKED, flags=(Flag.NOTHING_TO_JUDGE,), verdict=Verdict.REVISE
+    )
+    unreadable = replace(
+        verdict, decision=verifier, reply=waited, flags=(Flag.VERDICT_UNREADABLE,), verdict=Verdict.REVISE
+    )
+    again = replace(
+        unreadable, reply=waited.as_reused(), flags=(Flag.VERDICT_UNREADABLE, Flag.REUSED)
+    )  # the time was another's
+    never = replace(silent, decision=replace(verifier, model="bo"))
+    turns = (silent, never, silent, unreadable, again, silent)
+    played = [replace(turn, index=i) for i, turn in enumerate(turns)]
+    list(record(store, recorded(replace(episode("e-1", seed=1), run_id="r-1", turns=tuple(played)))))
+    groups, rates = turn_groups(store, ALL), turn_rates(store, ALL)
+    (kept,) = role_compliance(groups, rates)  # of a Verifier that never was asked nothing is said
+    assert (kept.model, kept.compliant.k, kept.compliant.n) == ("ada", 0, 2)
+    spent = spending_by(groups, lambda one: one.model)
+    assert (spent["ada"].n, spent["ada"].tokens_per_reply, spent["ada"].seconds_per_reply) == (2, 12.0, 4.0)
+    assert (spent["bo"].n, spent["bo"].tokens_per_reply, spent["bo"].seconds_per_reply) == (0, None, None)
     store.close()

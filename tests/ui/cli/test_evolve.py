@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from zipfile import ZipFile
 
+import pyarrow.parquet as parquet
 import pytest
 
 from core.episode import Protocol
 from core.evolution.config import EvolveConfig, label_episodes
 from core.settings import read_settings
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.rows.summaries import EpisodeSummary
 from storage.shelves.generations import Evolution
@@ -458,3 +465,72 @@ def test_a_file_without_tasks_to_evolve_on(world: Sums) -> None:
     assert result.code == 1
     assert "has no task in split 'evolve'" in result.err
     assert open_store(world.store).runs.list() == []
+
+
+def test_nothing_that_leaves_the_machine_names_a_place_of_it(
+    world: Sums, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    begun = world.trinity(
+        "evolve", "--tasks", world.tasks, *SMALL, "--record", "share", "--name", "mine", "--json"
+    )
+    assert world.run("--policy", begun.json["checkpoint"], "--policy", "random", "--n", 3).code == 0
+    with closing(open_store(world.store)) as store:
+        runs = [one.id for one in store.runs.list()]
+        played = [one.id for one in store.episodes.page(limit=2).items]
+        assert str(world.folder) in str([one.config for one in store.runs.list()]), "here they are found"
+    out = tmp_path_factory.mktemp("out")
+    for name, *how in (
+        ("runs.jsonl", *runs),
+        ("few.jsonl", "--all"),
+        ("table.csv", "--all"),
+        ("table.parquet", "--all"),
+        ("page.html", "--episode", played[0]),
+        ("pages.html.zip", "--all"),
+        ("pair.html", "--pair", *played),
+    ):
+        assert world.trinity("export", *how, "--out", out / name).code == 0
+    assert world.trinity("checkpoints", "export", begun.json["checkpoint"], out / "checkpoint").code == 0
+    compared = world.trinity("compare", "random", begun.json["checkpoint"], "--json")
+    (out / "compared.json").write_text(compared.out)
+    places = [str(world.folder).encode(), str(Path.home()).encode(), b"sums.jsonl/"]
+    held = dict(contents_of(out))
+    assert len(held) > 12
+    for name, content in held.items():
+        assert not any(place in content for place in places), name
+    assert b'"tasks":"sums.jsonl"' in held["runs.jsonl"]
+    there = open_store(out / "there.db")
+    import_file(there, out / "runs.jsonl")
+    there.close()
+    told = [json.loads(line) for line in held["runs.jsonl"].splitlines()]
+    evolved = next(one for one in told if one.get("run_kind") == "evolve")
+    assert evolved["config"]["pool"] == "pool.toml"
+    assert len(evolved["pool"]) == 16, "by the digest of its models"
+    assert len(evolved["config"]["digest"]) >= 16, "and that of its tasks"
+    other = out / "another machine"
+    other.mkdir()
+    encoder = os.environ["TRINITY_ENCODER"]
+    monkeypatch.chdir(other)
+    monkeypatch.setenv("XDG_DATA_HOME", str(other))
+    monkeypatch.setenv("TRINITY_STORE", str(out / "there.db"))
+    monkeypatch.delenv("TRINITY_ENCODER")
+    play = ("--policy", begun.json["checkpoint"], "--n", 2)
+    lost = world.run(*play)
+    assert (
+        "is a folder, and it is not known where that lies on this machine: name it with --encoder"
+        in " ".join(lost.err.split())
+    )
+    assert world.run(*play, "--encoder", encoder).code == 0
+    assert world.run(*play).code == 0, "once found, it is found again"
+
+
+def contents_of(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Every file of a folder by its name, packed ones unpacked."""
+    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+        content = path.read_bytes()
+        if path.suffix == ".zip":
+            with ZipFile(path) as members:
+                yield from ((f"{path.name}/{one}", members.read(one)) for one in members.namelist())
+        elif path.suffix == ".parquet":
+            yield path.name, str(parquet.read_table(path).to_pylist()).encode()
+        else:
+            yield path.name, gzip.decompress(content) if path.suffix == ".gz" else content

@@ -38,6 +38,7 @@ from core.tasks.sets import POCKET_SETS, load_tasks, tasks_in_file
 from storage.recorder import record_finished_run
 from storage.store import Store
 from ui.runs import wiring
+from ui.runs.encoders import remember_encoder
 from ui.runs.evolution import prepare
 from ui.runs.grading import grading
 from ui.runs.paper import conductor
@@ -83,7 +84,8 @@ class Reproduction:
     @cached_property
     def encoder(self) -> Encoder:
         """The suite's encoder."""
-        return load_encoder(self.suite.encoder, processes=wiring.processes())
+        loaded = load_encoder(self.suite.encoder, processes=wiring.processes())
+        return remember_encoder(loaded, wiring.data_folder())
 
     @cached_property
     def models(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import Stopped
+from ui.runs.encoders import encoder_place
 from ui.runs.plans import AttributionPlan, known_plan
 from ui.runs.play import Ending
 
@@ -98,15 +99,20 @@ def read_turn(
     if decision is None:
         raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
     checkpoint = store.checkpoints.load(checkpoint_id)
-    return explained_turn(store.episodes.get(episode_id), index, decision, checkpoint, encoder)
+    return explained_turn(store.episodes.get(episode_id), index, decision, checkpoint, encoder, store)
 
 
 def explained_turn(
-    episode: Episode, index: int, decision: Decision, checkpoint: Checkpoint, encoder: str | None = None
+    episode: Episode,
+    index: int,
+    decision: Decision,
+    checkpoint: Checkpoint,
+    encoder: str | None = None,
+    store: Store | None = None,
 ) -> ExplainedTurn:
     """What has to be asked to explain a decision, that at turn `index` of an episode with its texts. `encoder` is tried
-    where the checkpoint's own is not at hand. ConfigError or CheckpointError, one sentence, where it cannot be
-    explained."""
+    where the checkpoint's own is not at hand; `store` may have the evolution that knows where that lies. ConfigError
+    or CheckpointError, one sentence, where it cannot be explained."""
     check_explainable(episode)
     if not decision.model_logits:
         raise ConfigError(NO_ENCODER)
@@ -121,7 +127,7 @@ def explained_turn(
         )
     own = decider_at(episode.policy, episode.deciders, index) == checkpoint.id
     chosen = own_choice(decision) if own else None
-    name, size = _encoder_at_hand(checkpoint, encoder)
+    name, size = _encoder_at_hand(store, checkpoint, encoder)
     kept = AttributedTurn(episode.id, index, checkpoint.id, digest_of(request, chosen))
     return ExplainedTurn(checkpoint, request, chosen, kept, name, size)
 
@@ -137,18 +143,18 @@ def check_explainable(episode: Episode) -> None:
         raise ConfigError(WORKFLOW_STEP)
 
 
-def _encoder_at_hand(checkpoint: Checkpoint, other: str | None) -> tuple[str, int]:
+def _encoder_at_hand(store: Store | None, checkpoint: Checkpoint, other: str | None) -> tuple[str, int]:
     """Where the checkpoint's encoder is, and how many parameters it has."""
-    own = checkpoint.encoder
     try:
-        return own.name, encoder_size(own.name, own.revision)
-    except CheckpointError:
-        if other is None or other == own.name:
+        own = encoder_place(checkpoint, store, wiring.data_folder())
+        return own, encoder_size(own, checkpoint.encoder.revision)
+    except CheckpointError as error:
+        if other is None:
             raise
-    try:
-        return other, encoder_size(other)  # a checkpoint of another encoder is refused when it is loaded
-    except CheckpointError:
-        return own.name, encoder_size(own.name, own.revision)
+        try:
+            return other, encoder_size(other)  # a checkpoint of another encoder is refused when it is loaded
+        except CheckpointError:
+            raise error from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.runs import wiring
-from ui.runs.plans import EvolutionPlan
+from ui.runs.plans import EvolutionPlan, absolute_encoder
 from ui.web.evolution.form_parts import choose_tasks, digested, with_ceiling
 from ui.web.evolution.lineage import LEARNERS
 from ui.web.kit.buttons import button
@@ -113,7 +113,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
                 tasks=tasks,
                 n=n,
                 pool=pool,
-                encoder=wiring.encoder_for(pool, settings.encoder),
+                encoder=absolute_encoder(wiring.encoder_for(pool, settings.encoder)),
                 max_cost_usd=settings.max_cost_usd,
                 name=name,
                 **run_settings,

@@ -12,6 +12,8 @@ from core.episode import Decide, Decision
 from core.errors import CheckpointError, TrinityError
 from core.play.session import request_at
 from ui.presentation.theme import label
+from ui.runs import wiring
+from ui.runs.encoders import encoder_place
 from ui.web.kit.buttons import button
 from ui.web.kit.text import text_block
 from ui.web.pickers.checkpoints import checkpoint_of
@@ -32,16 +34,19 @@ class PromptTokens:
     matches: bool
 
 
-def tokenize_again(checkpoint: Checkpoint, request: Decide, decision: Decision) -> PromptTokens:
-    """The prompt of a request written again by the tokenizer alone. CheckpointError when its files are not here."""
+def tokenize_again(
+    checkpoint: Checkpoint, request: Decide, decision: Decision, place: str = ""
+) -> PromptTokens:
+    """The prompt of a request written again by the tokenizer alone. `place` is the folder of the encoder where its
+    name does not tell it. CheckpointError when its files are not here."""
     from core.tokenizer_files import prompt_tokens  # tokenizers are slow to import, and few readers ask
 
     encoder = checkpoint.encoder
-    writer = prompt_tokens(encoder.name, encoder.revision)
+    writer = prompt_tokens(place or encoder.name, encoder.revision)
     prompt = writer.prompt(request, checkpoint.input_format)
     ids = uncut = prompt.ids
     if prompt.overflow:
-        everything = prompt_tokens(encoder.name, encoder.revision, uncut=True)
+        everything = prompt_tokens(place or encoder.name, encoder.revision, uncut=True)
         uncut = everything.prompt(request, checkpoint.input_format).ids
     position = len(ids) + checkpoint.token_position
     if not 0 <= position < len(ids):
@@ -81,7 +86,8 @@ def prompt_panel(recording: Recording, index: int) -> None:
                 "The store holds no checkpoint of this policy, so its encoder is not known."
             )
         episode = recording.store.episodes.get(recording.episode.id)
-        _tokens(tokenize_again(checkpoint, request_at(episode, index), decision), flag)
+        place = encoder_place(checkpoint, recording.store, wiring.data_folder())
+        _tokens(tokenize_again(checkpoint, request_at(episode, index), decision, place), flag)
     except TrinityError as error:
         st.caption(label(str(error), 400))
 

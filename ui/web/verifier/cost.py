@@ -169,7 +169,7 @@ def _shares(
     names: Sequence[str],
     colours: Sequence[str],
 ) -> None:
-    """Each role's or model's share of what was spent, and what a turn of it takes."""
+    """Each role's or model's share of what was spent, and what a reply of it takes."""
     amounts = [one.cost_usd or 0.0 if unit == "dollars" else one.tokens for one in found.values()]
     shares = [amount / (sum(amounts) or 1.0) for amount in amounts]
     st.markdown(f"**By {words}**, share of {unit}")
@@ -182,13 +182,19 @@ def _shares(
     row_table(
         {
             words: words.capitalize(),
-            "turns": number("Turns", "localized"),
-            "tokens": number("Tokens per turn", "%.0f"),
+            "replies": number("Replies", "localized", help="Turns in which a model was asked"),
+            "tokens": number("Tokens per reply", "%.0f"),
             "dollars": "Cost",
-            "seconds": number("Seconds per turn", "%.3f"),
+            "seconds": number("Seconds per reply", "%.3f"),
         },
         [
-            (one_line(name, 40), one.n, one.tokens / one.n, cost_words(one.cost_usd), one.latency_s / one.n)
+            (
+                one_line(name, 40),
+                one.n,
+                one.tokens_per_reply,
+                cost_words(one.cost_usd),
+                one.seconds_per_reply,
+            )
             for name, one in found.items()
         ],
         key=f"spend_rows_{words}{letter}",
@@ -269,8 +275,9 @@ def roles_part(
     """Who kept to what its role asks for."""
     st.subheader("Do the models keep to their roles?")
     st.caption(
-        "Share of turns whose reply had what its role asks for: a Thinker a readable plan, a Worker an answer, a "
-        "Verifier one clear verdict. A missing plan, answer or verdict is the model's fault, not the coordinator's."
+        "Of the turns in which a model was asked, the share whose reply had what its role asks for: a Thinker a "
+        "readable plan, a Worker an answer, a Verifier one clear verdict. A missing plan, answer or verdict is the "
+        "model's fault, not the coordinator's."
     )
     for side, of, shares in zip(scope.sides, groups, rates, strict=True):
         if scope.compared:
@@ -300,7 +307,7 @@ def _compliance(side: ScopeSide, found: Sequence[RoleCompliance], order: Sequenc
             "model": "Model",
             "role": "Role",
             "kept": text("Kept to it", help="With 95 % interval"),
-            "turns": number("Turns", "localized"),
+            "turns": number("Turns", "localized", help="Those in which a model was asked"),
             "failed": number("No reply at all"),
             "open": link("Where it did not", "List"),
         },
