@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NewType, TypeGuard, get_args
 
+from core.finish import Finish, finish_of
 from core.workflow import PlanFault, Workflow
 
 
@@ -79,6 +80,7 @@ class Flag(StrEnum):
     SELF_VERIFIED = "self_verified"  # the Verifier judged its own model's answer
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
     REFUSED = "refused"  # the model, or its provider's content filter, would not answer
+    UNKNOWN_FINISH = "unknown_finish"  # the server gave a reason to stop that nobody knows
     REUSED = "reused"  # the reply is one that another run had got: nobody was asked, and nothing was paid
 
 
@@ -142,13 +144,23 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a call consumed; `cost_usd` is None when no price is known (never a made-up 0). `tokens_cached`: of those
-    sent, the tokens that the provider had read before and bills at its cached price."""
+    """What a call consumed, the tries of it that came to nothing included. `cost_usd` is None when its tokens or its
+    price are not known (never a made-up 0); `at_most_usd` is then the most that it can have cost, where prices are
+    known. `tokens_cached`: of those sent, the tokens that the provider had read before and bills at its cached price.
+    `unread_usd`: of the cost, that of answers that could not be read or broke off, each by the tokens that its server
+    told, or else as the most that it could cost."""
 
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float | None = None
     tokens_cached: int = 0
+    at_most_usd: float | None = None
+    unread_usd: float = 0.0
+
+    @property
+    def charged_usd(self) -> float | None:
+        """What it counts as below a ceiling; None where neither tokens nor prices are known."""
+        return self.at_most_usd if self.cost_usd is None else self.cost_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +172,13 @@ class Failure:
     message: str
 
 
-#: The reasons to stop that mean that nobody will answer this: the provider's filter, or the model itself.
-REFUSALS = ("content_filter", "refusal")
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A model's answer to one Ask, or its failure as data."""
 
     text: str
     reasoning: str = ""
-    finish_reason: str = "stop"  # one of REFUSALS where it would not answer
+    finish_reason: str = "stop"  # in the server's word
     usage: Usage = Usage()
     latency_s: float = 0.0
     tool_calls: str = (
@@ -179,9 +187,19 @@ class Reply:
     error: Failure | None = None
     reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
 
+    @property
+    def finish(self) -> Finish:
+        """What the finish reason means; done where none is recorded."""
+        return finish_of(self.finish_reason) if self.finish_reason else Finish.DONE
+
     def as_reused(self) -> Reply:
         """The reply as another episode holds it, for which nobody was asked."""
-        return replace(self, usage=replace(self.usage, cost_usd=0.0), latency_s=0.0, reused=True)
+        return replace(
+            self,
+            usage=replace(self.usage, cost_usd=0.0, at_most_usd=None, unread_usd=0.0),
+            latency_s=0.0,
+            reused=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +420,8 @@ class Ask:
     temperature: float | None = None
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
+    # How much all tries of it may cost together, in USD; None: no limit. No part of what is asked either.
+    budget_usd: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

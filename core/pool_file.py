@@ -205,6 +205,7 @@ class _Hosted(_Entry):
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     send_temperature: bool = True
     send_seed: bool = False
+    system_role: bool = True
     stream: bool = True
     stream_usage: bool = True
     stream_done: bool = True

@@ -37,7 +37,7 @@ from core.episode import (
 )
 from core.errors import ConfigError
 from core.play import reading
-from core.play.session import NOT_ASKED
+from core.play.session import NOT_ASKED, finish_marks
 from core.pool.spec import ModelSpec
 from core.workflow import AccessMode, PlanFault, Workflow
 
@@ -374,8 +374,8 @@ class _Round:
                 flags.append(Flag.NO_ANSWER)
         marks = {
             Flag.MODEL_ERROR: reply.error is not None,
+            **finish_marks(reply),
             Flag.REUSED: reply.reused,
-            Flag.TRUNCATED: reply.finish_reason == "length",
         }
         return Turn(
             episode_id=state.episode.id,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from core.episode import ROLE_ORDER, Ask, Flag, Protocol, Reply, Role, Task
+from core.finish import Finish
 from core.play.reading import Reading, read_reply
 from core.play.roles import Situation, dialect_and_tag, messages_for
 from core.pool.pool import Pool, closing
@@ -36,8 +37,10 @@ class RoleCheck:
         """What is wrong with it, in a few words; empty where nothing is."""
         if self.reply.error is not None:
             return self.reply.error.message
-        if self.reply.finish_reason == "length":
+        if self.reply.finish is Finish.CUT:
             return "cut at its token limit: raise max_tokens"
+        if self.reply.finish is Finish.FILTERED:
+            return f"would not answer ({self.reply.finish_reason})"
         return ", ".join(LACKS[flag] for flag in self.reading.flags if flag in LACKS)
 
 

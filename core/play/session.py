@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from core.draws import reply_seed, turn_key
 from core.episode import (
-    REFUSALS,
     ROLE_ORDER,
     Ask,
     Decide,
@@ -37,6 +36,7 @@ from core.episode import (
     Verdict,
 )
 from core.errors import CheckpointError, ConfigError
+from core.finish import Finish
 from core.play import general, reading, roles
 from core.pool.spec import ModelSpec
 
@@ -277,7 +277,9 @@ class _EpisodeState:
         if reply != NOT_ASKED:
             dialect, tag = roles.dialect_and_tag(messages)
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
-            cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
+            cut = (
+                role is Role.VERIFIER and reply.finish in (Finish.CUT, Finish.FILTERED) and not self.released
+            )
             text = "" if cut or reply.tool_calls else _visible_text(reply)  # a call of tools is no answer
             found = reading.read_reply(
                 self.episode.rules, dialect, role, text, tag, grader=task.grader, pattern=task.answer_pattern
@@ -287,9 +289,8 @@ class _EpisodeState:
             answer = found.answer
         marks = {
             Flag.MODEL_ERROR: reply.error is not None,
-            Flag.REFUSED: reply.finish_reason in REFUSALS,
+            **finish_marks(reply),
             Flag.REUSED: reply.reused,
-            Flag.TRUNCATED: reply.finish_reason == "length",
             Flag.PROMPT_OVERFLOW: decision.prompt_overflow,
             Flag.PROMPT_SHORTENED: general.is_shortened(messages),
             Flag.SELF_VERIFIED: bool(messages)
@@ -323,6 +324,15 @@ class _EpisodeState:
 
     def missing(self, failure: Failure) -> Episode:
         return replace(self.ended(Status.MISSING, EndReason.ERROR), error=failure.message)
+
+
+def finish_marks(reply: Reply) -> dict[Flag, bool]:
+    """What is noticed of why a model stopped writing."""
+    return {
+        Flag.REFUSED: reply.finish is Finish.FILTERED,
+        Flag.TRUNCATED: reply.finish is Finish.CUT,
+        Flag.UNKNOWN_FINISH: reply.finish is Finish.UNKNOWN,
+    }
 
 
 def _too_long_for(spec: ModelSpec) -> Reply:

@@ -17,10 +17,13 @@ import httpx
 
 from core.episode import Failure
 from core.errors import PoolError
+from core.finish import Finish, finish_of
 from core.pool.addresses import AddressRefused, GuardedBackend, is_private_by_name
-from core.pool.redaction import RedactedPieces, Secrets
+from core.pool.counts import UNCOUNTED, Counts, usage_in
+from core.pool.redaction import WITHHELD, RedactedPieces, Secrets
+from core.pool.server_words import Meaning, ServerWords, words_of
 from core.pool.spec import ModelSpec
-from core.pool.wire import Completion, Malformed, StreamReader, read_completion, strict_json
+from core.pool.wire import Completion, Malformed, ServerError, StreamReader, read_completion
 
 CONNECT_TIMEOUT_S = 10.0
 ERROR_BYTES = 64 * 1024  # as much of an error body as is read
@@ -30,24 +33,6 @@ _BROKEN = (httpx.TransportError, ssl.SSLError)
 
 # It tells of the heads of answers, in which a server may repeat a key: nobody hears it, at whatever level.
 logging.getLogger("httpcore").setLevel(logging.WARNING)
-
-#: How servers say that a prompt does not fit their model, in small letters.
-OVERFLOW_WORDS = (
-    "context_length_exceeded",  # OpenAI, Azure, Groq
-    "context length",  # OpenAI, vLLM, SGLang, Mistral, DeepSeek, Ollama, LM Studio
-    "context window",  # OpenAI, OpenRouter
-    "context size",  # llama.cpp
-    "context limit",  # Anthropic, of prompt and reply together
-    "prompt is too long",  # Anthropic
-    "input is too long",  # Bedrock
-    "input token count",  # Google
-    "maximum model length",  # vLLM
-    "maximum prompt length",  # xAI
-    "max_seq_len",  # TensorRT-LLM
-    "max_new_tokens` must be",  # TGI
-    "too many tokens",  # Cohere
-)
-FILTER_WORDS = ("content_filter", "content_policy", "content management policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +48,9 @@ class Limits:
 class CallFailed(Exception):
     """One try failed: `failure` says why, `retry` if another may help, `wait_s` how long the server asks to
     wait before it, `busy` that the server only wants to be asked less often (429), `refused` that it did not accept the
-    request as it stands (400, 422), `filtered` that its content filter would not have it answered."""
+    request as it stands (400, 422), `filtered` that its content filter would not have it answered. `counts`: what the
+    server may bill for it all the same; None: nothing. `unread`: in which way its answer could not be read, where it
+    gave one."""
 
     def __init__(
         self,
@@ -74,6 +61,8 @@ class CallFailed(Exception):
         busy: bool = False,
         refused: bool = False,
         filtered: bool = False,
+        counts: Counts | None = None,
+        unread: str = "",
     ) -> None:
         super().__init__(failure.message)
         self.failure = failure
@@ -82,11 +71,26 @@ class CallFailed(Exception):
         self.busy = busy
         self.refused = refused
         self.filtered = filtered
+        self.counts = counts
+        self.unread = unread
 
 
-def infrastructure(message: str, *, retry: bool = False) -> CallFailed:
+def infrastructure(
+    message: str, *, retry: bool = False, counts: Counts | None = None, unread: str = ""
+) -> CallFailed:
     """A failure of network, server or limits: the episode becomes missing."""
-    return CallFailed(Failure("infrastructure", message), retry=retry)
+    return CallFailed(Failure("infrastructure", message), retry=retry, counts=counts, unread=unread)
+
+
+@dataclass
+class Progress:
+    """How far a try has come: once its request is sent, its server may work on it, and bill for it."""
+
+    is_sent: bool = False
+
+    async def trace(self, event: str, _: Mapping[str, Any]) -> None:
+        """Hear what httpcore does."""
+        self.is_sent = self.is_sent or event == "http11.send_request_body.complete"
 
 
 class ChatClient:
@@ -131,53 +135,72 @@ class ChatClient:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def call(self, body: Mapping[str, Any], on_piece: Callable[[str], None]) -> Completion:
+    async def call(
+        self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress
+    ) -> Completion:
         """Send `body` once; with `stream` in it, pieces of text go to `on_piece` as they arrive.
         Raises CallFailed; cancelling the task closes the connection."""
         content = json.dumps(body, allow_nan=False).encode()
+        extensions = {**self._extensions, "trace": progress.trace}
         request = httpx.Request(
-            "POST", self._url, content=content, headers=self._headers, extensions=self._extensions
+            "POST", self._url, content=content, headers=self._headers, extensions=extensions
         )
         try:
             async with aclosing(await self._transport.handle_async_request(request)) as response:
                 if response.status_code != httpx.codes.OK:
-                    raise self._status_failure(response, await self._error_text(response))
+                    raise self._failure(
+                        response.status_code, await self._error_words(response), response.headers
+                    )
                 return await self._completion(response, on_piece)
         except AddressRefused as error:
             raise infrastructure(f"{self._name} cannot be asked: {error}.") from None
-        except Malformed as error:
-            raise infrastructure(
-                f"{self._name} cannot be read: its answer {self._secrets.quoted(str(error))}.", retry=True
-            ) from None
         except _BROKEN as error:
-            reason = self._secrets.quoted(str(error)) or type(error).__name__
-            raise infrastructure(
-                f"{self._name} cannot be reached: {reason}; check base_url and that the server runs.",
-                retry=True,
-            ) from None
+            raise self._broken(error) from None
 
     @property
     def _name(self) -> str:
         return f"Model '{self._spec.name}' at {self._url.host}"
 
     async def _completion(self, response: httpx.Response, on_piece: Callable[[str], None]) -> Completion:
+        """Read a success. Whatever cannot be read of it may be billed."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.headers.get("content-encoding", "identity") != "identity":
             raise infrastructure(
-                f"{self._name} answered compressed, which was not asked for; check base_url."
+                f"{self._name} answered compressed, which was not asked for; check base_url.",
+                counts=UNCOUNTED,
             )
-        if kind == "text/event-stream":
-            completion = await self._stream(response, on_piece)
-        elif kind in ("application/json", ""):
-            completion = read_completion(await self._whole(response, self._limits.response_bytes))
-        else:
+        if kind not in ("text/event-stream", "application/json", ""):
             raise infrastructure(
                 f"{self._name} answered {self._secrets.quoted(kind)} and not JSON;"
-                " check that base_url leads to the API."
+                " check that base_url leads to the API.",
+                counts=UNCOUNTED,
             )
-        if completion.finish_reason == "content_filter" and not completion.text:
+        reader = StreamReader(needs_done=self._spec.stream_done) if kind == "text/event-stream" else None
+        body = b""
+        try:
+            if reader is not None:
+                completion = await self._stream(response, reader, on_piece)
+            else:
+                body = await self._whole(response, self._limits.response_bytes)
+                completion = read_completion(body)
+        except ServerError as error:
+            raise self._failure_within(error, response.headers, streamed=reader is not None) from None
+        except Malformed as error:
+            raise infrastructure(
+                f"{self._name} cannot be read: its answer {self._secrets.quoted(str(error))}.",
+                retry=True,
+                counts=usage_in(body).counts(wrote=True) if reader is None else reader.counts,
+                unread=str(error),
+            ) from None
+        except _BROKEN as error:
+            raise self._broken(error, UNCOUNTED if reader is None else reader.counts) from None
+        finish = finish_of(completion.finish_reason)
+        if finish is Finish.FILTERED and not completion.text:
+            who = "the model would not answer" if completion.finish_reason == "refusal" else ""
             raise CallFailed(
-                Failure("model", f"{self._name} gave no text: its content filter stopped it."), filtered=True
+                Failure("model", f"{self._name} gave no text: {who or 'its content filter stopped it'}."),
+                filtered=True,
+                counts=Counts(completion.tokens_in, completion.tokens_out, completion.tokens_cached),
             )
         return replace(
             completion,
@@ -187,9 +210,20 @@ class ChatClient:
             tool_calls=self._secrets.without(completion.tool_calls),
         )
 
-    async def _stream(self, response: httpx.Response, on_piece: Callable[[str], None]) -> Completion:
-        reader, shown = StreamReader(needs_done=self._spec.stream_done), RedactedPieces(self._secrets)
-        received = 0
+    def _broken(self, error: Exception, counts: Counts | None = None) -> CallFailed:
+        """A connection that failed; `counts` where it did so in the middle of an answer."""
+        reason = self._secrets.quoted(str(error)) or type(error).__name__
+        return infrastructure(
+            f"{self._name} cannot be reached: {reason}; check base_url and that the server runs.",
+            retry=True,
+            counts=counts,
+            unread="" if counts is None else "broken off",
+        )
+
+    async def _stream(
+        self, response: httpx.Response, reader: StreamReader, on_piece: Callable[[str], None]
+    ) -> Completion:
+        shown, received = RedactedPieces(self._secrets), 0
         async for data in response.aiter_raw():
             received += len(data)
             self._check_size(received, self._limits.response_bytes)
@@ -211,60 +245,106 @@ class ChatClient:
 
     def _check_size(self, received: int, most: int) -> None:
         if received > most:
-            raise infrastructure(f"{self._name} sent more than {most:,} bytes; it was cut off.")
+            raise infrastructure(
+                f"{self._name} sent more than {most:,} bytes; it was cut off.", counts=UNCOUNTED
+            )
 
-    async def _error_text(self, response: httpx.Response) -> str:
-        """The server's own error message, as much as is safe to show; "" when there are none."""
+    async def _error_words(self, response: httpx.Response) -> ServerWords:
+        """The server's own words in an answer that is no success; none when it cannot be read to its end."""
         try:
-            value = strict_json(await self._whole(response, ERROR_BYTES))
-        except (CallFailed, Malformed, *_BROKEN):
-            return ""
-        error = value.get("error", value.get("detail")) if isinstance(value, dict) else None
-        if isinstance(error, dict):
-            error = " ".join(str(error[part]) for part in ("code", "message") if error.get(part))
-        return self._secrets.quoted(error) if isinstance(error, str) else ""
+            return words_of(await self._whole(response, ERROR_BYTES))
+        except (CallFailed, *_BROKEN):
+            return ServerWords()
 
-    def _status_failure(self, response: httpx.Response, words: str) -> CallFailed:
-        status = response.status_code
-        quote = f': "{words}"' if words else ""
-        if status in (401, 403):  # many servers repeat the key in this answer: their words are not shown
-            variable = self._spec.api_key_env or "api_key_env (none is set)"
-            return infrastructure(f"{self._name} refused the key ({status}); check the variable {variable}.")
+    def _failure_within(
+        self, error: ServerError, headers: Mapping[str, str], *, streamed: bool
+    ) -> CallFailed:
+        """The failure that an answer tells of which began as a success: as if its status had been that one."""
+        where = "in the middle of the stream" if streamed else "in place of an answer"
+        if error.finish_reason:
+            where += f" (finish reason '{self._secrets.quoted(error.finish_reason)}')"
+        failed = self._failure(error.words.status or httpx.codes.OK, error.words, headers, where)
+        failed.counts = error.counts
+        return failed
+
+    def _failure(
+        self, status: int, words: ServerWords, headers: Mapping[str, str], where: str = ""
+    ) -> CallFailed:
+        """What a status and the words beside it come to; `where` such words stand in an answer of status 200."""
+        shown = self._secrets.quoted(words.shown)
+        quote = f': "{shown}"' if shown else ""
+        mark = f"({where or status})"
         if 300 <= status < 400:
             return infrastructure(
                 f"{self._name} redirects elsewhere ({status}), which is not followed so that the key stays"
                 " with its server; write the final address as base_url."
             )
-        if status in (400, 413, 422) and any(word in words.lower() for word in OVERFLOW_WORDS):
-            return CallFailed(
-                Failure(
-                    "model",
-                    f"{self._name} cannot hold a prompt this long ({status}){quote}; give its context_window in the"
-                    " pool file, and prompts are shortened to fit.",
+        match words.meaning(status):
+            case Meaning.SYSTEM_ROLE if self._spec.system_role:
+                return infrastructure(
+                    f"{self._name} knows no system role {mark}{quote}; set system_role = false in its entry of the pool"
+                    " file, and its instructions are put before the user's words."
                 )
-            )
-        if status in (400, 422) and any(word in words.lower() for word in FILTER_WORDS):
-            return CallFailed(
-                Failure("model", f"{self._name} refused the prompt by its content filter ({status})."),
-                filtered=True,
-            )
-        if status == 404:
-            return infrastructure(
-                f"{self._name} has no such address or model (404){quote}; check base_url and model."
-            )
-        may_retry = status in (408, 409, 425, 429) or status >= 500
-        should_retry = response.headers.get("x-should-retry")
-        wait_s = retry_after_s(response.headers)
+            case Meaning.KEY:
+                return self._refused_key(status)
+            case Meaning.OTHER if status == 403 and shown in ("", WITHHELD):
+                return self._refused_key(status)
+            case Meaning.QUOTA:
+                return infrastructure(
+                    f"{self._name} has no quota or credit left {mark}{quote}; add some at its provider, or leave the"
+                    " model out."
+                )
+            case Meaning.TOO_LONG:
+                return CallFailed(
+                    Failure(
+                        "model",
+                        f"{self._name} cannot hold a prompt this long {mark}{quote}; give its context_window in the"
+                        " pool file, and prompts are shortened to fit.",
+                    )
+                )
+            case Meaning.FILTERED if status < 500:
+                return CallFailed(
+                    Failure("model", f"{self._name} refused the prompt by its content filter {mark}."),
+                    filtered=True,
+                )
+            case Meaning.NO_MODEL:
+                return infrastructure(
+                    f"{self._name} has no such address or model {mark}{quote}; check base_url and model."
+                )
+            case meaning:
+                return self._passing(status, quote, headers, where, busy=meaning is Meaning.RATE, words=words)
+
+    def _refused_key(self, status: int) -> CallFailed:
+        """Without the server's words: many repeat the key in them."""
+        variable = self._spec.api_key_env or "api_key_env (none is set)"
+        return infrastructure(f"{self._name} refused the key ({status}); check the variable {variable}.")
+
+    def _passing(
+        self,
+        status: int,
+        quote: str,
+        headers: Mapping[str, str],
+        where: str,
+        *,
+        busy: bool,
+        words: ServerWords,
+    ) -> CallFailed:
+        """A failure that may pass, as its status and headers say; an error without a status is one of the server."""
+        own = status == httpx.codes.OK
+        may_retry = busy or own or status in (408, 409, 425, 429) or status >= 500
+        should_retry = headers.get("x-should-retry")
+        wait_s = retry_after_s(headers)
+        if wait_s is None and busy:
+            wait_s = words.wait_s
         wait_words = "" if wait_s is None else f" and asks to wait {wait_s:g} s"
-        message = (
-            f"{self._name} answered {status} {httpx.codes.get_reason_phrase(status)}{wait_words}{quote}."
-        )
+        said = "" if own else f"{status} {httpx.codes.get_reason_phrase(status)}".rstrip()
+        what = f"reports an error {where}{said and f', {said}'}" if where else f"answered {said}"
         return CallFailed(
-            Failure("infrastructure", message),
+            Failure("infrastructure", f"{self._name} {what}{wait_words}{quote}."),
             retry=should_retry == "true" or (may_retry and should_retry != "false"),
             wait_s=wait_s,
-            busy=status == 429,
-            refused=status in (400, 422),
+            busy=busy,
+            refused=not where and status in (400, 422),
         )
 
 

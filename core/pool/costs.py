@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from core.episode import Usage
+from core.episode import Ask, Message
+from core.pool.counts import Counts
 from core.pool.spec import ModelSpec
 
 ROLE_PROMPT_TOKENS = 600  # a generous bound on what role instructions add to a prompt
@@ -70,12 +71,33 @@ def call_usd(spec: ModelSpec, tokens_in: float, tokens_out: float, cached: float
     return (sent + tokens_out * spec.price_out) / 1e6
 
 
-def usage(spec: ModelSpec, tokens_in: int | None, tokens_out: int | None, cached: int = 0) -> Usage:
-    """Tokens and their price in USD; the price is None when tokens or prices are unknown. `cached`: of the tokens sent,
-    those that the server had read before."""
-    if tokens_in is None or tokens_out is None:
-        return Usage()
-    return Usage(tokens_in, tokens_out, call_usd(spec, tokens_in, tokens_out, cached), cached)
+def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:
+    """The most one call can cost in USD: a token is at least one byte of text."""
+    tokens_in = sum(len(message.content.encode()) + 16 for message in messages)
+    return call_usd(_priced(spec), tokens_in, spec.max_tokens) or 0.0
+
+
+def bound_usd(spec: ModelSpec, ask: Ask) -> float:
+    """The most that a try of this call can cost in USD, the tools that are described in it included."""
+    return most_usd(spec, ask.messages) + len(ask.tools.encode()) * (spec.price_in or 0.0) / 1e6
+
+
+def counted_usd(spec: ModelSpec, ask: Ask, counts: Counts) -> float:
+    """What an answer to this call has cost, each part that its server did not count taken for the most that it can
+    be."""
+    if counts.known:
+        return call_usd(_priced(spec), counts.sent or 0, counts.written or 0, counts.cached) or 0.0
+    if counts.sent is not None:
+        return call_usd(_priced(spec), counts.sent, spec.max_tokens, counts.cached) or 0.0
+    most = bound_usd(spec, ask)
+    if counts.written is not None:
+        most -= (spec.max_tokens - counts.written) * (spec.price_out or 0.0) / 1e6
+    return most
+
+
+def _priced(spec: ModelSpec) -> ModelSpec:
+    """The entry with 0 for a price that is not known: of the other one something can be told all the same."""
+    return replace(spec, price_in=spec.price_in or 0.0, price_out=spec.price_out or 0.0)
 
 
 def estimate_cost(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import stamina
 
-from core.episode import Ask, Failure, Reply
-from core.pool.client import CallFailed, ChatClient, Limits
-from core.pool.costs import usage
+from core.episode import Ask, Failure, Reply, Usage
+from core.pool.client import CallFailed, ChatClient, Limits, Progress
+from core.pool.costs import bound_usd, counted_usd
+from core.pool.counts import UNCOUNTED, Counts
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Service, Throttle
 from core.pool.wire import Completion, request_body
@@ -27,10 +29,50 @@ QUOTA_PER_SUCCESS = 0.1
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
+#: How often an answer that cannot be read in the same way is asked for: each of them may be billed.
+MOST_UNREAD = 2
+
+
+@dataclass
+class _Bill:
+    """What the tries of a call cost that gave no reply, each by the tokens that its server told of, or else as the most
+    that it could cost. `unread_usd` is that of answers that could not be read or broke off."""
+
+    spec: ModelSpec
+    ask: Ask
+    usage: Usage = Usage()
+
+    def pay(self, counts: Counts, *, unread: bool) -> None:
+        """One more try."""
+        usd, before = counted_usd(self.spec, self.ask, counts), self.usage
+        is_priced = None not in (self.spec.price_in, self.spec.price_out)
+        self.usage = Usage(
+            before.tokens_in + (counts.sent or 0),
+            before.tokens_out + (counts.written or 0),
+            (before.cost_usd or 0.0) + usd if is_priced else None,
+            before.tokens_cached + counts.cached,
+            unread_usd=before.unread_usd + (usd if unread and is_priced else 0.0),
+        )
+
+    def with_reply(self, counts: Counts) -> Usage:
+        """Of the whole call: its tries and the reply at the end."""
+        self.pay(counts, unread=False)
+        if counts.known:
+            return self.usage
+        return replace(self.usage, cost_usd=None, at_most_usd=self.usage.cost_usd)
+
+    @property
+    def allows_another(self) -> bool:
+        """Whether one more try stays within what all of them may cost."""
+        budget_usd, paid_usd = self.ask.budget_usd, self.usage.cost_usd or 0.0
+        return not paid_usd or budget_usd is None or paid_usd + bound_usd(self.spec, self.ask) <= budget_usd
+
+
 @dataclass
 class _Call:
     """One call on its way through its tries."""
 
+    bill: _Bill
     deadline: float  # on the event loop's clock
     on_piece: Callable[[str], None] | None
     tokens: float  # about so many
@@ -39,6 +81,10 @@ class _Call:
     faults: int = 0  # failed tries, but for those a server asked to repeat later
     shown_by: int | None = None
     refusal: str = ""  # why the last try failed
+    progress: Progress = field(default_factory=Progress)  # of the try under way
+    unread: Counter[str] = field(
+        default_factory=Counter
+    )  # answers, by the way in which they could not be read
 
     def show(self, piece: str) -> None:
         """Pass on the pieces of one try only: a later one says it all again."""
@@ -74,7 +120,8 @@ class Endpoint:
         async with self._slots, self._throttle.slots or nullcontext():
             begun = await self._throttle.turn(guessed)  # its patience begins when it is asked
             started = clock()
-            call = _Call(started + self.spec.timeout_s, on_piece, guessed, begun)
+            bill = _Bill(self.spec, ask)
+            call = _Call(bill, started + self.spec.timeout_s, on_piece, guessed, begun)
             try:
                 async with asyncio.timeout(self.spec.timeout_s):
                     outcome = await self._counted(body, call)
@@ -83,18 +130,20 @@ class Endpoint:
                     f"Model '{self.spec.name}' took longer than {self.spec.timeout_s:g} s and was cut off."
                 )
                 outcome = Failure("infrastructure", f"{message} {call.refusal}".rstrip())
+                if call.progress.is_sent:  # its server may bill what it has written
+                    bill.pay(UNCOUNTED, unread=True)
             except CallFailed as error:
                 outcome, reason = error.failure, "content_filter" if error.filtered else "error"
             latency_s = clock() - started
         if isinstance(outcome, Failure):
             if call.tries > 1:
                 outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
-            return Reply(text="", finish_reason=reason, latency_s=latency_s, error=outcome)
+            return Reply(text="", finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
         return Reply(
             text=outcome.text,
             reasoning=outcome.reasoning,
             finish_reason=outcome.finish_reason,
-            usage=usage(self.spec, outcome.tokens_in, outcome.tokens_out, outcome.tokens_cached),
+            usage=bill.with_reply(Counts(outcome.tokens_in, outcome.tokens_out, outcome.tokens_cached)),
             latency_s=latency_s,
             tool_calls=outcome.tool_calls,
         )
@@ -123,7 +172,7 @@ class Endpoint:
             with attempt:
                 if call.tries > 1:
                     call.begun = await self._throttle.turn(call.tokens, again=True)
-                completion = await self.client.call(body, call.show)
+                completion = await self._try(body, call)
         self._throttle.went_through()
         if completion.tokens_in is not None and completion.tokens_out is not None:
             self._throttle.used(call.tokens, completion.tokens_in + completion.tokens_out)
@@ -131,9 +180,24 @@ class Endpoint:
         self._quota = min(RETRY_QUOTA, self._quota + call.faults + QUOTA_PER_SUCCESS)
         return completion
 
+    async def _try(self, body: Mapping[str, object], call: _Call) -> Completion:
+        """One try, which is paid for where its server may bill it."""
+        call.progress = Progress()
+        try:
+            return await self.client.call(body, call.show, call.progress)
+        except CallFailed as error:
+            call.progress = Progress()  # nothing is under way
+            if error.counts is not None:
+                call.bill.pay(error.counts, unread=error.failure.kind == "infrastructure")
+            if error.unread:
+                call.unread[error.unread] += 1
+            raise
+
     def _wait(self, call: _Call, error: Exception) -> bool | float:
         """Whether to try again: False, True (after stamina's backoff), or after how many seconds."""
         if not isinstance(error, CallFailed) or not error.retry:
+            return False
+        if call.unread[error.unread] >= MOST_UNREAD or not call.bill.allows_another:
             return False
         now = asyncio.get_running_loop().time()
         wait_s = None if error.wait_s is None else max(error.wait_s, self._limits.wait_initial_s)

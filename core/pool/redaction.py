@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from core.texts import well_formed
 
 QUOTE_CHARS = 200  # as much of a server's own words as is shown
+WITHHELD = "(its words are withheld: they repeat the key)"
 KEY_FRAGMENT = 8  # this many characters of a key in a row give it away
 
 
@@ -27,7 +28,7 @@ class Secrets:
         for key in map(str.lower, self.keys):
             starts = range(max(1, len(key) - KEY_FRAGMENT + 1))
             if any(key[start : start + KEY_FRAGMENT] in text.lower() for start in starts):
-                return "(its words are withheld: they repeat the key)"
+                return WITHHELD
         line = " ".join("".join(c if c.isprintable() else " " for c in well_formed(text)).split())
         return line if len(line) <= QUOTE_CHARS else line[: QUOTE_CHARS - 1] + "…"
 

@@ -44,6 +44,9 @@ class ModelSpec:
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     send_temperature: bool = True
     send_seed: bool = False
+    system_role: bool = (
+        True  # False: the model knows none, and what stands in one is put before the user's words
+    )
     stream: bool = True  # False: the server cannot stream, `Pool.stream` then yields the whole reply
     stream_usage: bool = (
         True  # ask for usage in a stream; a server that refuses the request is not asked again
@@ -69,7 +72,8 @@ class ModelSpec:
 
 def _further(spec: ModelSpec) -> list[object]:
     """What else decides who answers and what it reads; nothing where there is nothing, as there once was not."""
-    return [one for one in (sorted(spec.query.items()), spec.context_window) if one]
+    system_role = "" if spec.system_role else "no system role"
+    return [one for one in (sorted(spec.query.items()), spec.context_window, system_role) if one]
 
 
 def digest_of_specs(specs: Sequence[ModelSpec]) -> str:

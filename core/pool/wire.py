@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from core.episode import Ask
+from core.episode import Ask, Message
+from core.finish import Finish, finish_of
+from core.pool.counts import Counts, UsageReader
+from core.pool.events import EventReader, ServerEvent
+from core.pool.server_words import ServerWords, error_in, words_of
 from core.pool.spec import ModelSpec
 from core.texts import well_formed
 
@@ -35,6 +40,17 @@ class Malformed(Exception):
     """The server's answer cannot be accepted; `str(error)` completes the sentence "its answer ..."."""
 
 
+class ServerError(Exception):
+    """A success that tells of an error: in an object, in an event, or in its finish reason. `counts`: what it served
+    all the same; None where it served nothing."""
+
+    def __init__(self, words: ServerWords, counts: Counts | None, finish_reason: str = "") -> None:
+        super().__init__(words.text)
+        self.words = words
+        self.counts = counts
+        self.finish_reason = finish_reason
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A whole answer as the server gave it; token counts are None when it gave none."""
@@ -52,7 +68,9 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
     """The smallest body that says it: several servers reject fields that they do not implement."""
     body: dict[str, Any] = {
         "model": spec.model or spec.name,
-        "messages": [{"role": m.role, "content": well_formed(m.content)} for m in ask.messages],
+        "messages": [
+            {"role": m.role, "content": well_formed(m.content)} for m in messages_for(spec, ask.messages)
+        ],
         spec.token_limit_field: ask.max_tokens if ask.max_tokens is not None else spec.max_tokens,
         **spec.extra,
     }
@@ -67,6 +85,25 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
         if spec.stream_usage:
             body["stream_options"] = {"include_usage": True}
     return body
+
+
+def messages_for(spec: ModelSpec, messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages as the model can read them: where it knows no system role, what stands in one is put before the
+    user's next words."""
+    if spec.system_role or all(one.role != "system" for one in messages):
+        return messages
+    read: list[Message] = []
+    waiting: list[str] = []
+    for one in messages:
+        if one.role == "system":
+            waiting.append(one.content)
+            continue
+        if one.role == "user":
+            one, waiting = Message("user", "\n\n".join([*waiting, one.content])), []
+        read.append(one)
+    if waiting:
+        read.append(Message("user", "\n\n".join(waiting)))
+    return read
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,12 +149,15 @@ class _ToolCall(_Wire):
     function: _Function
 
 
+_Told = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
+
+
 class _Text(_Wire):
     content: str | list[_Part] | None = None
     tool_calls: list[_ToolCall] | None = Field(default=None, max_length=128)
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    refusal: _Told = None
+    reasoning_content: _Told = None
+    reasoning: _Told = None
 
     @property
     def answer(self) -> str:
@@ -136,34 +176,31 @@ class _Text(_Wire):
         return self.reasoning_content or self.reasoning or ""
 
 
-class _Cached(_Wire):
-    cached_tokens: int | None = Field(default=None, ge=0, le=10**9)
-
-
-class _Usage(_Wire):
-    prompt_tokens_details: _Cached | None = None
-    prompt_tokens: int = Field(ge=0, le=10**9)
-    completion_tokens: int = Field(ge=0, le=10**9)
+def _word(value: Any) -> Any:
+    """A finish reason as a word, empty for none; some servers give an object, or the word null."""
+    if isinstance(value, dict):
+        value = value.get("type")
+    word = "" if value is None else str(value).strip()[:64]
+    return "" if word.lower() in ("null", "none") else word
 
 
 class _Choice(_Wire):
-    message: _Text
-    finish_reason: str = Field(min_length=1, max_length=64)
+    message: _Text | None = None
+    finish_reason: Annotated[str, BeforeValidator(_word), Field(min_length=1)]
 
 
 class _Answer(_Wire):
     choices: list[_Choice] = Field(min_length=1)
-    usage: _Usage | None = None
 
 
 class _Piece(_Wire):
-    delta: _Text = _Text()
-    finish_reason: str | None = Field(default=None, max_length=64)
+    delta: _Text | None = None
+    message: _Text | None = None
+    finish_reason: Annotated[str, BeforeValidator(_word)] = ""
 
 
 class _Chunk(_Wire):
-    choices: list[_Piece]
-    usage: _Usage | None = None
+    choices: list[_Piece | None] | None = None
 
 
 W = TypeVar("W", bound=_Wire)
@@ -178,35 +215,72 @@ def _validated(kind: type[W], value: Any) -> W:
 
 
 def read_completion(data: bytes) -> Completion:
-    """The answer in a whole JSON body; raises Malformed when anything of it is missing or ambiguous."""
-    answer = _validated(_Answer, strict_json(data))
-    choice = answer.choices[0]
-    message = choice.message
+    """The answer in a whole JSON body. Raises Malformed when anything of it is missing or ambiguous, ServerError where
+    it tells of an error."""
+    value = strict_json(data)
+    reader = UsageReader()
+    for usage in _usages(value):
+        reader.take(usage)
+    if (words := error_in(value)) is not None:
+        raise ServerError(words, _served(reader, wrote=_holds_text(value)), _reason_in(value))
+    choice = _validated(_Answer, value).choices[0]
+    message, finish = choice.message or _Text(), finish_of(choice.finish_reason)
+    if choice.message is None and finish in (Finish.DONE, Finish.TOOLS):
+        raise Malformed("is not a chat completion (see choices.0.message)")
+    wrote = bool(message.answer or message.thinking or message.tool_calls)
+    if finish is Finish.FAILED:
+        raise ServerError(ServerWords(), _served(reader, wrote=wrote), choice.finish_reason)
     reason = "refusal" if message.is_refusal else choice.finish_reason
-    completion = _completion(message.answer, message.thinking, reason, answer.usage)
+    counts = reader.counts(wrote=wrote or finish is Finish.CUT)
+    completion = _completion(message.answer, message.thinking, reason, counts)
     if not message.tool_calls:
         return completion
     calls = [call.model_dump() for call in message.tool_calls]
-    words = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls]
-    text = "\n".join([*filter(None, [completion.text]), *words])
+    words_of_calls = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls]
+    text = "\n".join([*filter(None, [completion.text]), *words_of_calls])
     return replace(completion, text=well_formed(text), tool_calls=well_formed(json.dumps(calls)))
 
 
-def _completion(text: str, reasoning: str, finish_reason: str, usage: _Usage | None) -> Completion:
+def _completion(text: str, reasoning: str, finish_reason: str, counts: Counts) -> Completion:
     return Completion(
         text=well_formed(text),
         reasoning=well_formed(reasoning),
         finish_reason=finish_reason,
-        tokens_in=usage.prompt_tokens if usage else None,
-        tokens_out=usage.completion_tokens if usage else None,
-        tokens_cached=_cached(usage),
+        tokens_in=counts.sent,
+        tokens_out=counts.written,
+        tokens_cached=counts.cached,
     )
 
 
-def _cached(usage: _Usage | None) -> int:
-    """Never more than was sent."""
-    told = usage.prompt_tokens_details.cached_tokens if usage and usage.prompt_tokens_details else None
-    return min(told or 0, usage.prompt_tokens) if usage else 0
+def _served(reader: UsageReader, *, wrote: bool) -> Counts | None:
+    """What an answer served that failed: by its counts, where it has any; nothing where it has no text either."""
+    counts = reader.counts(wrote=wrote)
+    return None if not wrote and counts.sent is None and counts.written is None else counts
+
+
+def _usages(value: Any) -> Iterator[Any]:
+    """Where servers put the usage: at the top, in an extension of their own, or into the choice."""
+    if isinstance(value, dict):
+        yield value.get("usage")
+        own = value.get("x_groq")
+        yield own.get("usage") if isinstance(own, dict) else None
+        choice = _first_choice(value)
+        yield choice.get("usage")
+
+
+def _first_choice(value: Any) -> dict[str, Any]:
+    choices = value.get("choices") if isinstance(value, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else {}
+
+
+def _holds_text(value: Any) -> bool:
+    message = _first_choice(value).get("message")
+    return isinstance(message, dict) and bool(message.get("content") or message.get("reasoning_content"))
+
+
+def _reason_in(value: Any) -> str:
+    return str(_word(_first_choice(value).get("finish_reason")))
 
 
 class StreamReader:
@@ -214,28 +288,38 @@ class StreamReader:
 
     def __init__(self, *, needs_done: bool = True) -> None:
         self._needs_done = needs_done
-        self._line: list[bytes] = []  # parts of a line that has not ended
-        self._event: list[bytes] = []
+        self._events = EventReader()
         self._answer: list[str] = []
         self._thinking: list[str] = []
         self._finish_reason = ""
         self._refused = False
-        self._usage: _Usage | None = None
-        self.done = False
+        self._usage = UsageReader()
+
+    @property
+    def done(self) -> bool:
+        """Whether it said that nothing more comes."""
+        return self._events.done
+
+    @property
+    def counts(self) -> Counts:
+        """What it has told of tokens that stands, as its text is over."""
+        return self._usage.counts(wrote=True) if self._finish_reason else Counts()
 
     def feed(self, data: bytes) -> list[str]:
-        """Take more bytes, give the pieces of text they complete; raises Malformed."""
+        """Take more bytes, give the pieces of text they complete; raises Malformed, and ServerError where it tells of
+        an error."""
         before = len(self._answer)
-        end, *lines = data.split(b"\n")
-        self._line.append(end)
-        for start in lines:
-            self._end_line()
-            self._line.append(start)
+        for event in self._events.feed(data):
+            self._take_event(event)
         return [well_formed(piece) for piece in self._answer[before:]]
 
     def finish(self) -> Completion:
-        """The whole answer once the stream is over; raises Malformed when it was cut before its end."""
-        self._end_line()
+        """The whole answer once the stream is over; raises Malformed when it was cut before its end, ServerError where
+        the server broke off."""
+        self._events.end()
+        finish = finish_of(self._finish_reason)
+        if finish is Finish.FAILED:
+            raise self._error(ServerWords())
         if not self._finish_reason:
             raise Malformed("was cut off: the stream ended without a finish reason")
         if self._needs_done and not self.done:
@@ -243,34 +327,45 @@ class StreamReader:
                 "was cut off: the stream ended without [DONE] (for a server that never sends it,"
                 " set stream_done = false)"
             )
-        answer, thinking = "".join(self._answer), "".join(self._thinking)
         reason = "refusal" if self._refused else self._finish_reason
-        return _completion(answer, thinking, reason, self._usage)
+        counts = self._usage.counts(wrote=self._wrote or finish is Finish.CUT)
+        return _completion("".join(self._answer), "".join(self._thinking), reason, counts)
 
-    def _end_line(self) -> None:
-        line = b"".join(self._line).rstrip(b"\r")
-        self._line.clear()
-        if not line:  # a blank line ends an event
-            event, self._event = b"\n".join(self._event), []
-            if event and not self.done:
-                self._take_chunk(event)
-        elif line.startswith(b"data:"):
-            data = line[5:].removeprefix(b" ")
-            if data == b"[DONE]":
-                self.done = True
-            else:
-                self._event.append(data)
+    @property
+    def _wrote(self) -> bool:
+        return bool(self._answer or self._thinking)
 
-    def _take_chunk(self, event: bytes) -> None:
-        value = strict_json(event)
-        if isinstance(value, dict) and value.get("error"):
-            raise Malformed("reports an error in the middle of the stream")
-        chunk = _validated(_Chunk, value)
-        self._usage = chunk.usage or self._usage
-        for piece in chunk.choices[:1]:
-            if piece.delta.answer:
-                self._answer.append(piece.delta.answer)
-            if piece.delta.thinking:
-                self._thinking.append(piece.delta.thinking)
-            self._finish_reason = self._finish_reason or piece.finish_reason or ""
-            self._refused = self._refused or piece.delta.is_refusal
+    def _error(self, words: ServerWords) -> ServerError:
+        return ServerError(words, _served(self._usage, wrote=self._wrote), self._finish_reason)
+
+    def _take_event(self, event: ServerEvent) -> None:
+        """What holds no text is passed over: null, scalars, pings, and objects without a choice."""
+        if not event.data.strip():
+            return
+        try:
+            value = strict_json(event.data)
+        except Malformed:
+            if "error" in event.name.lower():
+                raise self._error(words_of(event.data)) from None
+            if event.name and not event.data.lstrip().startswith((b"{", b"[")):
+                return
+            raise
+        for usage in _usages(value):
+            self._usage.take(usage)
+        if (words := error_in(value, event=event.name)) is not None:
+            self._finish_reason = self._finish_reason or _reason_in(value)
+            raise self._error(words)
+        if isinstance(value, (dict, list)):
+            self._take_chunk(_validated(_Chunk, value))
+
+    def _take_chunk(self, chunk: _Chunk) -> None:
+        for piece in filter(None, (chunk.choices or ())[:1]):
+            # A whole message in place of pieces, unless it repeats what they said.
+            said = piece.delta or (None if self._wrote else piece.message) or _Text()
+            if said.answer:
+                self._answer.append(said.answer)
+            if said.thinking:
+                self._thinking.append(said.thinking)
+            if not self._finish_reason or finish_of(piece.finish_reason) is Finish.FAILED:
+                self._finish_reason = piece.finish_reason or self._finish_reason
+            self._refused = self._refused or said.is_refusal

@@ -81,6 +81,7 @@ KINDS: Mapping[str, tuple[_Test, _Test]] = {
     "no verdict": (_as(Role.VERIFIER), _flagged(Flag.VERDICT_UNREADABLE)),
     "cut": (_asked, _flagged(Flag.TRUNCATED)),
     "refused": (_asked, _flagged(Flag.REFUSED)),
+    "unknown end": (_asked, _flagged(Flag.UNKNOWN_FINISH)),
     "failed": (_asked, lambda group: Flag.MODEL_ERROR in group.flags and Flag.REFUSED not in group.flags),
 }
 

@@ -56,6 +56,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "prompt_shortened",
     "reused",  # a reply is one that another run had got
     "refused",
+    "unknown_finish",
 )
 
 

@@ -19,6 +19,7 @@ WHERE = {
     "no verdict": 'any("verdict_unreadable" in turn.flags)',
     "cut": 'any("truncated" in turn.flags)',
     "refused": 'any("refused" in turn.flags)',
+    "unknown end": 'any("unknown_finish" in turn.flags)',
     "failed": 'any("model_error" in turn.flags and "refused" not in turn.flags)',
 }
 

@@ -156,6 +156,7 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.SELF_VERIFIED: "judged its own model's answer",
     Flag.MODEL_ERROR: "model failed",
     Flag.REFUSED: "would not answer",
+    Flag.UNKNOWN_FINISH: "stopped for a reason that is not known",
     Flag.REUSED: "reply of an earlier run, reused free of charge",
 }
 

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from core.episode import Reply
 from core.pool.client import Limits
+from core.pool.endpoint import MOST_UNREAD
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from tests.core.pool.faulty_server import (
@@ -46,6 +48,7 @@ class End(Enum):
 
     ACCEPTED = "none at all: the first try gives the reply"
     RECOVERED = "the next try gives the reply; where none does, the tries end"
+    UNREAD = "an answer that cannot be read, and may be billed: it is asked for once more, and no third time"
     REFUSED = "no other try could help, and none is made"
     BUSY = "it is asked again until it answers, or the deadline comes"
     LATE = "it is cut off at the deadline"
@@ -75,7 +78,7 @@ class Call:
     @property
     def ideal_requests(self) -> int:
         """How many requests a call needs that knows beforehand which of them fail."""
-        recovers = self.fault.end in (End.RECOVERED, End.BUSY) and not self.lasting
+        recovers = self.fault.end in (End.RECOVERED, End.UNREAD, End.BUSY) and not self.lasting
         return 2 if recovers else 1
 
 
@@ -153,22 +156,22 @@ def _broken(streamed: bool) -> Iterator[Row]:
     yield "hung up", End.RECOVERED, HANG_UP
     yield "reset at once", End.RECOVERED, ("reset",)
     yield "reset in the head", End.RECOVERED, (b"HTTP/1.1 200 OK\r\nContent-Ty", "reset")
-    yield "reset after the head", End.RECOVERED, (head, "reset")
-    yield "reset in the middle", End.RECOVERED, (head, body[:middle], 0.02, "reset")
+    yield "reset after the head", End.UNREAD, (head, "reset")
+    yield "reset in the middle", End.UNREAD, (head, body[:middle], 0.02, "reset")
     yield "closed in the head", End.RECOVERED, (b"HTTP/1.1 200 OK\r\nContent-Ty",)
-    yield "closed in the middle", End.RECOVERED, (head, body[:middle])
-    yield "length too long", End.RECOVERED if not streamed else End.ACCEPTED, sized(size + 10, body)
-    yield "length too short", End.RECOVERED, sized(size - 20, body)
-    yield "length of nothing", End.RECOVERED, sized(0, body)
+    yield "closed in the middle", End.UNREAD, (head, body[:middle])
+    yield "length too long", End.UNREAD if not streamed else End.ACCEPTED, sized(size + 10, body)
+    yield "length too short", End.UNREAD, sized(size - 20, body)
+    yield "length of nothing", End.UNREAD, sized(0, body)
     for length in (-1, "many", "1" * 30):
         yield f"length {length}", End.RECOVERED, sized(length, body)
     in_chunks = respond(b"", kind=kind, sized=False, headers={"Transfer_Encoding": "chunked"})
     yield "chunks", End.ACCEPTED, (in_chunks, chunked(body[:middle], body[middle:]))
-    yield "cut in a chunk", End.RECOVERED, (in_chunks, chunked(body)[:middle])
-    yield "cut between chunks", End.RECOVERED, (in_chunks, chunked(body[:middle], ended=False))
-    yield "ended too early", End.RECOVERED, (in_chunks, chunked(body[:middle]))
-    yield "chunk of no size", End.RECOVERED, (in_chunks, b"zz\r\n" + body)
-    yield "chunk of no end", End.RECOVERED, (in_chunks, b"fffffffffffffff\r\n" + body[:middle])
+    yield "cut in a chunk", End.UNREAD, (in_chunks, chunked(body)[:middle])
+    yield "cut between chunks", End.UNREAD, (in_chunks, chunked(body[:middle], ended=False))
+    yield "ended too early", End.UNREAD, (in_chunks, chunked(body[:middle]))
+    yield "chunk of no size", End.UNREAD, (in_chunks, b"zz\r\n" + body)
+    yield "chunk of no end", End.UNREAD, (in_chunks, b"fffffffffffffff\r\n" + body[:middle])
     yield "continue", End.ACCEPTED, (b"HTTP/1.1 100 Continue\r\n\r\n", head, body)
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
     yield "hints before", End.ACCEPTED, (b"HTTP/1.1 102 Processing\r\n\r\n", early * 500, head, body)
@@ -179,15 +182,18 @@ def _bodies(streamed: bool) -> Iterator[Row]:
     """What stands in the body."""
     head, body = _parts(streamed)
     for name, data in _malformed(streamed).items():
-        yield name, End.RECOVERED, (head, data)
+        yield name, End.UNREAD, (head, data)
+    for name, usage in ODD_USAGE.items():
+        told = events(*PIECES, usage=usage) if streamed else chat(TEXT, usage=usage)
+        yield f"usage {name}", End.ACCEPTED, (head, told)
     yield "100 MB", End.REFUSED, (head, body[:20], *[b"x" * 65536] * 1600)
     if not streamed:
         return
     yield "100 MB of lines", End.REFUSED, (head, body[:20], *[b": x\n" * 16384] * 1600)
-    yield "no finish reason", End.RECOVERED, (head, events(*PIECES, finish_reason=None))
-    yield "no [DONE]", End.RECOVERED, (head, events(*PIECES, done=False))
+    yield "no finish reason", End.UNREAD, (head, events(*PIECES, finish_reason=None))
+    yield "no [DONE]", End.UNREAD, (head, events(*PIECES, done=False))
     yield "[DONE] twice", End.ACCEPTED, (head, body, b"data: [DONE]\n\n")
-    yield "[DONE] at once", End.RECOVERED, (head, b"data: [DONE]\n\n", body)
+    yield "[DONE] at once", End.UNREAD, (head, b"data: [DONE]\n\n", body)
     yield "text after [DONE]", End.ACCEPTED, (head, body, events(" Or 43."))
     yield "text after [DONE] in one packet", End.ACCEPTED, (head, body + events(" Or 43."))
     yield "comments between", End.ACCEPTED, (head, body.replace(b"\n\n", b"\n\n: ping\n\n"))
@@ -195,6 +201,19 @@ def _bodies(streamed: bool) -> Iterator[Row]:
     error = b'data: {"error": {"message": "overloaded"}}\n\n'
     yield "an error in between", End.RECOVERED, (head, events(*PIECES, done=False), error)
     yield "answered whole", End.ACCEPTED, good(streamed=False)
+
+
+#: Usage that says little or nothing, and never makes an answer useless.
+ODD_USAGE: dict[str, Any] = {
+    "below zero": USAGE | {"prompt_tokens": -1},
+    "of nulls": dict.fromkeys(USAGE),
+    "of words": dict.fromkeys(USAGE, "many"),
+    "of lists": dict.fromkeys(USAGE, [1]),
+    "in floats": {name: float(n) for name, n in USAGE.items()},
+    "in part": {"total_tokens": 18},
+    "of zeros": dict.fromkeys(USAGE, 0),
+    "with details that are none": USAGE | {"completion_tokens_details": 3, "prompt_tokens_details": "x"},
+}
 
 
 def _malformed(streamed: bool) -> dict[str, bytes]:
@@ -206,7 +225,6 @@ def _malformed(streamed: bool) -> dict[str, bytes]:
         "a key twice": b'"n": {"verdict": "REVISE", "verdict": "ACCEPT"}',
         "a depth bomb": b'"n": ' + b"[" * 200_000 + b"]" * 200_000,
         "5,000 digits": b'"n": ' + b"9" * 5000,
-        "negative usage": b'"usage": ' + json.dumps(USAGE | {"prompt_tokens": -1}).encode(),
         "UTF-8 cut": b'"n": "\xff\xfe"',
         "latin-1": b'"n": "caf\xe9"',
     }
@@ -372,7 +390,8 @@ def broken_promises(call: Call) -> Iterator[str]:
     where = (
         f"{fault.name}, {'streamed' if fault.streamed else 'whole'}, {'lasting' if call.lasting else 'once'}"
     )
-    recovers = fault.end is End.ACCEPTED or (fault.end in (End.RECOVERED, End.BUSY) and not call.lasting)
+    passing = (End.RECOVERED, End.UNREAD, End.BUSY)
+    recovers = fault.end is End.ACCEPTED or (fault.end in passing and not call.lasting)
     if recovers and (reply.error is not None or reply.text != TEXT or reply.finish_reason != "stop"):
         yield f"{where}: no reply came of it: {reply}"
     if not recovers and (reply.error is None or reply.text or reply.reasoning or reply.tool_calls):
@@ -391,7 +410,8 @@ def broken_promises(call: Call) -> Iterator[str]:
         if (fault.end is End.LATE) != ("took longer than" in said) and fault.end is not End.BUSY:
             yield f"{where}: the deadline is not what ended it: {said}"
     most_when_busy = TIMEOUT_S / LIMITS.wait_initial_s
-    most = ATTEMPTS if fault.end is End.RECOVERED and call.lasting else call.ideal_requests
+    tries = {End.RECOVERED: ATTEMPTS, End.UNREAD: MOST_UNREAD}.get(fault.end, 1)
+    most = tries if call.lasting else call.ideal_requests
     if call.requests != most and not (
         fault.end is End.BUSY and call.lasting and call.requests <= most_when_busy
     ):

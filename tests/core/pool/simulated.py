@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.episode import Ask, Failure, Message, Role
-from core.pool.client import CallFailed, ChatClient, Limits, infrastructure
+from core.pool.client import CallFailed, ChatClient, Limits, Progress, infrastructure
 from core.pool.endpoint import Endpoint
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Service, Throttle
@@ -141,7 +141,7 @@ class _Client(ChatClient):
     def __init__(self, provider: Provider, seconds: tuple[float, float]) -> None:
         self._provider, self._seconds = provider, seconds
 
-    async def call(self, body: Mapping[str, Any], on_piece: Callable[[str], None]) -> Completion:
+    async def call(self, body: Mapping[str, Any], on_piece: Callable[[str], None], _: Progress) -> Completion:
         return await self._provider.answer(self._seconds)
 
 

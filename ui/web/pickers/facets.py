@@ -40,6 +40,7 @@ _SHORT_FLAGS = {
     Flag.TRUNCATED.value: "reply cut",
     Flag.REUSED.value: "reply reused",
     Flag.REFUSED.value: "refused",
+    Flag.UNKNOWN_FINISH.value: "unknown end",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _BY_HAND = (
