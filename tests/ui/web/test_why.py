@@ -27,6 +27,7 @@ from tests.builders.diffed import DIFFED, Diffed
 from tests.hostile import HOSTILE
 from tests.ui.conftest import STREAMLIT, Served
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
+from ui.presentation.reasons import reason
 from ui.presentation.theme import percent
 from ui.presentation.words import ordinal, pair_words
 from ui.runs.reading import attributing
@@ -57,6 +58,13 @@ def test_each_part_says_what_would_have_been_chosen_without_it(diffed: Diffed) -
     found = explained(diffed, episode, 2)
     page = opened("replay", ep=episode.id, t="3", panel="why")
     words = said(page)
+    verdicts = {turn.index: turn.verdict for turn in episode.turns if turn.verdict}
+    weighed = WordAttribution(found.words, len(found.words), len(found.words))
+    sentence = reason(found, weighed, request_at(episode, 2).transcript, verdicts)
+    assert f"**{sentence}**" in words
+    assert "logits" not in sentence
+    [fold] = [one for one in page.expander if one.label == "In logits"]
+    assert any("logits ahead" in one.value for one in fold.markdown)
     assert f"**{pair_words(found.chosen[1], found.chosen[0])}** was chosen" in words
     nouns = {Role.THINKER: "plan", Role.WORKER: "answer", Role.VERIFIER: "verdict"}
     for one in found.parts:
@@ -67,7 +75,8 @@ def test_each_part_says_what_would_have_been_chosen_without_it(diffed: Diffed) -
         likeliest = one.without.likeliest
         line = next(line for line in words.splitlines() if line.startswith(f"- Without {name}: "))
         assert line.endswith(f"**{pair_words(likeliest[1], likeliest[0])}**, {percent(one.without.p)}")
-        assert ("the same" in line) is (likeliest == found.chosen)
+        assert ("still likeliest" in line) is (likeliest == found.full.likeliest)
+        assert "likeliest" in line
     strongest = max(found.words, key=lambda one: one.gives)
     assert f"{strongest.gives:+.2f} |" in words
     assert "other logits than recorded" not in words
@@ -178,12 +187,12 @@ def test_a_word_that_stands_several_times_is_told_with_its_place() -> None:
     )
     found = WordAttribution(words, 5, 5)
     texts = {-1: text, 2: "4 * 3"}
-    assert why._strongest(found, texts, 1.0) == [
+    assert why.strongest_words(found, texts, 1.0) == [
         ("4", 0.9, "question, 2nd of 2"),
         ("boxes", 0.7, "question"),
         ("4", 0.1, "question, 1st of 2"),
     ]
-    assert why._strongest(found, texts, -1.0)[0] == ("4", -0.5, "turn 3")
+    assert why.strongest_words(found, texts, -1.0)[0] == ("4", -0.5, "turn 3")
     assert [ordinal(number) for number in (3, 11, 12, 21, 112)] == [
         "3rd",
         "11th",

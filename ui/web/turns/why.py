@@ -26,6 +26,7 @@ from core.errors import TrinityError
 from storage.rows.summaries import QUESTION_CUT, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
+from ui.presentation.reasons import SAID, part_words, reason
 from ui.presentation.theme import ROLE_STYLES, label, percent, plain
 from ui.presentation.words import ordinal, pair_words, policy_name
 from ui.runs import queue, wiring
@@ -43,12 +44,12 @@ from ui.web.pickers.checkpoints import generation_of, others, policy_label
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 from ui.web.turns.figures import PartBars, parts_figure
 from ui.web.turns.lens import DecisionContext, why_not_recomputed
+from ui.web.turns.recording import Recording
 
 #: The most parts that are drawn and told, those that move the lead furthest.
 MOST_PARTS = 12
 #: The most words that are named beside the coloured text.
 _NAMED_WORDS = 3
-_SAID: dict[Role, str] = {Role.THINKER: "plan", Role.WORKER: "answer", Role.VERIFIER: "verdict"}
 TEXTS = RunTexts(
     process="reads the transcript again",
     stored="All that was worked out is kept.",
@@ -85,8 +86,10 @@ def why_panel(context: DecisionContext) -> None:
     _choices(context, sides)
     told = [side for side in sides if side.found.parts and not is_indifferent(side.found.parts)]
     if told:
-        _parts(told)
+        _likeliest_without(told)
         _words(told)
+        with st.expander("In logits", icon=":material/functions:"):
+            _logits(told, context.decision)
     if any(side.waits for side in sides):
         _work(context, sides)
 
@@ -151,9 +154,22 @@ def _choices(context: DecisionContext, sides: Sequence[_Side]) -> None:
         )
     for side in sides:
         if side.found.parts:
-            st.markdown(_lead_words(side.found.parts, None if side.own else side.name, decision))
+            st.markdown(_reason(side, context.recording))
             if side.own:
                 _agreement(context, side.found.parts)
+
+
+def _reason(side: _Side, recording: Recording) -> str:
+    """Why a side chooses as it does, as markdown."""
+    found, words = side.found.parts, side.found.words
+    assert found is not None
+    if is_indifferent(found):
+        who = "This checkpoint" if side.own else side.name
+        return f"{who} prefers nothing here, with or without any part: nothing in the text led to a choice."
+    verdicts = {one.index: one.verdict for one in recording.outlines if one.verdict}
+    known = words if words and words.complete else None
+    sentence = label(reason(found, known, side.turn.request.transcript, verdicts), 700)
+    return f"**{sentence}**" if side.own else f"{side.name}, of **{_pair(found.chosen)}**: {sentence}"
 
 
 def _lead_words(found: Attribution, other: str | None, decision: Decision) -> str:
@@ -161,9 +177,6 @@ def _lead_words(found: Attribution, other: str | None, decision: Decision) -> st
     that decided."""
     chosen, rival = _pair(found.chosen), _pair(found.rival)
     lead = found.full.value
-    if is_indifferent(found):
-        who = other or "This checkpoint"
-        return f"{who} prefers nothing here, with or without any part: nothing in the transcript led to a choice."
     if other:
         begin = f"{other}: **{chosen}** is its likeliest choice here,"
     else:
@@ -216,9 +229,32 @@ def _agreement(context: DecisionContext, found: Attribution) -> None:
 # By part
 
 
-def _parts(sides: Sequence[_Side]) -> None:
-    transcript = sides[0].turn.request.transcript
-    places = _told_parts([side.found.parts for side in sides if side.found.parts])
+def _likeliest_without(sides: Sequence[_Side]) -> None:
+    """What the likeliest choice would have been without each part."""
+    transcript, places = sides[0].turn.request.transcript, _shown_parts(sides)
+    gives = [_by_place(side.found.parts) for side in sides]
+    without = {
+        place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
+        for place in places
+    }
+    if len(sides) > 1:
+        rows = [(label(part_words(transcript, place), 60), *words) for place, words in without.items()]
+        markdown_table(("Without", *(side.name for side in sides)), rows, "lll")
+    else:
+        st.markdown(
+            "\n".join(
+                f"- Without {label(part_words(transcript, place), 60)}: {words[0]}"
+                for place, words in without.items()
+            )
+        )
+
+
+def _logits(sides: Sequence[_Side], decision: Decision) -> None:
+    """How far the choice is ahead, and what each part and the strongest words add to that, in logits."""
+    for side in sides:
+        if side.found.parts:
+            st.markdown(_lead_words(side.found.parts, None if side.own else side.name, decision))
+    transcript, places = sides[0].turn.request.transcript, _shown_parts(sides)
     gives = [_by_place(side.found.parts) for side in sides]
     bars = [
         PartBars("" if i == 0 else "other", [here[place].gives for place in places], hatched=i > 0)
@@ -233,22 +269,24 @@ def _parts(sides: Sequence[_Side]) -> None:
     hatched = f" Hatched: {sides[1].name}, for its own choice." if len(sides) > 1 else ""
     st.caption(
         "The lead is how many logits the choice is ahead of its runner-up. A bar is what one part adds to it: to the "
-        f"right for the choice, to the left against it. Without a part a third pair can be ahead of both.{hatched}"
+        "right for the choice, to the left against it. Only these two are measured: without a part a third pair can be "
+        f"ahead of both.{hatched}"
     )
-    without = {
-        place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
-        for place in places
-    }
-    if len(sides) > 1:
-        rows = [(_long(transcript, place), *words) for place, words in without.items()]
-        markdown_table(("Without", *(side.name for side in sides)), rows, "lll")
-    else:
-        lines = (f"- Without {_long(transcript, place)}: {words[0]}" for place, words in without.items())
-        st.markdown("\n".join(lines))
     hidden = len(gives[0]) - len(places)
     if hidden:
         least = max(abs(one.gives) for here in gives for place, one in here.items() if place not in places)
         st.caption(f"The {hidden:,} other replies move it by {least:.2f} logits each at most.")
+    for side in sides:
+        if side.found.words and side.found.words.complete:
+            named = [*_strongest(side, side.found.words, 1.0), *_strongest(side, side.found.words, -1.0)]
+            rows = [(label(word, 24), where, f"{gives:+.2f}") for word, gives, where in named]
+            if rows:
+                whose = "Strongest words" if len(sides) == 1 else f"Strongest words, {side.name}"
+                markdown_table((whose, "where", "moves the lead by, in logits"), rows, "llr")
+
+
+def _shown_parts(sides: Sequence[_Side]) -> list[int]:
+    return _told_parts([side.found.parts for side in sides if side.found.parts])
 
 
 def _told_parts(found: Sequence[Attribution]) -> list[int]:
@@ -265,12 +303,13 @@ def _by_place(found: Attribution | None) -> dict[int, PartLeftOut]:
 
 
 def _without(part: PartLeftOut, side: _Side) -> str:
-    """What the choice would be without a part, as markdown."""
+    """What the likeliest choice would be without a part, as markdown, and whether it is another than with it. A choice
+    that was drawn against the odds is not the likeliest with everything there either."""
     assert side.found.parts is not None
     likeliest = part.without.likeliest
-    same = likeliest == side.found.parts.chosen
-    mark = ":green[:material/check: the same], " if same else ":orange[:material/call_split:] "
-    return f"{mark}**{_pair(likeliest)}**, {percent(part.without.p)}"
+    same = likeliest == side.found.parts.full.likeliest
+    mark = ":green[:material/check: still likeliest]" if same else ":orange[:material/call_split: likeliest]"
+    return f"{mark} **{_pair(likeliest)}**, {percent(part.without.p)}"
 
 
 def _short(transcript: Transcript, place: int) -> str:
@@ -281,20 +320,12 @@ def _short(transcript: Transcript, place: int) -> str:
     return f"{place + 1} {ROLE_STYLES[entry.role].shape} {entry.model}"
 
 
-def _long(transcript: Transcript, place: int) -> str:
-    """A part within a sentence, as markdown."""
-    if place == QUESTION:
-        return "the question"
-    entry = transcript.entries[place]
-    return f"{label(entry.model, 40)}'s {_SAID[entry.role]} (turn {place + 1})"
-
-
 def _heading(transcript: Transcript, place: int) -> str:
     """A part above its text, plain text."""
     if place == QUESTION:
         return "The question"
     entry = transcript.entries[place]
-    return f"Turn {place + 1}, {entry.model}'s {_SAID[entry.role]}"
+    return f"Turn {place + 1}, {entry.model}'s {SAID[entry.role]}"
 
 
 # By word
@@ -337,7 +368,7 @@ def _method_words(found: WordAttribution) -> str:
 def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
     strongest = max((abs(one.gives) for one in found.words), default=0.0)
     transcript = side.turn.request.transcript
-    texts = {QUESTION: transcript.question, **{i: one.text for i, one in enumerate(transcript.entries)}}
+    texts = _texts(side)
     shown = _told_parts([side.found.parts]) if side.found.parts else []
     blocks = [
         WeighedText(
@@ -347,7 +378,7 @@ def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
         )
         for place in shown
     ]
-    named = [*_strongest(found, texts, 1.0), *_strongest(found, texts, -1.0)]
+    named = [*_strongest(side, found, 1.0), *_strongest(side, found, -1.0)]
     said = "; ".join(f"{plain(word, 40)} {gives:+.2f}" for word, gives, _ in named)
     weighed_words(
         blocks,
@@ -355,12 +386,22 @@ def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
         key=key,
         what=f"The transcript as it was read. Words that move the choice most: {said}.",
     )
-    rows = [(label(word, 24), where, f"{gives:+.2f}") for word, gives, where in named]
-    if rows:
-        markdown_table(("Strongest words", "where", "moves the lead by, in logits"), rows, "llr")
 
 
-def _strongest(found: WordAttribution, texts: dict[int, str], sign: float) -> list[tuple[str, float, str]]:
+def _texts(side: _Side) -> dict[int, str]:
+    """The parts' texts by their places."""
+    transcript = side.turn.request.transcript
+    return {QUESTION: transcript.question, **{i: one.text for i, one in enumerate(transcript.entries)}}
+
+
+def _strongest(side: _Side, found: WordAttribution, sign: float) -> list[tuple[str, float, str]]:
+    """`strongest_words` of a side."""
+    return strongest_words(found, _texts(side), sign)
+
+
+def strongest_words(
+    found: WordAttribution, texts: dict[int, str], sign: float
+) -> list[tuple[str, float, str]]:
     """The words that speak most for the choice (`sign` 1) or against it (-1): word, logits, and where it stands."""
     some = sorted((one for one in found.words if one.gives * sign > 0), key=lambda one: -sign * one.gives)
     return [
