@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, func, insert, select, update
 
 from core.episode import (
     Delta,
@@ -180,7 +180,7 @@ class _EventWriter:
     def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
         prompt = mapping.prompt_text(event.messages)
         held = connection.execute(
-            select(turn.c.stage, turn.c.model, turn.c.role).where(_at(turn, event))
+            select(turn.c.stage, turn.c.model, turn.c.role, _CHARGED.label("charged")).where(_at(turn, event))
         ).first()
         if held is not None:
             if held.stage == "finished":
@@ -193,9 +193,10 @@ class _EventWriter:
                 return  # resumed: the reply that is already stored will be used
             for table in (turn, text, state):
                 connection.execute(delete(table).where(_at(table, event)))
-        connection.execute(
-            insert(turn), mapping.asked_row(event.episode_id, event.index, event.decision, self.store.now())
-        )
+        row = mapping.asked_row(event.episode_id, event.index, event.decision, self.store.now())
+        if held is not None and held.charged:  # it was paid for in vain
+            row |= {"cost_usd": held.charged, "unread_usd": held.charged}
+        connection.execute(insert(turn), row)
         if rows := mapping.text_rows(event.episode_id, event.index, {"prompt": prompt}):
             connection.execute(insert(text), rows)
         if rows := mapping.state_rows(event.episode_id, event.index, event.decision):
@@ -262,11 +263,20 @@ def _is_finished(episode_id: str) -> StoreError:
     return StoreError(f"Episode {episode_id} is finished and never changes: play the task in a new run.")
 
 
+#: What a turn has cost that failed, so that it is asked anew.
+_CHARGED = case(
+    (turn.c.error_kind == "infrastructure", func.coalesce(turn.c.cost_usd, turn.c.at_most_usd, 0.0)),
+    else_=0.0,
+)
+
+
 def _replied(connection: Connection, event: Replied) -> None:
+    row = mapping.replied_row(event.reply)
+    # Of a turn that is asked anew after its episode went missing: what it has cost before was spent in vain.
+    for name in ("cost_usd", "at_most_usd", "unread_usd"):
+        row[name] = None if row[name] is None else row[name] + _CHARGED
     changed = connection.execute(
-        update(turn)
-        .where(_at(turn, event), turn.c.stage != "finished")
-        .values(**mapping.replied_row(event.reply))
+        update(turn).where(_at(turn, event), turn.c.stage != "finished").values(**row)
     )
     if changed.rowcount != 1:
         raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is finished or never began.")

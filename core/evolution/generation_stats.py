@@ -108,7 +108,8 @@ class GenerationStats:
     `tasks_per_candidate`; `label_episodes`, of generation 0 only, were played for labels; `distances` are the
     candidates' from where the learner stood, in step sizes; `steps`, of generation 0 only, the first step of every
     block of the vector; `validation` is of the distribution mean on held-apart tasks, when due. `controls` are what
-    the last generation is put beside, by name; `spent_usd` is that of the whole run so far."""
+    the last generation is put beside, by name; `spent_usd` is that of the whole run so far, `unread_usd` the part of it
+    for answers that could not be read."""
 
     calls: int | None = None
     calls_saved: int | None = None
@@ -122,6 +123,7 @@ class GenerationStats:
     validation: EpisodeStatistics | None = None
     controls: Mapping[str, EpisodeStatistics] = field(default_factory=dict)
     spent_usd: float = 0.0
+    unread_usd: float = 0.0
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> GenerationStats:
@@ -135,6 +137,7 @@ class GenerationStats:
             validation=EpisodeStatistics.of(stored.get("validation")),
             controls={name: one for name, one in controls.items() if one is not None},
             spent_usd=float(stored.get("spent_usd", 0.0)),
+            unread_usd=float(stored.get("unread_usd", 0.0)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -147,5 +150,6 @@ class GenerationStats:
             "validation": self.validation and self.validation.to_json(),
             "controls": {name: one.to_json() for name, one in self.controls.items()} or None,
             "spent_usd": self.spent_usd,
+            "unread_usd": self.unread_usd or None,
         }
         return {name: value for name, value in found.items() if value is not None}

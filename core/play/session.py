@@ -91,6 +91,8 @@ def play(
             reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
         assert isinstance(reply, Reply)
         if reply.error is not None and reply.error.kind == "infrastructure":
+            if reply.usage.charged_usd:  # of tries that came to nothing: it is stored, but not used again
+                yield Replied(episode.id, index, reply)
             return state.missing(reply.error)
         yield Replied(episode.id, index, reply)
         turn = state.read(decision, messages, reply)

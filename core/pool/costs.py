@@ -11,6 +11,8 @@ from core.pool.spec import ModelSpec
 
 ROLE_PROMPT_TOKENS = 600  # a generous bound on what role instructions add to a prompt
 MARKS_TOKENS = 60  # and on the marks around each text that is quoted in it
+#: How often an answer that cannot be read is asked for in the same way: each of them may be billed.
+MOST_UNREAD = 2
 QUESTION_TOKENS = 1000  # a generous bound on a question's length, where none is given
 
 
@@ -113,7 +115,7 @@ def estimate_cost(
     repeated in all later prompts, there quoted once more as advice and once more as answer.
 
     `longest_reply` is of models that cost nothing and are not among `specs`: they write into the prompts of those that
-    do. Turns before `first_turn` are recorded: quoted, but not paid. Retries are not in it: servers bill answers."""
+    do. Turns before `first_turn` are recorded: quoted, but not paid. Tries that come to nothing are not in it."""
 
     def dearest(prompt_tokens: int) -> float:
         """The most that a call costs, in millionths of a dollar."""

@@ -13,7 +13,7 @@ import stamina
 
 from core.episode import Ask, Failure, Reply, Usage
 from core.pool.client import CallFailed, ChatClient, Limits, Progress
-from core.pool.costs import bound_usd, counted_usd
+from core.pool.costs import MOST_UNREAD, bound_usd, counted_usd
 from core.pool.counts import UNCOUNTED, Counts
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Service, Throttle
@@ -27,10 +27,6 @@ QUOTA_PER_SUCCESS = 0.1
 
 # It reports each retry; doors decide who hears it.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
-
-
-#: How often an answer that cannot be read in the same way is asked for: each of them may be billed.
-MOST_UNREAD = 2
 
 
 @dataclass

@@ -140,8 +140,9 @@ def _turn(where: str, index: int, turn: Turn, episode: Episode) -> None:
     _count(f"{where}.reply.usage.tokens_in", usage.tokens_in)
     _count(f"{where}.reply.usage.tokens_out", usage.tokens_out)
     _between(f"{where}.reply.usage.tokens_cached", usage.tokens_cached, 0, usage.tokens_in)
-    if usage.cost_usd is not None:
-        _between(f"{where}.reply.usage.cost_usd", usage.cost_usd, 0, _DEAREST_USD)
+    for name in ("cost_usd", "at_most_usd", "unread_usd"):
+        if (usd := getattr(usage, name)) is not None:
+            _between(f"{where}.reply.usage.{name}", usd, 0, _DEAREST_USD)
     _between(f"{where}.reply.latency_s", turn.reply.latency_s, 0, _LONGEST_S)
 
 

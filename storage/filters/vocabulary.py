@@ -187,6 +187,12 @@ _TURN = (
         "turn.tokens_cached", "number", "tokens read that were billed as read before", turn.c.tokens_cached
     ),
     Field("turn.cost", "number", "US dollars; None: price unknown", turn.c.cost_usd),
+    Field(
+        "turn.unread_cost",
+        "number",
+        "US dollars of it for answers that could not be read",
+        func.coalesce(turn.c.unread_usd, 0.0),
+    ),
     Field("turn.latency", "number", "seconds of the call", turn.c.latency_s),
     Field("turn.error", "text", "what went wrong with the call; None: nothing", turn.c.error),
     Field("turn.origin", "text", "how it was decided: policy, override or suggested_role", turn.c.origin),

@@ -20,7 +20,7 @@ from core.errors import StoreError
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
 #: The revision of the schema that this version works with.
-SCHEMA_REVISION = "0013"
+SCHEMA_REVISION = "0014"
 
 #: A second writer waits this long for the first before it is told that the store is busy.
 BUSY_TIMEOUT_MS = 30_000

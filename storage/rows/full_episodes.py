@@ -92,7 +92,11 @@ def read_pending_replies(connection: Connection, run_id: str) -> dict[ReplyKey, 
     query = (
         select(turn)
         .join(episode, episode.c.id == turn.c.episode_id)
-        .where(episode.c.run_id == run_id, turn.c.stage == "replied")
+        .where(
+            episode.c.run_id == run_id,
+            turn.c.stage == "replied",
+            turn.c.error_kind.is_distinct_from("infrastructure"),  # it is asked anew
+        )
         .order_by(turn.c.episode_id, turn.c.idx)
     )
     rows = connection.execute(query).mappings().all()

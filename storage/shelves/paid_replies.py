@@ -35,7 +35,7 @@ class PaidReplies:
                 "run_id": self.run_id,
                 "key": key,
                 "generation": self.generation,
-                "cost_usd": reply.usage.cost_usd,
+                "cost_usd": reply.usage.charged_usd,
                 "body": json.dumps(asdict(reply)),
             }
             for key, reply in replies

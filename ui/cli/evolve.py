@@ -245,7 +245,7 @@ def _play(
         for generation in played.events:
             say(describe(generation))
             bar.update(line, completed=generation.index)
-    tell_what_was_reckoned(len(parts.at_bound))
+    tell_what_was_reckoned(parts.reckoned)
     tell_what_was_reused(parts.shelf)
     if not played.complete:
         raise typer.Exit(1)

@@ -262,7 +262,7 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
         for event in played.events:
             if isinstance(event, EpisodeFinished):
                 bar.update(line, advance=1, note=event.episode.fork.part if event.episode.fork else "")
-    tell_what_was_reckoned(parts.pool.at_bound)
+    tell_what_was_reckoned(parts.pool.reckoned)
     _report(store, played.run, plan, as_json)
     if not played.complete:
         raise typer.Exit(1)

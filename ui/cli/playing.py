@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ui.runs.expectation import Expectation
     from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, TrainingPlan
     from ui.runs.play import Ready
-    from ui.runs.spending import Price
+    from ui.runs.spending import Price, Reckoned
 
 P = TypeVar("P", "BatchPlan", "EvolutionPlan", "TrainingPlan", "ForkPlan")
 
@@ -92,12 +92,20 @@ def tell_what_is_cut(
         )
 
 
-def tell_what_was_reckoned(n: int) -> None:
-    """Say of how many replies the cost is a bound, because their servers gave no counts of tokens."""
-    if n:
+def tell_what_was_reckoned(reckoned: Reckoned) -> None:
+    """Say of how many replies the cost is a bound, because their servers gave no counts of tokens, and what answers
+    cost that could not be read."""
+    from ui.presentation.words import dollars
+
+    if n := reckoned.at_bound:
         say(
             f"{n} {'reply' if n == 1 else 'replies'} came without counts of tokens: each is charged as the most that "
             "its call could cost."
+        )
+    if n := reckoned.unread:
+        say(
+            f"{n} {'call' if n == 1 else 'calls'} had answers that could not be read or broke off. They cost "
+            f"{dollars(reckoned.unread_usd)}, those without counts of tokens charged as the most that they could cost."
         )
 
 

@@ -287,7 +287,7 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
             _evolve(store, game, row, seed, bar)
             game.measure(row, seed)
             bar.update(line, advance=1)
-    tell_what_was_reckoned(metered.at_bound)
+    tell_what_was_reckoned(metered.reckoned)
 
 
 def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:

@@ -208,7 +208,7 @@ def _play(
                 right += bool(event.episode.correct)
                 note = f"{printable(event.episode.policy)}, {right} of {over} right"
                 bar.update(line, advance=1, note=note)
-    tell_what_was_reckoned(len(parts.at_bound))
+    tell_what_was_reckoned(parts.reckoned)
     tell_what_was_reused(parts.shelf)
     _report(store, played.run, parts.plan, as_json, parts.pool.specs)
     if not played.complete:

@@ -290,7 +290,7 @@ def _play(store: Store, plan: TrainingPlan, known: str | None, *, pilot: bool) -
                 bar.update(line, completed=event.index, note="")
             else:  # of the supervised training before it
                 bar.update(line, note=f"warm-up {event.step} of {event.steps}")
-    tell_what_was_reckoned(len(parts.at_bound))
+    tell_what_was_reckoned(parts.reckoned)
     tell_what_was_reused(parts.shelf)
     if not played.complete:
         raise typer.Exit(1)

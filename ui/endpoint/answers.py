@@ -123,11 +123,14 @@ class Course:
 
     @property
     def finish_reason(self) -> str:
-        """As OpenAI names it: stop, tool_calls, or length where the answer was cut."""
+        """As OpenAI names it: stop, tool_calls, length where the answer was cut, content_filter where it was filtered.
+        OpenAI has no word for a reason that nobody knows: the turn in the trace is flagged, and tells it."""
         if self.tool_calls:
             return "tool_calls"
-        turn = self.answered_by
-        return "length" if turn and Flag.TRUNCATED in turn.flags else "stop"
+        flags = turn.flags if (turn := self.answered_by) else ()
+        if Flag.REFUSED in flags:
+            return "content_filter"
+        return "length" if Flag.TRUNCATED in flags else "stop"
 
     def usage(self) -> dict[str, int]:
         """Tokens of the call that gave the answer, of all others (`orchestration`) and of both together; `cached` are
@@ -195,6 +198,7 @@ class Course:
             **self._step(turn.index),
             "answered": _answered(turn),
             "flags": [flag.value for flag in turn.flags],
+            "finish_reason": turn.reply.finish_reason,
             "input_tokens": usage.tokens_in,
             "output_tokens": usage.tokens_out,
             "cost_usd": usage.cost_usd,
@@ -331,6 +335,10 @@ def pieces(text: str) -> list[str]:
 # Responses
 
 
+#: Why a response is not whole, by its finish reason as a chat completion.
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
 def response_object(course: Course, status: str, text: str | None = None) -> dict[str, Any]:
     """The object of the Responses API, in progress or over; `text` is the answer, None where there is none."""
     over = status == "completed"
@@ -350,14 +358,14 @@ def response_object(course: Course, status: str, text: str | None = None) -> dic
         },
         "total_tokens": used["total"],
     }
-    cut = course.finish_reason == "length" and text is not None
+    cut = _INCOMPLETE.get(course.finish_reason) if text is not None else None
     return {
         "id": f"resp_{course.id}",
         "object": "response",
         "created_at": course.created,
         "status": "incomplete" if cut else status,
         "error": None,
-        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "incomplete_details": {"reason": cut} if cut else None,
         "instructions": None,
         "metadata": dict(course.order.episode.meta),
         "model": course.order.model,

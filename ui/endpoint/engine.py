@@ -26,6 +26,7 @@ from core.episode import (
     Plan,
     Replied,
     Role,
+    Status,
 )
 from core.errors import TrinityError
 from core.ids import episode_id
@@ -267,8 +268,8 @@ class Engine:
         elif isinstance(event, Plan):
             self._ledger.replied(name, None, event.reply)
         over = isinstance(event, EpisodeFinished)
-        if over:
-            self._ledger.over(name)
+        if isinstance(event, EpisodeFinished):
+            self._ledger.over(name, failed=event.episode.status is Status.MISSING)
         order = self._orders.pop(name) if over else self._orders[name]
         order.tell(event)
         if over:
@@ -286,9 +287,8 @@ class Engine:
         temperature = ask.temperature if order.temperature is None else order.temperature
         tools = order.tools if ask.role is Role.WORKER else ""
         ask = replace(ask, max_tokens=tokens, temperature=temperature, tools=tools)
-        if not self._ledger.allows(episode.id, order.key, ask, order.max_cost_usd, order.key_max_cost_usd):
-            return EndReason.COST_CEILING
-        return ask
+        allowed = self._ledger.allows(episode.id, order.key, ask, order.max_cost_usd, order.key_max_cost_usd)
+        return allowed or EndReason.COST_CEILING
 
 
 def _episode_of(event: Event) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.episode import Ask, Reply
+from core.pool.costs import MOST_UNREAD, bound_usd
 from core.pool.spec import ModelSpec
 from storage.store import Store
-from ui.runs.spending import is_free, most_usd
+from ui.runs.spending import is_free
 
 
 @dataclass
@@ -22,47 +23,53 @@ class Ledger:
     spent_usd: float = 0.0
     _by_key: dict[str, float] = field(default_factory=dict)
     _by_episode: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _under_way: dict[str, dict[int, float]] = field(default_factory=dict)  # episode -> bounds, by sample
+    # episode -> by sample, the most that one try can cost, and what is kept free for all
+    _under_way: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
     _keys: dict[str, str | None] = field(default_factory=dict)  # episode -> key
 
     def allows(
         self, episode: str, key: str | None, ask: Ask, most: float | None, key_most: float | None
-    ) -> bool:
-        """Whether a call can be made below all ceilings; it then counts as under way."""
+    ) -> Ask | None:
+        """The call with what its tries may cost below all ceilings, which then counts as under way; None where not one
+        fits."""
         bound = self.bound_usd(ask)
-        bounds = {name: sum(of.values()) for name, of in self._under_way.items()}
+        bounds = {name: sum(kept for _, kept in of.values()) for name, of in self._under_way.items()}
         of_key = sum(usd for name, usd in bounds.items() if self._keys.get(name) == key)
         ceilings = (
             (most, self._by_episode[episode] + bounds.get(episode, 0.0)),
             (key_most, self._spent_by(key) + of_key),
             (self.ceiling_usd, self.spent_usd + sum(bounds.values())),
         )
-        if any(ceiling is not None and spent + bound > ceiling for ceiling, spent in ceilings):
-            return False
+        known = [(ceiling, spent) for ceiling, spent in ceilings if ceiling is not None]
+        if any(spent + bound > ceiling for ceiling, spent in known):
+            return None
         self._keys[episode] = key
-        self._under_way.setdefault(episode, {})[ask.sample] = bound
-        return True
+        twice = MOST_UNREAD * bound  # an answer that cannot be read is asked for again
+        budget = twice if all(spent + twice <= ceiling for ceiling, spent in known) else bound
+        self._under_way.setdefault(episode, {})[ask.sample] = bound, budget
+        return replace(ask, budget_usd=budget if known else None)
 
     def bound_usd(self, ask: Ask) -> float:
         """The most that a call can cost, the tools that are described in it included."""
         spec = self.by_name[ask.model]
-        tools = len(ask.tools.encode()) * (spec.price_in or 0.0) / 1e6
-        return 0.0 if is_free(spec) else most_usd(spec, ask.messages) + tools
+        return 0.0 if is_free(spec) else bound_usd(spec, ask)
 
     def replied(self, episode: str, index: int | None, reply: Reply) -> None:
         """A call under way has been answered: that of turn `index`, by which the steps of a workflow are told apart;
         all others are alone."""
         bounds = self._under_way.get(episode, {})
         own = index if index in bounds else next(iter(bounds), None)
-        bound = 0.0 if own is None else bounds.pop(own)
-        cost = reply.usage.cost_usd
+        bound, _ = (0.0, 0.0) if own is None else bounds.pop(own)
+        cost = reply.usage.charged_usd
         if cost is None:
             cost = 0.0 if reply.error else bound
         self._charge(episode, self._keys.get(episode), cost)
 
-    def over(self, episode: str) -> None:
-        """The episode is over; a call that is still under way was given up."""
-        for bound in self._under_way.pop(episode, {}).values():
+    def over(self, episode: str, *, failed: bool = False) -> None:
+        """The episode is over; a call that is still under way was given up. `failed`: one of them ended it, as its
+        server could not be asked, which costs nothing; alone, it is known which."""
+        left = self._under_way.pop(episode, {}).values()
+        for bound, _ in () if failed and len(left) == 1 else left:
             self._charge(episode, self._keys.get(episode), bound)
         self._by_episode.pop(episode, None)
         self._keys.pop(episode, None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.checkpoint import load_checkpoint
 from core.conduct.planners import CONDUCTOR
-from core.episode import Ask, Episode, Event, Protocol, Status, Task
+from core.episode import Episode, Event, Protocol, Status, Task
 from core.errors import ConfigError
 from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
@@ -27,13 +27,13 @@ from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import BatchPlan, same_models
 from ui.runs.play import Ending
-from ui.runs.spending import MeteredPool
+from ui.runs.spending import MeteredPool, Reckoned
 
 
 @dataclass(frozen=True, slots=True)
 class BatchParts:
-    """All that a batch run needs besides the store. `shelf` is what is reused, `at_bound` the calls that were charged
-    as the most that they could cost."""
+    """All that a batch run needs besides the store. `shelf` is what is reused, `reckoned` what was not billed as
+    usual."""
 
     plan: BatchPlan
     pool: Pool
@@ -41,7 +41,7 @@ class BatchParts:
     tasks: list[Task]
     grade: GradeMany
     shelf: SharedReplies | None = None
-    at_bound: list[Ask] = field(default_factory=list)
+    reckoned: Reckoned = field(default_factory=Reckoned)
 
     def play(
         self, store: Store, run: str
@@ -52,7 +52,7 @@ class BatchParts:
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks()])
-        below_ceiling = MeteredPool(self.pool, plan.max_cost_usd, at_bound=self.at_bound)
+        below_ceiling = MeteredPool(self.pool, plan.max_cost_usd, reckoned=self.reckoned)
         if plan.undecided:
             plan = yield from role_cycles.choose(store, run, plan, below_ceiling, self.shelf)
         policies = [

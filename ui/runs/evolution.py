@@ -13,7 +13,7 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
-from core.episode import Ask, Task
+from core.episode import Task
 from core.errors import ConfigError
 from core.evolution.controls import controls
 from core.evolution.evolve import Generation, evolve
@@ -38,13 +38,13 @@ from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import RELEASED_SVF, EvolutionPlan, same_models
 from ui.runs.play import Ending
-from ui.runs.spending import MeteredPool
+from ui.runs.spending import MeteredPool, Reckoned
 
 
 @dataclass(frozen=True, slots=True)
 class EvolutionParts:
     """All that an evolution needs besides the store. `notes` are worth telling before it begins, `shelf` is what is
-    reused, `at_bound` the calls that were charged as the most that they could cost."""
+    reused, `reckoned` what was not billed as usual."""
 
     plan: EvolutionPlan
     pool: Pool
@@ -55,7 +55,7 @@ class EvolutionParts:
     grade: GradeMany
     notes: tuple[str, ...] = ()
     shelf: SharedReplies | None = None
-    at_bound: list[Ask] = field(default_factory=list)
+    reckoned: Reckoned = field(default_factory=Reckoned)
 
     def play(self, store: Store, run: str) -> Generator[Generation, None, Ending]:
         """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
@@ -66,7 +66,7 @@ class EvolutionParts:
         ledger = store.evolution.paid_replies(run)
         ledger.generation = earlier[-1].index + 1 if earlier else 0
         paid = ledger.spent_usd(ledger.generation)
-        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid, self.at_bound)
+        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid, self.reckoned)
         so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
         stats = [GenerationStats.of(one.stats) for one in earlier]
 
@@ -76,7 +76,8 @@ class EvolutionParts:
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *self.validation])
         shared = CachedPool(HaltingPool(pool, cancelled), ledger=ledger, shelf=self.shelf)
-        keeper = Keeper(store, run, self, pool, ledger, *so_far)
+        unread_usd = GenerationStats.of(earlier[-1].stats).unread_usd if earlier else 0.0
+        keeper = Keeper(store, run, self, pool, ledger, *so_far, unread_usd=unread_usd)
         config, template = self.plan.evolution, replace(self.template, parent_run=run)
         marks = [(one.spent_usd, one.next_tasks or config.tasks_per_candidate) for one in stats]
         if earlier and earlier[-1].index < config.generations:
@@ -180,6 +181,7 @@ class Keeper:
     ledger: PaidReplies
     evaluations: int
     wall_s: float
+    unread_usd: float = 0.0  # before it was resumed
     _since: float = field(default_factory=time.monotonic, init=False)
     _began: float = field(init=False)  # the generation under way, Unix seconds
 
@@ -218,7 +220,12 @@ class Keeper:
             evaluations=self.evaluations,
             wall_s=self.wall_s,
             checkpoint_id=checkpoint.id,
-            stats=replace(generation, controls=controls, spent_usd=self.pool.spent_usd).to_json(),
+            stats=replace(
+                generation,
+                controls=controls,
+                spent_usd=self.pool.spent_usd,
+                unread_usd=self.unread_usd + self.pool.reckoned.unread_usd,
+            ).to_json(),
         )
         candidates = [
             CandidateSummary(

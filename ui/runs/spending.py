@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from core.episode import BASELINE, FORK, Ask, Episode, Message, Reply
+from core.episode import BASELINE, FORK, Ask, Episode, Reply
 from core.errors import BudgetError
 from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES
 from core.play.forking import turns_left
-from core.pool.costs import QUESTION_TOKENS, CostBound, estimate_cost
+from core.pool.costs import MOST_UNREAD, QUESTION_TOKENS, CostBound, bound_usd, estimate_cost
 from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, flight_of
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS
@@ -172,10 +172,23 @@ def agree_to_cost(asked: Price, *, may_ask: bool, agreed: bool) -> str | None:
     return f"Up to {most.calls:,} calls, {cost}.{stop}"
 
 
+@dataclass
+class Reckoned:
+    """What was not billed as usual. `at_bound`: replies without counts of tokens, charged as the most that their calls
+    could cost; `unread`: calls of which answers could not be read or broke off, and what these cost."""
+
+    at_bound: int = 0
+    unread: int = 0
+    unread_usd: float = 0.0
+
+
 class MeteredPool:
     """A pool that counts what is spent and never asks what together could go over the ceiling: calls that
     fit are made first, then those that fit what is left. BudgetError when not a single one does. A reply without token
-    counts is charged as the most that its call could cost, and counted in `at_bound`.
+    counts is charged as the most that its call could cost, and `reckoned`.
+
+    A call may have to be made again, as its answer cannot be read, and each of them may be billed: where one more fits
+    below the ceiling as well, so much is kept free for it, else the call is not made again (`Ask.budget_usd`).
 
     So that episodes end whole, one is begun only if there is money for it and for the rest of those that are being
     played, each reckoned at the dearest so far, and as long as none has ended at its bound."""
@@ -185,7 +198,7 @@ class MeteredPool:
         pool: Pool,
         ceiling_usd: float | None,
         spent_usd: float = 0.0,
-        at_bound: list[Ask] | None = None,
+        reckoned: Reckoned | None = None,
     ) -> None:
         self.specs = pool.specs
         self._pool = pool
@@ -196,11 +209,11 @@ class MeteredPool:
         self.dearest_usd: float | None = None  # what the dearest episode has cost that ended
         self.dearest_bound_usd = 0.0  # of a call
         # One for all that are made anew of it, or whose it is told to be.
-        self._at_bound: list[Ask] = [] if at_bound is None else at_bound
+        self.reckoned = Reckoned() if reckoned is None else reckoned
 
     def anew(self, spent_usd: float) -> MeteredPool:
         """The pool below its ceiling, of which so much is spent."""
-        other = MeteredPool(self._pool, self._ceiling_usd, spent_usd, self._at_bound)
+        other = MeteredPool(self._pool, self._ceiling_usd, spent_usd, self.reckoned)
         other.dearest_usd = self.dearest_usd
         return other
 
@@ -208,11 +221,6 @@ class MeteredPool:
         """Take note of what episodes that ended have cost."""
         known = [] if self.dearest_usd is None else [self.dearest_usd]
         self.dearest_usd = max([*known, *costs_usd], default=None)
-
-    @property
-    def at_bound(self) -> int:
-        """How many replies are charged as the most that their calls could cost."""
-        return len(self._at_bound)
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Answers of the pool behind, as they are ready."""
@@ -225,8 +233,17 @@ class MeteredPool:
         return _MeteredFlight(self, flight_of(self._pool))
 
     def bound_usd(self, ask: Ask) -> float:
-        """The most that a call can cost."""
-        return most_usd(self._by_name[ask.model], ask.messages)
+        """The most that one try of a call can cost."""
+        return bound_usd(self._by_name[ask.model], ask)
+
+    def with_budget(self, ask: Ask, under_way_usd: float = 0.0) -> Ask:
+        """The call with what its tries may cost, beside so much that others under way can."""
+        if self._ceiling_usd is None:
+            return ask
+        bound = self.bound_usd(ask)
+        return replace(
+            ask, budget_usd=MOST_UNREAD * bound if self.fits(under_way_usd + MOST_UNREAD * bound) else bound
+        )
 
     def fits(self, usd: float) -> bool:
         """Whether so much more stays below the ceiling."""
@@ -247,7 +264,7 @@ class MeteredPool:
         """Pieces of the pool behind, then the whole reply."""
         if not self.fits(self.bound_usd(ask)):
             raise self.refusal("call")
-        with closing(self._pool.stream(ask)) as pieces:
+        with closing(self._pool.stream(self.with_budget(ask))) as pieces:
             for piece in pieces:
                 if isinstance(piece, Reply):
                     self.charge(ask, piece)
@@ -255,10 +272,14 @@ class MeteredPool:
 
     def charge(self, ask: Ask, reply: Reply) -> float:
         """Count what a reply has cost, in USD."""
-        spec, cost_usd = self._by_name[ask.model], reply.usage.cost_usd
-        if cost_usd is None and reply.error is None and not is_free(spec):
-            cost_usd = most_usd(spec, ask.messages)
-            self._at_bound.append(ask)
+        spec, usage = self._by_name[ask.model], reply.usage
+        cost_usd = usage.charged_usd
+        if usage.cost_usd is None and reply.error is None and not is_free(spec):
+            cost_usd = bound_usd(spec, ask) if cost_usd is None else cost_usd
+            self.reckoned.at_bound += 1
+        if usage.unread_usd:
+            self.reckoned.unread += 1
+            self.reckoned.unread_usd += usage.unread_usd
         self.spent_usd += cost_usd or 0.0
         return cost_usd or 0.0
 
@@ -271,7 +292,9 @@ class _MeteredFlight(WrappedFlight):
         super().__init__(behind)
         self._pool = pool
         self._held: deque[tuple[int, Ask]] = deque()
-        self._begun: list[tuple[int, Ask]] = []  # by their numbers in the flight behind
+        self._begun: list[
+            tuple[int, Ask, float]
+        ] = []  # by their numbers in the flight behind, with what is kept free
         self._added = 0
         self._at_most = 0.0  # of all that is under way
         self._costs: defaultdict[str, float] = defaultdict(
@@ -310,18 +333,18 @@ class _MeteredFlight(WrappedFlight):
         if self._held and not self._behind.under_way:
             raise self._pool.refusal("call")
         for number, reply in self._behind.ready(wait=wait):
-            own, ask = self._begun[number]
-            self._at_most -= self._pool.bound_usd(ask)
+            own, ask, kept = self._begun[number]
+            self._at_most -= kept
             self._costs[ask.episode] += self._pool.charge(ask, reply)
             yield own, reply
 
     def cancel(self, number: int) -> None:
         """Give up one call. One that has begun is charged as the most that it could cost: its server may bill it."""
         self._held = deque(one for one in self._held if one[0] != number)
-        for place, (own, ask) in enumerate(self._begun):
+        for place, (own, ask, kept) in enumerate(self._begun):
             if own == number:
                 self._behind.cancel(place)
-                self._at_most -= self._pool.bound_usd(ask)
+                self._at_most -= kept
                 self._pool.spent_usd += self._pool.bound_usd(ask)
 
     def close(self) -> None:
@@ -335,12 +358,15 @@ class _MeteredFlight(WrappedFlight):
             bound = self._pool.bound_usd(fitting[-1][1])
             self._at_most += bound
             self._pool.dearest_bound_usd = max(self._pool.dearest_bound_usd, bound)
-        if fitting:
-            self._begun += fitting
-            self._behind.add([ask for _, ask in fitting])
-
-
-def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:
-    """The most one call can cost in USD: a token is at least one byte of text."""
-    tokens_in = sum(len(message.content.encode()) + 16 for message in messages)
-    return (tokens_in * (spec.price_in or 0.0) + spec.max_tokens * (spec.price_out or 0.0)) / 1e6
+        asks: list[Ask] = []
+        for (
+            number,
+            ask,
+        ) in fitting:  # what is left when all have begun is for those that have to be made again
+            bound = self._pool.bound_usd(ask)
+            asks.append(self._pool.with_budget(ask, self._at_most - bound))
+            kept = bound if asks[-1].budget_usd is None else asks[-1].budget_usd
+            self._at_most += kept - bound
+            self._begun.append((number, ask, kept))
+        if asks:
+            self._behind.add(asks)

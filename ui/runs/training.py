@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from core.episode import Ask, Task
+from core.episode import Task
 from core.errors import CheckpointError, ConfigError
 from core.planner.archive import MOST_BYTES
 from core.planner.forms import Shown
@@ -34,7 +34,7 @@ from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import TrainingPlan, same_models
 from ui.runs.play import Ending
-from ui.runs.spending import MeteredPool
+from ui.runs.spending import MeteredPool, Reckoned
 
 #: A larger state is kept in a file and not in a row, in bytes: planner, and the two moments of its optimiser.
 MOST_STATE_BYTES = 3 * MOST_BYTES
@@ -53,7 +53,7 @@ class TrainingParts:
     grade: GradeMany
     notes: tuple[str, ...] = ()
     shelf: SharedReplies | None = None
-    at_bound: list[Ask] = field(default_factory=list)
+    reckoned: Reckoned = field(default_factory=Reckoned)
 
     def play(self, store: Store, run: str) -> Generator[TrainingProgress | Iteration, None, Ending]:
         """Learn to the end from wherever the run stands; each iteration is kept before it is yielded. Stopped when a
@@ -66,7 +66,7 @@ class TrainingParts:
         ledger = store.planners.paid_replies(run)
         ledger.generation = state.iteration + 1 if state else 0
         paid = ledger.spent_usd(ledger.generation)
-        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid, self.at_bound)
+        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid, self.reckoned)
 
         def cancelled() -> bool:
             return store.runs.control(run).cancel

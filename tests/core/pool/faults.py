@@ -16,7 +16,7 @@ from typing import Any
 
 from core.episode import Reply
 from core.pool.client import Limits
-from core.pool.endpoint import MOST_UNREAD
+from core.pool.costs import MOST_UNREAD
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from tests.core.pool.faulty_server import (

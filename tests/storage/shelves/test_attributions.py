@@ -110,7 +110,7 @@ def test_a_store_from_before_learns_to_keep_it(tmp_path: Path, monkeypatch: pyte
     old.close()
     monkeypatch.undo()
     new = open_store(tmp_path / "old.db")
-    assert new.health().schema == "0013"
+    assert new.health().schema == "0014"
     assert new.runs.get("rtest").config == {"name": "kept"}
     kept = checkpoint(MODELS, seed=1)
     new.checkpoints.add(kept.id, kept.to_config(), kept.to_bytes())

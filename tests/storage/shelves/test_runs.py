@@ -232,7 +232,7 @@ def test_health(store: Store) -> None:
     store.runs.create("r1", "run", {})
     health = store.health()
     assert (health.runs, health.running, health.stalled, health.episodes) == (1, 1, 0, 0)
-    assert health.schema == "0013"
+    assert health.schema == "0014"
     assert health.size_bytes
     assert ".backup" in health.backup_hint
 
@@ -272,7 +272,7 @@ def test_an_older_store_keeps_everything_when_it_is_migrated(
     old.close()
     monkeypatch.undo()
     new = open_store(tmp_path / "old.db")
-    assert new.health().schema == "0013"
+    assert new.health().schema == "0014"
     assert new.runs.get("r1").config == {"name": "kept"}
     assert [one.best for one in new.evolution.generations("r1")] == [1.0]
     new.runs.create("r2", "fork", {})
@@ -301,7 +301,7 @@ def test_the_folders_of_a_new_store_are_made(tmp_path: Path) -> None:
 def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as workers:
         opened = list(workers.map(open_store, [tmp_path / "new.db"] * 6))
-    assert {one.health().schema for one in opened} == {"0013"}
+    assert {one.health().schema for one in opened} == {"0014"}
     for one in opened:
         one.close()
 

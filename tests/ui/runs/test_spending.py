@@ -25,12 +25,13 @@ from core.episode import (
 from core.errors import BudgetError
 from core.play.drive import drive_many
 from core.play.policies import PLAN_WORK_CHECK, single_policy
+from core.pool.costs import most_usd
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
 from tests.core.pool.faulty_server import Answer, Request, faulty_server
 from tests.ui.endpoint.server import team
-from ui.runs.spending import MeteredPool, is_free, most_usd
+from ui.runs.spending import MeteredPool, is_free
 
 HERE, THERE = "http://127.0.0.1:8000/v1", "https://api.example.com/v1"
 
@@ -74,7 +75,7 @@ def test_a_reply_without_token_counts_is_charged_at_its_bound() -> None:
     assert [reply.text for _, reply in metered.ask([ask])] == ["42"]
     assert [one for one in metered.stream(ask) if isinstance(one, Reply)]
     assert metered.spent_usd == pytest.approx(2 * bound)
-    assert metered.at_bound == 2
+    assert metered.reckoned.at_bound == 2
     with pytest.raises(BudgetError):
         list(metered.ask([ask]))
     flight = MeteredPool(_Uncounted((spec,)), ceiling_usd=2.5 * bound).flight()
@@ -85,7 +86,7 @@ def test_a_reply_without_token_counts_is_charged_at_its_bound() -> None:
         list(flight.ready())
     failing = MeteredPool(_Uncounted((spec,), Failure("infrastructure", "Down.")), ceiling_usd=bound)
     list(failing.ask([ask]))
-    assert (failing.spent_usd, failing.at_bound) == (0.0, 0)
+    assert (failing.spent_usd, failing.reckoned.at_bound) == (0.0, 0)
 
 
 def test_near_a_ceiling_what_was_begun_ends_whole() -> None:

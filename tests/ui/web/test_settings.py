@@ -26,7 +26,7 @@ from ui.web.views.settings import PARTS, TABLES, key_sheets, tail
 def test_the_store_is_told_in_full(samples: Store) -> None:
     page, health = opened("settings"), samples.health()
     assert page.code[0].value == health.url
-    assert page.markdown[2].value.startswith("**Schema 0013**")
+    assert page.markdown[2].value.startswith("**Schema 0014**")
     assert health.backup_hint in shown(page)
     assert "Labels\\, saved views" not in shown(page)  # what each migration was about is nobody's errand here
     sizes = {one.name: one for one in table_sizes(samples.engine)}

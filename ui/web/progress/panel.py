@@ -13,6 +13,7 @@ import streamlit as st
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.theme import badge, label
+from ui.presentation.words import dollars
 from ui.runs.control import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
 from ui.runs.lease import mark_dead
 from ui.runs.queue import has_died, is_stalled, log_file
@@ -73,6 +74,8 @@ def standing(
     mark = run_mark(run, stalled=died)
     if run.status is RunStatus.RUNNING and not died and between_turns and store.runs.control(run.id).paused:
         mark = PAUSED
+    if unread_usd := store.runs.unread_usd(run.id):
+        facts = [*facts, f":gray[{label(dollars(unread_usd))} of it for answers that could not be read]"]
     st.markdown(" · ".join([f"**{badge(mark)}**", *facts]))
     _trouble(run, texts, last_sign, died=died)
     if died or run.status is RunStatus.INTERRUPTED:
