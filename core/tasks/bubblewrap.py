@@ -1,14 +1,17 @@
-"""The sandbox in which a model's programs run: bubblewrap's namespaces, resource limits and a clock; never without.
+"""The sandbox in which a model's programs run: bubblewrap's namespaces, a filter of system calls, resource limits and a
+clock; never without.
 
 Inside there are the interpreter with its standard library, read-only, an empty folder in memory, and nothing else: no
-home, no network, no other process, no environment, no privileges, and none of the right outputs. Where such a sandbox
-cannot be made, nothing is run.
+home, no network, no other process, no environment, no privileges, none of the right outputs, and of the kernel what
+Python needs (`core.tasks.system_calls`). Where such a sandbox cannot be made, nothing is run.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import platform
 import secrets
 import select
 import shutil
@@ -25,6 +28,7 @@ from typing import Any
 
 from core.errors import TaskError
 from core.tasks.children import start_child
+from core.tasks.system_calls import FILTER, MACHINES, fits_here
 
 _RUNNER = Path(__file__).with_name("program_runner.py").read_text(encoding="utf-8")
 #: Seconds that its start may take, and that its runner may be silent beyond the time of a test.
@@ -52,6 +56,21 @@ class Limits:
 
 
 USUAL = Limits()
+
+
+#: What a program in the sandbox finds of system calls that are always there without its filter: each is told as not
+#: there, and a socket of the network's kind as not known. 0 of unshare(2) asks for nothing, and needs no privilege.
+_PROBE = """
+import ctypes, socket
+libc = ctypes.CDLL(None, use_errno=True)
+print([libc.unshare(0), ctypes.get_errno(), libc.setns(-1, 0), ctypes.get_errno()])
+try:
+    socket.socket(socket.AF_INET)
+except OSError as error:
+    print(error.errno)
+print(6 * int(input()))
+"""
+_PROBED = f"[-1, {errno.ENOSYS}, -1, {errno.ENOSYS}]\n{errno.EAFNOSUPPORT}\n42\n"
 
 
 class NoSandbox(TaskError):
@@ -83,11 +102,19 @@ def _interpreter() -> Path:
             "Programs are graded only in a sandbox, and bubblewrap, which makes it, is not installed: install it "
             "(apt install bubblewrap, or dnf install bubblewrap)."
         )
+    if not fits_here():
+        raise NoSandbox(
+            "Programs are graded only in a sandbox, whose filter of system calls is made for "
+            f"{' and '.join(MACHINES)}, and this machine is {platform.machine()}: grade on another machine."
+        )
     problem = ""
     for python in dict.fromkeys(Path(one).resolve() for one in (sys.executable, "/usr/bin/python3")):
         try:
-            if [*_outputs(python, "print(6 * int(input()))", [{"input": "7"}], USUAL)] == ["42\n"]:
+            found = [*_outputs(python, _PROBE, [{"input": "7"}], USUAL)]
+            if found == [_PROBED]:
                 return python
+            if found and str(found[0]).endswith("\n42\n"):
+                problem = _UNFILTERED
         except NoSandbox as error:
             problem = problem or str(error)
     raise NoSandbox(problem or "Programs cannot be graded: the sandbox does not run Python here.")
@@ -99,13 +126,13 @@ def _outputs(
     nonce = secrets.token_hex(16)
     job = {"nonce": nonce, "program": program, "tests": [*tests], "limits": asdict(limits)}
     reading, writing = os.pipe()
-    with open(reading, "rb", buffering=0) as results:
+    with open(reading, "rb", buffering=0) as results, FILTER.open("rb", buffering=0) as calls:
         try:
             sandbox = start_child(
-                [*_command(python, limits), "-c", _RUNNER, str(writing)],
+                [*_command(python, limits, calls.fileno()), "-c", _RUNNER, str(writing)],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=(writing,),
+                pass_fds=(writing, calls.fileno()),
                 **_NOT_ROOT if os.geteuid() == 0 else {},
             )
         except OSError as error:
@@ -126,8 +153,8 @@ def _outputs(
                 writer.join()
 
 
-def _command(python: Path, limits: Limits) -> list[str]:
-    """bubblewrap's command line up to the interpreter's own options."""
+def _command(python: Path, limits: Limits, calls: int) -> list[str]:
+    """bubblewrap's command line up to the interpreter's own options. `calls` is the descriptor of the opened filter."""
     system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
     seen = (*system, python.parents[1] / "lib", python.parents[1] / "lib64", python)
     return [
@@ -135,7 +162,7 @@ def _command(python: Path, limits: Limits) -> list[str]:
         *("--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--unshare-ipc"),
         *("--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox"),
         *("--uid", str(_NOBODY), "--gid", str(_NOBODY), "--cap-drop", "ALL", "--clearenv"),
-        *("--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"),
+        *("--seccomp", str(calls), "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"),
         *(word for path in seen for word in ("--ro-bind-try", str(path), str(path))),
         *("--size", str(limits.folder), "--tmpfs", "/tmp", "--chdir", "/tmp"),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
@@ -187,6 +214,12 @@ def _complaint(sandbox: subprocess.Popen[bytes]) -> str:
     ready, _, _ = select.select([sandbox.stderr], [], [], _GRACE_S)
     words = os.read(sandbox.stderr.fileno(), 400).decode(errors="replace").strip() if ready else ""
     return words.split("\n")[0] or "it says nothing"
+
+
+_UNFILTERED = (
+    "Programs are graded only in a sandbox whose system calls are filtered, and here the filter does not hold: use a "
+    "kernel with seccomp filters and bubblewrap 0.8 or newer, or grade on another machine."
+)
 
 
 def _why_not(words: str) -> str:

@@ -116,6 +116,11 @@ def read_task_file(path: Path) -> list[Task]:
     """Every task of a JSON Lines file, in its order. Raises TaskError that names the first bad line."""
     try:
         lines = read_text(path).split("\n")
+    except FileNotFoundError:
+        raise TaskError(
+            f"There is no task file {path}: name it with its folder, or where a run from another machine names it so, "
+            "put it into this one."
+        ) from None
     except OSError as error:
         raise TaskError(f"The task file {path} cannot be read: {error.strerror or error}.") from None
     except UnicodeError as error:
