@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, func, insert, select, update
+from sqlalchemy.exc import DataError
 
 from core.episode import (
     Delta,
@@ -49,20 +50,44 @@ BEAT_S = 5.0
 PARTIAL_S = 0.4
 
 
-def record(store: Store, events: Iterable[Event], *, owner: str | None = None) -> Iterator[Event]:
-    """Store each event, then yield it. The runs of the episodes must exist and be this owner's.
+def record(
+    store: Store,
+    events: Iterable[Event],
+    *,
+    owner: str | None = None,
+    keep: Callable[[Event], Event | None] = lambda event: event,
+) -> Iterator[Event]:
+    """Store each event, then yield it. The runs of the episodes must exist and be this owner's. `keep` gives what is
+    stored of an event, None for nothing.
 
     Raises StoreError when an event cannot be stored (full disk, a finished episode played again, a run that
-    another process took over): the driver is then closed before it spends anything more.
+    another process took over): the driver is then closed before it spends anything more. What is wrong with one event
+    alone, such as a text that no database holds, is thrown into the driver, which ends that episode.
     """
     scribe = _EventWriter(store, owner)
+    source = iter(events)
     try:
-        for event in events:
-            scribe.write(event)
-            yield event
+        event = next(source, None)
+        while event is not None:
+            fault = scribe.fault(event, keep)
+            if fault is None:
+                yield event
+                event = next(source, None)
+            elif isinstance(source, Generator):
+                event = _thrown(source, fault)
+            else:
+                raise fault
     finally:
         if isinstance(events, Generator):
             events.close()
+
+
+def _thrown(source: Generator[Event], fault: Exception) -> Event | None:
+    """What a driver yields next that is told of a fault; None where that was all."""
+    try:
+        return source.throw(fault)
+    except StopIteration:
+        return None
 
 
 def record_finished_run(
@@ -124,6 +149,28 @@ class _EventWriter:
     store: Store
     owner: str | None
     open: dict[str, _OpenEpisode] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)  # episodes whose beginning could not be stored
+
+    def fault(self, event: Event, keep: Callable[[Event], Event | None]) -> Exception | None:
+        """Store what is kept of an event; what is wrong with it where it cannot be stored. StoreError where that is no
+        fault of its own."""
+        if isinstance(event, EpisodeFinished) and event.episode.id in self.unknown:
+            self.unknown.discard(event.episode.id)
+            return None
+        try:
+            if (kept := keep(event)) is not None:
+                self.write(kept)
+        except StoreError as error:
+            if not isinstance(error.__cause__, DataError):
+                raise
+            fault: Exception = error.__cause__
+        except Exception as error:
+            fault = error
+        else:
+            return None
+        if isinstance(event, EpisodeStarted):
+            self.unknown.add(event.episode.id)
+        return fault
 
     def write(self, event: Event) -> None:
         """Store one event in one transaction."""

@@ -12,7 +12,7 @@ import numpy as np
 from core.conduct.planners import Conductor
 from core.draws import derive_seed, uniform
 from core.episode import EndReason, Episode, EpisodeFinished, Reply, Status, Task, WritePlan
-from core.errors import PoolError
+from core.errors import CheckpointError, PoolError
 from core.planner.config import LearnConfig
 from core.planner.planner import LanguagePlanner, as_reply
 from core.planner.subsets import random_subset
@@ -109,6 +109,8 @@ def roll_out(
     """Play an iteration's episodes with the planner as it stands."""
     policy = LearningPolicy(planner, f"{config.seed}/rollouts")
     played = play_plans(unplayed(config, planner, tasks, iteration), policy, pool, grade)
+    if unwritten := [one for one in played if one.id not in policy.written]:  # nothing to learn from
+        raise CheckpointError(f"The planner could not write all of its workflows: {unwritten[0].error}")
     return Rollouts(
         config.rollouts,
         tuple(played),

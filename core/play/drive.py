@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypedDict, Unpack
+from dataclasses import dataclass, field
+from typing import Protocol, TypedDict, TypeVar, Unpack
 
 from core.episode import (
     Ask,
     AskSteps,
     Decide,
-    Decision,
     Delta,
     EndReason,
     Episode,
-    EpisodeFinished,
     EpisodeStarted,
     Event,
     Failure,
     Grade,
     Message,
-    Plan,
-    Replied,
     Reply,
-    Status,
-    Turn,
-    TurnStarted,
     WritePlan,
 )
-from core.errors import BudgetError, TaskError
-from core.play.policy import Policy, WorkflowPolicy, workflow_policy
-from core.play.session import play
+from core.errors import BudgetError, TaskError, TrinityError
+from core.play.policy import Policy
+from core.play.seats import Seat, Stop, raising, seat_of
 from core.pool.pool import Flight, Pool, closing, flight_of
+
+log = logging.getLogger(__name__)
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
 
 #: Whether an answer is right, or why nobody can tell, once somebody has worked it out.
 PendingVerdict = Future[bool | Failure]
 GradeMany = Callable[[Sequence[Grade]], Sequence[bool | Failure | PendingVerdict]]
-Stop = Callable[[Episode], EndReason | None]
 Terms = Callable[[Episode, Ask], Ask | EndReason]
 #: Replies by what was asked: (episode id, turn index, model, messages).
 StoredReplies = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
@@ -69,88 +68,18 @@ class DriveOptions(Masks, total=False):
     instead of asking the same again. `temperatures`: at which one turn's model is asked, by episode id and turn index.
     With `stream`, models are asked one after the other, text arrives as Delta events, `stop` is asked at each of them
     too, and a call that the pool refuses to pay for (BudgetError) ends its episode as interrupted. `terms` is told of
-    each call before it is made: it gives the call as it shall be made, or why the episode ends instead."""
+    each call before it is made: it gives the call as it shall be made, or why the episode ends instead.
+
+    Whatever else is raised while an episode is played, and whatever is thrown in where one of its events was yielded
+    (it could not be stored), ends that episode alone, as missing; what goes wrong for a batch is tried one by one. The
+    errors in `stops` are passed on and end everything: by default TrinityError, which somebody has to mend first."""
 
     stop: Stop | None
     terms: Terms | None
     stored_replies: StoredReplies | None
     temperatures: Mapping[tuple[str, int], float] | None
     stream: bool
-
-
-@dataclass(slots=True)
-class _Seat:
-    """One episode being played: its generator, what it waits for and its turns so far.
-
-    `under_way` are the calls of a workflow's steps, by the number of their turn; `halting` is why no more are begun,
-    while those that are under way are waited for."""
-
-    episode: Episode
-    generator: Generator[Any, Any, Episode]
-    writer: WorkflowPolicy | None = None
-    turns: list[Turn] = field(default_factory=list)
-    plans: list[Plan] = field(default_factory=list)
-    request: Decide | WritePlan | Ask | AskSteps | Grade | None = None
-    outcome: Episode | None = None
-    under_way: dict[int, int] = field(default_factory=dict)
-    halting: EndReason | None = None
-
-    def advance(self, response: object = None) -> Iterator[Event]:
-        """Send the answer to `play`, yield its events, and halt at its next request or at the end."""
-        self.request = None
-        try:
-            step = self.generator.send(response)
-            while isinstance(step, Plan | TurnStarted | Replied | Turn):
-                if isinstance(step, Turn):
-                    self.turns.append(step)
-                elif isinstance(step, Plan):
-                    self.plans.append(step)
-                yield step
-                step = self.generator.send(None)
-            self.request = step
-        except StopIteration as ended:
-            self.outcome = ended.value
-            yield EpisodeFinished(ended.value)
-
-    def halts(self, stop: Stop | None) -> EndReason | None:
-        """The reason to stop here, if there is one."""
-        return stop(self.so_far) if stop is not None else None
-
-    @property
-    def so_far(self) -> Episode:
-        """The episode with its committed turns."""
-        if not self.turns and not self.plans:
-            return self.episode
-        return replace(self.episode, turns=tuple(self.turns), plans=tuple(self.plans))
-
-    def interrupt(self, reason: EndReason) -> Iterator[Event]:
-        """End the episode early; what it has come to is kept, and it can be resumed."""
-        self.generator.close()
-        self.request = None
-        answer, correct = None, None
-        if self.turns:
-            answer, correct = self.turns[-1].answer_after, self.turns[-1].correct_after
-        self.outcome = replace(
-            self.so_far, status=Status.INTERRUPTED, end_reason=reason, answer=answer, correct=correct
-        )
-        yield EpisodeFinished(self.outcome)
-
-
-def _seat(episode: Episode, policy: Policy, pool: Pool, options: DriveOptions) -> _Seat:
-    specs = {spec.name: spec for spec in pool.specs}
-    fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-    if (writer := workflow_policy(policy, episode)) is not None:
-        conducted = writer.conduct(fresh, specs, model_mask=options.get("model_mask", ()))
-        return _Seat(fresh, conducted, writer, turns=list(episode.turns), plans=list(episode.plans))
-    temperatures = (options.get("temperatures") or {}).items()
-    generator = play(
-        fresh,
-        specs,
-        model_mask=options.get("model_mask", ()),
-        role_mask=options.get("role_mask", ()),
-        temperatures={index: at for (name, index), at in temperatures if name == episode.id},
-    )
-    return _Seat(fresh, generator, turns=list(episode.turns))
+    stops: tuple[type[Exception], ...]
 
 
 def drive(
@@ -233,16 +162,65 @@ class _Table:
     pool: Pool
     grade: GradeMany
     options: DriveOptions
-    seats: list[_Seat] = field(default_factory=list)
-    asked: dict[int, tuple[_Seat, int | None]] = field(
+    seats: list[Seat] = field(default_factory=list)
+    asked: dict[int, tuple[Seat, int | None]] = field(
         default_factory=dict
     )  # who waits for which call, and for which step of a workflow
-    judged: list[tuple[PendingVerdict, _Seat]] = field(default_factory=list)  # who waits for which verdict
+    judged: list[tuple[PendingVerdict, Seat]] = field(default_factory=list)  # who waits for which verdict
     flight: Flight = field(init=False)
     numbered: int = 0
+    due: list[tuple[Seat, int | None, Ask]] = field(default_factory=list)  # calls that are about to begin
+    faults: set[str] = field(default_factory=set)  # of which kinds the log has told all
 
     def __post_init__(self) -> None:
         self.flight = flight_of(self.pool)
+
+    @property
+    def stops(self) -> tuple[type[Exception], ...]:
+        """The errors that end everything."""
+        return self.options.get("stops", (TrinityError,))
+
+    def apart(self, seat: Seat, events: Iterable[Event]) -> Iterator[Event]:
+        """What happens to one episode: whatever it raises ends this one and no other."""
+        try:
+            yield from events
+        except self.stops:
+            raise
+        except Exception as fault:
+            self.tell(seat, fault)
+            self.cancel(seat)
+            yield from seat.break_off(fault)
+
+    def tell(self, seat: Seat, fault: Exception) -> None:
+        """Log a fault; its traceback once for all faults that happen at the same place."""
+        frames = [*traceback.walk_tb(fault.__traceback__)]
+        place = f"{type(fault).__name__} {frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
+        known = place in self.faults or isinstance(fault, TrinityError)  # whose sentence says all
+        self.faults.add(place)
+        message = "Episode %s broke off, the others go on: %s: %s"
+        log.error(message, seat.episode.id, type(fault).__name__, fault, exc_info=None if known else fault)
+
+    def one_by_one(
+        self,
+        seats: Sequence[Seat],
+        asked: Sequence[Asked],
+        answer: Callable[[Sequence[Asked]], Sequence[Answered]],
+        go_on: Callable[[Seat, Answered], Iterator[Event]],
+    ) -> Iterator[Event]:
+        """Answer what many seats ask in one batch, and let each go on; where that fails, each alone."""
+        try:
+            answered = [*zip(seats, answer(asked), strict=True)]
+        except self.stops:
+            raise
+        except Exception as fault:
+            if len(seats) == 1:
+                yield from self.apart(seats[0], raising(fault))
+                return
+            for seat, request in zip(seats, asked, strict=True):
+                yield from self.one_by_one([seat], [request], answer, go_on)
+            return
+        for seat, one in answered:
+            yield from self.apart(seat, go_on(seat, one))
 
     @property
     def has_room(self) -> bool:
@@ -256,17 +234,34 @@ class _Table:
 
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
-        seat = _seat(episode, self.policy, self.pool, self.options)
+        options, temperatures = self.options, (self.options.get("temperatures") or {}).items()
+        try:
+            seat = seat_of(
+                episode,
+                self.policy,
+                self.pool,
+                model_mask=options.get("model_mask", ()),
+                role_mask=options.get("role_mask", ()),
+                temperatures={index: at for (name, index), at in temperatures if name == episode.id},
+            )
+        except self.stops:
+            raise
+        except Exception as fault:
+            seat = Seat(episode, raising(fault))
+        self.seats.append(seat)
+        yield from self.apart(seat, self.begin(seat, episode))
+
+    def begin(self, seat: Seat, episode: Episode) -> Iterator[Event]:
+        """Tell that an episode begins, unless it goes on, and let it come to its first request."""
         if not episode.turns and not episode.plans:
             yield EpisodeStarted(seat.episode)
-        self.seats.append(seat)
         yield from seat.advance()
 
     def go_on(self) -> Iterator[Event]:
         """Take up verdicts, decide and ask for everyone who waits for that, take up the replies that are there, and
         grade."""
         yield from self.take_up_verdicts()
-        yield from _decide_all(self.seats, self.policy, self.options.get("stop"))
+        yield from self.decide_all()
         yield from self.ask_all()
         busy = any(seat.request is not None for seat in self.seats)
         if self.judged and not busy and not self.flight.under_way:
@@ -284,24 +279,31 @@ class _Table:
     def give_up(self, reason_to: Stop) -> Iterator[Event]:
         """End those that wait for a reply and have a reason to; their calls are cancelled."""
         for seat in {id(seat): seat for seat, _ in self.asked.values()}.values():
-            if reason := reason_to(seat.so_far):
-                self.cancel(seat)
-                yield from seat.interrupt(reason)
+            yield from self.apart(seat, self.give_up_one(seat, reason_to))
+
+    def give_up_one(self, seat: Seat, reason_to: Stop) -> Iterator[Event]:
+        """End one where it has a reason to."""
+        if reason := reason_to(seat.so_far):
+            self.cancel(seat)
+            yield from seat.interrupt(reason)
 
     def take(self, number: int, reply: Reply) -> Iterator[Event]:
         """Go on with whoever waited for this reply."""
         seat, step = self.asked.pop(number)
         if step is None:
-            yield from seat.advance(reply)
-            return
-        del seat.under_way[step]
+            return self.apart(seat, seat.advance(reply))
+        return self.apart(seat, self.take_step(seat, step, reply))
+
+    def take_step(self, seat: Seat, step: int, reply: Reply) -> Iterator[Event]:
+        """Go on with a workflow of which one step has been answered."""
+        seat.under_way.remove(step)
         yield from seat.advance((step, reply))
         if seat.outcome is not None:  # a failure: what the other steps would have said is of no use
             self.cancel(seat)
         elif seat.halting is not None and not seat.under_way:
             yield from seat.interrupt(seat.halting)
 
-    def cancel(self, seat: _Seat) -> None:
+    def cancel(self, seat: Seat) -> None:
         """Give up the calls that a seat waits for."""
         for number in [number for number, (waiting, _) in self.asked.items() if waiting is seat]:
             del self.asked[number]
@@ -310,36 +312,49 @@ class _Table:
 
     def ask_all(self) -> Iterator[Event]:
         """Put every call that a seat asks for under way; what is stored, or streamed, is answered here."""
-        calls: list[Ask] = []
+        for seat in self.seats:
+            yield from self.apart(seat, self.ask_steps(seat))
+            if isinstance(ask := seat.request, Ask):
+                yield from self.apart(seat, self.ask_one(seat, ask))
+        due, self.due = self.due, []
+        yield from self.begin_calls([one for one in due if one[0].outcome is None])
+
+    def begin_calls(self, calls: Sequence[tuple[Seat, int | None, Ask]]) -> Iterator[Event]:
+        """Begin these calls together; where that fails, each alone."""
+        if not calls:
+            return
+        try:
+            self.flight.add([ask for _, _, ask in calls])
+        except self.stops:
+            raise
+        except Exception as fault:
+            if len(calls) == 1:
+                yield from self.apart(calls[0][0], raising(fault))
+                return
+            for one in calls:
+                yield from self.begin_calls([one] if one[0].outcome is None else [])
+            return
+        for seat, step, _ in calls:
+            self.asked[self.numbered] = seat, step
+            self.numbered += 1
+
+    def ask_one(self, seat: Seat, ask: Ask) -> Iterator[Event]:
+        """Put the call that a seat asks for under way; it is answered here where it is stored, or streamed."""
         stored, stop = self.options.get("stored_replies") or {}, self.options.get("stop")
         terms = self.options.get("terms")
-        for seat in self.seats:
-            yield from self.ask_steps(seat, calls)
-            if not isinstance(ask := seat.request, Ask):
-                continue
-            if reply := stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)):
-                yield from seat.advance(reply)
-            elif reason := seat.halts(stop):
-                yield from seat.interrupt(reason)
-            elif isinstance(agreed := terms(seat.so_far, ask) if terms else ask, EndReason):
-                yield from seat.interrupt(agreed)
-            elif self.options.get("stream"):
-                yield from _stream(seat, agreed, self.pool, stop)
-            else:
-                seat.request = None  # it waits for its reply
-                self.await_reply(seat, None)
-                calls.append(agreed)
-        if calls:
-            self.flight.add(calls)
+        if reply := stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)):
+            yield from seat.advance(reply)
+        elif reason := seat.halts(stop):
+            yield from seat.interrupt(reason)
+        elif isinstance(agreed := terms(seat.so_far, ask) if terms else ask, EndReason):
+            yield from seat.interrupt(agreed)
+        elif self.options.get("stream"):
+            yield from _stream(seat, agreed, self.pool, stop)
+        else:
+            self.due.append((seat, None, agreed))
+            seat.request = None  # it waits for its reply
 
-    def await_reply(self, seat: _Seat, step: int | None) -> None:
-        """Note who waits for the call that is begun next."""
-        if step is not None:
-            seat.under_way[step] = self.numbered
-        self.asked[self.numbered] = seat, step
-        self.numbered += 1
-
-    def ask_steps(self, seat: _Seat, calls: list[Ask]) -> Iterator[Event]:
+    def ask_steps(self, seat: Seat) -> Iterator[Event]:
         """Put the steps of a workflow under way that can begin, side by side; what is stored, or streamed, is answered
         here. A reason to stop begins no more of them, and ends the episode once those under way have been answered."""
         stored, stop = self.options.get("stored_replies") or {}, self.options.get("stop")
@@ -365,57 +380,65 @@ class _Table:
             elif self.options.get("stream"):
                 yield from _stream(seat, agreed, self.pool, stop, step)
             else:
-                self.await_reply(seat, step)
-                calls.append(agreed)
+                self.due.append((seat, step, agreed))
+                seat.under_way.add(step)
 
     def grade_all(self) -> Iterator[Event]:
         """Have every answer graded that waits for it; what takes long is worked on meanwhile."""
         waiting = [(seat, seat.request) for seat in self.seats if isinstance(seat.request, Grade)]
-        if not waiting:
-            return
-        for (seat, _), verdict in zip(waiting, self.grade([request for _, request in waiting]), strict=True):
-            if isinstance(verdict, Future):
-                seat.request = None  # it waits for its verdict
-                self.judged.append((verdict, seat))
-                verdict.add_done_callback(lambda _: self.flight.wake())
-            else:
-                yield from seat.advance(verdict)
+        if waiting:
+            seats, asked = zip(*waiting, strict=True)
+            yield from self.one_by_one(seats, asked, self.grade, self.take_verdict)
+
+    def take_verdict(self, seat: Seat, verdict: bool | Failure | PendingVerdict) -> Iterator[Event]:
+        """Go on with whoever waited for this verdict; one that is still worked on is waited for."""
+        if isinstance(verdict, Future):
+            seat.request = None  # it waits for its verdict
+            self.judged.append((verdict, seat))
+            verdict.add_done_callback(lambda _: self.flight.wake())
+        else:
+            yield from seat.advance(verdict)
 
     def take_up_verdicts(self) -> Iterator[Event]:
         """Go on with those whose verdict has come."""
         waiting, self.judged = self.judged, []
         for verdict, seat in waiting:
             if verdict.done():
-                yield from seat.advance(verdict.result())
+                yield from self.apart(seat, _with_result(seat, verdict))
             else:
                 self.judged.append((verdict, seat))
 
+    def decide_all(self) -> Iterator[Event]:
+        """Have every decision made, and every workflow written, that a seat waits for."""
+        waiting: list[tuple[Seat, Decide]] = []
+        planning: dict[int, list[tuple[Seat, WritePlan]]] = {}
+        for seat in self.seats:
+            if isinstance(seat.request, Decide | WritePlan):
+                yield from self.apart(seat, self.halt(seat))
+            if isinstance(seat.request, Decide):
+                waiting.append((seat, seat.request))
+            elif isinstance(seat.request, WritePlan):
+                planning.setdefault(id(seat.writer), []).append((seat, seat.request))
+        for some in planning.values():
+            writer = some[0][0].writer
+            assert writer is not None  # nobody else asks for plans
+            seats, plans = zip(*some, strict=True)
+            yield from self.one_by_one(seats, plans, writer.write, Seat.advance)
+        if waiting:
+            seats, asked = zip(*waiting, strict=True)
+            yield from self.one_by_one(seats, asked, self.policy.decide, Seat.advance)
 
-def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> Iterator[Event]:
-    waiting: list[tuple[_Seat, Decide]] = []
-    planning: list[tuple[_Seat, WritePlan]] = []
-    for seat in seats:
-        if isinstance(seat.request, Decide | WritePlan) and (reason := seat.halts(stop)):
+    def halt(self, seat: Seat) -> Iterator[Event]:
+        """Interrupt an episode that has a reason to stop."""
+        if reason := seat.halts(self.options.get("stop")):
             yield from seat.interrupt(reason)
-        elif isinstance(seat.request, Decide):
-            waiting.append((seat, seat.request))
-        elif isinstance(seat.request, WritePlan):
-            planning.append((seat, seat.request))
-    by_writer: dict[int, list[tuple[_Seat, WritePlan]]] = {}
-    for seat, asked in planning:
-        by_writer.setdefault(id(seat.writer), []).append((seat, asked))
-    for some in by_writer.values():
-        writer = some[0][0].writer
-        assert writer is not None  # nobody else asks for plans
-        for (seat, _), reply in zip(some, writer.write([asked for _, asked in some]), strict=True):
-            yield from seat.advance(reply)
-    if waiting:
-        decisions: list[Decision] = policy.decide([request for _, request in waiting])
-        for (seat, _), decision in zip(waiting, decisions, strict=True):
-            yield from seat.advance(decision)
 
 
-def _stream(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | None = None) -> Iterator[Event]:
+def _with_result(seat: Seat, verdict: PendingVerdict) -> Iterator[Event]:
+    yield from seat.advance(verdict.result())
+
+
+def _stream(seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | None = None) -> Iterator[Event]:
     reply = _no_reply("stream")
     try:
         with closing(pool.stream(ask)) as pieces:

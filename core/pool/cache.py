@@ -155,20 +155,19 @@ class _CachedFlight(WrappedFlight):
         return len(self._known) + sum(map(len, self._waiting.values()))
 
     def add(self, asks: Sequence[Ask]) -> None:
-        fresh: list[Ask] = []
-        for ask in asks:
-            number, self._added = self._added, self._added + 1
-            key = self._pool.key(ask)
-            if (reply := self._pool.recall(ask, key)) is not None:
-                self._known.append((number, reply))
-            elif key in self._waiting:
-                self._waiting[key].append(number)
-            else:
-                self._waiting[key] = [number]
-                self._keys.append(key)
-                fresh.append(ask)
+        keys = [self._pool.key(ask) for ask in asks]
+        known = [self._pool.recall(ask, key) for ask, key in zip(asks, keys, strict=True)]
+        unknown = {key: ask for key, ask, reply in zip(keys, asks, known, strict=True) if reply is None}
+        fresh = {key: ask for key, ask in unknown.items() if key not in self._waiting}
         if fresh:
-            self._behind.add(fresh)
+            self._behind.add([*fresh.values()])
+        self._keys += fresh
+        for number, (key, reply) in enumerate(zip(keys, known, strict=True), start=self._added):
+            if reply is not None:
+                self._known.append((number, reply))
+            else:
+                self._waiting.setdefault(key, []).append(number)
+        self._added += len(asks)
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         known, self._known = self._known, []

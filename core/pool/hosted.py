@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 from typing import TypeVar
 
 from core.episode import Ask, Episode, Reply
-from core.errors import PoolError
+from core.errors import PoolError, TrinityError
 from core.pool.client import ChatClient, Limits
 from core.pool.endpoint import Endpoint
-from core.pool.pool import answers, entry
+from core.pool.pool import answers, broken_off, entry
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Throttle
 
@@ -39,6 +39,8 @@ class _HttpFlight:
         return True
 
     def add(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:
+            self._pool.check(ask)
         for ask in asks:
             future = self._pool.begin(ask)
             self._numbers[future] = self._added
@@ -102,15 +104,17 @@ class HttpPool:
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Start every call, within each model's concurrency, and yield (index, reply) as each is ready."""
-        for ask in asks:
-            self._endpoint(ask)  # an unknown model is said before any call
         flight = self.flight()
         flight.add(asks)
         return answers(flight)
 
+    def check(self, ask: Ask) -> None:
+        """PoolError for an unknown model, said before any call."""
+        self._endpoint(ask)
+
     def begin(self, ask: Ask) -> Future[Reply]:
         """Start one call, within its model's concurrency."""
-        return self._start(self._endpoint(ask).reply(ask))
+        return self._start(_reply(self._endpoint(ask), ask))
 
     def flight(self) -> _HttpFlight:
         """Calls under way, to which more can be added."""
@@ -122,7 +126,7 @@ class HttpPool:
         endpoint = self._endpoint(ask)
         arrived: SimpleQueue[str | Future[Reply]] = SimpleQueue()
         on_piece = arrived.put if endpoint.spec.stream else None
-        future = self._start(endpoint.reply(ask, on_piece))
+        future = self._start(_reply(endpoint, ask, on_piece))
         future.add_done_callback(arrived.put)
         try:
             while isinstance(piece := arrived.get(), str):
@@ -140,6 +144,16 @@ class HttpPool:
 
     def _start(self, call: Coroutine[object, object, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(call, self._loop)
+
+
+async def _reply(endpoint: Endpoint, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Reply:
+    """The reply to a call; a fault of this program is a failure of this call alone."""
+    try:
+        return await endpoint.reply(ask, on_piece)
+    except TrinityError:
+        raise
+    except Exception as fault:
+        return broken_off(ask, fault)
 
 
 def _key(spec: ModelSpec, env: Mapping[str, str]) -> str:

@@ -28,11 +28,13 @@ class _MixedFlight:
         return all(flight.affords(episode, playing) for flight in self._flights.values())
 
     def add(self, asks: Sequence[Ask]) -> None:
-        for ask in asks:
-            name = self._provider(ask)
-            self._numbers[name].append(self._added)
-            self._added += 1
-            self._flights[name].add([ask])
+        own: dict[str, list[tuple[int, Ask]]] = {}
+        for number, ask in enumerate(asks, start=self._added):
+            own.setdefault(self._provider(ask), []).append((number, ask))
+        for name, some in own.items():
+            self._flights[name].add([ask for _, ask in some])
+            self._numbers[name] += [number for number, _ in some]
+        self._added += len(asks)
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         batches = [name for name, one in self._flights.items() if one.capacity is None and one.under_way]

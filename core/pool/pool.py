@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from core.episode import Ask, Episode, Reply
-from core.errors import PoolError
+from core.episode import Ask, Episode, Failure, Reply
+from core.errors import PoolError, TrinityError
 from core.pool.spec import ModelSpec
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -46,7 +49,7 @@ class Flight(Protocol):
         BudgetError when there is not and none is being played."""
 
     def add(self, asks: Sequence[Ask]) -> None:
-        """Begin these calls; their numbers follow those added before, from 0."""
+        """Begin these calls; their numbers follow those added before, from 0. Where it raises, none has begun."""
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         """The replies that are there, each with the number of its call; while there is none, `wait` for the next, or
@@ -89,11 +92,32 @@ class WaveFlight:
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         """The replies of the whole batch, as they come."""
         batch, self._waiting = self._waiting, {}
+        left = {**batch}
+        try:
+            for number, reply in self._asked(batch):
+                del left[number]
+                yield number, reply
+        except TrinityError:
+            raise
+        except Exception as fault:
+            # One call that cannot be answered must not cost the others their replies.
+            for number, ask in left.items():
+                yield number, (broken_off(ask, fault) if len(batch) == 1 else self._alone(ask))
+
+    def _asked(self, batch: Mapping[int, Ask]) -> Iterator[tuple[int, Reply]]:
+        numbers = [*batch]
         if batch:
-            numbers = [*batch]
             with closing(self._pool.ask([*batch.values()])) as replies:
                 for index, reply in replies:
                     yield numbers[index], reply
+
+    def _alone(self, ask: Ask) -> Reply:
+        try:
+            return next(reply for _, reply in self._asked({0: ask}))
+        except TrinityError:
+            raise
+        except Exception as fault:
+            return broken_off(ask, fault)
 
     def wake(self) -> None:
         """Nobody waits here: a batch is worked on until it is done."""
@@ -157,6 +181,15 @@ def answers(flight: Flight) -> Iterator[tuple[int, Reply]]:
                 yield answer
     finally:
         flight.close()
+
+
+def broken_off(ask: Ask, fault: Exception) -> Reply:
+    """The reply of a call at which this program failed, which is logged; called where the fault was caught."""
+    log.error("A call to model %s broke off: %s: %s", ask.model, type(fault).__name__, fault, exc_info=fault)
+    message = (
+        f"This program failed at a call to model '{ask.model}' ({type(fault).__name__}); its log says more."
+    )
+    return Reply("", finish_reason="error", error=Failure("infrastructure", message))
 
 
 def entry(entries: Mapping[str, T], model: str) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
@@ -117,10 +118,20 @@ def _no_constant(name: str) -> Any:
     raise Malformed(f"holds {name}, which is not JSON")
 
 
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise Malformed(f"holds the number {digits[:20]}, which is too large")
+    return value
+
+
 def strict_json(data: bytes) -> Any:
-    """Parse UTF-8 JSON; raises Malformed on NaN, repeated keys, bottomless nesting or endless digits."""
+    """Parse UTF-8 JSON; raises Malformed on NaN and what overflows, repeated keys, bottomless nesting or endless
+    digits."""
     try:
-        return json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
     except RecursionError:
         raise Malformed("is nested too deeply") from None
     except ValueError:  # bad UTF-8, bad JSON, integers of thousands of digits

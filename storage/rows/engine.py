@@ -103,7 +103,7 @@ def connect(url: URL) -> Engine:
     name = url_without_password(url)
     sqlite = url.get_backend_name() == "sqlite"
     read_only = sqlite and "mode" in url.query
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"hide_parameters": True}  # errors are logged, and no prompt is
     if sqlite:
         _check_file(url, name)
         options["creator"] = partial(_open_file, str(url.database), read_only)

@@ -250,3 +250,24 @@ def test_a_process_that_takes_long_says_that_it_is_alive(
     assert born is not None
     assert beat is not None
     assert beat > born + 0.05
+
+
+@pytest.mark.parametrize("what", ["seed", "tokens"])
+def test_what_no_database_can_hold_ends_its_episode_alone(store: Store, what: str) -> None:
+    """A number that is too large, in an episode before it begins or in a reply."""
+    born = births("r1", tasks(3))
+    if what == "seed":
+        born[1] = replace(born[1], seed=2**70)
+
+    def reply(ask: Ask) -> Reply:
+        large = what == "tokens" and born[1].task.question in ask.messages[-1].content
+        return Reply("answer 12", usage=Usage(2**70 if large else 1, 1))
+
+    policy = single_policy(MODELS[0], MODELS, (Role.WORKER,))
+    played = outcomes(record(store, drive_many(born, policy, ScriptedPool(specs(MODELS), reply), grade)))
+    assert [played[one.id].status for one in born] == [Status.FINISHED, Status.MISSING, Status.FINISHED]
+    assert "This program failed" in (played[born[1].id].error or "")
+    for one in (born[0], born[2]):
+        assert store.episodes.get(one.id) == played[one.id]
+    kept = {line.id: line.status for line in store.episodes.of_run("r1")}
+    assert kept.get(born[1].id) == (None if what == "seed" else Status.MISSING)

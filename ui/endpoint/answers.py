@@ -21,7 +21,7 @@ from core.episode import (
     TurnStarted,
 )
 from ui.endpoint.engine import Order
-from ui.endpoint.errors import ApiError, out_of_money
+from ui.endpoint.errors import ApiError, out_of_money, unavailable
 from ui.endpoint.formats import AnswerFormat
 
 #: The characters of an answer that a stream sends at a time.
@@ -220,6 +220,8 @@ class Course:
         if ended is not None and ended.status is Status.MISSING:
             message = f"A model of the pool could not be asked{where}: {ended.error}"
             return ApiError(502, message, "server_error", "pool_unavailable", headers=self.headers)
+        if ended is None and self.order.fault is not None:
+            return unavailable(f"{self.order.fault} The request broke off{where}: send it again.")
         if ended is None:
             return ApiError(500, f"The endpoint broke off{where}: ask again.", "server_error", "broke_off")
         if self.end_reason == EndReason.UNREADABLE_PLAN:

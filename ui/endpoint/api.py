@@ -18,13 +18,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from core.errors import TrinityError
+from core.errors import StoreError, TrinityError
 from core.texts import well_formed
 from storage.shelves.endpoint import ApiKey
 from ui.endpoint.answers import Course, chat_completion, response_object
+from ui.endpoint.bodies import StrictRoute
 from ui.endpoint.conversation import Said, conversation, question_of
 from ui.endpoint.decisions import answer_to, decision_at
-from ui.endpoint.errors import ApiError, refused, unsupported
+from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import answer_format
 from ui.endpoint.guard import Guard
 from ui.endpoint.service import Asked, Service
@@ -84,7 +85,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def _routes(service: Service) -> APIRouter:
-    router = APIRouter(responses=_ERRORS)
+    router = APIRouter(responses=_ERRORS, route_class=StrictRoute)
 
     @router.post("/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
@@ -303,6 +304,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _own_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, StoreError):
+        return await _api_error(request, unavailable(str(error)))
     return await _api_error(request, ApiError(503, str(error), "server_error", "not_ready"))
 
 

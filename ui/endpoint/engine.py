@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
@@ -28,7 +28,7 @@ from core.episode import (
     Role,
     Status,
 )
-from core.errors import TrinityError
+from core.errors import StoreError, TrinityError
 from core.ids import episode_id
 from core.play.drive import drive_arriving
 from core.play.policies import PolicyPerRequest
@@ -67,6 +67,7 @@ class Order:
     tools: str = ""  # JSON list of what a Worker may ask to be called
     keep_texts: bool = True
     cancelled: bool = False
+    fault: TrinityError | None = None  # why it could not be played to its end, where the store failed
 
     def reason_to_stop(self, now: float) -> EndReason | None:
         """Why it shall end now; None when it shall not."""
@@ -80,7 +81,7 @@ class _Inbox:
     """Orders on their way to the thread that plays: `drive_arriving`'s arrivals."""
 
     arrived: SimpleQueue[Order | None] = field(default_factory=SimpleQueue)
-    begin: Callable[[Order], None] = lambda order: None
+    begin: Callable[[Order], bool] = lambda order: True
     wake: Callable[[], None] = lambda: None
     closed: bool = False
 
@@ -91,8 +92,7 @@ class _Inbox:
                 order = self.arrived.get(block=wait)
             except Empty:
                 return None
-            if order is not None:
-                self.begin(order)
+            if order is not None and self.begin(order):
                 return order.episode
         return None
 
@@ -150,6 +150,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._run = ""
         self._number = 0
+        self._fault: TrinityError | None = None  # why the last run ended, where the store failed
 
     @property
     def in_progress(self) -> int:
@@ -159,7 +160,7 @@ class Engine:
     def new_id(self) -> str:
         """The id of the next request's episode. The first one begins a run."""
         with self._lock:
-            if self._inbox is None or self._thread is None or not self._thread.is_alive():
+            if self._inbox is None or self._inbox.closed:
                 self._start()
             self._number += 1
             return episode_id(self._run, self._number - 1)
@@ -172,12 +173,11 @@ class Engine:
     def submit(self, order: Order) -> None:
         """Play it. What comes of it is told to `order.tell`."""
         self._orders[order.episode.id] = order
-        inbox, thread = self._inbox, self._thread
-        if inbox is not None and thread is not None and thread.is_alive():
+        inbox = self._inbox
+        if inbox is not None and order.episode.run_id == self._run:
             inbox.put(order)
-        if thread is None or not thread.is_alive():  # it broke meanwhile
-            self._orders.pop(order.episode.id, None)
-            order.tell(None)
+        if inbox is None or inbox.closed or order.episode.run_id != self._run:  # it broke meanwhile
+            self._drop(order)
 
     def cancel(self, episode: str) -> None:
         """End a request before its next call; a call over a network is broken off."""
@@ -206,14 +206,29 @@ class Engine:
     def _start(self) -> None:
         run, _ = enqueue(self._store, self._plan, Ticket.new(), owner=owner())
         self._store.runs.note_pool(run, digest_of_specs(self._pool.specs))
-        self._run, self._number, self._inbox = run, 0, _Inbox(begin=self._begin)
+        self._run, self._number, self._inbox, self._fault = run, 0, _Inbox(begin=self._begin), None
         self._thread = threading.Thread(
             target=self._play, args=(run, self._inbox), name="endpoint", daemon=True
         )
         self._thread.start()
 
-    def _begin(self, order: Order) -> None:
-        self._store.endpoint.note(order.episode.id, order.key, order.door, order.model)
+    def _begin(self, order: Order) -> bool:
+        """Note who asked; False where that cannot be noted."""
+        try:
+            self._store.endpoint.note(order.episode.id, order.key, order.door, order.model)
+        except TrinityError:
+            raise
+        except Exception:
+            log.exception("Request %s broke off before it began, the others go on", order.episode.id)
+            self._drop(order)
+            return False
+        return True
+
+    def _drop(self, order: Order) -> None:
+        """Play it no further; whoever asked is told, once."""
+        if self._orders.pop(order.episode.id, None) is not None:
+            order.fault = self._fault
+            order.tell(None)
 
     def _play(self, run: str, inbox: _Inbox) -> None:
         """The thread: play until closed. A fault ends the requests at hand and the run; the next request begins
@@ -223,6 +238,7 @@ class Engine:
             with heartbeats(self._store, run, owner()):
                 self._serve(inbox)
         except TrinityError as fault:
+            self._fault = fault
             status, error = RunStatus.INTERRUPTED, str(fault)
             log.error("The endpoint stopped: %s", fault)
         except Exception as fault:
@@ -230,10 +246,11 @@ class Engine:
             log.exception("The endpoint broke off")
         finally:
             inbox.closed = True
-            with contextlib.suppress(TrinityError):
+            for order in [*self._orders.values()]:
+                if order.episode.run_id == run:
+                    self._drop(order)
+            with contextlib.suppress(TrinityError):  # last: it waits for a store that is locked
                 finish(self._store, run, status, error)
-            for name in [*self._orders]:
-                self._orders.pop(name).tell(None)
 
     def _serve(self, inbox: _Inbox) -> None:
         models = tuple(spec.name for spec in self._pool.specs)
@@ -246,20 +263,28 @@ class Engine:
             stop=self._reason,
             terms=self._terms,
             give_up=self._reason,
+            stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
-        told: list[Event] = []
+        for event in record(self._store, events, owner=owner(), keep=self._kept):
+            try:
+                self._heard(event)
+            except TrinityError:
+                raise
+            except Exception:
+                self._fell_silent(_episode_of(event))
 
-        def stored() -> Generator[Event]:
-            """Each event as the store may know it; `told` is what the one who asked hears."""
-            for event in events:
-                told[:] = [event]
-                order = self._orders[_episode_of(event)]
-                kept = event if order.keep_texts else without_texts(event, self._store.now())
-                if kept is not None:
-                    yield kept
+    def _kept(self, event: Event) -> Event | None:
+        """The event as the store may know it."""
+        keep = self._orders[_episode_of(event)].keep_texts
+        return event if keep else without_texts(event, self._store.now())
 
-        for _ in record(self._store, stored(), owner=owner()):
-            self._heard(told[0])
+    def _fell_silent(self, name: str) -> None:
+        """End a request of which nobody can be told; called where the fault was caught."""
+        log.exception("Request %s broke off where it was told what happened, the others go on", name)
+        if (order := self._orders.get(name)) is not None:
+            order.cancelled = True
+            with contextlib.suppress(Exception):
+                order.tell(None)
 
     def _heard(self, event: Event) -> None:
         name = _episode_of(event)
@@ -271,9 +296,11 @@ class Engine:
         if isinstance(event, EpisodeFinished):
             self._ledger.over(name, failed=event.episode.status is Status.MISSING)
         order = self._orders.pop(name) if over else self._orders[name]
-        order.tell(event)
-        if over:
-            order.tell(None)
+        try:
+            order.tell(event)
+        finally:
+            if over:
+                order.tell(None)
 
     def _reason(self, episode: Episode) -> EndReason | None:
         return self._orders[episode.id].reason_to_stop(time.monotonic())

@@ -8,6 +8,9 @@ from typing import Any
 
 from core.texts import well_formed
 
+#: After so many seconds a request that the store could not take may be sent again.
+RETRY_AFTER_S = 5
+
 
 @dataclass(eq=False)
 class ApiError(Exception):
@@ -51,3 +54,10 @@ def not_found(message: str, param: str = "model", code: str = "model_not_found")
 def out_of_money(message: str) -> ApiError:
     """A ceiling leaves nothing to spend (429, as OpenAI answers where a quota is used up)."""
     return ApiError(429, message, "insufficient_quota", "cost_ceiling", headers={"x-should-retry": "false"})
+
+
+def unavailable(message: str) -> ApiError:
+    """The store cannot be read or written at the moment, and nothing was paid: the same request can be sent again."""
+    return ApiError(
+        503, message, "server_error", "store_unavailable", headers={"retry-after": str(RETRY_AFTER_S)}
+    )

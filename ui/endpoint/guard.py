@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from core.errors import TrinityError
 from storage.shelves.endpoint import ApiKey, looks_like_key
 from storage.store import Store
-from ui.endpoint.errors import ApiError
+from ui.endpoint.errors import ApiError, unavailable
 from ui.program import LOCAL_NAMES
 
 #: The largest body, and how long it may take to arrive.
@@ -81,7 +81,7 @@ class Guard:
         try:
             key = await run_in_threadpool(self._store.endpoint.find, text) if text else None
         except TrinityError as error:
-            raise ApiError(503, str(error), "server_error", "store_unavailable") from None
+            raise unavailable(str(error)) from None
         if key is None:
             raise ApiError(
                 401,

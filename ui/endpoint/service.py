@@ -11,7 +11,7 @@ from functools import cached_property
 
 from core.conduct.planners import Conductor
 from core.episode import Episode, Event, Task
-from core.errors import BudgetError, ConfigError, TrinityError
+from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
 from core.play.policy import Policy, WorkflowPolicy, new_episode
 from core.pool.pool import Pool
@@ -20,7 +20,7 @@ from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
 from ui.endpoint.conversation import Said, question_of
 from ui.endpoint.engine import Engine, Order
-from ui.endpoint.errors import ApiError, refused, unsupported
+from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import AnswerFormat
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
 from ui.endpoint.upkeep import Upkeep
@@ -116,6 +116,8 @@ class Service:
             with self._loading:
                 _ = self.engine
                 return self._policy(self.offer.policy_of(tier), tier.argmax if argmax is None else argmax)
+        except StoreError as error:
+            raise unavailable(str(error)) from None
         except ConfigError as error:
             raise ApiError(503, str(error), "server_error", "not_ready") from None
         except TrinityError as error:

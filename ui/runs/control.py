@@ -107,7 +107,10 @@ class GroupControl:
             return RunStatus.CANCELLED, None
         if not missing:
             return RunStatus.FINISHED, None
-        lost = f"{missing} episode{' is' if missing == 1 else 's are'} missing: models could not be asked."
+        lost = (
+            f"{missing} episode{' is' if missing == 1 else 's are'} missing: models could not be asked, or this "
+            "program failed, as each episode says."
+        )
         return RunStatus.INTERRUPTED, f"{lost} Resume the run to play what is missing."
 
 
