@@ -81,6 +81,7 @@ class Flag(StrEnum):
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
     REFUSED = "refused"  # the model, or its provider's content filter, would not answer
     UNKNOWN_FINISH = "unknown_finish"  # the server gave a reason to stop that nobody knows
+    UNASKED_TOOL_CALL = "unasked_tool_call"  # the model called a tool that nobody offered: nobody answers it
     REUSED = "reused"  # the reply is one that another run had got: nobody was asked, and nothing was paid
 
 
@@ -182,7 +183,7 @@ class Reply:
     usage: Usage = Usage()
     latency_s: float = 0.0
     tool_calls: str = (
-        ""  # JSON list of the calls it asks for; `text` tells them in words, and is what is kept
+        ""  # JSON list of the offered calls it asks for; `text` tells them in words, and is what is kept
     )
     error: Failure | None = None
     reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
@@ -418,7 +419,9 @@ class Ask:
     sample: int = 0
     max_tokens: int | None = None  # None: the model entry's own limit
     temperature: float | None = None
+    top_p: float | None = None  # None: as the server does without
     tools: str = ""  # JSON list of the tools that the model may ask to be called
+    must_call: bool = False  # one of them has to be called
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
     # How much all tries of it may cost together, in USD; None: no limit. No part of what is asked either.
     budget_usd: float | None = field(default=None, compare=False)

@@ -36,6 +36,7 @@ from core.episode import (
     WritePlan,
 )
 from core.errors import ConfigError
+from core.finish import ONLY_UNASKED_CALLS
 from core.play import reading
 from core.play.session import NOT_ASKED, finish_marks
 from core.pool.spec import ModelSpec
@@ -367,7 +368,8 @@ class _Round:
                 flags.append(Flag.NOTHING_TO_JUDGE)
         else:
             task = state.episode.task
-            rule = reading.find_answer(done.text, task.grader, task.answer_pattern) if done.text else None
+            says = done.text and reply.finish_reason != ONLY_UNASKED_CALLS
+            rule = reading.find_answer(done.text, task.grader, task.answer_pattern) if says else None
             answer, last = (rule[0] if rule else ""), place == len(self.workflow) - 1
             found = reading.Reading(answer_rule=rule[1] if rule else None)
             if last and not answer:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from core.episode import ROLE_ORDER, Ask, Flag, Protocol, Reply, Role, Task
-from core.finish import Finish
+from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish
 from core.play.reading import Reading, read_reply
 from core.play.roles import Situation, dialect_and_tag, messages_for
 from core.pool.pool import Pool, closing
@@ -41,7 +41,9 @@ class RoleCheck:
             return "cut at its token limit: raise max_tokens"
         if self.reply.finish is Finish.FILTERED:
             return f"would not answer ({self.reply.finish_reason})"
-        return ", ".join(LACKS[flag] for flag in self.reading.flags if flag in LACKS)
+        unasked = self.reply.finish_reason in (UNASKED_CALLS, ONLY_UNASKED_CALLS)
+        found = [LACKS[flag] for flag in self.reading.flags if flag in LACKS]
+        return ", ".join([*found, *["called a tool that nobody offered"] * unasked])
 
 
 def call_count(specs: Sequence[ModelSpec]) -> int:
@@ -79,7 +81,8 @@ def _ask(spec: ModelSpec, role: Role) -> Ask:
 
 
 def _checked(role: Role, ask: Ask, reply: Reply, *, streamed: bool) -> RoleCheck:
-    text = "" if reply.error is not None else reply.text
+    unread = reply.error is not None or reply.finish_reason == ONLY_UNASKED_CALLS
+    text = "" if unread else reply.text
     dialect, tag = dialect_and_tag(ask.messages)
     reading = read_reply(Protocol.PAPER, dialect, role, text, tag, grader=TASK.grader)
     return RoleCheck(ask.model, role, streamed, reply, reading)

@@ -36,7 +36,7 @@ from core.episode import (
     Verdict,
 )
 from core.errors import CheckpointError, ConfigError
-from core.finish import Finish
+from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish
 from core.play import general, reading, roles
 from core.pool.spec import ModelSpec
 
@@ -282,7 +282,8 @@ class _EpisodeState:
             cut = (
                 role is Role.VERIFIER and reply.finish in (Finish.CUT, Finish.FILTERED) and not self.released
             )
-            text = "" if cut or reply.tool_calls else _visible_text(reply)  # a call of tools is no answer
+            called = reply.tool_calls or reply.finish_reason == ONLY_UNASKED_CALLS  # which is no answer
+            text = "" if cut or called else _visible_text(reply)
             found = reading.read_reply(
                 self.episode.rules, dialect, role, text, tag, grader=task.grader, pattern=task.answer_pattern
             )
@@ -334,6 +335,7 @@ def finish_marks(reply: Reply) -> dict[Flag, bool]:
         Flag.REFUSED: reply.finish is Finish.FILTERED,
         Flag.TRUNCATED: reply.finish is Finish.CUT,
         Flag.UNKNOWN_FINISH: reply.finish is Finish.UNKNOWN,
+        Flag.UNASKED_TOOL_CALL: reply.finish_reason in (UNASKED_CALLS, ONLY_UNASKED_CALLS),
     }
 
 

@@ -45,6 +45,8 @@ def call_key(spec: ModelSpec, ask: Ask) -> bytes:
         spec.max_tokens if ask.max_tokens is None else ask.max_tokens,
         *((ask.seed, ask.sample) if has_chance else ()),
         *([ask.tools] if ask.tools else []),
+        *(["must call"] if ask.must_call else []),
+        *([f"top_p {ask.top_p}"] if ask.top_p is not None else []),
     )
     return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
 

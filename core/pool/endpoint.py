@@ -17,6 +17,7 @@ from core.pool.costs import MOST_UNREAD, bound_usd, counted_usd
 from core.pool.counts import UNCOUNTED, Counts
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Service, Throttle
+from core.pool.tool_calls import Settled, settle
 from core.pool.wire import Completion, request_body
 
 #: Tokens of a reply that are reckoned with before any has come.
@@ -103,12 +104,15 @@ class Endpoint:
         self._slots = asyncio.Semaphore(spec.concurrency)
         self._quota = RETRY_QUOTA
         self._counts_in_streams = spec.stream_usage
+        self._demands_calls = True
 
     async def reply(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Reply:
         """Ask until there is a reply, a failure that retrying does not mend, or no time left."""
         body = request_body(self.spec, ask, stream=on_piece is not None)
         if not self._counts_in_streams:
             body.pop("stream_options", None)
+        if ask.must_call and not self._demands_calls:
+            body["tool_choice"] = "auto"
         outcome: Completion | Failure
         reason = "error"
         clock = asyncio.get_running_loop().time
@@ -135,22 +139,29 @@ class Endpoint:
             if call.tries > 1:
                 outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
             return Reply(text="", finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
+        said = settle(Settled(outcome.text, outcome.tool_calls, outcome.finish_reason), ask.tools)
         return Reply(
-            text=outcome.text,
+            text=said.text,
             reasoning=outcome.reasoning,
-            finish_reason=outcome.finish_reason,
+            finish_reason=said.finish_reason,
             usage=bill.with_reply(Counts(outcome.tokens_in, outcome.tokens_out, outcome.tokens_cached)),
             latency_s=latency_s,
-            tool_calls=outcome.tool_calls,
+            tool_calls=said.tool_calls,
         )
 
     async def _counted(self, body: dict[str, object], call: _Call) -> Completion:
-        """The completion; from a server that does not know `stream_options` without them, also in later calls."""
+        """The completion; from a server that does not know `stream_options`, or cannot be told that a tool must be
+        called, without that, also in later calls."""
+        demanded = body.get("tool_choice", "auto") != "auto"
         try:
             return await self._completion(body, call)
         except CallFailed as error:
-            if not error.refused or "stream_options" not in body:
+            if not error.refused or not (demanded or "stream_options" in body):
                 raise
+        if demanded:
+            completion = await self._completion({**body, "tool_choice": "auto"}, call)
+            self._demands_calls = False
+            return completion
         without = {name: value for name, value in body.items() if name != "stream_options"}
         completion = await self._completion(without, call)
         self._counts_in_streams = False

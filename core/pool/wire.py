@@ -16,6 +16,7 @@ from core.pool.counts import Counts, UsageReader
 from core.pool.events import EventReader, ServerEvent
 from core.pool.server_words import ServerWords, error_in, words_of
 from core.pool.spec import ModelSpec
+from core.pool.tool_calls import ToolCalls
 from core.texts import well_formed
 
 #: Body fields that are ours: an entry of pool.toml has settings for them or may not change them at all.
@@ -61,7 +62,7 @@ class Completion:
     finish_reason: str
     tokens_in: int | None
     tokens_out: int | None
-    tool_calls: str = ""  # JSON list
+    tool_calls: str = ""  # JSON list of the calls beside the text, whoever offered them
     tokens_cached: int = 0  # of those sent, what the server had read before
 
 
@@ -76,9 +77,12 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
         **spec.extra,
     }
     if ask.tools:
-        body |= {"tools": json.loads(ask.tools), "tool_choice": "auto"}
+        tools = json.loads(ask.tools)
+        body |= {"tools": tools, "tool_choice": _demand(tools) if ask.must_call else "auto"}
     if spec.send_temperature:
         body["temperature"] = ask.temperature if ask.temperature is not None else spec.temperature
+        if ask.top_p is not None:
+            body["top_p"] = ask.top_p
     if spec.send_seed:
         body["seed"] = (ask.seed + 0x9E3779B1 * ask.sample) % 2**31  # repeats within an episode must differ
     if stream:
@@ -105,6 +109,12 @@ def messages_for(spec: ModelSpec, messages: Sequence[Message]) -> Sequence[Messa
     if waiting:
         read.append(Message("user", "\n\n".join(waiting)))
     return read
+
+
+def _demand(tools: list[dict[str, Any]]) -> str | dict[str, Any]:
+    """That one of the tools is called; the only one by its name."""
+    only = {"type": "function", "function": {"name": tools[0]["function"]["name"]}}
+    return only if len(tools) == 1 else "required"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -149,23 +159,13 @@ class _Part(_Wire):
     text: str | None = None
 
 
-class _Function(_Wire):
-    name: str = Field(min_length=1, max_length=200)
-    arguments: str = Field(default="{}", max_length=1_000_000)
-
-
-class _ToolCall(_Wire):
-    id: str = Field(min_length=1, max_length=200)
-    type: str = "function"
-    function: _Function
-
-
 _Told = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
 
 
 class _Text(_Wire):
     content: str | list[_Part] | None = None
-    tool_calls: list[_ToolCall] | None = Field(default=None, max_length=128)
+    tool_calls: Any = None
+    function_call: Any = None
     refusal: _Told = None
     reasoning_content: _Told = None
     reasoning: _Told = None
@@ -238,18 +238,15 @@ def read_completion(data: bytes) -> Completion:
     message, finish = choice.message or _Text(), finish_of(choice.finish_reason)
     if choice.message is None and finish in (Finish.DONE, Finish.TOOLS):
         raise Malformed("is not a chat completion (see choices.0.message)")
-    wrote = bool(message.answer or message.thinking or message.tool_calls)
+    calls = ToolCalls()
+    calls.add(message.tool_calls, message.function_call)
+    wrote = bool(message.answer or message.thinking or calls.calls)
     if finish is Finish.FAILED:
         raise ServerError(ServerWords(), _served(reader, wrote=wrote), choice.finish_reason)
     reason = "refusal" if message.is_refusal else choice.finish_reason
     counts = reader.counts(wrote=wrote or finish is Finish.CUT)
     completion = _completion(message.answer, message.thinking, reason, counts)
-    if not message.tool_calls:
-        return completion
-    calls = [call.model_dump() for call in message.tool_calls]
-    words_of_calls = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls]
-    text = "\n".join([*filter(None, [completion.text]), *words_of_calls])
-    return replace(completion, text=well_formed(text), tool_calls=well_formed(json.dumps(calls)))
+    return replace(completion, tool_calls=well_formed(calls.json()))
 
 
 def _completion(text: str, reasoning: str, finish_reason: str, counts: Counts) -> Completion:
@@ -302,6 +299,7 @@ class StreamReader:
         self._events = EventReader()
         self._answer: list[str] = []
         self._thinking: list[str] = []
+        self._calls = ToolCalls()
         self._finish_reason = ""
         self._refused = False
         self._usage = UsageReader()
@@ -340,11 +338,12 @@ class StreamReader:
             )
         reason = "refusal" if self._refused else self._finish_reason
         counts = self._usage.counts(wrote=self._wrote or finish is Finish.CUT)
-        return _completion("".join(self._answer), "".join(self._thinking), reason, counts)
+        completion = _completion("".join(self._answer), "".join(self._thinking), reason, counts)
+        return replace(completion, tool_calls=well_formed(self._calls.json()))
 
     @property
     def _wrote(self) -> bool:
-        return bool(self._answer or self._thinking)
+        return bool(self._answer or self._thinking or self._calls.calls)
 
     def _error(self, words: ServerWords) -> ServerError:
         return ServerError(words, _served(self._usage, wrote=self._wrote), self._finish_reason)
@@ -377,6 +376,7 @@ class StreamReader:
                 self._answer.append(said.answer)
             if said.thinking:
                 self._thinking.append(said.thinking)
+            self._calls.join(said.tool_calls, said.function_call)
             if not self._finish_reason or finish_of(piece.finish_reason) is Finish.FAILED:
                 self._finish_reason = piece.finish_reason or self._finish_reason
             self._refused = self._refused or said.is_refusal

@@ -82,6 +82,7 @@ KINDS: Mapping[str, tuple[_Test, _Test]] = {
     "cut": (_asked, _flagged(Flag.TRUNCATED)),
     "refused": (_asked, _flagged(Flag.REFUSED)),
     "unknown end": (_asked, _flagged(Flag.UNKNOWN_FINISH)),
+    "unasked tool": (_asked, _flagged(Flag.UNASKED_TOOL_CALL)),
     "failed": (_asked, lambda group: Flag.MODEL_ERROR in group.flags and Flag.REFUSED not in group.flags),
 }
 

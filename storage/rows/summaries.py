@@ -57,6 +57,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "reused",  # a reply is one that another run had got
     "refused",
     "unknown_finish",
+    "unasked_tool_call",
 )
 
 

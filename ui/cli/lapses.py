@@ -20,6 +20,7 @@ WHERE = {
     "cut": 'any("truncated" in turn.flags)',
     "refused": 'any("refused" in turn.flags)',
     "unknown end": 'any("unknown_finish" in turn.flags)',
+    "unasked tool": 'any("unasked_tool_call" in turn.flags)',
     "failed": 'any("model_error" in turn.flags and "refused" not in turn.flags)',
 }
 

@@ -157,6 +157,7 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.MODEL_ERROR: "model failed",
     Flag.REFUSED: "would not answer",
     Flag.UNKNOWN_FINISH: "stopped for a reason that is not known",
+    Flag.UNASKED_TOOL_CALL: "called a tool that nobody offered",
     Flag.REUSED: "reply of an earlier run, reused free of charge",
 }
 

@@ -41,6 +41,7 @@ _SHORT_FLAGS = {
     Flag.REUSED.value: "reply reused",
     Flag.REFUSED.value: "refused",
     Flag.UNKNOWN_FINISH.value: "unknown end",
+    Flag.UNASKED_TOOL_CALL.value: "unasked tool call",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _BY_HAND = (
