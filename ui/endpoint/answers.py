@@ -19,6 +19,7 @@ from core.episode import (
     Status,
     Turn,
     TurnStarted,
+    Usage,
 )
 from ui.endpoint.engine import Order
 from ui.endpoint.errors import ApiError, out_of_money, unavailable
@@ -35,6 +36,9 @@ class Course:
     order: Order
     inspector: str
     answer_format: AnswerFormat | None = None
+    stop: tuple[str, ...] = ()
+    one_call: bool = False
+    left_aside: tuple[str, ...] = ()
     turns: list[Turn] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     ended: Episode | None = None
@@ -93,9 +97,12 @@ class Course:
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
-        """The tools that a Worker asks to have called, where that ended it."""
+        """The tools that a Worker asks to have called, where that ended it; each has an id of its own."""
         last = self.turns[-1].reply if self.turns else None
-        return list(json.loads(last.tool_calls)) if last and last.tool_calls else []
+        calls = list(json.loads(last.tool_calls)) if last and last.tool_calls else []
+        for number, call in enumerate(calls):
+            call["id"] = call["id"] or f"call_{self.id}_{number}"
+        return calls[:1] if self.one_call else calls
 
     def outcome(self) -> str | None:
         """The answer; None where tools are to be called first. ApiError where the request came to nothing."""
@@ -107,8 +114,10 @@ class Course:
         text = turn.answer_after if turn else None
         if text is None:
             raise self._nothing()
+        if self.order.must_call:
+            raise self._no_call()
         if self.answer_format is None:
-            return text
+            return text[: self._end_of(text)]
         fitting = self.answer_format.read(text)
         if fitting is None:
             raise ApiError(
@@ -127,18 +136,25 @@ class Course:
         OpenAI has no word for a reason that nobody knows: the turn in the trace is flagged, and tells it."""
         if self.tool_calls:
             return "tool_calls"
-        flags = turn.flags if (turn := self.answered_by) else ()
+        turn = self.answered_by
+        if self.answer_format is None and turn and self._end_of(turn.answer_after or "") is not None:
+            return "stop"
+        flags = turn.flags if turn else ()
         if Flag.REFUSED in flags:
             return "content_filter"
         return "length" if Flag.TRUNCATED in flags else "stop"
 
+    def _end_of(self, text: str) -> int | None:
+        """Where the first of the texts begins at which an answer shall end; None where there is none."""
+        found = [at for one in self.stop if (at := text.find(one)) >= 0]
+        return min(found, default=None)
+
     def usage(self) -> dict[str, int]:
-        """Tokens of the call that gave the answer, of all others (`orchestration`) and of both together; `cached` are
-        part of the input."""
+        """Tokens of the call that gave the answer, and beside them of all others (`orchestration`); `cached` are part
+        of the input."""
         own = self.turns[-1] if self.tool_calls else self.answered_by
         planning = [one.reply.usage for one in self.plans]
         others = planning + [one.reply.usage for one in self.turns if one is not own]
-        every = planning + [one.reply.usage for one in self.turns]
         used = own.reply.usage if own else None
         return {
             "input": used.tokens_in if used else 0,
@@ -147,11 +163,15 @@ class Course:
             "orchestration_input": sum(one.tokens_in for one in others),
             "orchestration_cached": sum(one.tokens_cached for one in others),
             "orchestration_output": sum(one.tokens_out for one in others),
-            "total": sum(one.tokens_in + one.tokens_out for one in every),
+            "total": used.tokens_in + used.tokens_out if used else 0,
         }
 
+    def _every_usage(self) -> list[Usage]:
+        return [plan.reply.usage for plan in self.plans] + [turn.reply.usage for turn in self.turns]
+
     def trace(self) -> dict[str, Any]:
-        """The vendor object: who played, turn by turn, at what cost, and why it ended."""
+        """The vendor object: who played, turn by turn, with how many tokens and at what cost, why it ended, and what of
+        the request was left aside."""
         planning = [plan.reply.usage.cost_usd for plan in self.plans]
         costs = planning + [turn.reply.usage.cost_usd for turn in self.turns if turn.messages]
         return {
@@ -163,6 +183,9 @@ class Course:
             "error": self.ended.error if self.ended else None,
             "turn_budget": self.order.episode.turn_budget,
             "left_out": list(self.order.episode.left_out),
+            "left_aside": list(self.left_aside),
+            "input_tokens": sum(one.tokens_in for one in self._every_usage()),
+            "output_tokens": sum(one.tokens_out for one in self._every_usage()),
             "cost_usd": None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs),
             "turns": [self._turn(turn) for turn in self.turns],
             **(
@@ -206,6 +229,16 @@ class Course:
             **_odds(self.order.episode, turn.decision),
         }
 
+    def _no_call(self) -> ApiError:
+        return ApiError(
+            502,
+            f"A call of a tool was demanded, and no Worker called one (episode {self.id}): ask again, allow more "
+            "turns, or leave out the models that cannot call tools.",
+            "server_error",
+            "no_tool_call",
+            headers=self.headers,
+        )
+
     def _nothing(self) -> ApiError:
         """Why there is no answer."""
         where = f" (episode {self.id})"
@@ -230,6 +263,8 @@ class Course:
         if self.plans and not self.turns:
             message = f"The workflow has more steps than the turn budget allows{where}: allow more turns."
             return ApiError(502, message, "server_error", "no_answer", headers=self.headers)
+        if self.order.must_call:
+            return self._no_call()
         message = f"No model gave a readable answer within the turn budget{where}: allow more turns."
         return ApiError(502, message, "server_error", "no_answer", headers=self.headers)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,16 +30,16 @@ from ui.endpoint.guard import Guard
 from ui.endpoint.service import Asked, Service
 from ui.endpoint.streams import KEEP_ALIVE_S, Listener, chat_stream, play_whole, response_stream
 from ui.endpoint.tiers import Tier
+from ui.endpoint.tools import offered
 from ui.endpoint.wire import (
     NEUTRAL,
     ChatRequest,
     DecisionRequest,
-    FlatTool,
-    Function,
     InputItem,
     InputMessage,
     ResponsesRequest,
-    Tool,
+    Sent,
+    left_aside,
 )
 from ui.program import version
 
@@ -76,8 +75,6 @@ def endpoint_app(
     return Guard(app, service.store, local=local, needs_key=needs_key)
 
 
-#: How a field of ours is named; "str" is a form.
-_FIELD = re.compile("(?!str$)[a-z_]+")
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": "An error of OpenAI's form"}
     for status in (400, 401, 403, 404, 413, 429, 502, 503, 504)
@@ -91,21 +88,27 @@ def _routes(service: Service) -> APIRouter:
     async def chat(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation; with `stream`, as it comes."""
         _check_neutral(body)
-        if body.max_tokens is not None and body.max_completion_tokens is not None:
-            raise refused("Give max_completion_tokens or max_tokens, not both.", "max_tokens")
+        if len({body.max_tokens, body.max_completion_tokens} - {None}) > 1:
+            raise refused(
+                "max_completion_tokens and max_tokens are two names of one limit: give both the same number, or one.",
+                "max_tokens",
+            )
         asked = Asked(
             model=body.model,
             messages=conversation(body.messages),
-            tools=_tools(body.tools, body.tool_choice),
+            tools=offered(body.tools, body.tool_choice, parallel=body.parallel_tool_calls),
             vendor=body.trinity,
             door="chat",
-            effort=body.reasoning_effort,
+            effort=body.reasoning_effort or (body.reasoning.effort if body.reasoning else None),
             temperature=body.temperature,
+            top_p=_top_p(body),
+            stop=_stop(body.stop),
             max_tokens=body.max_completion_tokens or body.max_tokens,
             seed=body.seed,
             answer_format=answer_format(body.response_format, "response_format"),
             keep=body.store,
             metadata=_notes(body),
+            left_aside=_left_aside(body),
         )
         course, listener = await _begin(service, asked, request)
         if body.stream:
@@ -128,15 +131,17 @@ def _routes(service: Service) -> APIRouter:
         asked = Asked(
             model=body.model,
             messages=_input_messages(body.input, body.instructions),
-            tools=_tools([_nested(one) for one in body.tools or ()], body.tool_choice),
+            tools=offered(body.tools, body.tool_choice, parallel=body.parallel_tool_calls),
             vendor=body.trinity,
             door="responses",
             effort=body.reasoning.effort if body.reasoning else None,
             temperature=body.temperature,
+            top_p=_top_p(body),
             max_tokens=body.max_output_tokens,
             answer_format=answer_format(body.text.format if body.text else None, "text.format"),
             keep=body.store,
             metadata=_notes(body),
+            left_aside=_left_aside(body),
         )
         course, listener = await _begin(service, asked, request)
         if body.stream:
@@ -172,6 +177,7 @@ def _routes(service: Service) -> APIRouter:
         return JSONResponse(await run_in_threadpool(decide))
 
     @router.get("/models")
+    @router.get("/models/", include_in_schema=False)
     async def models() -> Response:
         """The tiers, and the checkpoints that can be asked for."""
         return JSONResponse({"object": "list", "data": await run_in_threadpool(_models, service)})
@@ -179,7 +185,8 @@ def _routes(service: Service) -> APIRouter:
     @router.get("/models/{name:path}")
     async def model(name: str) -> Response:
         """One of them."""
-        return JSONResponse(await run_in_threadpool(lambda: _tier(service, service.offer.tier(name))))
+        asked = name.rstrip("/")
+        return JSONResponse(await run_in_threadpool(lambda: _tier(service, service.offer.tier(asked))))
 
     return router
 
@@ -200,25 +207,33 @@ async def _begin(service: Service, asked: Asked, request: Request) -> tuple[Cour
     listener = Listener()
     key: ApiKey | None = request.state.key
     order = await run_in_threadpool(service.order, asked, key, listener.tell)
-    return Course(order, service.endpoint.inspector, asked.answer_format), listener
+    course = Course(
+        order,
+        service.endpoint.inspector,
+        asked.answer_format,
+        asked.stop,
+        asked.tools.one_call,
+        asked.left_aside,
+    )
+    return course, listener
 
 
-def _tools(given: Sequence[Tool] | None, choice: object) -> str:
-    """The tools as a server is told of them, JSON; empty without any."""
-    if not given or choice == "none":
-        return ""
-    return well_formed(json.dumps([one.model_dump(exclude_none=True) for one in given]))
+def _stop(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(filter(None, [given] if isinstance(given, str) else given or ()))
 
 
-def _nested(tool: FlatTool) -> Tool:
-    return Tool(type="function", function=Function(**tool.model_dump(exclude={"type"})))
+def _top_p(body: ChatRequest | ResponsesRequest) -> float | None:
+    """Of 1, which is every model's own, none is told: some servers take it beside no temperature."""
+    return None if body.top_p == 1 else body.top_p
+
+
+def _left_aside(body: BaseModel) -> tuple[str, ...]:
+    return tuple(well_formed(one[:200]) for one in dict.fromkeys(left_aside(body)))
 
 
 def _input_messages(given: str | Sequence[InputItem], instructions: str | None = None) -> list[Said]:
-    sent: list[InputItem] = [InputMessage(role="user", content=given)] if isinstance(given, str) else [*given]
-    if instructions:
-        sent.insert(0, InputMessage(role="system", content=instructions))
-    return conversation(sent)
+    sent: list[Sent] = [InputMessage(role="user", content=given)] if isinstance(given, str) else [*given]
+    return conversation(sent, "input", instructions=instructions or "")
 
 
 def _check_neutral(body: BaseModel) -> None:
@@ -266,8 +281,10 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     # Of the forms that a value could have had, the one that it came nearest to.
     mistake = max(error.errors(), key=lambda one: len(one["loc"]))
-    where = _field(mistake["loc"], extra=mistake["type"] == "extra_forbidden")
+    where = _field(error.body, mistake)
     match mistake["type"]:
+        case "union_tag_invalid" | "union_tag_not_found":
+            found = _unread(where, mistake)
         case "model_attributes_type" if not where:
             found = refused(
                 "The body is no JSON object: send one, with the header Content-Type: application/json."
@@ -283,14 +300,33 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     return await _api_error(request, found)
 
 
-def _field(place: Sequence[str | int], *, extra: bool) -> str:
+def _unread(where: str, mistake: Mapping[str, Any]) -> ApiError:
+    """Something of a kind that is not read here."""
+    kinds, kind = mistake["ctx"].get("expected_tags"), mistake["ctx"].get("tag")
+    if kinds is None:
+        return refused(f"'{where}' is missing.", where)
+    only = "only text is read here, in parts of type" if _PART.search(where) else "it can be one of"
+    return refused(f"'{where}' is '{str(kind)[:80]}', which cannot be used: {only} {kinds}.", where)
+
+
+#: The type of a part of a message, or of a tool's output.
+_PART = re.compile(r"\.(?:content|output)\.\d+\.type$")
+
+
+def _field(body: object, mistake: Mapping[str, Any]) -> str:
     """A field as its sender wrote it, without the names that pydantic gives to the forms that it could have."""
-    parts = place[1:]
-    named = [
-        part
-        for part in parts
-        if isinstance(part, int) or _FIELD.fullmatch(part) or (extra and part is parts[-1])
-    ]
+    named, here = list[str | int](), body
+    parts = mistake["loc"][1:]
+    for number, part in enumerate(parts, start=1):
+        inside = range(len(here)) if isinstance(here, list) else here if isinstance(here, dict) else ()
+        if part in inside:
+            here = here[part]  # type: ignore[index]
+        elif mistake["type"] != "missing" or number < len(parts):
+            continue
+        named.append(part)
+    if mistake["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        own = str(mistake["ctx"]["discriminator"]).strip("'")
+        named.append(own if own.isidentifier() else "type")
     return ".".join(map(str, named))
 
 

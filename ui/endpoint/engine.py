@@ -64,7 +64,9 @@ class Order:
     key_max_cost_usd: float | None = None
     temperature: float | None = None
     max_tokens: int | None = None  # of a Worker's reply
+    top_p: float | None = None
     tools: str = ""  # JSON list of what a Worker may ask to be called
+    must_call: bool = False  # the answer has to be such a call
     keep_texts: bool = True
     cancelled: bool = False
     fault: TrinityError | None = None  # why it could not be played to its end, where the store failed
@@ -125,12 +127,18 @@ class _Permitted(WrappedPolicy):
         return own if isinstance(own, WorkflowPolicy) else self
 
     def _masked(self, request: Decide) -> Decide:
-        episode = self.orders[request.episode_id].episode
+        order = self.orders[request.episode_id]
+        episode = order.episode
         mask = tuple(model not in episode.left_out for model in episode.models) if episode.left_out else ()
         answered = any(entry.role is Role.WORKER and entry.text for entry in request.transcript.entries)
-        last = request.index == episode.turn_budget - 1
-        # Whoever asks gets an answer: a last turn without one is a Worker's.
-        roles = tuple(role is Role.WORKER for role in ROLE_ORDER) if last and not answered else ()
+        left = episode.turn_budget - request.index
+        may: Sequence[Role] = ROLE_ORDER
+        if order.must_call:
+            # A call would have ended it: there is nothing to judge, and a Worker is asked at least twice.
+            may = (Role.WORKER,) if left <= 2 else (Role.WORKER, Role.THINKER)
+        elif left == 1 and not answered:
+            may = (Role.WORKER,)  # whoever asks gets an answer
+        roles = tuple(role in may for role in ROLE_ORDER) if may is not ROLE_ORDER else ()
         return replace(request, model_mask=mask, role_mask=roles)
 
 
@@ -313,7 +321,14 @@ class Engine:
             tokens = min(own, order.max_tokens)
         temperature = ask.temperature if order.temperature is None else order.temperature
         tools = order.tools if ask.role is Role.WORKER else ""
-        ask = replace(ask, max_tokens=tokens, temperature=temperature, tools=tools)
+        ask = replace(
+            ask,
+            max_tokens=tokens,
+            temperature=temperature,
+            top_p=order.top_p,
+            tools=tools,
+            must_call=order.must_call and bool(tools),
+        )
         allowed = self._ledger.allows(episode.id, order.key, ask, order.max_cost_usd, order.key_max_cost_usd)
         return allowed or EndReason.COST_CEILING
 

@@ -23,12 +23,15 @@ from ui.endpoint.engine import Engine, Order
 from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import AnswerFormat
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
+from ui.endpoint.tools import ToolOffer
 from ui.endpoint.upkeep import Upkeep
 from ui.endpoint.wire import Vendor
 from ui.runs import wiring
 from ui.runs.plans import ServePlan
 from ui.runs.spending import check_ceiling, paid_models
 
+#: Turns of a request that demands a call: a Worker that writes a text in its place is asked again.
+LEAST_TURNS = 2
 #: Of a conversation's text: more would only be cut to the encoder's window.
 LONGEST_QUESTION = 2_000_000
 
@@ -48,7 +51,10 @@ class Asked:
     answer_format: AnswerFormat | None = None
     keep: bool | None = None
     metadata: dict[str, str] = field(default_factory=dict)
-    tools: str = ""
+    tools: ToolOffer = ToolOffer()
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    left_aside: tuple[str, ...] = ()
 
 
 @dataclass
@@ -129,9 +135,10 @@ class Service:
         tier = self.offer.tier(asked.model)
         policy = self.policy(tier, vendor.argmax)
         turns = vendor.max_turns or _turns(policy, turns_for(asked.effort, tier))
+        turns = max(turns, LEAST_TURNS) if asked.tools.must_call else turns
         turns = turns if limits.max_turns is None else min(turns, limits.max_turns)
         left_out = self.offer.left_out(tier, policy, [*vendor.leave_out, *limits.leave_out])
-        if asked.tools:
+        if asked.tools.tools:
             if isinstance(policy, WorkflowPolicy):
                 raise unsupported(
                     "tools",
@@ -141,7 +148,8 @@ class Service:
         cost = _least(vendor.max_cost_usd, tier.max_cost_usd)
         self._check_ceilings(cost, limits.max_cost_usd)
         seconds = _least(vendor.deadline_s, limits.deadline_s, tier.deadline_s)
-        question = question_of(asked.messages, asked.answer_format.schema if asked.answer_format else None)
+        schema = asked.answer_format.schema if asked.answer_format else None
+        question = question_of(asked.messages, schema, asked.tools.demand)
         if len(question) > LONGEST_QUESTION:
             raise ApiError(
                 413, f"The conversation holds more than {LONGEST_QUESTION:,} characters: send less."
@@ -169,7 +177,9 @@ class Service:
             key_max_cost_usd=limits.max_cost_usd,
             temperature=asked.temperature,
             max_tokens=asked.max_tokens,
-            tools=asked.tools,
+            top_p=asked.top_p,
+            tools=asked.tools.tools,
+            must_call=asked.tools.must_call,
             keep_texts=keep,
         )
 

@@ -1,21 +1,82 @@
-"""What clients may send, field by field. What is not named here is refused, never ignored."""
+"""What clients may send, field by field: honoured, left aside because it changes no answer (`Aside`), or, where it is
+not named here, refused."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
 
 #: The most messages of a conversation, parts of a message, and characters of a text.
 MOST_MESSAGES, MOST_PARTS, LONGEST_TEXT = 1000, 100, 1_000_000
+#: The most calls that a message asks for, and tools that a request offers.
+MOST_TOOLS = 128
 
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+#: Of a call: some servers put a signature of thousands of characters into it.
+CallId = Annotated[str, Field(min_length=1, max_length=100_000)]
 Metadata = Annotated[dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16)]
+Note = Annotated[str, Field(max_length=512)]
+Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
+
+#: Marks a field that changes no answer: it is taken at any value, and the trace names it.
+LEFT_ASIDE = "left aside"
+Aside = Annotated[Any, LEFT_ASIDE]
 
 
 class _Body(BaseModel):
+    """What is not named is refused."""
+
     model_config = ConfigDict(extra="forbid")
+
+
+class _Repeated(BaseModel):
+    """What a client sends back as it got it, here or elsewhere: what is not named says nothing, and is left aside."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+#: What only names a thing, or says that it is whole.
+_LABELS = {"id", "index", "object", "phase", "status", "type"}
+
+
+def left_aside(body: BaseModel, path: str = "") -> Iterator[str]:
+    """The fields of a request that say something and are not looked at, as paths without numbers; some come twice."""
+
+    def says(name: str, value: object) -> bool:
+        return name not in _LABELS and value not in (None, "", [], {}, False)
+
+    for name, value in body.model_extra.items() if body.model_extra else ():
+        if says(name, value):
+            yield f"{path}{name}"
+    for name, described in type(body).model_fields.items():
+        value = getattr(body, name)
+        if LEFT_ASIDE in described.metadata:
+            if says(name, value):
+                yield f"{path}{name}"
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Unread):
+                yield f"{path}{name}.{one.type}"
+            elif isinstance(one, BaseModel):
+                yield from left_aside(one, f"{path}{described.alias or name}.")
+
+
+class Unread(_Repeated):
+    """Something of a kind that is left aside as a whole."""
+
+    type: str
+
+
+def _kind(value: Any) -> str:
+    """Of what kind an item says it is; a message need not say it."""
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return kind if isinstance(kind, str) else "message"
+
+
+# Texts
 
 
 class TextPart(_Body):
@@ -23,14 +84,34 @@ class TextPart(_Body):
 
     type: Literal["text", "input_text", "output_text"]
     text: Text
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
+    annotations: Aside = None
+    logprobs: Aside = None
+    cache_control: Aside = None
+    prompt_cache_breakpoint: Aside = None
+
+
+class RefusalPart(_Repeated):
+    """Why the assistant would not answer."""
+
+    type: Literal["refusal"]
+    refusal: Text
+
+
+class ThinkingPart(Unread):
+    """What the assistant thought: nobody here reads it again."""
+
+    type: Literal["thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"]
 
 
 Content = Text | Annotated[list[TextPart], Field(max_length=MOST_PARTS)]
+AssistantPart = Annotated[TextPart | RefusalPart | ThinkingPart, Field(discriminator="type")]
+AssistantContent = Text | Annotated[list[AssistantPart], Field(max_length=MOST_PARTS)]
 
 
-class Function(_Body):
+# Tools
+
+
+class Function(_Repeated):
     """A function as a tool is described."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -39,7 +120,7 @@ class Function(_Body):
     strict: bool | None = None
 
 
-class Tool(_Body):
+class Tool(_Repeated):
     """A tool that a Worker may ask to be called."""
 
     type: Literal["function"]
@@ -52,37 +133,111 @@ class FlatTool(Function):
     type: Literal["function"]
 
 
-class CalledFunction(_Body):
-    """A function with the arguments that it was to be called with, as JSON."""
+class OtherTool(Unread):
+    """A tool of another kind, which a client offers as well, and which nobody here can call."""
+
+    model_config = ConfigDict(extra="allow", regex_engine="python-re")
+    type: Annotated[str, Field(pattern="^(?!function$)", min_length=1, max_length=100)]
+
+
+def _tool_kind(value: Any) -> str:
+    return "function" if _kind(value) in ("function", "message") else "other"
+
+
+AnyTool = Annotated[
+    Annotated[FlatTool, Tag("function")] | Annotated[OtherTool, Tag("other")], Discriminator(_tool_kind)
+]
+
+
+class CalledFunction(_Repeated):
+    """A function with the arguments that it was to be called with, JSON as a text or as it is."""
 
     name: Name
-    arguments: Text
+    arguments: Text | dict[str, Any] | None = None
 
 
-class ToolCall(_Body):
+class ToolCall(_Repeated):
     """A call that the assistant asked for."""
 
-    id: Name
-    type: Literal["function"] = "function"
+    id: CallId | None = None
+    type: Literal["function"] | None = None
+    index: Aside = None
     function: CalledFunction
 
 
-class ChatMessage(_Body):
-    """A message of a conversation."""
+# Messages of a chat
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+
+class _Written(_Body):
+    """What every message of a chat may have."""
+
+    name: Name | None = None
+    id: Aside = None
+    index: Aside = None
+    type: Aside = None
+    status: Aside = None
+    phase: Aside = None
+    cache_control: Aside = None
+    metadata: Aside = None
+
+
+class SystemMessage(_Written):
+    """What the whole conversation is subject to."""
+
+    role: Literal["system", "developer"]
+    content: Content | None = None
+
+
+class UserMessage(_Written):
+    """What a person says."""
+
+    role: Literal["user"]
+    content: Content | None = None
+
+
+class AssistantMessage(_Repeated):
+    """What was answered earlier, here or elsewhere, as the client got it."""
+
+    role: Literal["assistant"]
+    content: AssistantContent | None = None
+    name: Name | None = None
+    refusal: Text | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_TOOLS)] | None = None
+    function_call: CalledFunction | None = None
+    prefix: Literal[False] | None = None
+
+
+class ToolMessage(_Repeated):
+    """What a called tool gave."""
+
+    role: Literal["tool"]
     content: Content | None = None
     name: Name | None = None
-    refusal: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
-    tool_call_id: Name | None = None
+    tool_call_id: CallId | None = None
+
+
+class FunctionMessage(_Repeated):
+    """What a called function gave, as older clients tell it."""
+
+    role: Literal["function"]
+    content: Content | None = None
+    name: Name | None = None
+
+
+ChatMessage = Annotated[
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage,
+    Field(discriminator="role"),
+]
+
+
+# What form the answer has
 
 
 class StreamOptions(_Body):
     """How a stream is told."""
 
-    include_usage: bool = False
-    include_obfuscation: bool | None = None
+    include_usage: bool | None = None
+    include_obfuscation: Aside = None
 
 
 class JsonSchema(_Body):
@@ -131,33 +286,54 @@ class Vendor(_Body):
     progress: bool = True
 
 
+class Reasoning(_Body):
+    """How much is thought."""
+
+    effort: str | None = None
+    summary: Aside = None
+    generate_summary: Aside = None
+    context: Aside = None
+    mode: Aside = None
+    enabled: Aside = None
+    exclude: Aside = None
+
+
+# Requests
+
+
 class _Common(_Body):
     """What both kinds of request share."""
 
     model: Name
-    stream: bool = False
+    stream: StrictBool | None = None
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    reasoning: Reasoning | None = None
     metadata: Metadata | None = None
-    user: Annotated[str, Field(max_length=512)] | None = None
-    safety_identifier: Annotated[str, Field(max_length=512)] | None = None
+    user: Note | None = None
+    safety_identifier: Note | None = None
     store: bool | None = None
-    trinity: Vendor = Vendor()
-    # Fields that are taken at the value that changes nothing, and refused at any other.
-    top_p: float | None = None
-    service_tier: str | None = None
-    prompt_cache_key: str | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    trinity: Vendor = Vendor()
+    top_logprobs: int | None = None
+    service_tier: Aside = None
+    prompt_cache_key: Aside = None
+    prompt_cache_options: Aside = None
+    prompt_cache_retention: Aside = None
+    max_tool_calls: Aside = None
+    moderation: Aside = None
+    client_metadata: Aside = None
 
 
 class ChatRequest(_Common):
     """The body of POST /v1/chat/completions."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
-    tools: Annotated[list[Tool], Field(max_length=128)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
     seed: (
         Annotated[
             int,
@@ -174,55 +350,95 @@ class ChatRequest(_Common):
     response_format: (
         Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")] | None
     ) = None
+    stop: (
+        Annotated[
+            Text | Annotated[list[Text], Field(max_length=MOST_PARTS)],
+            Field(
+                description="The answer ends before the first of these texts. An answer of JSON has no such end."
+            ),
+        ]
+        | None
+    ) = None
     n: int | None = None
-    stop: str | list[str] | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
     logit_bias: dict[str, float] | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+    web_search_options: dict[str, Any] | None = None
+    functions: list[Any] | None = None
+    function_call: str | dict[str, Any] | None = None
+    verbosity: Aside = None
+    prediction: Aside = None
+    usage: Aside = None
 
 
-class InputMessage(_Body):
+class InputMessage(_Repeated):
     """A message of a Responses conversation."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: Content
-    id: str | None = None
-    status: str | None = None
-    phase: str | None = None
+    content: AssistantContent | None = None
 
 
-class FunctionCall(_Body):
+class FunctionCall(_Repeated):
     """A call that the assistant asked for, as the Responses API tells it."""
 
     type: Literal["function_call"]
-    call_id: Name
+    call_id: CallId
     name: Name
     arguments: Text
-    id: str | None = None
-    status: str | None = None
 
 
-class FunctionCallOutput(_Body):
-    """What a called function gave."""
+class CustomCall(_Repeated):
+    """A call of a tool that takes any text."""
 
-    type: Literal["function_call_output"]
-    call_id: Name
-    output: Text
-    id: str | None = None
-    status: str | None = None
-
-
-InputItem = InputMessage | FunctionCall | FunctionCallOutput
+    type: Literal["custom_tool_call"]
+    call_id: CallId
+    name: Name
+    input: Text
 
 
-class Reasoning(_Body):
-    """How much is thought."""
+class CallOutput(_Repeated):
+    """What a called function or tool gave."""
 
-    effort: str | None = None
-    summary: None = None
+    type: Literal["function_call_output", "custom_tool_call_output"]
+    call_id: CallId
+    output: Content | None = None
+
+
+class UnreadItem(Unread):
+    """An item of an earlier turn that tells models here nothing."""
+
+    type: Literal["reasoning", "web_search_call", "file_search_call", "mcp_list_tools", "tool_search_call"]
+
+
+InputItem = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[CustomCall, Tag("custom_tool_call")]
+    | Annotated[CallOutput, Tag("function_call_output")]
+    | Annotated[CallOutput, Tag("custom_tool_call_output")]
+    | Annotated[UnreadItem, Tag("reasoning")]
+    | Annotated[UnreadItem, Tag("web_search_call")]
+    | Annotated[UnreadItem, Tag("file_search_call")]
+    | Annotated[UnreadItem, Tag("mcp_list_tools")]
+    | Annotated[UnreadItem, Tag("tool_search_call")],
+    Discriminator(_kind),
+]
+Sent = (
+    SystemMessage
+    | UserMessage
+    | AssistantMessage
+    | ToolMessage
+    | FunctionMessage
+    | InputMessage
+    | FunctionCall
+    | CustomCall
+    | CallOutput
+    | UnreadItem
+)
 
 
 class TextOptions(_Body):
@@ -231,22 +447,26 @@ class TextOptions(_Body):
     format: (
         Annotated[TextFormat | JsonObjectFormat | FlatJsonSchemaFormat, Field(discriminator="type")] | None
     ) = None
+    verbosity: Aside = None
 
 
 class ResponsesRequest(_Common):
     """The body of POST /v1/responses."""
 
     input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=MOST_MESSAGES)]
-    tools: Annotated[list[FlatTool], Field(max_length=128)] | None = None
+    tools: Annotated[list[AnyTool], Field(max_length=MOST_TOOLS)] | None = None
     instructions: Text | None = None
-    max_output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    reasoning: Reasoning | None = None
+    max_output_tokens: Tokens | None = None
     text: TextOptions | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
     background: bool | None = None
-    include: list[str] | None = None
-    truncation: str | None = None
+    include: Aside = None
+    truncation: Aside = None
+    stream_options: Aside = None
+    context_management: Aside = None
+    background_options: Aside = None
 
 
 class Choice(_Body):
@@ -272,27 +492,27 @@ class DecisionRequest(_Body):
     model: Name
     input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=MOST_MESSAGES)]
     questions: Annotated[list[Question], Field(min_length=1, max_length=400)]
-    prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    safety_identifier: Annotated[str, Field(max_length=512)] | None = None
+    prompt_cache_key: Aside = None
+    prompt_cache_options: Aside = None
+    safety_identifier: Note | None = None
     trinity: Vendor = Vendor()
 
 
 #: Field -> the values at which it changes nothing, and what to do instead.
 NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
-    "top_p": ((None, 1.0), "leave it out, and set temperature"),
-    "service_tier": ((None, "auto", "default"), "leave it out"),
     "n": ((None, 1), "ask again for another answer"),
-    "stop": ((None, []), "leave it out: an answer always comes whole"),
     "frequency_penalty": ((None, 0.0), "leave it out"),
     "presence_penalty": ((None, 0.0), "leave it out"),
     "logprobs": ((None, False), "leave it out; the coordinator's own probabilities are in the field trinity"),
     "top_logprobs": ((None, 0), "leave it out"),
     "logit_bias": ((None, {}), "leave it out"),
-    "tool_choice": ((None, "none", "auto"), "leave it out, or set it to auto or none"),
+    "modalities": ((None, [], ["text"]), "leave it out: answers are text"),
+    "audio": ((None,), "leave it out: answers are text"),
+    "web_search_options": ((None,), "leave it out: nothing is looked up here"),
+    "functions": ((None, []), "offer them as tools"),
+    "function_call": ((None, "none", "auto"), "offer tools, and use tool_choice"),
     "previous_response_id": ((None,), "send the whole conversation as input"),
     "conversation": ((None,), "send the whole conversation as input"),
+    "prompt": ((None,), "send the prompt's text as input"),
     "background": ((None, False), "leave it out, or stream"),
-    "include": ((None, []), "leave it out"),
-    "truncation": ((None, "disabled"), "leave it out"),
 }

@@ -61,7 +61,8 @@ def test_tools_are_asked_for_by_the_worker(tmp_path: Path, stream: bool) -> None
         second = one.ask(messages=talk, tools=[TOOL])
         assert second.choices[0].message.content == "Take no umbrella."
         question = episode_of(one, second).task.question
-        assert question.endswith('[assistant]\nweather({"city": "Rome"})\n\n[tool]\nIt is sunny.')
+        called = 'weather({"city": "Rome"})'
+        assert question.endswith(f"[assistant]\n{called}\n\n[tool]\nResult of {called}:\nIt is sunny.")
         assert "tools" not in one.models.requests[0].body  # a Thinker's call
 
 
