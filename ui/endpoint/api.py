@@ -285,6 +285,8 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     match mistake["type"]:
         case "union_tag_invalid" | "union_tag_not_found":
             found = _unread(where, mistake)
+        case "literal_error" if _PART.search(where):
+            found = _unread(where, mistake)
         case "model_attributes_type" if not where:
             found = refused(
                 "The body is no JSON object: send one, with the header Content-Type: application/json."
@@ -302,11 +304,13 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 def _unread(where: str, mistake: Mapping[str, Any]) -> ApiError:
     """Something of a kind that is not read here."""
-    kinds, kind = mistake["ctx"].get("expected_tags"), mistake["ctx"].get("tag")
+    about = mistake["ctx"]
+    kinds = about.get("expected_tags", about.get("expected"))
     if kinds is None:
         return refused(f"'{where}' is missing.", where)
     only = "only text is read here, in parts of type" if _PART.search(where) else "it can be one of"
-    return refused(f"'{where}' is '{str(kind)[:80]}', which cannot be used: {only} {kinds}.", where)
+    kind = str(about.get("tag", mistake["input"]))[:80]
+    return refused(f"'{where}' is '{kind}', which cannot be used: {only} {kinds}.", where)
 
 
 #: The type of a part of a message, or of a tool's output.
