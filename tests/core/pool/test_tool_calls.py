@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.episode import ONLY_UNASKED_CALLS, UNASKED_CALLS, Ask, Message, Role
+from core.episode import Ask, Message, Role
+from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS
 from core.pool.spec import ModelSpec
 from core.pool.tool_calls import Settled, ToolCalls, settle
 from core.pool.wire import request_body
