@@ -106,9 +106,20 @@ def is_grader(name: str) -> TypeGuard[Grader]:
     return name in get_args(FixedGrader) or own_grader(name) is not None
 
 
-#: By which rule a Worker's answer was found in its reply (`core.play.reading.find_answer`).
+#: By which rule a Worker's answer was found in its reply (`core.play.answers.find_answer`).
 AnswerRule = Literal[
-    "pattern", "tag", "open tag", "fence", "box", "json", "hashes", "sentence", "letter", "bare", "whole"
+    "pattern",
+    "tag",
+    "open tag",
+    "fence",
+    "box",
+    "json",
+    "hashes",
+    "sentence",
+    "letter",
+    "bare",
+    "conclusion",
+    "whole",
 ]
 ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Collection
 from itertools import zip_longest
 
+from core.play.marks import without_marks
 from core.workflow import AccessMode, PlanFault, Workflow, resolve
 
 #: Labels at a reply's end that are looked at; what stands before them is an earlier draft.
@@ -28,7 +29,6 @@ _LABEL = re.compile(
 )
 #: What may stand between a label and its list: words, but no bracket of another kind.
 _BETWEEN = re.compile(r"[^\[({]{0,500}(?=\[)")
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _BULLET = re.compile(r"^[ \t]*(?:[-*\u2022+]|\d{1,2}[.)])[ \t]+", re.MULTILINE)
 #: Typographic quotation marks and the plain ones that they stand for.
 _PLAIN = str.maketrans("\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b", '"' * 4 + "'" * 4)
@@ -43,31 +43,26 @@ def read_workflow(
     """The workflow that a reply holds, of models in the `allowed` slots, or why it holds none. Never raises.
 
     Where a list is written several times, the last one counts: models mend what they wrote."""
-    lists = _lists(_BULLET.sub("", _without_thinking(reply).replace("`", "")))
+    lists = _lists(_BULLET.sub("", without_marks(reply).replace("`", "")))
     if any(name not in lists for name in _LISTS):
         return PlanFault.NO_LISTS
     models, subtasks, access = (lists[name] for name in _LISTS)
     return resolve(models, subtasks, access, allowed=allowed, mode=mode)
 
 
-_THINKING_MARK = re.compile("<(/?think>)")
-
-
 def write_workflow(workflow: Workflow) -> str:
     """The three lists of a workflow in its mode, which reads them back."""
-    # A mark of thinking in a subtask would be taken for one of the reply.
-    subtasks = _THINKING_MARK.sub(r"\\u003c\1", json.dumps(list(workflow.subtasks), ensure_ascii=False))
+    subtasks = json.dumps(list(workflow.subtasks), ensure_ascii=False)
+    if without_marks(subtasks) != subtasks:  # a mark in a subtask would be taken for one of the reply
+        written = [
+            json.dumps(one).replace("<", "\\u003c").replace("[", "\\u005b") for one in workflow.subtasks
+        ]
+        subtasks = f"[{', '.join(written)}]"
     return (
         f"model_id = {json.dumps(list(workflow.models))}\n"
         f"subtasks = {subtasks}\n"
         f"access_list = {json.dumps(workflow.access)}"
     )
-
-
-def _without_thinking(reply: str) -> str:
-    """What is not thinking; an unclosed block goes to the end, and one whose opening is missing began the reply."""
-    thinking, closed, after = reply.partition("</think>")
-    return _THINKING.sub("", after if closed and "<think>" not in thinking else reply)
 
 
 def _lists(text: str) -> dict[str, list[object]]:

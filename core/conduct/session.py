@@ -38,7 +38,8 @@ from core.episode import (
 from core.errors import ConfigError
 from core.finish import ONLY_UNASKED_CALLS
 from core.play import reading
-from core.play.session import NOT_ASKED, finish_marks
+from core.play.answers import find_answer
+from core.play.session import NOT_ASKED, finish_marks, visible_text
 from core.pool.spec import ModelSpec
 from core.workflow import AccessMode, PlanFault, Workflow
 
@@ -241,7 +242,7 @@ class _Conducted:
         before = None
         if round_:
             workflow = next(plan.workflow for plan in reversed(self.plans) if plan.workflow is not None)
-            before = (write_workflow(workflow), self.turns[-1].reply.text)
+            before = (write_workflow(workflow), visible_text(self.turns[-1].reply))
         models = {slot: self.episode.models[slot] for slot in self.allowed}
         planner = self.planner
         return planner_messages(
@@ -345,7 +346,7 @@ class _Round:
     def done(self, place: int) -> Done:
         """A step that is over, as later ones see it."""
         model, subtask, reply = self._model(place), self.workflow.subtasks[place], self.replies[place]
-        text = "" if reply.error is not None else reading.without_thinking(reply.text).strip()
+        text = visible_text(reply).strip()
         slot = self.state.episode.models.index(model)
         if self.state.specs[model].dialect != "terse":
             return Done(slot, subtask, text)
@@ -369,7 +370,7 @@ class _Round:
         else:
             task = state.episode.task
             says = done.text and reply.finish_reason != ONLY_UNASKED_CALLS
-            rule = reading.find_answer(done.text, task.grader, task.answer_pattern) if says else None
+            rule = find_answer(done.text, task.grader, task.answer_pattern) if says else None
             answer, last = (rule[0] if rule else ""), place == len(self.workflow) - 1
             found = reading.Reading(answer_rule=rule[1] if rule else None)
             if last and not answer:
@@ -409,7 +410,7 @@ class _Round:
         for number in self._turns_before(place):
             turn = self.state.turns[number]
             assert turn.step is not None  # every turn of a workflow has one
-            text = "" if turn.reply.error else reading.without_thinking(turn.reply.text).strip()
+            text = visible_text(turn.reply).strip()
             slot = self.state.episode.models.index(turn.decision.model)
             plan = turn.suggestion
             answer = (turn.answer_after or "") if turn.decision.role is not Role.THINKER else ""

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from core.episode import Grader, Message, Role, Task, TranscriptEntry
-from core.play.reading import without_thinking
+from core.play.marks import without_marks
 
 _SYSTEM = (
     "You are one of several language models that solve a problem in turns. The problem and what the others wrote are "
@@ -121,7 +121,7 @@ def _transcript(entries: Sequence[TranscriptEntry], turns: int, longest: int) ->
     and how many characters that leaves out."""
     said, gone, of_turns = list[str](), 0, 0
     for number, entry in enumerate(entries, start=1):
-        text = without_thinking(entry.text)
+        text = without_marks(entry.text)
         if 1 < number <= turns + 1:
             of_turns += len(text)
         else:

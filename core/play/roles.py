@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from core.episode import Message, Protocol, Role, Task, TranscriptEntry
 from core.play import general, terse
-from core.play.reading import last_tagged, without_thinking
+from core.play.answers import last_tagged
+from core.play.marks import without_marks
 from core.pool.spec import Dialect
 
 
@@ -101,7 +102,7 @@ def router_messages(situation: Situation, agents: int) -> tuple[Message, ...]:
 def _discussion(situation: Situation) -> str:
     """The task, the hint and one <reference_thought_k> per Worker reply so far."""
     thoughts = [
-        f"<reference_thought_{k}>{_idea(without_thinking(text))}</reference_thought_{k}>"
+        f"<reference_thought_{k}>{_idea(without_marks(text))}</reference_thought_{k}>"
         for k, text in enumerate(situation.thoughts)
     ]
     return "\n".join([situation.task.question, _COLLABORATION, *thoughts])
@@ -119,10 +120,10 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
             content = discussion
         case Role.THINKER:
             if situation.response is not None:
-                discussion += f"\nCurrent response: {without_thinking(situation.response)}"
+                discussion += f"\nCurrent response: {without_marks(situation.response)}"
             content = _COORDINATE.format(info=discussion)
         case Role.VERIFIER:
-            content = _JUDGE.format(query=discussion, response=without_thinking(situation.response or ""))
+            content = _JUDGE.format(query=discussion, response=without_marks(situation.response or ""))
     if situation.suggestion and role is not Role.THINKER:
         advice = f"<suggestion>{situation.suggestion}</suggestion>"
         content += f"\nWhen drafting your response, think of the following: {advice}"

@@ -38,6 +38,7 @@ from core.episode import (
 from core.errors import CheckpointError, ConfigError
 from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish
 from core.play import general, reading, roles
+from core.play.marks import without_marks
 from core.pool.spec import ModelSpec
 
 Request = Decide | Ask | Grade | TurnStarted | Replied | Turn
@@ -199,7 +200,7 @@ class _EpisodeState:
         return turn_key(self.episode.seed, self.episode.task.id, len(self.turns))
 
     def add(self, turn: Turn) -> None:
-        role, model, text = turn.decision.role, turn.decision.model, _visible_text(turn.reply)
+        role, model, text = turn.decision.role, turn.decision.model, visible_text(turn.reply)
         self.turns.append(turn)
         entries = (*self.situation.entries, TranscriptEntry(role, model, text))
         self.situation = replace(self.situation, entries=entries, answer=turn.answer_after)
@@ -283,7 +284,7 @@ class _EpisodeState:
                 role is Role.VERIFIER and reply.finish in (Finish.CUT, Finish.FILTERED) and not self.released
             )
             called = reply.tool_calls or reply.finish_reason == ONLY_UNASKED_CALLS  # which is no answer
-            text = "" if cut or called else _visible_text(reply)
+            text = "" if cut or called or reply.error else reply.text
             found = reading.read_reply(
                 self.episode.rules, dialect, role, text, tag, grader=task.grader, pattern=task.answer_pattern
             )
@@ -348,6 +349,6 @@ def _too_long_for(spec: ModelSpec) -> Reply:
     return replace(NOT_ASKED, finish_reason="error", error=Failure("model", message))
 
 
-def _visible_text(reply: Reply) -> str:
-    """The reply's text as others may read it: nothing at all when the model failed."""
-    return "" if reply.error is not None else reply.text
+def visible_text(reply: Reply) -> str:
+    """The reply's text as others may read it, without marks and thinking: nothing at all when the model failed."""
+    return "" if reply.error is not None else without_marks(reply.text)

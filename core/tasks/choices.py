@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 #: Another choice behind the first: `B)`, `(B)`, `or B`.
 _ANOTHER = re.compile(
@@ -32,6 +33,9 @@ _LEAD = re.compile(
     )\s*(?=\S)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_NARROW = {
+    code: chr(code - 0xFEE0) for code in (*range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B), 0xFF08, 0xFF09)
+}
 _ONE = r"[(\[]?[A-Za-z][)\]]?"
 #: A choice beside others that are ruled out: "not A, so B", "B, not C", "first I thought A, but B".
 _RULED_OUT = (
@@ -45,6 +49,40 @@ _RULED_OUT = (
         r"^(?P<said>[(\[]?[A-Z][)\]]?),?\s+(?:because|since|as)\s+(?!(?:not\b|[(\[]?[A-Z][)\]]?(?:\s|$)))[^?]*$"
     ),
 )
+_LIST = rf"{_ONE}(?:(?:\s*,\s*(?:and|or|nor)?\s*|\s+(?:and|or|nor)\s+){_ONE})*"
+_THEREFORE = r"(?:so|therefore|thus|hence|leaving|which\s+leaves|that\s+leaves|it\s+must\s+be)"
+_RULED_OUT += (
+    re.compile(
+        rf"^(?:since\s+|as\s+|because\s+)?{_LIST}\s+(?:is|are)\s+(?:(?:all|both|clearly|each)\s+)?"
+        r"(?:wrong|incorrect|false|out|ruled\s+out|eliminated|excluded|impossible|not\s+(?:correct|right|possible))"
+        rf"[,;.]?\s+(?:{_THEREFORE}\s+)?(?P<said>.+)$",
+        re.I,
+    ),
+    re.compile(rf"^neither\s+{_LIST}[,;]?\s+(?:{_THEREFORE}|but)\s+(?P<said>.+)$", re.I),
+    re.compile(
+        rf"^not\s+{_LIST}[,;.]\s+(?P<said>(?:the|my)\s+(?:\w+\s+)?(?:answer|option|choice)\s+is\s+.+)$", re.I
+    ),
+    re.compile(rf"^(?:(?![A-Z](?![\w'])).)+?,?\s+{_THEREFORE}\s+(?P<said>{_ONE})$"),
+)
+_STOPS = r"\s*(?:[,;:]\s|\s[-\u2013\u2014]\s|\s(?=[(\[]))\s*"
+#: A letter before or behind words that say nothing else.
+_WITH_WORDS = (
+    re.compile(rf"[(\[]?(?P<letter>[A-Z])[)\]]?{_STOPS}(?P<words>.+)", re.DOTALL),
+    re.compile(r"(?P<words>.{1,200}?)\s*[(\[](?P<letter>[A-Z])[)\]]", re.DOTALL),
+    re.compile(
+        r"[(\[]?(?P<letter>[A-Z])[)\]]?\s+(?:is|must be)\s+(?:the\s+)?(?:only\s+)?"
+        r"(?:correct|right|best|true)\b(?P<words>.*)",
+        re.DOTALL,
+    ),
+)
+#: Words beside a letter by which it is not chosen, or not alone.
+_DOUBT = re.compile(
+    r"\b(?:not|no|never|or|nor|and/or|either|neither|both|but|if|unless|else|maybe|perhaps|possibly|probably|wrong|incorrect|"
+    r"false|except|wait|actually|sure|unsure|instead|rather|however|could|might|would|all|none|other|another|unlikely|"
+    r"partly|also|excluded|eliminated?|ruled|cannot|guess|between|versus|vs|although|though)\b|n['\u2019]?t\b|\?",
+    re.IGNORECASE,
+)
+_LETTER_ALONE = re.compile(r"(?<![\w'\u2019])(?:[A-HJ-Z](?![\w'\u2019])|I(?=[)\]]))")
 #: A letter and a text that have to agree: "Jupiter (B)", "B - Jupiter".
 _BOTH = (
     re.compile(r"(?P<text>.+?)\s*[(\[](?P<letter>[A-Z])[)\]]"),
@@ -71,7 +109,29 @@ def read_choice(text: str, question: str = "") -> str | None:
         ]
         return None if behind and any(_same(other, behind) for other in others) else letter
     named = [name for name, option in options.items() if _same(option, said)]
-    return named[0] if len(named) == 1 else None
+    if named:
+        return named[0] if len(named) == 1 else None
+    return next(
+        (one["letter"] for form in _WITH_WORDS if (one := form.fullmatch(said)) and _is_sole(one, options)),
+        None,
+    )
+
+
+def _is_sole(found: re.Match[str], options: Mapping[str, str]) -> bool:
+    """Whether the words beside a letter neither doubt it nor name another option."""
+    letter, words = found["letter"], f" {' '.join(found['words'].split())} "
+    if options and letter not in options:
+        return False
+    own = options.get(letter, "")
+    if own:
+        words = re.sub(rf"(?<!\w){re.escape(' '.join(own.split()))}(?!\w)", " ", words, flags=re.IGNORECASE)
+    if _DOUBT.search(words) or set(_LETTER_ALONE.findall(words)) - {letter}:
+        return False
+    return not any(
+        re.search(rf"(?<!\w){re.escape(' '.join(text.split()))}(?!\w)", words, re.IGNORECASE)
+        for name, text in options.items()
+        if name != letter and text
+    )
 
 
 def options_of(question: str) -> dict[str, str]:
@@ -101,6 +161,8 @@ def _same(option: str, said: str) -> bool:
 
 def _undressed(text: str) -> str:
     """One line without emphasis, mathematics and quotes."""
+    text = re.sub(r"^#{1,6}\s+", "", text.strip().translate(_NARROW))
+    text = re.sub(r"^<([A-Za-z])>$", r"\1", text)
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox|boxed)\s*\{([^{}]*)\}", r"\1", text)
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox|boxed)\s*\{([^{}]*)\}", r"\1", text)
     return (

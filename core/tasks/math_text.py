@@ -10,6 +10,8 @@ import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 
+from core.tasks.numerals import in_digits
+
 
 @dataclass(frozen=True, slots=True)
 class MathAnswer:
@@ -59,12 +61,6 @@ _NOT_PLAIN = re.compile(
 _NOT_THAT = re.compile(r"^(?P<said>[^,]+),?\s+(?:and\s+)?not\s+[^,]+$", re.IGNORECASE)
 _BUT_THIS = re.compile(r"^not\s+[^,]+?,?\s+but\s+(?:rather\s+)?(?P<said>.+)$", re.IGNORECASE)
 
-_COUNTED = """
-    zero one two three four five six seven eight nine ten
-    eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty
-    """
-_NUMBER_WORDS = {word: str(value) for value, word in enumerate(_COUNTED.split())}
-
 #: Spellings of units, in one form each.
 _UNITS = {
     name: unit
@@ -108,14 +104,14 @@ _LONGEST = 400
 
 def math_answer(text: str) -> MathAnswer | None:
     """The answer made uniform; None for what is too long, empty, or says that it is not the answer."""
-    text = unicodedata.normalize("NFC", text)
+    text = in_digits(unicodedata.normalize("NFC", text))
     if len(text) > _LONGEST:
         return None
     text = _spoken(_unwrapped(text))
     if not text or re.match(r"(?:not|no|never)\s+[-\d\\$]", text, re.IGNORECASE) or _hedged(text):
         return None
     words = _words(text)
-    value, unit = _without_unit(_NUMBER_WORDS.get(words, text))
+    value, unit = _without_unit(text)
     latex = _notation(value)
     return MathAnswer(latex if _is_mathematics(latex) else "", unit, words)
 

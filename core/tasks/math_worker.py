@@ -28,6 +28,8 @@ _MODULO = re.compile(
 )
 _IN_BASE = re.compile(r"(?P<digits>[0-9A-Fa-f]+)\s*_\s*\{?\s*(?P<base>\d{1,2})\s*\}?")
 _SMALL_TOWER = re.compile(r"\^\s*\{\s*(\d{1,2})\s*\^\s*\{?\s*([0-3])\s*\}?\s*\}")
+#: What stands for members of a list that are left out.
+_DOTS = re.compile(r"\\(?:ldots|dots[cbm]?|cdots)(?![A-Za-z])|\.\.\.|\u2026")
 _IN_DEGREES = re.compile(
     r"(\\(?:sin|cos|tan|cot|sec|csc)\s*\{?\(?\s*)(-?\d+(?:\.\d+)?)\s*\^\s*\{?\\circ\s*\}?"
 )
@@ -38,13 +40,26 @@ def same(given: str, right: str) -> bool:
     known = [_classified(text) for text in (given, right)]
     if any(known):
         return known[0] == known[1]
+    if any(_DOTS.search(text) for text in (given, right)):
+        return _same_sequence(given, right)
     ours, theirs = _parsed(right), _parsed(given)
     if ours is None or theirs is None:
         return False
     sets = [_as_set(one) for one in (ours, theirs)]
     if None not in sets:
         return bool(sets[0] == sets[1])
-    return _verified(ours, theirs) or _equal(ours, theirs)
+    return (_verified(ours, theirs) or _equal(ours, theirs)) and not _differ(ours, theirs)
+
+
+def _same_sequence(given: str, right: str) -> bool:
+    """Whether two lists that leave members out show the same members at the same places."""
+    ours, theirs = ([part.strip() for part in text.split(",")] for text in (right, given))
+    return len(ours) == len(theirs) and all(
+        one == other
+        or (bool(_DOTS.fullmatch(one)) and bool(_DOTS.fullmatch(other)))
+        or (not _DOTS.search(one + other) and same(other, one))
+        for one, other in zip(ours, theirs, strict=True)
+    )
 
 
 def _classified(text: str) -> tuple[Any, ...] | None:
@@ -120,6 +135,58 @@ def _equal(ours: Any, theirs: Any) -> bool:
         return bool(difference.equals(0))
     except Exception:
         return False
+
+
+#: Digits to which two values are worked out, and in how many of them they have to agree.
+_DIGITS, _AGREED = 80, 50
+
+
+def _differ(ours: Any, theirs: Any) -> bool:
+    """Whether two values that were taken for the same are not: math-verify compares to twelve places, by which
+    2^-80 would be 2^-81. Each part is worked out to many more, its letters at a few places."""
+    try:
+        pairs = _parts(ours, theirs)
+        return any(_are_apart(one, other) for one, other in pairs)
+    except Exception:  # what cannot be worked out cannot be told apart so
+        return False
+
+
+def _parts(ours: Any, theirs: Any) -> list[tuple[Any, Any]]:
+    """The expressions of which two values of the same build consist, in pairs; nothing where the builds differ."""
+    if isinstance(ours, sympy.FiniteSet) and isinstance(theirs, sympy.FiniteSet):
+        # In an order that does not depend on how a member is written.
+        rows = [sorted(one.args, key=_place) for one in (ours, theirs)]
+    elif isinstance(ours, sympy.MatrixBase) and isinstance(theirs, sympy.MatrixBase):
+        rows = [[*one] for one in (ours, theirs)]
+    elif isinstance(ours, sympy.Eq) and isinstance(theirs, sympy.Eq):  # equal equations need not have equal sides
+        return [(ours.rhs, theirs.rhs)] if ours.lhs == theirs.lhs and ours.lhs.is_Symbol else []
+    elif isinstance(ours, sympy.Expr) and isinstance(theirs, sympy.Expr):
+        return [(ours, theirs)]
+    elif type(ours) is type(theirs) and ours.args:
+        rows = [[*one.args] for one in (ours, theirs)]
+    else:
+        return []
+    if len(rows[0]) != len(rows[1]):
+        return []
+    return [pair for one, other in zip(*rows, strict=True) for pair in _parts(one, other)]
+
+
+def _place(value: Any) -> tuple[Any, ...]:
+    number = sympy.N(value, _DIGITS)
+    return (0, *number.as_real_imag()) if number.is_number else (1, str(value))
+
+
+def _are_apart(one: Any, other: Any) -> bool:
+    letters = sorted({*one.free_symbols, *other.free_symbols}, key=str)
+    named = {
+        letter: {"i": sympy.I, "e": sympy.E}.get(str(letter), sympy.Rational(7 + 4 * place, 5))
+        for place, letter in enumerate(letters)
+    }
+    a, b = (sympy.N(side.subs(named).doit(), _DIGITS) for side in (one, other))
+    if not (a.is_number and b.is_number and a.is_finite and b.is_finite):
+        return False
+    apart, size = abs(a - b), max(abs(a), abs(b))
+    return bool(apart > size * sympy.Rational(1, 10) ** _AGREED)
 
 
 def _exact(value: Any) -> Any:

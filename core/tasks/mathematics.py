@@ -4,11 +4,12 @@ processes of their own."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +19,15 @@ from core.processes import cores
 from core.tasks.background import BACKGROUND
 from core.tasks.children import LineChild
 from core.tasks.math_text import math_answer
+from core.tasks.numbers import read_key, read_number
 
 #: Seconds that a comparison may take before its process is ended, and that the process may take to begin.
 LIMIT_S, START_S = 6.0, 120.0
 #: A further process is started once answers have waited for so many seconds in all: about what its start costs.
 WORTH_S = 2.0
 
+#: A letter that is part of no command: of a number alone, a word or a sign of scale.
+_LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
 _COMMAND = (sys.executable, "-I", str(Path(__file__).with_name("math_worker.py")))
 
 
@@ -42,7 +46,14 @@ def mathematics_verdict(given: str, right: str, most: int | None = None) -> bool
         return False
     if one.words and one.words == other.words:
         return True
-    if (one.unit and other.unit and one.unit != other.unit) or not (one.latex and other.latex):
+    if one.unit and other.unit and one.unit != other.unit:
+        return False
+    key = None if "=" in right or _LETTER.search(other.latex) else read_key(right)
+    if one.unit == "%" and not other.unit and key is not None and abs(key.value) <= 1:
+        one = replace(one, latex=rf"\frac{{{one.latex}}}{{100}}")
+    elif key is not None and (not one.latex or _LETTER.search(one.latex)) and read_number(given) == key.value:
+        return True
+    if not (one.latex and other.latex):
         return False
     pair = (one.latex, other.latex)
     return BACKGROUND.verdict(("math", *pair), partial(COMPARERS.same, pair, most))

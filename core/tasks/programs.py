@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from core.play.reading import unfenced
+from core.play.python_code import chosen_program
 from core.tasks.bubblewrap import USUAL, Limits, outputs
 from core.tasks.program_runner import encoded
 
@@ -45,9 +45,12 @@ class ProgramTest:
 
 
 def passes(program: str, tests: str, limits: Limits = USUAL) -> bool:
-    """Whether a program, in a code fence or not, passes all of a task's tests. NoSandbox where nothing can be run."""
+    """Whether a program, in code fences or not, passes all of a task's tests. NoSandbox where nothing can be run.
+
+    Which of several blocks make up the program is settled before anything is run."""
     wanted = read_tests(json.loads(tests))
-    with closing(outputs(unfenced(program), [one.given for one in wanted], limits)) as said:
+    calls = [one.given["call"] for one in wanted if "call" in one.given]
+    with closing(outputs(chosen_program(program, calls), [one.given for one in wanted], limits)) as said:
         return all(one.is_passed(next(said, None)) for one in wanted)
 
 

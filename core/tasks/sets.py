@@ -36,8 +36,8 @@ from core.errors import TaskError
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
 from core.tasks.choices import read_choice
-from core.tasks.graders import read_number
 from core.tasks.math_text import math_answer
+from core.tasks.numbers import read_number
 from core.tasks.own_graders import OwnFunction, find_function
 from core.tasks.programs import read_tests
 from core.texts import read_text, well_formed

@@ -143,7 +143,8 @@ READ_BY: dict[AnswerRule | None, str] = {
     "whole": "the whole reply is the answer",
     "sentence": "answer found in a sentence",
     "letter": "answer found as a lone letter",
-    "bare": "the whole reply is the answer",
+    "bare": "a lone number is the answer",
+    "conclusion": "answer found in the last line's conclusion",
 }
 FLAG_WORDS: dict[Flag, str] = {
     Flag.VERDICT_UNREADABLE: "verdict unreadable, counted as Revise",

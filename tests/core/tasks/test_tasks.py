@@ -15,7 +15,8 @@ from core.episode import Grade, Grader, Task
 from core.errors import TaskError
 from core.pocket import FAMILIES, TRAINED_FAMILIES
 from core.tasks.choices import read_choice
-from core.tasks.graders import grade_many, normalise_answer, read_number
+from core.tasks.graders import grade_many, normalise_answer
+from core.tasks.numbers import read_number
 from core.tasks.sets import FILE_SPLITS, digest_of_tasks, load_tasks, read_task_file, remembered_tasks
 
 
@@ -40,7 +41,7 @@ class TestNumber:
             ("1 + 1 = 2" + " " * 400 + "days", 2),
             ("3 or 4", None), ("3,5", None), ("1,2345", None), ("1.2.3", None), ("1/0", None),
             ("1e99999", None),
-            ("", None), ("twelve", None), ("=", None), ("\u0661\u0662", None),
+            ("", None), ("twelve", 12), ("=", None), ("\u0661\u0662", 12),
         ],
     )  # fmt: skip
     def test_is_read_when_it_is_the_only_one(self, text: str, value: Fraction | int | None) -> None:
