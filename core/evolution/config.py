@@ -49,6 +49,10 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and -_LARGEST <= float(value) <= _LARGEST  # type: ignore[arg-type]
 
 
+#: Transcripts that the space is measured on; candidates with other SVF offsets read some of them anew.
+SKETCHES, SVF_SKETCHES, SVF_CANDIDATES = 256, 32, 2
+
+
 @dataclass(frozen=True, slots=True)
 class EvolveConfig:
     """What an evolution is, fixed for its whole life.
@@ -183,6 +187,11 @@ def sequence_label_episodes(n_models: int, turns: int) -> int:
     """How many times as many episodes labels would take if every sequence of choices were tried instead of every model:
     a role at each of the turns, and a model at each but the last (paper A.5)."""
     return int(n_models ** (turns - 1) * len(ROLE_ORDER) ** turns)
+
+
+def transcripts_surveyed(svf: bool) -> int:
+    """How many transcripts the encoder reads before an evolution, to measure the space that it searches."""
+    return SKETCHES + (SVF_CANDIDATES * SVF_SKETCHES if svf else 0)
 
 
 def controls_at_most(n_models: int, n_tasks: int) -> int:

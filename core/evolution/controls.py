@@ -13,7 +13,7 @@ from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
 from core.evolution.evolve import random_walk, unplayed, validation_seed
 from core.evolution.fitness import play_all, statistics_of
 from core.evolution.generation_stats import EpisodeStatistics
-from core.evolution.search import space_of
+from core.evolution.search import Survey, space_of
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, single_policy
 from core.play.policy import Policy
@@ -29,6 +29,7 @@ def controls(
     grade: GradeMany,
     tasks: Sequence[Task],
     validation_tasks: Sequence[Task],
+    surveyed: Survey | None = None,
 ) -> dict[str, EpisodeStatistics]:
     """Play what learned nothing, the controls of an evolution of `template` on `tasks`, with the seeds of its
     validation. By name: "random walk", or a model and its cycle such as "single:ann T W"."""
@@ -39,7 +40,7 @@ def controls(
 
     found = {}
     if config.learner == "sep-cma-es":  # the others have no walk of their own
-        end = random_walk(config, space_of(config, template, encoder, tasks))
+        end = random_walk(config, space_of(config, template, encoder, tasks, surveyed))
         walk = template.with_vector(end, kind="random walk")
         found["random walk"] = play(Coordinator(walk, encoder), "walk")
     names = [f"{SINGLE}{model}" for model in template.models]

@@ -34,7 +34,7 @@ from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import Learner, SepCMA, learner_of
 from core.evolution.recording import Recording
-from core.evolution.search import SearchSpace, space_of
+from core.evolution.search import SearchSpace, Survey, space_of
 from core.evolution.supervised import cloned_from_labels
 from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
@@ -75,22 +75,23 @@ def evolve(
     validation_tasks: Sequence[Task] = (),
     start: LearnerState | None = None,
     next_tasks: int | None = None,
+    surveyed: Survey | None = None,
     recording: Recording = _NOTHING_KEPT,
 ) -> Iterator[Generation]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
     `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
-    generation that was yielded, the next is the one after it; the template then is generation 0's checkpoint. Replies
-    are shared; a `pool` that is a CachedPool does that by itself. `recording` chooses the episodes that a generation
-    carries with it. ConfigError for parts that do not fit, PoolError when no model could be asked for a whole
-    generation or its validation."""
+    generation that was yielded, the next is the one after it; the template then is generation 0's checkpoint, and
+    `surveyed` what that generation kept, so that the encoder is not measured anew. Replies are shared; a `pool` that is
+    a CachedPool does that by itself. `recording` chooses the episodes that a generation carries with it. ConfigError
+    for parts that do not fit, PoolError when no model could be asked for a whole generation or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
     label_episodes = None
     if start is None and config.label_questions:
         template, label_episodes = taught(config, template, encoder, shared, grade, tasks)
-    learner = learner_of(config, space_of(config, template, encoder, tasks))
+    learner = learner_of(config, space_of(config, template, encoder, tasks, surveyed))
 
     def validated(generation: Generation) -> Generation:
         if not validation_tasks:
@@ -103,7 +104,9 @@ def evolve(
     if start is None:
         state = learner.begin()
         first = Generation(index=0, checkpoint=template, state=state, next_tasks=per_candidate)
-        yield validated(replace(first, steps=learner.space.steps, label_episodes=label_episodes))
+        survey = Survey(learner.space.steps, learner.space.mean_state)
+        first = replace(first, steps=survey.steps, mean_state=survey.packed, label_episodes=label_episodes)
+        yield validated(first)
     else:
         _check_fits(learner.begin(), start)
         state = start

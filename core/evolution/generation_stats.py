@@ -106,10 +106,11 @@ class GenerationStats:
     """Calls to models and decisions, with the encoder's forwards for them, are counted over this generation, without
     those of its validation; None where its run did not keep them. `next_tasks` is the next generation's
     `tasks_per_candidate`; `label_episodes`, of generation 0 only, were played for labels; `distances` are the
-    candidates' from where the learner stood, in step sizes; `steps`, of generation 0 only, the first step of every
-    block of the vector; `validation` is of the distribution mean on held-apart tasks, when due. `controls` are what
-    the last generation is put beside, by name; `spent_usd` is that of the whole run so far, `unread_usd` the part of it
-    for answers that could not be read."""
+    candidates' from where the learner stood, in step sizes; `steps` and `mean_state`, of generation 0 only, are what
+    was surveyed of the encoder: the first step of every block of the vector, and a packed vector (`search.Survey`);
+    `validation` is of the distribution mean on held-apart tasks, when due. `controls` are what the last generation is
+    put beside, by name; `spent_usd` is that of the whole run so far, `unread_usd` the part of it for answers that
+    could not be read."""
 
     calls: int | None = None
     calls_saved: int | None = None
@@ -119,6 +120,7 @@ class GenerationStats:
     label_episodes: int | None = None
     distances: tuple[float, ...] = ()
     steps: Mapping[str, Step] = field(default_factory=dict)
+    mean_state: str = ""
     episodes: EpisodeStatistics | None = None
     validation: EpisodeStatistics | None = None
     controls: Mapping[str, EpisodeStatistics] = field(default_factory=dict)
@@ -133,6 +135,7 @@ class GenerationStats:
             **{name: stored.get(name) for name in _COUNTS},
             distances=tuple(stored.get("distances", ())),
             steps={str(block): Step(**step) for block, step in stored.get("steps", {}).items()},
+            mean_state=str(stored.get("mean_state", "")),
             episodes=EpisodeStatistics.of(stored.get("episodes")),
             validation=EpisodeStatistics.of(stored.get("validation")),
             controls={name: one for name, one in controls.items() if one is not None},
@@ -146,6 +149,7 @@ class GenerationStats:
             **{name: getattr(self, name) for name in _COUNTS},
             "distances": [round(distance, 4) for distance in self.distances] or None,
             "steps": {block: asdict(step) for block, step in self.steps.items()} or None,
+            "mean_state": self.mean_state or None,
             "episodes": self.episodes and self.episodes.to_json(),
             "validation": self.validation and self.validation.to_json(),
             "controls": {name: one.to_json() for name, one in self.controls.items()} or None,

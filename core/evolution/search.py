@@ -9,6 +9,7 @@ of constant preferences says, than along what tells transcripts apart. Heads sta
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,13 +22,37 @@ from core.coordinator.svf import Offsets
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
 from core.errors import ConfigError
-from core.evolution.config import EvolveConfig
+from core.evolution.config import SKETCHES, SVF_CANDIDATES, SVF_SKETCHES, EvolveConfig
 from core.evolution.generation_stats import Step
 from core.evolution.learner_state import Vector
 
-#: Transcripts and candidates that the space is measured on; candidates with other offsets read all transcripts anew.
-SKETCHES, CANDIDATES, SVF_SKETCHES, SVF_CANDIDATES = 256, 32, 32, 2
+CANDIDATES = 32  # that the space is measured on
 _SVF_PROBE = 0.03  # the authors' first step size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survey:
+    """What is measured of an encoder before an evolution, on sketched transcripts of its tasks: the first `steps` by
+    block, and the `mean_state` float64 [hidden size]. What is kept of it is the same again to the last bit."""
+
+    steps: Mapping[str, Step]
+    mean_state: Vector
+
+    @property
+    def packed(self) -> str:
+        """The mean state as base64 of little-endian numbers of 64 bits."""
+        return base64.b64encode(np.asarray(self.mean_state, "<f8").tobytes()).decode("ascii")
+
+    @classmethod
+    def kept(cls, steps: Mapping[str, Step], packed: str, template: Checkpoint) -> Survey | None:
+        """What a generation 0 kept of it; None where that is nothing, or not of this template."""
+        try:
+            found = np.frombuffer(base64.b64decode(packed, validate=True), "<f8").astype(float)
+        except ValueError:
+            return None
+        blocks = {"head", "svf"} if template.svf_layout else {"head"}
+        fits = found.shape == (template.encoder.hidden_size,) and bool(np.isfinite(found).all())
+        return cls(steps, found) if fits and steps.keys() == blocks else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +88,20 @@ class SearchSpace:
 
 
 def space_of(
-    config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]
+    config: EvolveConfig,
+    template: Checkpoint,
+    encoder: Encoder,
+    tasks: Sequence[Task],
+    surveyed: Survey | None = None,
 ) -> SearchSpace:
-    """Measure the space around `template` on sketched transcripts of `tasks`; asks no model of the pool.
+    """The space around `template`, measured on `tasks` where it is not `surveyed` yet."""
+    survey = surveyed or survey_of(config, template, encoder, tasks)
+    return SearchSpace(template, survey.steps, survey.mean_state, config.constant_spread)
+
+
+def survey_of(config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]) -> Survey:
+    """Measure the space around `template` on sketched transcripts of `tasks`; asks no model of the pool, and has the
+    encoder read some (`config.transcripts_surveyed`).
 
     Where the configuration gives no step size, it follows from the spread of logits that it wants."""
     requests = sketches(tasks, template.models, config.turn_budget)
@@ -95,7 +131,7 @@ def space_of(
         if svf_step is None:
             svf_step = config.svf_spread / spread_per_step
         steps["svf"] = Step(svf_step, svf_step * spread_per_step)
-    return SearchSpace(template, steps, mean, config.constant_spread)
+    return Survey(steps, mean)
 
 
 def _folded(template: Checkpoint, points: Vector, mean: Vector, constant: float) -> Vector:

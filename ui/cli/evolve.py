@@ -241,6 +241,8 @@ def _play(
     agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
     with playing(store, parts, known) as played, progress() as bar:
         done = max(0, store.runs.get(played.run).generations - 1)
+        if not store.runs.get(played.run).generations:
+            say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
         line = bar.add_task("generations", total=parts.plan.evolution.generations, completed=done, note="")
         for generation in played.events:
             say(describe(generation))

@@ -20,6 +20,7 @@ from core.evolution.evolve import Generation, evolve
 from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
 from core.evolution.learners import restored
 from core.evolution.recording import Recording
+from core.evolution.search import Survey
 from core.evolution.sep_cma import default_population
 from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
@@ -78,12 +79,14 @@ class EvolutionParts:
         shared = CachedPool(HaltingPool(pool, cancelled), ledger=ledger, shelf=self.shelf)
         unread_usd = GenerationStats.of(earlier[-1].stats).unread_usd if earlier else 0.0
         keeper = Keeper(store, run, self, pool, ledger, *so_far, unread_usd=unread_usd)
-        config, template = self.plan.evolution, replace(self.template, parent_run=run)
+        config, untaught = self.plan.evolution, replace(self.template, parent_run=run)
+        template = untaught
         marks = [(one.spent_usd, one.next_tasks or config.tasks_per_candidate) for one in stats]
         if earlier and earlier[-1].index < config.generations:
             _check_next(pool, marks, paid)
         if earlier and config.label_questions:  # what the labels taught, which is not asked for again
             template = store.checkpoints.load(earlier[0].checkpoint_id or "")
+        surveyed = Survey.kept(stats[0].steps, stats[0].mean_state, template) if stats else None
         table: dict[str, Any] = {
             "encoder": self.encoder,
             "pool": shared,
@@ -96,11 +99,18 @@ class EvolutionParts:
             template,
             start=restored(stored[1]) if stored else None,
             next_tasks=stats[-1].next_tasks if stats else None,
+            surveyed=surveyed,
             recording=Recording(run, self.plan.record),
             **table,
         ):
             at_the_end = generation.index == config.generations and self.plan.controls and self.validation
-            keeper.keep(generation, controls(config, template, **table) if at_the_end else {})
+            if generation.index == 0:
+                surveyed = Survey.kept(generation.steps, generation.mean_state, template)
+            walked = (
+                None if config.label_questions else surveyed
+            )  # the controls learn nothing, labels neither
+            played = controls(config, untaught, **table, surveyed=walked) if at_the_end else {}
+            keeper.keep(generation, played)
             yield generation
             marks.append((pool.spent_usd, generation.next_tasks))
             if generation.index < config.generations:

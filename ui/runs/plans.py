@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 
 from core.episode import Change, Protocol, Role, Task
 from core.errors import ConfigError, StoreError, TaskError, TrinityError
-from core.evolution.config import EvolveConfig
+from core.evolution.config import EvolveConfig, transcripts_surveyed
 from core.evolution.recording import RecordName
 from core.planner.config import LearnConfig
 from core.play.policies import follows_cycle
@@ -142,6 +142,12 @@ class EvolutionPlan:
     reuse: bool = False
     record: RecordName = "none"
     kind: Literal["evolve"] = "evolve"
+
+    @property
+    def survey_words(self) -> str:
+        """What is done before generation 0, for people who wait; once, as its result is kept with it."""
+        read = transcripts_surveyed(bool(self.svf))
+        return f"The encoder reads {read} sketched transcripts once, to find how far apart first candidates are to lie"
 
     def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
         """The tasks to evolve on, those to validate with, and what is worth telling about them."""

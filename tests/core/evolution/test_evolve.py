@@ -1,5 +1,7 @@
 """The evolution loop on a real (tiny) encoder and a scripted pool: learning, stopping, resuming, failures."""
 
+import base64
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,9 +32,10 @@ from core.evolution.evolve import (
     validate,
 )
 from core.evolution.fitness import episodes_of, play_all, statistics_of
+from core.evolution.generation_stats import GenerationStats, Step
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import learner_of, restored
-from core.evolution.search import sketches, space_of
+from core.evolution.search import Survey, sketches, space_of, survey_of
 from core.evolution.sep_cma import SepCMAState, ask, start
 from core.heads import HeadKind
 from core.play.policies import CyclePolicy
@@ -71,6 +74,7 @@ def steps_of(
     resumed_from: LearnerState | None = None,
     template: Checkpoint | None = None,
     next_tasks: int | None = None,
+    surveyed: Survey | None = None,
 ) -> Iterator[Generation]:
     """Each generation, played when it is asked for."""
     pool = ScriptedPool(SPECS, say)
@@ -82,7 +86,8 @@ def steps_of(
         "tasks": TASKS[:16],
         "validation_tasks": TASKS[16:],
     }
-    return evolve(config, template, start=resumed_from, next_tasks=next_tasks, **parts)  # type: ignore[arg-type]
+    begun = {"start": resumed_from, "next_tasks": next_tasks, "surveyed": surveyed}
+    return evolve(config, template, **begun, **parts)  # type: ignore[arg-type]
 
 
 def run(
@@ -123,6 +128,35 @@ def test_stopped_and_resumed_it_ends_bit_for_bit_the_same(encoder: Encoder) -> N
     assert resumed[-1].state.digest == straight[-1].state.digest
     assert resumed[-1].checkpoint == straight[-1].checkpoint
     assert resumed[0].fitness == straight[6].fitness
+
+
+def test_what_was_surveyed_of_the_encoder_is_kept_and_not_measured_again(encoder: Encoder) -> None:
+    straight = run(encoder)
+    stored = json.loads(json.dumps(straight[0].to_json()))
+    assert "mean_state" not in straight[1].to_json()
+    kept = GenerationStats.of(stored)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    survey = Survey.kept(kept.steps, kept.mean_state, template)
+    assert survey is not None
+    fresh = survey_of(CONFIG, template, encoder, TASKS[:16])
+    assert fresh.steps == survey.steps
+    np.testing.assert_array_equal(fresh.mean_state, survey.mean_state)
+    read = encoder.states_given
+    resumed = steps_of(encoder, resumed_from=restored(straight[11].state.to_bytes()), surveyed=survey)
+    (last,) = resumed
+    assert last.state.digest == straight[12].state.digest
+    validated = last.validation.n * CONFIG.turn_budget if last.validation else 0
+    assert encoder.states_given - read <= (last.decisions or 0) + validated
+
+
+@pytest.mark.parametrize("packed", ["", "AAAA", "!", "naïve", "A" * 320])
+def test_a_survey_that_is_none_is_made_again(encoder: Encoder, packed: str) -> None:
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    assert Survey.kept({"head": Step(1.0, 1.0)}, packed, template) is None
+    width = encoder.identity.hidden_size
+    whole = base64.b64encode(np.ones(width).tobytes()).decode()
+    assert Survey.kept({}, whole, template) is None
+    assert Survey.kept({"head": Step(1.0, 1.0)}, whole, template) is not None
 
 
 def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: Encoder) -> None:

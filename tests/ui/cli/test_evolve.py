@@ -14,6 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from core.episode import Protocol
+from core.evolution import search
 from core.evolution.config import EvolveConfig, label_episodes
 from core.settings import read_settings
 from storage.files.interchange import import_file
@@ -151,7 +152,16 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     longer = world.trinity("evolve", "--resume", "--name", run, "--generations", 100)
     assert (longer.code, longer.err.count("\n")) == (1, 1)
     assert "begun with another --generations" in longer.err
-    resumed = world.trinity("evolve", "--resume", "--name", run, "--json").json
+    assert "reads 256 sketched transcripts once" in result.err
+
+    def measured(*_: object) -> None:
+        raise AssertionError("the encoder is measured once")
+
+    with monkeypatch.context() as once:
+        once.setattr(search, "survey_of", measured)
+        said = world.trinity("evolve", "--resume", "--name", run, "--json")
+    assert "sketched" not in said.err
+    resumed = said.json
     assert resumed["digest"] == undisturbed["digest"]
     assert resumed["run"] == run
     again = world.trinity("evolve", "--resume", "--name", run)

@@ -57,7 +57,8 @@ def reached(store: Store, run: RunSummary) -> Reached:
     lineage = read_lineage(store, run)
     done, planned = (lineage.indices[-1] if lineage.indices else -1), lineage.planned or 1
     if done < 0:
-        return Reached(0, planned, "The encoder is loaded and the start is validated")
+        words = lineage.plan.survey_words if lineage.plan else "The encoder is loaded"
+        return Reached(0, planned, f"{words}; then the start is validated")
     if done >= planned:
         return Reached(done, planned, "The last generation is kept; the controls are played")
     words = f"Generation {done + 1} of {planned} is being played"
