@@ -193,25 +193,19 @@ class Reply:
     finish_reason: str = "stop"  # in the server's word
     usage: Usage = Usage()
     latency_s: float = 0.0
-    tool_calls: str = (
-        ""  # JSON list of the offered calls it asks for; `text` tells them in words, and is what is kept
-    )
+    tool_calls: str = ""  # JSON list of the offered calls it asks for; `text`, which is kept, tells them in words
     error: Failure | None = None
     reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
 
     @property
     def finish(self) -> Finish:
-        """What the finish reason means; done where none is recorded."""
-        return finish_of(self.finish_reason) if self.finish_reason else Finish.DONE
+        """What the finish reason means."""
+        return finish_of(self.finish_reason)
 
     def as_reused(self) -> Reply:
         """The reply as another episode holds it, for which nobody was asked."""
-        return replace(
-            self,
-            usage=replace(self.usage, cost_usd=0.0, at_most_usd=None, unread_usd=0.0),
-            latency_s=0.0,
-            reused=True,
-        )
+        usage = Usage(self.usage.tokens_in, self.usage.tokens_out, 0.0, self.usage.tokens_cached)
+        return replace(self, usage=usage, latency_s=0.0, reused=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,8 +428,7 @@ class Ask:
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     must_call: bool = False  # one of them has to be called
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
-    # How much all tries of it may cost together, in USD; None: no limit. No part of what is asked either.
-    budget_usd: float | None = field(default=None, compare=False)
+    budget_usd: float | None = field(default=None, compare=False)  # what its tries may cost; None: no limit
 
 
 @dataclass(frozen=True, slots=True)

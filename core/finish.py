@@ -54,8 +54,11 @@ _FAILING = {"error", "errored", "fail", "failed", "failure"}
 
 
 @cache
-def finish_of(reason: str) -> Finish:
-    """What a finish reason means, however it is written: STOP, maxTokens, FinishReason.SAFETY, end-turn."""
+def finish_of(reason: str | None) -> Finish:
+    """What a finish reason means, however it is written: STOP, maxTokens, FinishReason.SAFETY, end-turn. None is
+    recorded of some replies, which are taken as done."""
+    if not reason:
+        return Finish.DONE
     word = reason.strip().rpartition(".")[2]
     word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word)
     word = re.sub(r"[^a-z0-9]+", "_", word.casefold()).strip("_")

@@ -26,7 +26,7 @@ were billed as read before, the fourth not by which rule an answer was found, th
 labels, and in the first two an episode's `meta` held what now are fields of its own (see
 `storage/rows/meta_column.py`). Times are Unix seconds. Numbers of turns (a turn's `index`, a fork's and a label's
 `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are written; what was
-running is written as interrupted. Files and folders of the machine (a task file, a pool file, an encoder) are named
+running is written as interrupted. A usage has `at_most_usd` and `unread_usd` where any of its episode has. Files and folders of the machine (a task file, a pool file, an encoder) are named
 without their place; what is in them, a run's `config` and `pool` say by digests. Texts hold no NUL and no lone
 surrogate: U+FFFD stands for them. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond
 64 bits are refused."""
@@ -281,6 +281,8 @@ _UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 #: What a reply holds while it is played, and no store keeps.
 _NOT_KEPT = {"tool_calls", "reused"}
+#: What most usages have not: written where there is any in the line.
+_RARE = {"at_most_usd", "unread_usd"}
 
 
 def dump_line(line: Line) -> bytes:
@@ -292,9 +294,12 @@ def _left_out(line: Line) -> dict[str, Any] | None:
     """Fields that are not written; among them those of workflows for an episode that has none."""
     if not isinstance(line, EpisodeLine):
         return None
+    used = [one.reply.usage for of in (line.episode.turns, line.episode.plans) for one in of]
+    is_plain = all(one.at_most_usd is None and not one.unread_usd for one in used)
+    reply = {**dict.fromkeys(_NOT_KEPT, True), **({"usage": _RARE} if is_plain else {})}
     if not line.episode.plans:
-        return {"episode": {"plans": True, "turns": {"__all__": {"reply": _NOT_KEPT, "step": True}}}}
-    return {"episode": {name: {"__all__": {"reply": _NOT_KEPT}} for name in ("plans", "turns")}}
+        return {"episode": {"plans": True, "turns": {"__all__": {"reply": reply, "step": True}}}}
+    return {"episode": {name: {"__all__": {"reply": reply}} for name in ("plans", "turns")}}
 
 
 def parse_line(content: bytes, version: int = VERSION) -> Line:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -106,9 +108,17 @@ def test_a_store_from_before_learns_to_keep_it(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(engine, "SCHEMA_REVISION", "0011")
     old = open_store(tmp_path / "old.db")
     old.runs.create("rtest", "run", {"name": "kept"})
-    list(record(old, events_of(episode("e-1"))))
     old.close()
     monkeypatch.undo()
+    written = open_store(tmp_path / "today.db")
+    written.runs.create("rtest", "run", {})
+    list(record(written, events_of(episode("e-1"))))
+    written.close()
+    with closing(sqlite3.connect(tmp_path / "old.db")) as file, file:  # as the program of that day wrote it
+        file.execute("ATTACH ? AS today", (str(tmp_path / "today.db"),))
+        for table in ("task", "episode", "turn", "text", "state"):
+            columns = ", ".join(name for _, name, *_ in file.execute(f"PRAGMA main.table_info({table})"))
+            file.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM today.{table}")  # noqa: S608
     new = open_store(tmp_path / "old.db")
     assert new.health().schema == "0014"
     assert new.runs.get("rtest").config == {"name": "kept"}
