@@ -29,7 +29,14 @@ from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import answer_format
 from ui.endpoint.guard import Guard
 from ui.endpoint.service import Asked, Service
-from ui.endpoint.streams import KEEP_ALIVE_S, Listener, chat_stream, play_whole, response_stream
+from ui.endpoint.streams import (
+    KEEP_ALIVE_S,
+    Listener,
+    chat_stream,
+    checking,
+    play_whole,
+    response_stream,
+)
 from ui.endpoint.tiers import Tier
 from ui.endpoint.wire import (
     NEUTRAL,
@@ -103,7 +110,7 @@ def _routes(service: Service) -> APIRouter:
             temperature=body.temperature,
             max_tokens=body.max_completion_tokens or body.max_tokens,
             seed=body.seed,
-            answer_format=answer_format(body.response_format, "response_format"),
+            answer_format=await checking(lambda: answer_format(body.response_format, "response_format")),
             keep=body.store,
             metadata=_notes(body),
         )
@@ -134,7 +141,9 @@ def _routes(service: Service) -> APIRouter:
             effort=body.reasoning.effort if body.reasoning else None,
             temperature=body.temperature,
             max_tokens=body.max_output_tokens,
-            answer_format=answer_format(body.text.format if body.text else None, "text.format"),
+            answer_format=await checking(
+                lambda: answer_format(body.text.format if body.text else None, "text.format")
+            ),
             keep=body.store,
             metadata=_notes(body),
         )
