@@ -6,11 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ui.endpoint.tiers import EFFORTS
+
 #: The most messages of a conversation, parts of a message, and characters of a text.
 MOST_MESSAGES, MOST_PARTS, LONGEST_TEXT = 1000, 100, 1_000_000
 
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+#: Described as the server takes it: one of few words, which it lists to whoever sends another.
+Effort = Annotated[str, Field(json_schema_extra={"enum": [*EFFORTS]})]
 Metadata = Annotated[dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16)]
 
 
@@ -170,7 +174,7 @@ class ChatRequest(_Common):
         ]
         | None
     ) = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Effort | None = None
     response_format: (
         Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")] | None
     ) = None
@@ -221,7 +225,7 @@ InputItem = InputMessage | FunctionCall | FunctionCallOutput
 class Reasoning(_Body):
     """How much is thought."""
 
-    effort: str | None = None
+    effort: Effort | None = None
     summary: None = None
 
 
@@ -259,10 +263,21 @@ class Choice(_Body):
 class Question(_Body):
     """What is asked about a conversation. A coordinator answers choices of a `model` and of a `role`."""
 
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "if": {"properties": {"type": {"const": "choice"}}},
+            "then": {"required": ["choices"], "properties": {"choices": {"type": "array"}}},
+        },
+    )
+
     type: Literal["choice", "predicate", "score"]
     name: Name | None = None
     instructions: Any = None
-    choices: Annotated[list[Choice], Field(min_length=2, max_length=255)] | None = None
+    choices: (
+        Annotated[list[Choice], Field(min_length=2, max_length=255, json_schema_extra={"uniqueItems": True})]
+        | None
+    ) = None
     levels: list[Any] | None = None
 
 
