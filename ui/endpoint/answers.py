@@ -23,7 +23,8 @@ from core.episode import (
 )
 from ui.endpoint.engine import Order
 from ui.endpoint.errors import ApiError, out_of_money, unavailable
-from ui.endpoint.formats import AnswerFormat
+from ui.endpoint.formats import AnswerFormat, Fitting
+from ui.endpoint.schema_checks import Undecided
 
 #: The characters of an answer that a stream sends at a time.
 PIECE = 48
@@ -43,6 +44,7 @@ class Course:
     plans: list[Plan] = field(default_factory=list)
     ended: Episode | None = None
     out_of_time: bool = False
+    fitting: Fitting | None = None
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -118,17 +120,33 @@ class Course:
             raise self._no_call()
         if self.answer_format is None:
             return text[: self._end_of(text)]
-        fitting = self.answer_format.read(text)
-        if fitting is None:
+        self.check()
+        assert self.fitting is not None
+        if self.fitting.text is None:
             raise ApiError(
                 502,
-                f"The models gave no JSON of the form that was asked for (episode {self.id}): try again, with more "
-                "turns or a simpler schema.",
+                f"The models gave no JSON of the form that was asked for ({self.fitting.fault[:200]}; episode "
+                f"{self.id}): try again, with more turns or a simpler schema.",
                 "server_error",
                 "invalid_answer_format",
                 headers=self.headers,
             )
-        return fitting
+        return self.fitting.text
+
+    def check(self) -> None:
+        """Check the answer against the form that was asked for, once; it may take a second or two."""
+        turn = self.answered_by
+        if (
+            self.answer_format is None
+            or turn is None
+            or turn.answer_after is None
+            or self.fitting is not None
+        ):
+            return
+        try:
+            self.fitting = self.answer_format.read(turn.answer_after)
+        except Undecided as error:
+            self.fitting = Fitting(None, f"the check against the schema {error}")
 
     @property
     def finish_reason(self) -> str:

@@ -28,7 +28,14 @@ from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import answer_format
 from ui.endpoint.guard import Guard
 from ui.endpoint.service import Asked, Service
-from ui.endpoint.streams import KEEP_ALIVE_S, Listener, chat_stream, play_whole, response_stream
+from ui.endpoint.streams import (
+    KEEP_ALIVE_S,
+    Listener,
+    chat_stream,
+    checking,
+    play_whole,
+    response_stream,
+)
 from ui.endpoint.tiers import Tier
 from ui.endpoint.tools import offered
 from ui.endpoint.wire import (
@@ -105,7 +112,7 @@ def _routes(service: Service) -> APIRouter:
             stop=_stop(body.stop),
             max_tokens=body.max_completion_tokens or body.max_tokens,
             seed=body.seed,
-            answer_format=answer_format(body.response_format, "response_format"),
+            answer_format=await checking(lambda: answer_format(body.response_format, "response_format")),
             keep=body.store,
             metadata=_notes(body),
             left_aside=_left_aside(body),
@@ -138,7 +145,9 @@ def _routes(service: Service) -> APIRouter:
             temperature=body.temperature,
             top_p=_top_p(body),
             max_tokens=body.max_output_tokens,
-            answer_format=answer_format(body.text.format if body.text else None, "text.format"),
+            answer_format=await checking(
+                lambda: answer_format(body.text.format if body.text else None, "text.format")
+            ),
             keep=body.store,
             metadata=_notes(body),
             left_aside=_left_aside(body),

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-
-from core.pool.wire import Malformed, strict_json
+from core.pool.wire import Malformed
+from ui.endpoint.bodies import read_body
 from ui.endpoint.errors import refused
+from ui.endpoint.schema_checks import CHECKS, NoSchema, Undecided
+from ui.endpoint.schemas import checked_schema
 from ui.endpoint.wire import FlatJsonSchemaFormat, JsonObjectFormat, JsonSchemaFormat, TextFormat
 
-#: How deep and how large a schema may be.
-_DEEPEST, _LONGEST = 30, 100_000
-#: What could keep this process busy without end, or have it look elsewhere.
-_REFUSED = ("pattern", "patternProperties", "format", "$dynamicRef", "$id", "$anchor")
+#: So long an answer is checked at most, in characters.
+LONGEST_ANSWER = 1_000_000
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """An answer that was checked: its JSON text, or why it does not fit."""
+
+    text: str | None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,61 +33,49 @@ class AnswerFormat:
 
     schema: dict[str, Any]
 
-    def read(self, answer: str) -> str | None:
-        """The JSON text of an answer that fits, without a fence around it; None for any other."""
+    def read(self, answer: str) -> Fitting:
+        """The JSON text of an answer that fits, without a fence around it. It may take a second or two; Undecided
+        where it would take longer."""
         fenced = _FENCED.match(answer)
         text = (fenced[1] if fenced else answer).strip()
+        if len(text) > LONGEST_ANSWER:
+            return Fitting(None, f"it has more than {LONGEST_ANSWER:,} characters")
         try:
-            value = strict_json(text.encode("utf-8", "replace"))
-        except Malformed:
-            return None
-        if not isinstance(value, dict) and not self.schema:
-            return None
-        return text if not self.schema or Draft202012Validator(self.schema).is_valid(value) else None
+            value = read_body(text.encode("utf-8", "replace"))
+        except Malformed as error:
+            return Fitting(None, f"it {error}")
+        if not self.schema:
+            return Fitting(text) if isinstance(value, dict) else Fitting(None, "it is no JSON object")
+        fault = CHECKS.fault(json.dumps(self.schema), json.dumps(value))
+        return Fitting(text) if fault is None else Fitting(None, fault)
 
 
 def answer_format(
     asked: TextFormat | JsonObjectFormat | JsonSchemaFormat | FlatJsonSchemaFormat | None, param: str
 ) -> AnswerFormat | None:
-    """The format that a request asks for, None for text. ApiError for a schema that cannot be checked against."""
+    """The format that a request asks for, None for text. ApiError for a schema that cannot be checked against. It may
+    take a second or two."""
     match asked:
         case JsonObjectFormat():
             return AnswerFormat({})
         case JsonSchemaFormat():
-            return AnswerFormat(_checked(asked.json_schema.schema_, f"{param}.json_schema.schema"))
+            return AnswerFormat(_compiled(asked.json_schema.schema_, f"{param}.json_schema.schema"))
         case FlatJsonSchemaFormat():
-            return AnswerFormat(_checked(asked.schema_, f"{param}.schema"))
+            return AnswerFormat(_compiled(asked.schema_, f"{param}.schema"))
         case _:
             return None
 
 
-def _checked(schema: dict[str, Any], param: str) -> dict[str, Any]:
-    if len(json.dumps(schema)) > _LONGEST:
-        raise refused(f"The schema is longer than {_LONGEST:,} characters: send a smaller one.", param)
-    for depth, word, value in _words(schema):
-        if depth > _DEEPEST:
-            raise refused(f"The schema is nested more than {_DEEPEST} deep: send a flatter one.", param)
-        if word in _REFUSED and not isinstance(value, dict):
-            raise refused(
-                f"The schema's '{word}' is not checked here: leave it out.", param, "unsupported_schema"
-            )
-        if word == "$ref" and not (isinstance(value, str) and value.startswith("#")):
-            raise refused(
-                "A '$ref' may only lead into the schema itself (#/$defs/...).", param, "unsupported_schema"
-            )
+def _compiled(given: dict[str, Any], param: str) -> dict[str, Any]:
+    schema = checked_schema(given, param)
     try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise refused(f"The schema is none: {error.message[:200]}", param, "invalid_schema") from None
+        CHECKS.compile(json.dumps(schema))
+    except NoSchema as error:
+        raise refused(f"The schema is none: {error}.", param, "invalid_schema") from None
+    except Undecided as error:
+        raise refused(
+            f"The schema cannot be used: its check {error}. Send fewer or shorter patterns.",
+            param,
+            "unsupported_schema",
+        ) from None
     return schema
-
-
-def _words(value: Any, depth: int = 0) -> Iterator[tuple[int, str, Any]]:
-    """Every key of a schema with how deep it stands and what it holds."""
-    if depth > _DEEPEST + 1:
-        return
-    for key, inner in value.items() if isinstance(value, dict) else ():
-        yield depth, key, inner
-        yield from _words(inner, depth + 1)
-    for inner in value if isinstance(value, list) else ():
-        yield from _words(inner, depth + 1)

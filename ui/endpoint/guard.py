@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -18,7 +17,7 @@ from core.errors import TrinityError
 from storage.shelves.endpoint import ApiKey, looks_like_key
 from storage.store import Store
 from ui.endpoint.errors import ApiError, unavailable
-from ui.program import LOCAL_NAMES
+from ui.endpoint.origins import asked_by_name, asked_by_port, from_own_page
 
 #: The largest body, and how long it may take to arrive.
 MOST_BYTES, BODY_S = 8 * 2**20, 30.0
@@ -35,13 +34,15 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or hand it on."""
+        if scope["type"] == "websocket":  # closed before it is accepted: answered 403
+            await send({"type": "websocket.close", "code": 1008, "reason": "There are no websockets here."})
+            return
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         try:
-            self._check_page(headers)
+            self._check_page(scope, headers)
             key = await self._key(headers)
             body = await _body(headers, receive)
         except ApiError as error:
@@ -55,21 +56,15 @@ class Guard:
 
         await self._app(scope, replay, send)
 
-    def _check_page(self, headers: Headers) -> None:
+    def _check_page(self, scope: Scope, headers: Headers) -> None:
         """A page from elsewhere asks through the reader's browser: under a name of its own, or with an Origin."""
         if not self._local:
             return
-        host = headers.get("host", "")
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            name = None
-        if name not in LOCAL_NAMES:
+        if not (asked_by_name(headers) and asked_by_port(headers, scope)):
             raise ApiError(
                 403, "This server is not known under this name: ask http://127.0.0.1 with its port."
             )
-        origin = headers.get("origin")
-        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+        if not from_own_page(scope, headers):
             raise ApiError(403, "Pages of other sites may not ask this server.")
 
     async def _key(self, headers: Headers) -> ApiKey | None:

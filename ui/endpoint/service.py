@@ -22,6 +22,7 @@ from ui.endpoint.conversation import Said, question_of
 from ui.endpoint.engine import Engine, Order
 from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import AnswerFormat
+from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
 from ui.endpoint.tools import ToolOffer
 from ui.endpoint.upkeep import Upkeep
@@ -113,6 +114,7 @@ class Service:
     def close(self) -> None:
         """End what is under way."""
         self._upkeep.close()
+        CHECKS.close()
         if "engine" in self.__dict__:
             self.engine.close()
 

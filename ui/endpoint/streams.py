@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -24,11 +25,23 @@ from ui.endpoint.answers import (
 )
 from ui.endpoint.engine import Engine
 from ui.endpoint.errors import ApiError
+from ui.endpoint.schema_checks import MOST_PROCESSES
+
+T = TypeVar("T")
 
 #: How long after its deadline a request waits for the call that was broken off, in seconds.
 GRACE_S = 0.06
 #: How often a stream says that it is alive where it has nothing else to say, in seconds.
 KEEP_ALIVE_S = 10.0
+
+
+#: Checks of schemas have threads of their own: what waits for a slow one must not hold up others.
+_CHECKING = ThreadPoolExecutor(4 * MOST_PROCESSES, "schema checks")
+
+
+async def checking(check: Callable[[], T]) -> T:
+    """What a check says that may take long."""
+    return await asyncio.get_running_loop().run_in_executor(_CHECKING, check)
 
 
 class Listener:
@@ -64,6 +77,7 @@ async def played(engine: Engine, course: Course, listener: Listener) -> AsyncGen
                 engine.look()
                 continue
             if event is None:
+                await checking(course.check)
                 return
             if (progress := course.take(event)) is not None:
                 yield progress

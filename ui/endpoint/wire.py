@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
 
+from ui.endpoint.tiers import EFFORTS
+
 #: The most messages of a conversation, parts of a message, and characters of a text.
 MOST_MESSAGES, MOST_PARTS, LONGEST_TEXT = 1000, 100, 1_000_000
 #: The most calls that a message asks for, and tools that a request offers.
@@ -17,6 +19,8 @@ Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 #: Of a call: some servers put a signature of thousands of characters into it.
 CallId = Annotated[str, Field(min_length=1, max_length=100_000)]
+#: Described as the server takes it: one of few words, which it lists to whoever sends another.
+Effort = Annotated[str, Field(json_schema_extra={"enum": [*EFFORTS]})]
 Metadata = Annotated[dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16)]
 Note = Annotated[str, Field(max_length=512)]
 Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -289,7 +293,7 @@ class Vendor(_Body):
 class Reasoning(_Body):
     """How much is thought."""
 
-    effort: str | None = None
+    effort: Effort | None = None
     summary: Aside = None
     generate_summary: Aside = None
     context: Aside = None
@@ -346,7 +350,7 @@ class ChatRequest(_Common):
         ]
         | None
     ) = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Effort | None = None
     response_format: (
         Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")] | None
     ) = None
@@ -479,10 +483,21 @@ class Choice(_Body):
 class Question(_Body):
     """What is asked about a conversation. A coordinator answers choices of a `model` and of a `role`."""
 
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "if": {"properties": {"type": {"const": "choice"}}},
+            "then": {"required": ["choices"], "properties": {"choices": {"type": "array"}}},
+        },
+    )
+
     type: Literal["choice", "predicate", "score"]
     name: Name | None = None
     instructions: Any = None
-    choices: Annotated[list[Choice], Field(min_length=2, max_length=255)] | None = None
+    choices: (
+        Annotated[list[Choice], Field(min_length=2, max_length=255, json_schema_extra={"uniqueItems": True})]
+        | None
+    ) = None
     levels: list[Any] | None = None
 
 

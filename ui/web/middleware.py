@@ -17,7 +17,6 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -25,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 from streamlit import config, file_util
 
+from ui.endpoint.origins import asked_by_name, from_own_page
 from ui.program import LOCAL_NAMES
 
 #: The pages with filters in a bar at their side.
@@ -83,30 +83,18 @@ class OwnPageOnly:
             await send(message)
 
         app = self._app
-        if refusal := self._refusal(Headers(scope=scope), websocket=websocket):
+        if refusal := self._refusal(scope, Headers(scope=scope)):
             # A websocket closed before it is accepted is answered 403, too.
             app = WebSocketClose() if websocket else PlainTextResponse(refusal, status_code=403)
         await app(scope, receive, send_with_headers)
 
-    def _refusal(self, headers: Headers, *, websocket: bool) -> str | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> str | None:
         """Why the request is refused, None when it is not."""
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or _name(hosts[0]) not in self._names:
+        if not asked_by_name(headers, self._names):
             return "This server is not known under this name: open it as http://127.0.0.1 with its port.\n"
-        own = [f"http://{hosts[0]}"], [f"https://{hosts[0]}"]
-        if origins not in own and (origins or websocket):
+        if not from_own_page(scope, headers):
             return "Only this server's own page may ask this.\n"
         return None
-
-
-def _name(host: str) -> str | None:
-    """The name in a Host header, without its port; None for what is no host."""
-    try:
-        parts = urlsplit(f"//{host}")
-        _ = parts.port  # a ValueError when it is no number
-    except ValueError:
-        return None
-    return parts.hostname if parts.netloc == host and parts.username is None else None
 
 
 def content_security_policy() -> str:

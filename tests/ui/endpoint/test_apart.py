@@ -22,6 +22,7 @@ from tests.ui.endpoint.server import Served, raw, served
 from ui.endpoint import engine
 from ui.endpoint.bodies import DEEPEST
 from ui.endpoint.ledger import Ledger
+from ui.endpoint.tiers import EFFORTS
 
 CHAT, RESPONSES, DECISIONS = "/v1/chat/completions", "/v1/responses", "/v1/decisions"
 TOOL = '{"type": "function", "function": {"name": "f", "parameters": {"default": @}}}'
@@ -214,3 +215,18 @@ def test_a_store_that_is_locked_in_the_middle_ends_requests_with_a_503(
         assert "send it again" in said["error"]["message"] or "locked" in said["error"]["message"]
         good, bad, _ = crowd.answers()
         assert (good, bad) == ([200] * 3, 200)
+
+
+def test_the_description_names_the_values_that_the_server_takes(tmp_path: Path) -> None:
+    with served(tmp_path) as one:
+        described = raw(one.url, "GET", "/openapi.json")[2]["components"]["schemas"]
+        fields = (described["ChatRequest"], "reasoning_effort"), (described["Reasoning"], "effort")
+        for schema, name in fields:
+            [efforts, _] = schema["properties"][name]["anyOf"]
+            assert efforts["enum"] == [*EFFORTS]
+        for effort in EFFORTS:
+            body = f'{{"model": "trinity", {TALK}, "reasoning_effort": "{effort}"}}'.encode()
+            assert raw(one.url, "POST", CHAT, body)[0] in (200, 502)  # few turns may end without an answer
+        asked = described["Question"]
+        assert asked["then"]["required"] == ["choices"]
+        assert asked["properties"]["choices"]["anyOf"][0]["uniqueItems"] is True

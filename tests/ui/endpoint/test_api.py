@@ -327,6 +327,7 @@ def test_an_unreachable_model_is_said_and_not_called_an_answer(tmp_path: Path) -
     assert "could not be asked" in str(streamed.value)
 
 
+@pytest.mark.process
 def test_structured_output_is_checked(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "count", "schema": schema}}
@@ -334,9 +335,6 @@ def test_structured_output_is_checked(tmp_path: Path) -> None:
         assert json.loads(one.ask(response_format=wanted).choices[0].message.content) == {"n": 42}
         assert json.loads(one.ask(response_format={"type": "json_object"}).choices[0].message.content)
         assert json.dumps(schema) in one.models.requests[0].body["messages"][1]["content"]
-        hostile: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": "(a+)+$"}}}
-        with pytest.raises(openai.BadRequestError):
-            one.ask(response_format=hostile)
     with served(tmp_path, team('<answer>{"n": "many"}</answer>')) as one:
         with pytest.raises(openai.APIStatusError) as caught:
             one.ask(response_format=wanted)

@@ -108,6 +108,7 @@ def test_the_pocket_pool_is_served_and_stopped_in_order(tmp_path: Path) -> None:
 WISHED = {"deadline_exceeded", "invalid_answer_format"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value
 )
