@@ -313,6 +313,10 @@ class Change:
         return self.kind in ("reply", "verdict")
 
 
+#: Why a reply ends that a fork has by hand: no model wrote it.
+EDITED = "edited"
+
+
 @dataclass(frozen=True, slots=True)
 class Fork:
     """Where an episode comes from that carries turns 0 to `turn` - 1 of `parent` and plays on from there. One of a

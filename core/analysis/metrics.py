@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
@@ -20,6 +20,8 @@ from core.episode import Decision
 CONFIDENCE = 0.95
 #: In how many parts the distribution of an estimated variance is summed up, and how often a reach is halved.
 PLACES, HALVINGS = 200, 30
+#: A p below 10 to minus so much is said to be that.
+LEAST_P_POWER, _P_HALVINGS = 9.0, 18
 
 #: Fewer seeds than this have no interval over seeds: in simulations that of two covered as little as 89 %.
 FEWEST_SEEDS = 3
@@ -169,11 +171,11 @@ def _over_clusters(
     return mean, min(mean - half, low + shift), max(mean + half, high + shift)
 
 
-def student_reach(freedom: float) -> float:
+def student_reach(freedom: float, confidence: float = CONFIDENCE) -> float:
     """How many standard errors Student's interval reaches to either side, with so many degrees of freedom."""
     from scipy.special import stdtrit  # here, because importing scipy takes longer than all the rest
 
-    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
+    return float(stdtrit(freedom, 0.5 + confidence / 2))
 
 
 @cache
@@ -185,20 +187,26 @@ def _shares_of_variance(freedom: int) -> NDArray[np.float64]:
     return np.asarray(freedom / (2 * gammaincinv(freedom / 2, places)))
 
 
-def _reach(estimated: float, known: float, freedom: int) -> float:
+def _reach(estimated: float, known: float, freedom: int, confidence: float = CONFIDENCE) -> float:
     """How far 95 % of a normal variable reach to either side, whose variance is `known` plus one that was `estimated`
     with few degrees of freedom: Student's t where nothing is known."""
-    from scipy.special import ndtr
+    from scipy.special import ndtr, ndtri
 
     spreads = np.sqrt(estimated * _shares_of_variance(freedom) + known)
     if not spreads.any():
         return 0.0
     low = 0.0
-    high = student_reach(freedom) * math.sqrt(estimated) + 2 * math.sqrt(known) + float(spreads.min())
+    outside = 1 - confidence
+    far = max(2.0, -float(ndtri(outside / 2)))
+    high = (
+        student_reach(freedom, confidence) * math.sqrt(estimated)
+        + far * math.sqrt(known)
+        + float(spreads.min())
+    )
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         beyond = 2 * float(np.mean(ndtr(-middle / spreads)))
-        low, high = (middle, high) if beyond > 1 - CONFIDENCE else (low, middle)
+        low, high = (middle, high) if beyond > outside else (low, middle)
     return high
 
 
@@ -252,6 +260,54 @@ def mean_over_seeds(outcomes: NDArray[np.float64]) -> Mean:
     reaches = student_reach(freedom) * math.sqrt(variance), _reach(by_seed, of_tasks_alone, seeds - 1)
     half = sum(reaches) / 2 / math.sqrt(seeds * tasks)
     return Mean(mean, mean - half, mean + half)
+
+
+def mean_p(found: Mean, by_seed: Sequence[float]) -> float:
+    """The two-sided p of a mean that `mean_over_seeds` found: what is left to 1 of the confidence at which its interval
+    would end at 0. NaN without an interval. `by_seed`: each seed's own mean, which tells how much of the interval is
+    due to seeds; the rest is due to tasks."""
+    seeds = len(by_seed)
+    if not found.has_interval or seeds < 2:
+        return math.nan
+    of_seeds = float(np.var(by_seed, ddof=1)) / seeds
+    half = (found.high - found.low) / 2
+    of_tasks = _solved(lambda variance: _half(of_seeds, variance, seeds - 1, CONFIDENCE) - half, half**2)
+    if half <= 0:
+        return 0.0 if found.mean else 1.0
+    # On the scale of logarithms, as p may be very small.
+    exponent = _solved(
+        lambda power: _half(of_seeds, of_tasks, seeds - 1, 1 - 10**-power) - abs(found.mean), LEAST_P_POWER
+    )
+    return float(10**-exponent)
+
+
+def _half(of_seeds: float, of_tasks: float, freedom: int, confidence: float) -> float:
+    """How far `mean_over_seeds` reaches to either side, of the variances of a mean due to seeds and to tasks."""
+    variance = of_seeds + of_tasks
+    satterthwaite = min(1e9, freedom * (variance / of_seeds) ** 2) if of_seeds else 1e9
+    student = student_reach(max(freedom, satterthwaite), confidence) * math.sqrt(variance)
+    return (student + _reach(of_seeds, of_tasks, freedom, confidence)) / 2
+
+
+def _solved(rises: Callable[[float], float], high: float) -> float:
+    """Where a function that rises from 0 to `high` is 0, or the end that is nearer to it."""
+    low = 0.0
+    for _ in range(_P_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rises(middle) > 0 else (middle, high)
+    return (low + high) / 2
+
+
+def holm(ps: Sequence[float], level: float = 0.05) -> list[bool]:
+    """Which of several comparisons hold when all of them are allowed for (Holm 1979): with this, the chance that any of
+    them is luck is `level` at most. NaN never holds."""
+    order = sorted((i for i, p in enumerate(ps) if not math.isnan(p)), key=lambda i: ps[i])
+    held = [False] * len(ps)
+    for place, i in enumerate(order):
+        if ps[i] > level / (len(order) - place):
+            break
+        held[i] = True
+    return held
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from core.draws import derive_seed
 from core.episode import (
     CHANGE_KINDS,
+    EDITED,
     FORK,
     Change,
     ChangeKind,
@@ -256,7 +257,7 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
         dialect, tag = roles.dialect_and_tag(was.messages)
         text = reading.with_verdict(parent.rules, dialect, was.reply.text, tag, Verdict(change.value))
         reasoning = was.reply.reasoning
-    turn = reread_turn(parent, index, Reply(text, reasoning, "edited", Usage(0, 0, 0.0)))
+    turn = reread_turn(parent, index, Reply(text, reasoning, EDITED, Usage(0, 0, 0.0)))
     if turn.answer_after is not None and turn.correct_after is None and parent.task.answer:
         turn = replace(turn, correct_after=settled(grade([Grade(parent.task, turn.answer_after)]))[0])
     return (turn,)

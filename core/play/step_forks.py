@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from core.episode import Change, ChangeKind, Episode, Plan, Reply, Turn, Usage
+from core.episode import EDITED, Change, ChangeKind, Episode, Plan, Reply, Turn, Usage
 from core.errors import ConfigError
 from core.workflow import AccessMode, PlanFault, Workflow
 
@@ -61,7 +61,7 @@ class ForkedStep:
         turns = {one.index: one for one in self.kept if one.index > self.index}
         found = {index: replace(one, reply=one.reply.as_reused()) for index, one in turns.items()}
         if change is not None and change.by_hand:
-            reply = Reply(change.value, "", "edited", Usage(0, 0, 0.0))
+            reply = Reply(change.value, "", EDITED, Usage(0, 0, 0.0))
             own = self.parent.turns[self.index]
             found[self.index] = replace(own, reply=reply, answer_after=None, correct_after=None)
         return found

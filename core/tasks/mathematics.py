@@ -74,7 +74,7 @@ class Comparers:
         try:
             if child.begin() != b"ready":
                 raise TaskError(
-                    "Mathematical answers cannot be graded: math-verify did not start. Install the program anew."
+                    "Mathematical answers cannot be graded: math-verify did not start. Install the program again."
                 )
             return child.ask(json.dumps(pair).encode(), LIMIT_S) == b"true"
         finally:

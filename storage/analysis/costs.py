@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import case, func, select
+from sqlalchemy import ColumnElement, case, func, select
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Flag
@@ -17,8 +17,8 @@ from storage.analysis.verdicts import TurnGroup
 from storage.filters.clusters import cluster_sums, count_if, to_shares
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import DECIDER, total_if_all_known
-from storage.rows.engine import reading
-from storage.rows.schema import episode, run
+from storage.rows.engine import fetch_rows, reading
+from storage.rows.schema import episode, plan, run
 from storage.store import Store
 
 
@@ -58,6 +58,49 @@ def spending_by(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) ->
             before.latency_s + group.latency_s,
         )
     return dict(sorted(found.items(), key=lambda one: (-one[1].tokens, one[0])))
+
+
+#: What whoever writes workflows is called beside roles and models.
+PLANNER = "Planner"
+
+
+def planning(store: Store, where: EpisodeFilter, *, of_pool: bool = False) -> dict[str, Spending]:
+    """What planners consumed to write workflows, by who wrote them (a model of the pool, or a policy), most tokens
+    first; `of_pool`: models alone. Forks carry their parents' plans, which count for these. One query."""
+    query = (
+        select(
+            plan.c.planner,
+            func.count(),
+            func.coalesce(func.sum(plan.c.tokens_in), 0) + func.coalesce(func.sum(plan.c.tokens_out), 0),
+            total_if_all_known(plan.c.cost_usd),
+            func.coalesce(func.sum(plan.c.latency_s), 0.0),
+        )
+        .join(episode, episode.c.id == plan.c.episode_id)
+        .where(*counted_episodes(store, where), episode.c.fork_turn.is_(None))
+        .group_by(plan.c.planner)
+    )
+    query = query.where(of_the_pool()) if of_pool else query
+    found = {planner: Spending(*amounts) for planner, *amounts in fetch_rows(store.engine, query)}
+    return dict(sorted(found.items(), key=lambda one: (-one[1].tokens, one[0])))
+
+
+def together(found: Iterable[Spending]) -> Spending | None:
+    """The sum of several; None of none."""
+    parts = list(found)
+    if not parts:
+        return None
+    costs = [one.cost_usd for one in parts]
+    return Spending(
+        sum(one.n for one in parts),
+        sum(one.tokens for one in parts),
+        None if None in costs else sum(cost for cost in costs if cost is not None),
+        sum(one.latency_s for one in parts),
+    )
+
+
+def of_the_pool() -> ColumnElement[bool]:
+    """That a plan was written by a model of its episode's pool and not by a planner of its own."""
+    return episode.c.models.contains('"' + plan.c.planner + '"')
 
 
 @dataclass(frozen=True, slots=True)

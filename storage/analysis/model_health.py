@@ -9,9 +9,11 @@ import numpy as np
 from sqlalchemy import case, func, select
 
 from core.episode import Flag, Status
+from storage.analysis.costs import of_the_pool
+from storage.analysis.routing import own_turns
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import reading
-from storage.rows.schema import episode, turn
+from storage.rows.schema import episode, plan, turn
 from storage.store import Store
 
 #: The newest calls whose times are read: enough for a 95th percentile of each model.
@@ -20,8 +22,8 @@ MOST_READ = 50_000
 
 @dataclass(frozen=True, slots=True)
 class ModelHealth:
-    """The calls to one model. `failed`: it answered with a failure of its own; `lost`: it could not be asked, which
-    ended the episode as missing. Times in seconds, of calls that were made and not reused; `last` in Unix seconds."""
+    """The calls to one model, its turns and its plans. `failed`: it answered with a failure of its own; `lost`: it
+    could not be asked, which ended the episode as missing. Times in seconds; `last` in Unix seconds."""
 
     model: str
     calls: int
@@ -38,10 +40,14 @@ class ModelHealth:
 
 
 def model_health(store: Store, where: EpisodeFilter) -> list[ModelHealth]:
-    """Each model that was asked in these episodes, finished or not, measured or not, by name. Two queries."""
+    """Each model that was asked in these episodes, finished or not, measured or not, by name. Turns that a fork
+    carries, replies that were reused and those written by hand are no calls. Three queries."""
     chosen = conditions(where, store.engine.dialect.name)
-    asked = func.coalesce(turn.c.finish_reason, "") != "not_asked"
-    anew = turn.c.flags.not_like(f"%{Flag.REUSED}%")
+    calls = (
+        func.coalesce(turn.c.finish_reason, "") != "not_asked",
+        turn.c.flags.not_like(f"%{Flag.REUSED}%"),
+        *own_turns(where),
+    )
     lost = case((episode.c.status == Status.MISSING, case((turn.c.stage == "finished", 0), else_=1)), else_=0)
     failed = case((turn.c.error_kind.is_not(None), case((turn.c.stage == "finished", 1), else_=0)), else_=0)
     of_these = select(turn.c.episode_id).join(episode, episode.c.id == turn.c.episode_id)
@@ -49,23 +55,40 @@ def model_health(store: Store, where: EpisodeFilter) -> list[ModelHealth]:
         of_these.with_only_columns(
             turn.c.model, func.count(), func.sum(failed), func.sum(lost), func.max(turn.c.started)
         )
-        .where(*chosen, asked)
+        .where(*chosen, *calls)
         .group_by(turn.c.model)
     )
     newest = (
         of_these.with_only_columns(turn.c.model, turn.c.latency_s)
-        .where(*chosen, asked, turn.c.stage == "finished", turn.c.latency_s.is_not(None), anew)
+        .where(*chosen, *calls, turn.c.stage == "finished", turn.c.latency_s.is_not(None))
         .order_by(turn.c.started.desc())
+        .limit(MOST_READ)
+    )
+    # A model of the pool that plans is asked for that too. Forks carry their parents' plans.
+    plans = (
+        select(plan.c.planner, plan.c.latency_s, plan.c.error_kind, plan.c.at, episode.c.status)
+        .join(episode, episode.c.id == plan.c.episode_id)
+        .where(*chosen, of_the_pool(), episode.c.fork_turn.is_(None))
+        .order_by(plan.c.at.desc())
         .limit(MOST_READ)
     )
     times: defaultdict[str, list[float]] = defaultdict(list)
     with reading(store.engine) as connection:
-        rows = connection.execute(counts).all()
+        rows = {
+            model: [n, fails or 0, gone or 0, last]
+            for model, n, fails, gone, last in connection.execute(counts)
+        }
         for model, latency_s in connection.execute(newest):
             times[model].append(latency_s)
+        for model, latency_s, error, at, status in connection.execute(plans):
+            row = rows.setdefault(model, [0, 0, 0, at])
+            row[0] += 1
+            row[1 if status != Status.MISSING else 2] += error is not None
+            row[3] = max(row[3], at)
+            times[model] += [] if latency_s is None else [latency_s]
     return [
-        ModelHealth(model, calls, fails or 0, gone or 0, *_percentiles(times[model]), last)
-        for model, calls, fails, gone, last in sorted(rows, key=lambda row: str(row[0]))
+        ModelHealth(model, n, failed, lost, *_percentiles(times[model]), last)
+        for model, (n, failed, lost, last) in sorted(rows.items())
     ]
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Select, and_, func, not_, select
+from sqlalchemy import ColumnElement, Select, and_, func, not_, or_, select
 
-from core.episode import Role, Status
+from core.episode import EDITED, Flag, Role, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions, for_totals
 from storage.filters.listing import DECIDER, RIGHT
 from storage.filters.vocabulary import IS_MIXED
@@ -94,11 +94,27 @@ def counted_episodes(store: Store, where: EpisodeFilter) -> list[ColumnElement[b
 
 
 def counted_turns(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
-    """The conditions under which a turn counts: over, and of an episode that counts."""
+    """The conditions under which a turn counts: over, of an episode that counts, and played by it."""
     over, counted = turn.c.stage == "finished", and_(*counted_episodes(store, where))
     if for_totals(where) == ALL_EPISODES:  # nearly every episode counts: the few others are sooner looked up
         return [over, turn.c.episode_id.not_in(select(episode.c.id).where(not_(counted)))]
-    return [over, turn.c.episode_id.in_(select(episode.c.id).where(counted))]
+    return [over, turn.c.episode_id.in_(select(episode.c.id).where(counted)), *own_turns(where)]
+
+
+def own_turns(where: EpisodeFilter) -> list[ColumnElement[bool]]:
+    """The condition that a turn was played by its own episode: a fork carries turns of its parent, which counts them,
+    and the one that was written by hand no model played. Empty where forks do not count."""
+    if for_totals(where).forks == "without":
+        return []
+    fork = episode.alias("fork")
+    forks = select(fork.c.id).where(fork.c.fork_turn.is_not(None))
+    first = select(fork.c.fork_turn).where(fork.c.id == turn.c.episode_id).scalar_subquery()
+    carried = or_(
+        turn.c.idx < first,
+        turn.c.flags.contains(Flag.REUSED.value),
+        func.coalesce(turn.c.finish_reason, "") == EDITED,
+    )
+    return [not_(and_(turn.c.episode_id.in_(forks), carried))]
 
 
 def traffic_of(store: Store, where: EpisodeFilter, by: TrafficSplit | None = None) -> dict[str, Traffic]:

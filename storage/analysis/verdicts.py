@@ -19,6 +19,7 @@ from storage.analysis.routing import (
     counted_episodes,
     counted_turns,
     newest_turns,
+    own_turns,
     read_turn_references,
 )
 from storage.filters.clusters import NOTHING, cluster_sums, count_if, to_share, to_shares
@@ -154,7 +155,7 @@ def turn_rates(store: Store, where: EpisodeFilter) -> Rates:
             did(VerdictOutcome.REVISED_RIGHT, VerdictOutcome.ACCEPTED_RIGHT).label("right"),
         )
         .join(episode, episode.c.id == turn.c.episode_id)
-        .where(turn.c.stage == "finished", *counted_episodes(store, where))
+        .where(turn.c.stage == "finished", *counted_episodes(store, where), *own_turns(where))
         .group_by(*keys, episode.c.task_key)
         .subquery()
     )
@@ -265,6 +266,32 @@ def by_author(store: Store, where: EpisodeFilter) -> VerdictsOnAuthors:
     )
 
 
+class WrongAccepts(NamedTuple):
+    """Verdicts that accepted a wrong answer: how many, in how many episodes, and how many episodes they ended (a `false
+    accept`); in a workflow an ACCEPT ends nothing."""
+
+    verdicts: int
+    episodes: int
+    ended: int
+
+
+def wrong_accepts(store: Store, where: EpisodeFilter) -> WrongAccepts:
+    """Of the episodes that count. One query."""
+    accepted = condition(_did(VerdictOutcome.ACCEPTED_WRONG), store.engine.dialect.name)
+    ended = (episode.c.end_reason == EndReason.ACCEPTED) & func.coalesce(episode.c.correct, False).is_(False)
+    query = (
+        select(
+            func.count(),
+            func.count(turn.c.episode_id.distinct()),
+            func.count(case((ended, turn.c.episode_id)).distinct()),
+        )
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .where(turn.c.stage == "finished", turn.c.role == Role.VERIFIER, accepted)
+        .where(*counted_episodes(store, where), *own_turns(where))
+    )
+    return WrongAccepts(*fetch_rows(store.engine, query)[0])
+
+
 def _author() -> ColumnElement[Any]:
     """The model that wrote the answer a turn judges: the last Worker before it whose reply had one. In the released
     protocol every Worker's reply is taken for an answer."""
@@ -291,7 +318,7 @@ def turns_with_verdict(
 ) -> list[TurnReference]:
     """Newest turns of a Verifier that did this, on answers of one author when given."""
     query = newest_turns(store, where).where(turn.c.model == verifier, turn.c.role == Role.VERIFIER)
-    query = query.where(condition(_did(what), store.engine.dialect.name))
+    query = query.where(condition(_did(what), store.engine.dialect.name), *own_turns(where))
     if author is not None:
         query = query.where(_author() == author)
     return read_turn_references(store, query)

@@ -50,7 +50,9 @@ def known_run(store: Store, kind: RunKind, name: str, *, resume: bool, may_begin
 
     article, what = _WORDS[kind].split()
     if resume and not name:
-        raise ConfigError(f"Say which {what} goes on: --resume needs --name NAME, or a run's id as its name.")
+        raise ConfigError(
+            f"Say which {what} to resume: --resume needs --name NAME, or a run's id as its name."
+        )
     known = find_learning(store, name, kind) if name else None
     if known and not resume:
         raise ConfigError(

@@ -69,7 +69,7 @@ def compare(
         if any(_has_reused(opened, side) for side in sides):
             tell(
                 "Replies of earlier runs were reused here: where policies asked the same, they share their luck. The "
-                "comparison by task allows for that; two accuracies beside each other are not independent."
+                "comparison by task allows for that; two accuracies side by side are not independent."
             )
         if list_flips:
             for side in found:

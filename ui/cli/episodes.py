@@ -148,8 +148,8 @@ def delete(
     store: StoreOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete episodes, or a run with all that is its own: episodes, checkpoints, generations. There is no way
-    back.
+    """Delete episodes, or a run with all that is its own: episodes, checkpoints, generations. It cannot be
+    undone.
 
     [dim]$[/] trinity episodes delete ep12ab ep12ac
 

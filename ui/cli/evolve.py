@@ -64,7 +64,7 @@ def evolve(
     learner: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="sep-cma-es, or what it is put beside: pycma, reinforce, random-search."
+            metavar="NAME", help="sep-cma-es, or one to compare it with: pycma, reinforce, random-search."
         ),
     ] = "sep-cma-es",
     generations: Annotated[

@@ -151,7 +151,7 @@ def _agreement(store: Store, name: str, run: str | None, as_json: bool) -> None:
         ],
     )
     if found.alpha is not None and len(found.pairs) > 1:
-        tell(f"All together: Krippendorff's alpha {found.alpha:.2f} over {found.items} items")
+        tell(f"All reviewers: Krippendorff's alpha {found.alpha:.2f} over {found.items} items")
 
 
 def _number(value: float | None) -> str:

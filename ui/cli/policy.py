@@ -180,7 +180,7 @@ def _print(diff: PolicyDiff, names: dict[str, str]) -> None:
     if diff.turns:
         tell(f"A is {names[diff.checkpoints[0].id]}; {len(diff.turns):,} recorded turns", "bold")
         print_table(
-            ["beside A", ">agreement", "95 % interval", ">turns", ">too close to call"],
+            ["compared with A", ">agreement", "95 % interval", ">turns", ">too close to call"],
             [_row(one) for one in agreement_rates(diff, names)],
         )
     for one, found, parted in zip(agreement_rates(diff, names), diff.agreements, diff.partings, strict=True):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from core.analysis.published import PublishedTable
     from storage.store import Store
     from ui.runs.paper.counted import Cells
+    from ui.runs.paper.multiple import Differences
     from ui.runs.paper.outcomes import RowResult
     from ui.runs.paper.reproduction import Reproduction
     from ui.runs.paper.results_file import Checked
@@ -101,7 +102,8 @@ def reproduce(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Also put every row, seed by seed, beside the results that came with the program."
+            "--check",
+            help="Also compare every row, seed by seed, with the results that came with the program.",
         ),
     ] = False,
     store: StoreOption = None,
@@ -159,6 +161,7 @@ def _report(
     `save`."""
     from ui.runs.paper import results_file
     from ui.runs.paper.counted import cells
+    from ui.runs.paper.multiple import Differences
     from ui.runs.paper.outcomes import outcomes, stored, suites
     from ui.runs.paper.table import COUNTED
     from ui.runs.paper.tables import needed
@@ -169,6 +172,7 @@ def _report(
     if save is not None:
         say(f"{results_file.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
     counted = {one.id: cells(store, one, played) for one in wanted if one.measure in COUNTED}
+    differences = Differences.of((one, found[one.id]) for one in wanted if one.id in found)
     if as_json:
         print_json(
             {
@@ -177,11 +181,15 @@ def _report(
                     one.id: {
                         "title": one.title,
                         "columns": one.published.columns,
-                        "rows": [_plain(outcome, one.published) for outcome in found.get(one.id, ())],
+                        "rows": [
+                            _plain(outcome, one.published) | {"holds": differences.mark(one, outcome) or None}
+                            for outcome in found.get(one.id, ())
+                        ],
                         **({"cells": counted[one.id]} if one.id in counted else {}),
                     }
                     for one in wanted
                 },
+                "differences": {"n": len(differences.ps), "hold": len(differences.held)},
                 **(
                     {}
                     if beside is None
@@ -197,7 +205,10 @@ def _report(
             if one.id in counted:
                 _print_cells(one, counted[one.id])
             elif found[one.id]:
-                _print(one, found[one.id])
+                _print(one, found[one.id], differences)
+        if words := differences.words("these tables"):
+            tell()
+            tell(words)
     if beside is not None:
         _print_checked(beside)
 
@@ -346,7 +357,9 @@ def _values(outcome: RowResult, published: PublishedTable) -> list[float | None]
     return [None if math.isnan(value) else value for value in row]
 
 
-def _print(table: Table, found: list[RowResult]) -> None:
+def _print(table: Table, found: list[RowResult], differences: Differences) -> None:
+    from ui.runs.paper.multiple import on_fewer_seeds, seeds_words
+
     families = sorted({family for outcome in found for family in outcome.by_family})
     shown = "{:.0f}".format if table.measure == "tokens" else "{:.3f}".format
     signed = "{:+.0f}".format if table.measure == "tokens" else "{:+.3f}".format
@@ -364,7 +377,8 @@ def _print(table: Table, found: list[RowResult]) -> None:
                 if overall.has_interval
                 else f"needs {FEWEST_SEEDS} seeds",
                 " ".join(shown(value) for value in outcome.by_seed.values()),
-                "" if against is None else _less(against, signed),
+                "" if against is None else _less(against, signed, seeds_words(table, outcome, found)),
+                differences.mark(table, outcome),
                 *(shown(outcome.by_family[family]) for family in families),
                 f"{outcome.row.published}: {' / '.join(paper)}" if paper else "",
             )
@@ -375,16 +389,19 @@ def _print(table: Table, found: list[RowResult]) -> None:
         "95 % interval",
         "seeds",
         table.compared,
+        differences.column,
         *(f">{one}" for one in families),
     ]
     print_table([*columns, f"paper ({' / '.join(table.published.columns)})"], rows)
+    for one in on_fewer_seeds(table, found):
+        tell(one)
     if table.note:
         tell(table.note)
 
 
-def _less(found: Mean, signed: Callable[[float], str]) -> str:
+def _less(found: Mean, signed: Callable[[float], str], few: str) -> str:
     ends = f" ({signed(found.low)} to {signed(found.high)})" if found.has_interval else ""
-    return f"{signed(found.mean)}{ends}"
+    return f"{signed(found.mean)}{ends}{f', {few}' if few else ''}"
 
 
 def _print_cells(table: Table, cells: Cells) -> None:

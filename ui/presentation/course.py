@@ -47,7 +47,7 @@ class Happening(Enum):
     FIXED = CellMark("★", "fixed", "good")
     WRONG_SINCE = CellMark("✕", "wrong since here", "bad")
     BROKE = CellMark("✕", "broke it", "bad")
-    FALSE_ACCEPT = CellMark("!", "false accept", "bad")
+    FALSE_ACCEPT = CellMark("!", "accepted a wrong answer", "bad")
     SENT_BACK = CellMark("↩", SENT_BACK_WORDS, "bad")
     LOW_MARGIN = CellMark("≈", "low margin", "warn")
     UNREADABLE = CellMark("?", "unreadable", "warn")

@@ -143,6 +143,22 @@ def turns_words(turns: Sequence[int]) -> str:
     return f"turns {', '.join(named[:-1])} and {named[-1]}"
 
 
+def wrong_accepts_words(verdicts: int, episodes: int, ended: int) -> str:
+    """How many verdicts accepted a wrong answer, in how many episodes, and how many of these they ended, plain text;
+    empty for none."""
+    if not verdicts:
+        return ""
+    many = f"{_count(verdicts, 'verdict')} accepted a wrong answer, in {_count(episodes, 'episode')}."
+    if ended == episodes:
+        return f"{many} {'It' if ended == 1 else 'Each'} was ended by it: a false accept."
+    rest = episodes - ended
+    others = "one" if rest == 1 else f"{rest:,}"
+    return (
+        f"{many} {ended:,} of these were ended by it (false accepts); the other {others} "
+        f"{'is' if rest == 1 else 'are'} of workflows, where an ACCEPT ends nothing."
+    )
+
+
 def ordinal(number: int) -> str:
     """`1st`, `2nd`, `3rd`, `11th`, `1,001st`."""
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

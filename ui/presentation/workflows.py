@@ -7,14 +7,14 @@ from ui.presentation.theme import NEUTRAL_COLOUR
 
 #: Why a planner's reply is no workflow, in words.
 FAULT_WORDS: dict[PlanFault, str] = {
-    PlanFault.NO_LISTS: "it has not all three lists",
+    PlanFault.NO_LISTS: "one of its three lists is missing",
     PlanFault.LENGTHS_DIFFER: "its lists differ in length",
     PlanFault.TOO_MANY_STEPS: "it has too many steps",
-    PlanFault.UNKNOWN_MODEL: "it names a model that it may not name",
-    PlanFault.EMPTY_SUBTASK: "a step is asked nothing",
+    PlanFault.UNKNOWN_MODEL: "it names a model that is not allowed",
+    PlanFault.EMPTY_SUBTASK: "a step has no subtask",
     PlanFault.ILLEGAL_ACCESS: "an entry of its access list is not allowed",
-    PlanFault.FORWARD_REFERENCE: "a step would read one that is not over",
-    PlanFault.DEAD_STEP: "nobody would read one of its steps",
+    PlanFault.FORWARD_REFERENCE: "a step would read itself or a later step",
+    PlanFault.DEAD_STEP: "no later step reads one of its steps",
 }
 
 #: What the shapes of workflows are.

@@ -58,7 +58,7 @@ def test_damaged_results_are_one_sentence(
 ) -> None:
     whole = (SAMPLE_RUNS / NAME).read_bytes()
     (tmp_path / NAME).write_bytes(damaged if damaged != b"cut" else whole[:-100])
-    with pytest.raises(ConfigError, match=r"results\.json cannot be read \(.+\): install the program anew"):
+    with pytest.raises(ConfigError, match=r"results\.json cannot be read \(.+\): install the program again"):
         read(tmp_path / NAME)
     if damaged == b"cut":
         monkeypatch.setattr(wiring, "SAMPLE_RUNS", tmp_path)

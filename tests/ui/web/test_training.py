@@ -128,7 +128,7 @@ def test_unreadable_plans_are_told_by_their_reason(kept: Store) -> None:
     record_training(kept)
     page = opened("evolution", panel="plans", gen="4")
     table = page.dataframe[0].value
-    assert list(table["reason"]) == ["it has not all three lists"]
+    assert list(table["reason"]) == ["one of its three lists is missing"]
     assert list(table["share"]) == [25.0]
     record_training(kept, "rfine", done=0, plan=replace(PLAN, name="fine"))
     assert "Every plan of every rollout could be read." in said(

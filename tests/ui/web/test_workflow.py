@@ -92,7 +92,7 @@ def test_a_step_has_no_choice_that_could_be_looked_into(ids: dict[str, str]) -> 
 def test_replay_says_why_a_plan_was_no_workflow(ids: dict[str, str]) -> None:
     page = opened("replay", ep=ids["unreadable"])
     text = shown(page).replace("\\", "")
-    assert "No workflow: it has not all three lists" in text
+    assert "No workflow: one of its three lists is missing" in text
     assert any(one.label.startswith("What the planner wrote (5 tries)") for one in page.expander)
     assert "No turn of this episode was played." in text
 

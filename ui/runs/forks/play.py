@@ -99,7 +99,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
     pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
     if digest_of_specs(pool.specs) != plan.pool_digest:
         raise ConfigError(
-            f"The models in {plan.pool} have changed since these forks were planned: plan them anew."
+            f"The models in {plan.pool} have changed since these forks were planned: plan them again."
         )
     return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values()))
 

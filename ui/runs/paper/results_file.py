@@ -166,7 +166,7 @@ def read(path: Path) -> Results:
         first = error.errors()[0]
         why = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
     raise ConfigError(
-        f"The results in {path} cannot be read ({why}): install the program anew, or write them with "
+        f"The results in {path} cannot be read ({why}): install the program again, or write them with "
         "`trinity reproduce --show --save FILE`."
     )
 

@@ -104,9 +104,7 @@ def words_of(diff: PolicyDiff, names: Mapping[str, str]) -> str:
     if total == due_now:
         return f"To be read: {turns}."
     proofs = f"{total - due_now:,} that were recorded with logits"
-    return (
-        f"To be read: {turns}, and {proofs}, so that these can be set beside what is read; {total:,} in all."
-    )
+    return f"To be read: {turns}, and {proofs}, to compare the two; {total:,} in all."
 
 
 def to_read(judgement: CheckpointLogits) -> list[int]:

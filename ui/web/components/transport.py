@@ -113,7 +113,7 @@ def help_button(keys: Keys, key: str = "help", shortcut: str | None = "H") -> No
 @st.dialog("Keys", on_dismiss="rerun")
 def _help(keys: Keys) -> None:
     key_table(keys)
-    st.caption("Keys rest while you type in a field.")
+    st.caption("Keys do nothing while you type in a field.")
     plain_strip_toggle("plain_strip_choice")
 
 

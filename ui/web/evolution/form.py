@@ -235,9 +235,9 @@ def _paced(defaults: EvolveConfig, learner: str) -> tuple[bool, dict[str, Any]]:
     alone = learner == _ALONE
     spread = _number(one, "ev_spread", defaults.logit_spread, disabled=alone)
     adaptive = two.toggle(
-        "As many tasks as tell candidates apart",
+        "Adapt the number of tasks",
         key="ev_adaptive",
-        help="Begin with so many tasks per candidate, then more or fewer, as fitness tells candidates apart.",
+        help="Begin with this many tasks per candidate, then use more or fewer, as many as tell candidates apart.",
         disabled=alone,
     )
     controls = two.toggle(

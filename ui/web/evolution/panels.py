@@ -204,7 +204,7 @@ def _choices_table(found: Rescored, generation: int) -> None:
         key=f"choices_{generation}",
         at_most=11,
         height=388,
-        alt="What the chosen generation would choose at every pinned turn, beside what was recorded",
+        alt="What the chosen generation would choose at every pinned turn, and what was recorded",
     )
 
 
@@ -235,7 +235,7 @@ def population_panel(store: Store, lineage: Lineage, at: int, second: Lineage | 
     """One generation's candidates: fitness against distance from the mean, with the error of its tasks."""
     one = lineage.generations[at]
     if one.index == 0:
-        nothing_here("Nobody competed in generation 0: choose a later one.")
+        nothing_here("Generation 0 has no candidates: choose a later one.")
         return
     candidates = store.evolution.candidates(lineage.run, one.index)
     if len(candidates) < 2:

@@ -66,7 +66,7 @@ def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | No
     reach = lineage.reach_words
     chart(
         left,
-        "How far does it still reach?",
+        "How large are its steps?",
         line_figure(lineage, ((reach, "solid", tuple(one.sigma for one in lineage.generations)),), axis, at),
         key="reach",
         help=define("Sigma"),
@@ -115,7 +115,7 @@ def _noise_words(lineage: Lineage, at: int) -> str:
         )
     sentence += " Diamonds: the mean on held-apart tasks with its 95 % Wilson interval."
     if (plan := lineage.plan) and (plan.evolution.diversity or plan.evolution.turn_cost):
-        sentence += " This fitness holds further terms beside the share of tasks solved; the bands do not."
+        sentence += " This fitness has further terms besides the share of tasks solved; the bands do not."
     return sentence
 
 
@@ -128,7 +128,7 @@ def _standings(store: Store, lineage: Lineage) -> None:
     if not standings:
         return
     with st.container(border=True):
-        st.markdown("**Is it better than what learned nothing?**", help=define("Control"))
+        st.markdown("**Is it better than the controls?**", help=define("Control"))
         plot(
             standings_figure(standings),
             key="standings",

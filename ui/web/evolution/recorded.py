@@ -98,8 +98,8 @@ def beside_recorded(store: Store, validation: Validation) -> None:
     mine = [policy for _, policy in sorted(validation.policies.items()) if policy in players]
     if not mine:
         st.caption(
-            f"No episode of any {validation.noun} of this run is recorded yet, so Checkpoints has no accuracy to set "
-            "beside it."
+            f"No episode of any {validation.noun} of this run is recorded yet, so Checkpoints shows no accuracy "
+            "of it yet."
         )
         return
     ids = _comparable(store, mine) or mine[-1:]

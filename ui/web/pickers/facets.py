@@ -346,7 +346,7 @@ def show_chips(where: EpisodeFilter, generation_of: Generations, saved: SavedVie
 
 
 def condition_chip(
-    key: str, words: str, let_go: Callable[[], None], help: str = "Let this condition go"
+    key: str, words: str, let_go: Callable[[], None], help: str = "Remove this condition"
 ) -> None:
     """A condition in force, let go with a click."""
     button(words, key, let_go, icon="close", help=help)

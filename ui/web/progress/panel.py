@@ -37,7 +37,7 @@ class RunTexts:
     stored: str = "Every finished turn is kept."
     stop: str = "Cancel"
     stop_help: str = "End the run now; finished turns are kept"
-    stopping: str = "Cancelling at the next moment it can …"
+    stopping: str = "Cancelling as soon as possible …"
     pause: str = ""
     pause_help: str | None = None
 

@@ -62,7 +62,7 @@ def compared_with_models(store: Store, scope: Scope) -> None:
     for side in scope.sides:
         policy = _chosen_policy(store, side)
         if policy is None:
-            nothing_here("This needs a policy that is no single model. Choose one above.")
+            nothing_here("Choose a policy above that is not a single model.")
             continue
         found = _regret(store, side.where, policy)
         alone = {one.name.removeprefix(SINGLE) for one in found.contestants if one.name}
@@ -144,8 +144,8 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
             alt="; ".join(f"{100 * one.value:+.1f} points to {one.name}" for one in rows),
         )
     oracle = (
-        "The upper bound is what somebody would solve who knew for each task which of these tries would be right. No "
-        "chooser can know that: with several models, or several tries, one is right by chance. "
+        "The upper bound counts a task as solved if any of these tries was right. No policy can reach it: of several "
+        "models, or several tries, one is right by chance. "
     )
     if found.settings and not found.settings[0].is_recorded:
         st.caption(f"Under this setting: {setting_words(found.settings[0], found.settings)}.")
@@ -334,7 +334,7 @@ def without_model(store: Store, scope: Scope) -> None:
         _each_alone(store, side, models)
         return
     if len(off) == len(models):
-        nothing_here("Nobody is left to choose from: keep one model at least.")
+        nothing_here("No model is left to choose from: keep at least one.")
         return
     found = _without(store, side.where, off)
     if not found.turns:

@@ -28,7 +28,7 @@ from ui.web.turns.variations import family_of
 #: The episodes before and after one in the list that the reader came from.
 Near = tuple[str | None, str | None]
 #: The other episodes of a task, as they are grouped where one is chosen to compare with.
-OTHERS, REPEATS = "The same task under other policies", "Repeats: the same policy, drawn anew"
+OTHERS, REPEATS = "The same task under other policies", "Repeats: the same policy, drawn again"
 FORKS = "Forks: turns of one episode kept, one thing changed"
 #: So many other episodes of a task are read, and so many of a group listed.
 _READ, _LISTED = 200, 8

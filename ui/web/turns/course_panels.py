@@ -38,7 +38,7 @@ def uncertainty_panel(recording: Recording, to_turn: Callable[[int], None]) -> N
         st.markdown("**How sure was the coordinator?**", help=explain("Margin", "Entropy"))
         _plot(figure, "doubt", "Entropy and margin of every decision, turn by turn.", to_turn)
         st.caption(
-            f"High entropy or a low margin: the choice hung on little. Ringed: a margin below {LOW_MARGIN:g}. Marks "
+            f"High entropy or a low margin: the choice was close. Ringed: a margin below {LOW_MARGIN:g}. Marks "
             "have the shape of the role; a click goes to the turn."
         )
 
@@ -49,11 +49,12 @@ def usage_panel(recording: Recording, to_turn: Callable[[int], None]) -> None:
         st.markdown("**What had it used by each turn?**")
         measures = {name: words for name, (words, _) in MEASURES.items()}
         measure = state.address_select("Measure", measures, name="spend", key="spend")
-        figure = usage_over_turns(recording.outlines, recording.models, measure)
+        figure = usage_over_turns(recording.outlines, recording.models, measure, recording.episode.plans)
         if figure is None:
             st.caption("No price is known for these models: write price_in and price_out into pool.toml.")
             return
-        _plot(figure, "spent", "Cumulative use of every model, turn by turn.", to_turn)
+        _plot(figure, "spent", "Cumulative use of every model and of the planner, turn by turn.", to_turn)
         unknown = sum(one.cost_usd is None for one in recording.outlines if one.stage == "finished")
+        unknown += sum(one.reply.usage.cost_usd is None for one in recording.episode.plans)
         if measure == "cost" and unknown:
-            st.caption(f"{unknown} turns have no known price and count as nothing here.")
+            st.caption(f"{unknown} replies have no known price and count as nothing here.")

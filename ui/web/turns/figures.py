@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 import plotly.graph_objects as go
 
-from core.episode import ROLE_ORDER, Decision, Role
+from core.episode import ROLE_ORDER, Decision, Plan, Role
 from storage.rows.summaries import LOW_MARGIN, TurnOutline
 from ui.presentation.theme import (
     FIRST_COLOUR,
@@ -104,26 +104,49 @@ def usage(outline: TurnOutline, measure: str) -> float | None:
 
 
 def usage_over_turns(
-    outlines: Sequence[TurnOutline], models: tuple[str, ...], measure: str
+    outlines: Sequence[TurnOutline], models: tuple[str, ...], measure: str, plans: Sequence[Plan] = ()
 ) -> go.Figure | None:
-    """What the turns so far have used together, stacked by model in slot order. None when it is known for no turn."""
+    """What the turns so far, and the `plans` that they follow, have used together: stacked by model in slot order, the
+    planner last. None when it is known for no turn."""
     spent = tuple((one.model, usage(one, measure)) for one in outlines if one.stage == "finished")
     if not any(value is not None for _, value in spent):
         return None
-    return _usage(spent, models, measure)
+    return _usage(spent, models, measure, _planned(plans, len(spent), measure))
+
+
+def _planned(plans: Sequence[Plan], turns: int, measure: str) -> tuple[float, ...]:
+    """What plans used, by the turn with which their round begins (the last turn, where none follows)."""
+    found, first = [0.0] * turns, 0
+    for _, of_round in groupby(plans, key=lambda one: one.round):
+        tries = list(of_round)
+        for one in tries:
+            used = one.reply.usage
+            tokens = float(used.tokens_in + used.tokens_out)
+            amounts = {"cost": used.cost_usd or 0.0, "time": one.reply.latency_s}
+            found[min(first, turns - 1)] += amounts.get(measure, tokens)
+        first += len(tries[-1].workflow or ())
+    return tuple(found)
 
 
 @lru_cache(maxsize=256)
-def _usage(spent: tuple[tuple[str, float | None], ...], models: tuple[str, ...], measure: str) -> go.Figure:
+def _usage(
+    spent: tuple[tuple[str, float | None], ...],
+    models: tuple[str, ...],
+    measure: str,
+    planned: tuple[float, ...],
+) -> go.Figure:
     turns = list(range(1, len(spent) + 1))
     used = [name for name in models if any(model == name for model, _ in spent)]
     used += sorted({model for model, _ in spent} - set(models))
+    amounts = {
+        name: [(value or 0.0) if model == name else 0.0 for model, value in spent] for name in used
+    } | ({"planner": list(planned)} if any(planned) else {})
     data: list[dict[str, Any]] = []
-    for name in used:
+    for name, own in amounts.items():
         colour = model_colour(name, models)
         curve: dict[str, Any] = {
             "x": turns,
-            "y": list(accumulate((value or 0.0) if model == name else 0.0 for model, value in spent)),
+            "y": list(accumulate(own)),
             "name": literal(name),
             "hovertemplate": f"{literal(name)}: %{{y:,.4~g}}<extra></extra>",
         }

@@ -8,7 +8,6 @@ from itertools import pairwise
 from core.episode import Role
 from storage.rows.summaries import TurnOutline
 from ui.presentation.course import happenings
-from ui.presentation.theme import ROLE_STYLES
 from ui.web.kit import state
 
 _PARAM, _KEY = "only", "only_turns"
@@ -69,5 +68,5 @@ def turn_filter(outlines: Sequence[TurnOutline], *, judged: bool) -> None:
         widget="list",
         label_visibility="collapsed",
         width=170,
-        help=f"Fold the others away: the strip and J and K then go over {ROLE_STYLES[Role.WORKER].word}s only, say",
+        help="Hides the other turns: the strip and the keys J and K then go over these turns only",
     )

@@ -208,7 +208,7 @@ def leave_out_panel(context: DecisionContext) -> None:
     barred = _leave_out(models)
     found = decision_without(context.decision, models, context.recording.episode, context.index, barred)
     if found is None:
-        words = "Leave at least one model and one role in that were allowed here."
+        words = "Keep at least one model and one role that were allowed here."
         st.warning(words, icon=":material/block:")
         return
     if barred:
@@ -265,11 +265,11 @@ def _over_episode(context: DecisionContext, barred: frozenset[str]) -> None:
         if found is not None and not _same_choice(found, decision, recording.models):
             changed.append(index)
     if not changed:
-        st.caption(f"None of this episode's {decided} choices would have been another.")
+        st.caption(f"None of this episode's {decided} choices would have changed.")
         return
     st.caption(
-        f"{len(changed)} of this episode's {decided} choices would have been others. From the first on the transcript "
-        "would have been another, so only that one is certain."
+        f"{len(changed)} of this episode's {decided} choices would have changed. After the first the transcript would "
+        "differ, so only that one is certain."
     )
     here_link(f"Turn {changed[0] + 1} is the first", changed[0])
 

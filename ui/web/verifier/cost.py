@@ -11,7 +11,7 @@ import streamlit as st
 from core.analysis.metrics import ClusteredShare
 from core.episode import Role
 from storage.analysis.budgets import AtBudget, accuracy_by_budget
-from storage.analysis.costs import PolicyCost, Spending, spending_by
+from storage.analysis.costs import PLANNER, PolicyCost, Spending, planning, spending_by, together
 from storage.analysis.routing import counted_episodes, pool_order
 from storage.analysis.verdicts import (
     MOST_PLANS,
@@ -42,6 +42,7 @@ from ui.web.pickers.scope import Scope, ScopeSide, behind_table
 from ui.web.verifier.figures import accuracy_by_budget_figure, covers_most, price_and_accuracy
 
 _pool_order = cached(pool_order)
+_planning = cached(planning)
 
 
 @cached
@@ -86,7 +87,8 @@ def cost_part(
     for side, of in zip(scope.sides, groups, strict=True):
         if scope.compared:
             st.markdown(f"**{side.title}**")
-        _where_it_goes(side.letter, of, _pool_order(store, side.where), in_dollars)
+        plans = list(_planning(store, side.where).values())
+        _where_it_goes(side.letter, of, plans, _pool_order(store, side.where), in_dollars)
 
 
 def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
@@ -147,16 +149,27 @@ def _frontier(scope: Scope, found: Sequence[PolicyCost], in_dollars: bool) -> No
         state.go("episodes", **scope.sides[0].listed(chosen.expression, policy=chosen.policy))
 
 
-def _where_it_goes(letter: str, groups: Sequence[TurnGroup], models: Sequence[str], in_dollars: bool) -> None:
-    """What a side, known by its letter, spent by role and by model."""
-    by_role = spending_by(groups, lambda one: one.role.value)
+def _where_it_goes(
+    letter: str,
+    groups: Sequence[TurnGroup],
+    plans: Sequence[Spending],
+    models: Sequence[str],
+    in_dollars: bool,
+) -> None:
+    """What a side, known by its letter, spent by role and by model, and on the `plans` of whole workflows: together
+    what its episodes consumed."""
+    by_role = spending_by(groups, lambda one: role_word(one.role))
     by_model = spending_by(groups, lambda one: one.model)
-    unit = "dollars" if in_dollars and all(one.cost_usd is not None for one in groups) else "tokens"
+    known = all(one.cost_usd is not None for one in (*groups, *plans))
+    unit = "dollars" if in_dollars and known else "tokens"
+    planned = together(plans)
+    if planned and planned.tokens:  # a fixed workflow takes none
+        by_role, by_model = by_role | {PLANNER: planned}, by_model | {PLANNER: planned}
     grey = [NEUTRAL_COLOUR] * len(by_role)
     colours = [model_colour(name, models) for name in by_model]
     left, right = st.columns(2, gap="large")
     with left:
-        _shares("role", letter, unit, by_role, [role_word(Role(name)) for name in by_role], grey)
+        _shares("role", letter, unit, by_role, [literal(name, 24) for name in by_role], grey)
     with right:
         _shares("model", letter, unit, by_model, [literal(name, 24) for name in by_model], colours)
 
@@ -182,7 +195,11 @@ def _shares(
     row_table(
         {
             words: words.capitalize(),
-            "replies": number("Replies", "localized", help="Turns in which a model was asked"),
+            "replies": number(
+                "Replies",
+                "localized",
+                help="Turns in which a model was asked; of a planner: the workflows that it wrote",
+            ),
             "tokens": number("Tokens per reply", "%.0f"),
             "dollars": "Cost",
             "seconds": number("Seconds per reply", "%.3f"),
@@ -381,7 +398,7 @@ def _plans(found: Sequence[ThinkerPlan], scope: Scope, key: str) -> None:
     )
     astray = [one.turn for one in found if one.breach][:_MOST_ASTRAY]
     if astray:
-        st.markdown("**Turns in which one strayed**, the newest first")
+        st.markdown("**Turns in which a Thinker strayed**, the newest first")
         behind_table(astray, scope, key)
 
 

@@ -53,7 +53,9 @@ ORDERS: dict[Order, str] = {
 EXAMPLES = {
     "More than three turns": "turns > 3",
     "Wrong, and about numbers": 'correct == False and family in ("math", "sequences")',
-    "A wrong answer was accepted": 'correct == False and any(turn.role == "verifier" and turn.verdict == "ACCEPT")',
+    "A wrong ending that a Verifier accepted, in workflows too": (
+        'correct == False and any(turn.role == "verifier" and turn.verdict == "ACCEPT")'
+    ),
     "A Thinker came first, and a wrong answer was accepted": (
         'any(turn.number == 1 and turn.role == "thinker") and "false_accept" in flags'
     ),

@@ -58,7 +58,7 @@ from ui.web.turns.turn_card import announcement
 from ui.web.turns.workflow import workflow_panel
 
 _FLAG_TITLES = {
-    "false_accept": "Wrong answers that were accepted",
+    "false_accept": "False accepts: a Verifier ended it on a wrong answer",
     "answer_broke": "Right answers that were lost",
 }
 #: In the address: every turn is changed to a right reply, not to its runner-up.
@@ -104,7 +104,7 @@ def _runs(store: Store) -> None:
     st.subheader("Runs of forks")
     runs = store.runs.list(kind="fork", limit=_MOST_RUNS)
     if not runs:
-        nothing_here("None yet. Choose a turn worth asking about, beside, or press F in a replay.")
+        nothing_here("None yet. Choose a turn on the right, or press F in a replay.")
         return
     now = time.time()
     plans = {run.id: plan_of(run, ForkPlan) for run in runs}

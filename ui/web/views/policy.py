@@ -45,9 +45,7 @@ def show() -> None:
     """Render the page."""
     store = state.store()
     st.title("Policy diff", help=define("Policy diff"))
-    st.caption(
-        "What would other checkpoints have chosen at the very turns that were recorded? No model is asked."
-    )
+    st.caption("What would other checkpoints have chosen at the recorded turns? No model is asked.")
     checkpoints = store.checkpoints.list()
     if len(checkpoints) < 2:
         nothing_here("A policy diff needs two checkpoints; this store has fewer.")
@@ -57,7 +55,7 @@ def show() -> None:
     ids = _choose(store, checkpoints, words)
     scope = _episodes(store)
     if len(ids) < 2:
-        nothing_here("Choose a second checkpoint to set beside the first.", ":material/difference:")
+        nothing_here("Choose a second checkpoint to compare with the first.", ":material/difference:")
         return
     if scope is None:
         return
@@ -120,7 +118,7 @@ def _choose(store: Store, checkpoints: Sequence[CheckpointSummary], words: Mappi
         key="policy_checkpoints",
         max_selections=MOST_CHECKPOINTS,
         format_func=words.__getitem__,
-        help="The first is the baseline, A. Each of the others is set beside it.",
+        help="The first is the baseline, A. Each of the others is compared with it.",
         placeholder="Choose two or more",
         on_change=lambda: _set_checkpoints(st.session_state["policy_checkpoints"]),
     )
@@ -239,9 +237,9 @@ def _how() -> None:
 
 def _nothing(store: Store, scope: EpisodeScope, diff: PolicyDiff, names: Mapping[str, str]) -> None:
     if not diff.judged.turns:
-        nothing_here("No recorded turn matches: let a condition go.")
+        nothing_here("No recorded turn matches: remove a condition.")
         return
-    nothing_here("At none of these turns all of the checkpoints can be judged.", ":material/block:")
+    nothing_here("At none of these turns can all of the checkpoints be judged.", ":material/block:")
     show_trust(store, scope, diff, names, opened=True)
 
 

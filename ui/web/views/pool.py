@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import streamlit as st
 
-from core.episode import Role
+from core.episode import Flag
 from core.errors import TrinityError
 from core.pocket import MODELS
 from core.settings import POCKET_POOL
-from storage.analysis.costs import spending_by
+from storage.analysis.costs import PLANNER, Spending, planning, spending_by, together
 from storage.analysis.lapses import LOUD, Lapses, lapses_of
 from storage.analysis.model_health import ModelHealth, model_health
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
@@ -32,6 +32,7 @@ from ui.web.routing.worth import without_model
 
 _health = cached(model_health)
 _groups = cached(turn_groups)
+_planning = cached(planning)
 #: Verifier turns that judged an answer.
 _JUDGED = (
     VerdictOutcome.ACCEPTED_RIGHT,
@@ -77,13 +78,16 @@ def _measured(scope: Scope) -> Scope:
 
 
 def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
-    groups = _groups(store, side.where)
+    # A reply that was reused, no model was asked for; turns that forks carry are not among them.
+    groups = [one for one in _groups(store, side.where) if Flag.REUSED not in one.flags]
+    plans = _planning(store, side.where, of_pool=True)
     lapses = {one.model: one for one in lapses_of(groups)}
     for one in found:
         _warn(one, lapses.get(one.model))
     st.subheader("How have they been answering?")
     now = time.time()
     spent = spending_by(groups, lambda group: group.model)
+    spent |= {name: summed for name in plans if (summed := together([plans[name], *_found(spent, name)]))}
     row_table(
         {
             "model": text("Model", pinned=True),
@@ -121,7 +125,11 @@ def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
         key=f"pool_health{side.letter}",
         height=420,
     )
-    _where_it_goes(side, groups, [one.model for one in found])
+    _where_it_goes(side, groups, plans, [one.model for one in found])
+
+
+def _found(spent: Mapping[str, Spending], name: str) -> list[Spending]:
+    return [spent[name]] if name in spent else []
 
 
 def _warn(one: ModelHealth, lapses: Lapses | None) -> None:
@@ -138,8 +146,8 @@ def _warn(one: ModelHealth, lapses: Lapses | None) -> None:
     if loud and lapses:
         shares = ", ".join(f"{name} in {percent(lapses.shares[name].value)}" for name in loud)
         st.warning(
-            f"**{label(one.model, 30)}** often gives what cannot be read ({shares}). More than {percent(LOUD)} is "
-            "worth a look at its replies and its settings.",
+            f"**{label(one.model, 30)}** often gives replies that cannot be read ({shares}). Above {percent(LOUD)} "
+            "look at its replies and its settings.",
             icon=":material/unknown_document:",
         )
 
@@ -169,40 +177,44 @@ def _accepts(groups: Sequence[TurnGroup], model: str) -> str:
     return percent(sum(one.n for one in judged if one.judgement in accepted) / n) if n else "–"
 
 
-def _where_it_goes(side: ScopeSide, groups: Sequence[TurnGroup], models: Sequence[str]) -> None:
-    """Tokens, or dollars where any are known, by model and role."""
-    spent = {
-        (model, role): spending_by(
+def _where_it_goes(
+    side: ScopeSide, groups: Sequence[TurnGroup], plans: Mapping[str, Spending], models: Sequence[str]
+) -> None:
+    """Tokens, or dollars where any are known, by model and role, and of models that plan workflows for `plans`."""
+    rows = [*(role_word(role) for role in ROLES), *[PLANNER] * bool(plans)]
+    spent: dict[tuple[str, str], Spending | None] = {
+        (model, role_word(role)): spending_by(
             [one for one in groups if (one.model, one.role) == (model, role)], lambda group: group.model
         ).get(model)
         for model in models
         for role in ROLES
     }
+    spent |= {(model, PLANNER): plans.get(model) for model in models}
     in_dollars = any(one and one.cost_usd for one in spent.values())
     st.subheader("Where does it go?")
     unit = "dollars" if in_dollars else "tokens"
     st.caption(f"Share of {unit}, by role and model.")
 
-    def amount(model: str, role: Role) -> float:
-        one = spent[model, role]
+    def amount(model: str, row: str) -> float:
+        one = spent[model, row]
         return 0.0 if one is None else float(one.cost_usd or 0.0) if in_dollars else float(one.tokens)
 
     total = sum(amount(*place) for place in spent) or 1.0
     cells = [
         [
             MatrixCell(
-                amount(model, role) / total,
-                percent(amount(model, role) / total),
-                f"{literal(model, 30)} as {role_word(role)}: {percent(amount(model, role) / total)} of {unit}",
+                amount(model, row) / total,
+                percent(amount(model, row) / total),
+                f"{literal(model, 30)} as {row}: {percent(amount(model, row) / total)} of {unit}",
             )
             for model in models
         ]
-        for role in ROLES
+        for row in rows
     ]
     plot(
         matrix(
             cells,
-            [role_word(role) for role in ROLES],
+            rows,
             [literal(one, 14) for one in models],
             ink(),
             axes=("role", "model"),

@@ -176,7 +176,7 @@ def _turning_button(recording: Recording) -> None:
     """The way to what tells which turn mattered."""
     episode = recording.episode
     if episode.status is Status.FINISHED and episode.task.answer and not _zen():
-        help = "Plays on from every turn, as it was and with its runner-up or a right reply"
+        help = "Plays on from every turn, unchanged and with its runner-up or a right reply"
         if tool("Which turn mattered?", "every_turn", icon="target", help=help):
             found = newest_of(recording.store, recording.summary.id)
             if found is None:

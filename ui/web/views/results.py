@@ -26,6 +26,7 @@ from ui.presentation.theme import (
     percent,
 )
 from ui.runs.paper.counted import Cells, cells
+from ui.runs.paper.multiple import Differences, on_fewer_seeds, seeds_words
 from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
 from ui.runs.paper.results_file import Results, file_of, shipped
 from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, Table
@@ -53,7 +54,7 @@ def show() -> None:
     if suite is not None and table.measure in COUNTED and (found_cells := _cells(store, table, runs)):
         _counted(table, found_cells, "Here")
     elif suite is not None and (played := _rows(store, table, runs)):
-        _measured(table, played, "Here")
+        _measured(table, played, "Here", _differences(played, table), "this table")
         _look_into(played)
     else:
         _came_with_the_program(table)
@@ -103,7 +104,10 @@ def _came_with_the_program(table: Table) -> None:
     if counted:
         _counted(table, counted, "Shipped with the program")
     else:
-        _measured(table, found, "Shipped with the program")
+        differences = _shipped_differences(file_of(table))
+        _measured(
+            table, found, "Shipped with the program", differences, "the tables that came with the program"
+        )
     _conditions(results, table)
 
 
@@ -167,8 +171,26 @@ def _outcomes(url: str, table_id: str, ids: tuple[str, ...], _store: Store, _run
     return outcomes(table, stored(_store, _runs, {row.key for row in needed([table])}))
 
 
-def _measured(table: Table, found: Sequence[RowResult], where: str) -> None:
-    """The rows as figures beside the paper's, and as a table."""
+def _differences(found: Sequence[RowResult], table: Table) -> Differences:
+    return Differences.of([(table, found)])
+
+
+@st.cache_data(show_spinner="Allowing for all differences …")
+def _shipped_differences(name: str) -> Differences | None:
+    """Those of all tables of a file that came with the program."""
+    results = shipped(name)
+    measured = [one for one in TABLES.values() if one.measure not in COUNTED and file_of(one) == name]
+    return None if results is None else Differences.of((one, results.outcomes(one)) for one in measured)
+
+
+def _measured(
+    table: Table,
+    found: Sequence[RowResult],
+    where: str,
+    differences: Differences | None,
+    among: str,
+) -> None:
+    """The rows as figures beside the paper's, and as a table; which of the `differences` hold `among` all."""
     in_paper = any(one.row.published in table.published.rows for one in found)
     here, paper = st.columns([3, 2], gap="large") if in_paper else (st.container(), None)
     unit = (
@@ -185,7 +207,13 @@ def _measured(table: Table, found: Sequence[RowResult], where: str) -> None:
             name = table.published.name
             st.markdown(f"**The paper** ({name}): {', '.join(table.published.columns)}")
             plot(paper_figure(table, found), key="paper", small=True, alt=f"The paper's {name}")
-    st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
+    frame = table_frame(table, found, differences)
+    st.dataframe(frame, hide_index=True, width="stretch", height="content")
+    told = on_fewer_seeds(table, found)
+    if differences is not None and differences.column in frame:
+        told.append(differences.words(among))
+    if told:
+        st.caption(" ".join(told))
     if table.note:
         st.caption(table.note)
     learners = [one for one in found if mean_curve(one)]
@@ -358,8 +386,12 @@ def _signed(table: Table, value: float) -> str:
     return f"{value:+,.0f}" if table.measure == "tokens" else f"{100 * value:+.1f}"
 
 
-def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
-    """The table as text: ours with its interval, the difference to its reference, families, seeds, the paper's."""
+def table_frame(
+    table: Table, found: Sequence[RowResult], differences: Differences | None = None
+) -> pd.DataFrame:
+    """The table as text: ours with its interval, the difference to its reference and whether it holds among all
+    `differences`, families, seeds, the paper's."""
+    among = "" if differences is None or len(differences.ps) < 2 else differences.column
     rows = []
     for one in found:
         less = paper = ""
@@ -367,6 +399,8 @@ def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
             less = _signed(table, one.against.mean)
             if one.against.has_interval:
                 less += f" ({_signed(table, one.against.low)} to {_signed(table, one.against.high)})"
+            if few := seeds_words(table, one, found):
+                less += f", {few}"
         published = table.published.rows.get(one.row.published, ())
         if values := [f"{value:g}" for value in published if not math.isnan(value)]:
             paper = f"{one.row.published}: {' / '.join(values)}"
@@ -376,13 +410,15 @@ def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
                 "measured": _shown(table, one.overall.mean),
                 "95 % interval": _interval(table, one),
                 table.compared: less,
+                **({among: differences.mark(table, one)} if differences is not None and among else {}),
                 **{family: _shown(table, value) for family, value in one.by_family.items()},
                 "seeds": ", ".join(_shown(table, value) for value in one.by_seed.values()),
                 "paper": paper,
             }
         )
     frame = pd.DataFrame(rows)
-    empty = [name for name in (table.compared, "seeds", "paper") if not frame[name].any()]
+    droppable = [name for name in (table.compared, among, "seeds", "paper") if name in frame]
+    empty = [name for name in droppable if not frame[name].any()]
     return frame.drop(columns=empty)
 
 

@@ -44,12 +44,12 @@ from ui.web.turns.turn_card import turn_heading
 WINDOW = 12
 
 KEYS: Keys = (
-    ("1 … 9", "the labels at hand; the same key again withdraws"),
+    ("1 … 9", "the quick labels; the same key again withdraws"),
     ("J / K", "next / previous episode that you have not labelled"),
     ("N / P", "next / previous episode of the queue"),
     ("U", "undo your latest label"),
     ("Z", "blind: hide outcome and others' labels until you have labelled"),
-    ("A", "go on by itself after each label"),
+    ("A", "move on to the next episode after each label"),
     ("H", "this help"),
 )
 
@@ -60,7 +60,7 @@ QUEUES: dict[str, dict[str, str]] = {
     "Wrong answers": {"correct": "wrong"},
     "False accepts": {"flag": "false_accept"},
     "Right answers lost": {"flag": "answer_broke"},
-    "Verdicts nobody could read": {"flag": "verdict_unreadable"},
+    "Unreadable verdicts": {"flag": "verdict_unreadable"},
 }
 #: What a queue does about forks, and about what a person took a hand in, by the filter's own word.
 _FORK_WORDS: dict[str | None, str] = {
@@ -126,7 +126,7 @@ def _choices(queue: Queue) -> None:
         popover("Queue", "queues", partial(_queues, queue.store), icon="playlist_play", type="secondary")
         for words, key, shortcut, icon, name, help in (
             ("Blind", "blind", "Z", "visibility_off", "blind", define("Blind review")),
-            ("Go on after a label", "go_on", "A", "fast_forward", "on", None),
+            ("Advance after a label", "go_on", "A", "fast_forward", "on", None),
         ):
             is_on = state.param(name) == "1"
             change = partial(state.set_params, **{name: None if is_on else "1"})
@@ -297,8 +297,8 @@ def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
     about = f"turn {at}" if at else "the whole episode"
     st.markdown(f"You label **{about}**")
     st.caption(
-        "The buttons at the foot of the page say in a word what you think of it, so that episodes can be found and "
-        "counted by that later and reviewers compared; the recording stays as it is.",
+        "The buttons at the foot of the page attach a label of one word. With labels you find and count episodes and "
+        "compare reviewers; the recording is not changed.",
         help=define("Label"),
     )
     if at:

@@ -61,7 +61,7 @@ def show() -> None:
     """Render the page."""
     store = state.store()
     st.title("Routing")
-    st.caption("Which model is called in which role, in which order, and what that is good for.")
+    st.caption("Which model is called in which role, in which order, and whether it pays.")
     scope = scope_bar(store, apart=state.param("part") == "workflows")
     parts = {
         name: words for name, words in PARTS.items() if name != "workflows" or has_workflows(store, scope)

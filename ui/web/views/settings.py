@@ -148,7 +148,7 @@ def _run(run: RunSummary, now: float) -> None:
     _ways_on(run, stalled)
     log = queue.log_file(run.id)
     if log.exists() and log.stat().st_size:
-        with st.expander("What its process said last", key=f"log_{run.id}", on_change="rerun") as said:
+        with st.expander("Last output of its process", key=f"log_{run.id}", on_change="rerun") as said:
             if said.open:
                 st.code(plain(tail(log)), language=None, wrap_lines=True)
                 st.caption(label(str(log), 300))
@@ -174,7 +174,7 @@ def tail(file: Path) -> str:
 
 
 def _keys() -> None:
-    st.caption("Keys rest while you type in a field. H shows the keys of the page you are on.")
+    st.caption("Keys do nothing while you type in a field. H shows the keys of the page you are on.")
     columns, filled = st.columns(2, gap="large"), [0, 0]
     for page, keys in key_sheets().items():
         shorter = filled.index(min(filled))
@@ -196,9 +196,9 @@ def _you() -> None:
         st.write(
             "The page follows your system. The menu ⋮ at the top right has Settings, where you can choose."
         )
-        st.markdown("**Labels at hand**")
+        st.markdown("**Quick labels**")
         st.write(", ".join(label_words(pair) for pair in wiring.settings().labels))
-        st.caption("To have others, start with TRINITY_LABELS, or write into config.toml in the data folder:")
+        st.caption("For others, start with TRINITY_LABELS, or write into config.toml in the data folder:")
         listed = ", ".join("=".join(pair) for pair in wiring.settings().labels)
         st.code(f'labels = "{listed}"', language=None, wrap_lines=True)
 
@@ -208,7 +208,7 @@ def _about() -> None:
     with left:
         st.markdown(f"**Trinity Inspector {label(version())}**")
         rows = [(label(name), label(number)) for name, number in packages().items()]
-        markdown_table(("Stands on", "Version"), rows, "ll")
+        markdown_table(("Built on", "Version"), rows, "ll")
     with right:
         st.markdown("**Caches of this server**")
         if rows := [(label(name), size) for name, size in cached().items()]:
@@ -216,7 +216,7 @@ def _about() -> None:
         else:
             st.caption("Nothing is remembered now.")
         button("Clear caches", "clear_caches", _clear, icon="delete_sweep")
-        st.caption("What is recorded stays; pages read it anew, a little slower the first time.")
+        st.caption("Recorded data stays; pages read it again, a little slower the first time.")
 
 
 def cached() -> dict[str, str]:
@@ -262,14 +262,14 @@ def prune_panel(store: Store) -> None:
     if done := st.session_state.pop(_DONE, None):
         st.success(done, icon=":material/check:")
     kinds = {str(what): words for what, words in WORDS.items()}
-    what = cast(What, state.address_select("What goes", kinds, name="what", key="prune_what"))
+    what = cast(What, state.address_select("What to remove", kinds, name="what", key="prune_what"))
     left, right = st.columns(2)
     with left:
-        age = state.address_select("How old", _AGES, name="age", key="prune_age")
+        age = state.address_select("Age", _AGES, name="age", key="prune_age")
     newest = store.runs.list(limit=_MOST_RUNS_SHOWN)
     runs = {"": "every run"} | {one.id: label(one.id, 60) for one in newest}
     with right:
-        run = state.address_select("Of which run", runs, name="of", key="prune_run", widget="list")
+        run = state.address_select("Run", runs, name="of", key="prune_run", widget="list")
     where = EpisodeFilter(run=run or None, q=began_before(f"{age}d", time.time()) if age != "0" else None)
     referenced = st.toggle(
         "Include episodes that labels or forks refer to",

@@ -12,7 +12,6 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.analysis.metrics import ClusteredShare
-from core.conduct.planners import CONDUCTOR
 from core.episode import Role
 from storage.analysis.costs import PolicyCost, policy_costs
 from storage.analysis.routing import pool_order
@@ -27,11 +26,12 @@ from storage.analysis.verdicts import (
     turn_rates,
     turns_with_verdict,
     with_judgement,
+    wrong_accepts,
 )
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, percent
-from ui.presentation.words import dollars
+from ui.presentation.words import dollars, wrong_accepts_words
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
@@ -48,6 +48,7 @@ from ui.web.verifier.figures import SIDES, accepts
 
 _costs = cached(policy_costs)
 _groups = cached(turn_groups)
+_wrong_accepts = cached(wrong_accepts)
 _turn_rates = cached(turn_rates)
 _by_author = cached(by_author)
 _pool_order = cached(pool_order)
@@ -265,7 +266,10 @@ def _verdicts(store: Store, scope: Scope, books: Ledgers) -> None:
         "The ledger: every verdict against the truth", icon=":material/table_rows:", expanded=True
     ):
         _ledger_table(scope, books)
-    st.subheader("Do they go easy on themselves?", help=define("Self-verified"))
+    for side in scope.sides:
+        if words := wrong_accepts_words(*_wrong_accepts(store, side.where)):
+            st.caption(f"{_letter(side)}{words}", help=define("False accept"))
+    st.subheader("Do they accept their own wrong answers more often?", help=define("Self-verified"))
     st.caption(
         "Share of wrong answers accepted, by verifier (row) and author of the answer (column); ◆ judged its own."
     )
@@ -378,7 +382,7 @@ def _ledger_table(scope: Scope, books: Ledgers) -> None:
         "failed": number("⚠ no reply"),
         "own": number("Its own answers", help=define("Self-verified")),
         "open": link("Episodes", "List"),
-        "false": link("False accepts", "List", help=define("False accept")),
+        "false": link("With ✓ wrong", "List", help="Its episodes in which it accepted a wrong answer"),
     }
     row_table(
         headings,
@@ -429,7 +433,7 @@ def _authors(store: Store, side: ScopeSide, order: Sequence[str]) -> None:
     st.caption(
         f"Wrong answers accepted: {own} of a model's own, {others} of others'. "
         "Numbers are percent; nothing stands where fewer than three wrong answers were judged. The two totals weigh a "
-        "verifier by how often it judged: whether it is easier on itself is told along its row."
+        "verifier by how often it judged: read along its row to see if it is easier on itself."
     )
 
 
@@ -459,10 +463,9 @@ def _accepts(side: ScopeSide, found: Sequence[PolicyCost]) -> None:
     share = with_interval(found[0].false_accept) if len(found) == 1 else percent(false / ended)
     st.markdown(
         f"{_letter(side)}A Verifier ended {ended:,} of {sum(one.n for one in found):,} "
-        f"episodes; of these **{share} with a wrong answer**."
+        f"episodes; of these **{share} with a wrong answer** (false accepts).",
+        help=define("False accept"),
     )
-    if any(one.policy.startswith(CONDUCTOR) for one in found):
-        st.caption("An ACCEPT in a workflow ends nothing: the verdicts above count it, these do not.")
     if false:
         side.link(f"List these {false:,}", WRONGLY_ENDED)
     plot(

@@ -1,0 +1,200 @@
+"""Calls are counted once: not again in forks that carry them, nor where a reply was reused or written by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.episode import (
+    EDITED,
+    Change,
+    EndReason,
+    Episode,
+    Flag,
+    Fork,
+    Reply,
+    Role,
+    Status,
+    Turn,
+    Usage,
+    Verdict,
+)
+from storage.analysis.costs import planning, policy_costs, spending_by, together
+from storage.analysis.model_health import model_health
+from storage.analysis.verdicts import (
+    VerdictOutcome,
+    by_author,
+    ledgers,
+    turn_groups,
+    turn_rates,
+    with_judgement,
+    wrong_accepts,
+)
+from storage.filters.episode_filter import EpisodeFilter
+from storage.recorder import record
+from storage.store import Store
+from tests.builders.recorded import MODELS, RUN, episode, events_of
+from tests.builders.stores import begin_run, new_store
+from tests.builders.workflows import record_workflows
+from ui.presentation.words import wrong_accepts_words
+from ui.web.turns.figures import usage_over_turns
+
+EVERY = EpisodeFilter(forks="with")
+COST_USD = 0.25
+FORKS = "rforks"
+
+
+def priced(turn: Turn, index: int) -> Turn:
+    return replace(turn, reply=replace(turn.reply, usage=Usage(30, 12, COST_USD), latency_s=1.0 + index))
+
+
+def played(name: str) -> Episode:
+    """Five turns, all for money; the third is a Verifier's that sends a wrong answer back."""
+    made = episode(name, ("35", "35"), said=None)
+    return replace(made, turns=tuple(priced(turn, i) for i, turn in enumerate(made.turns)), correct=False)
+
+
+def forked(parent: Episode, name: str, at: int, turns: tuple[Turn, ...]) -> Episode:
+    kept = tuple(replace(turn, episode_id=name) for turn in parent.turns[:at])
+    own = tuple(replace(turn, episode_id=name) for turn in turns)
+    fork = Fork(parent.id, at, Change("model", "m"), 0)
+    return replace(parent, id=name, fork=fork, turns=(*kept, *own), run_id=FORKS)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """One episode of five turns; a fork that carries three and plays two; one of which the fourth turn is written by
+    hand and the fifth a reply that stood already, as of a workflow's step."""
+    opened = new_store(tmp_path / "calls.db")
+    begin_run(opened, RUN, "run", {})
+    begin_run(opened, FORKS, "fork", {})
+    parent = played("e1")
+    first = forked(parent, "f1", 3, parent.turns[3:])
+    by_hand = replace(parent.turns[3], reply=Reply("36", "", EDITED, Usage(0, 0, 0.0)))
+    stood = replace(parent.turns[4], reply=parent.turns[4].reply.as_reused(), flags=(Flag.REUSED,))
+    second = forked(parent, "f2", 3, (by_hand, stood))
+    for one in (parent, first, second):
+        list(record(opened, events_of(one)))
+    yield opened
+    opened.close()
+
+
+def test_turns_that_a_fork_carries_are_no_calls(store: Store) -> None:
+    calls = {one.model: one.calls for one in model_health(store, EVERY)}
+    asked = [*played("e1").turns, *played("e1").turns[3:]]
+    assert calls == Counter(turn.decision.model for turn in asked)
+    assert {one.model: one.calls for one in model_health(store, EpisodeFilter())} == Counter(
+        turn.decision.model for turn in played("e1").turns
+    )
+    only = model_health(store, EpisodeFilter(forks="only"))
+    assert sum(one.calls for one in only) == 2, "the forks' own"
+
+
+def test_money_is_counted_once(store: Store) -> None:
+    whole = together(spending_by(turn_groups(store, EVERY), lambda one: one.model).values())
+    assert whole is not None
+    assert whole.cost_usd == pytest.approx(7 * COST_USD)
+    assert whole.tokens == 7 * 42
+    assert store.runs.spent_usd(RUN) + store.runs.spent_usd(FORKS) == pytest.approx(7 * COST_USD)
+
+
+def test_a_verdict_that_forks_carry_is_one_verdict(store: Store) -> None:
+    verdicts = [turn.index for turn in played("e1").turns if turn.decision.role is Role.VERIFIER]
+    assert verdicts == [2, 4], "the second one a fork plays again; in the other fork it stood already"
+    books = ledgers(turn_groups(store, EVERY), turn_rates(store, EVERY))
+    assert sum(one.turns for one in books) == 3
+    assert sum(one.false_accept.n for one in books) == 3
+    assert sum(one.counts.get(VerdictOutcome.REVISED_WRONG, 0) for one in books) == 1
+    on = by_author(store, EVERY)
+    assert sum(one.n for one in on.pairs.values()) == 3
+
+
+def accepted(name: str, *, answer: str, ends: bool) -> Episode:
+    """An episode with an ACCEPT of `answer` in its third turn, which ends it, or does not, as in a workflow: there a
+    second one follows."""
+    made = episode(name, (answer, answer))
+    turns = [turn if i != 2 else replace(turn, verdict=Verdict.ACCEPT) for i, turn in enumerate(made.turns)]
+    if ends:
+        return replace(made, turns=tuple(turns[:3]), correct=answer == "32", end_reason=EndReason.ACCEPTED)
+    return replace(made, turns=tuple(turns), correct=answer == "32", end_reason=EndReason.BUDGET)
+
+
+def test_wrong_answers_accepted_are_told_by_verdict_by_episode_and_by_what_they_ended(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "accepts.db")
+    begin_run(store, RUN, "run", {})
+    for one in (
+        accepted("e1", answer="31", ends=True),
+        accepted("e2", answer="31", ends=False),
+        accepted("e3", answer="32", ends=True),
+    ):
+        list(record(store, events_of(one)))
+    found = wrong_accepts(store, EpisodeFilter())
+    assert found == (3, 2, 1)
+    assert store.episodes.page(EpisodeFilter(flag="false_accept")).total.n == found.ended
+    behind = with_judgement(MODELS[0], VerdictOutcome.ACCEPTED_WRONG)
+    assert found.episodes == len(
+        {
+            one.id
+            for name in MODELS
+            for one in store.episodes.page(EpisodeFilter(q=behind.replace(MODELS[0], name))).items
+        }
+    )
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((0, 0, 0), ""),
+        ((1, 1, 1), "1 verdict accepted a wrong answer, in 1 episode. It was ended by it: a false accept."),
+        (
+            (3, 3, 3),
+            "3 verdicts accepted a wrong answer, in 3 episodes. Each was ended by it: a false accept.",
+        ),
+        (
+            (40, 38, 30),
+            "40 verdicts accepted a wrong answer, in 38 episodes. 30 of these were ended by it (false accepts); the "
+            "other 8 are of workflows, where an ACCEPT ends nothing.",
+        ),
+        (
+            (2, 1, 0),
+            "2 verdicts accepted a wrong answer, in 1 episode. 0 of these were ended by it (false accepts); the other "
+            "one is of workflows, where an ACCEPT ends nothing.",
+        ),
+    ],
+)
+def test_counts_of_wrong_accepts_in_words(counts: tuple[int, int, int], said: str) -> None:
+    assert wrong_accepts_words(*counts) == said
+
+
+def test_a_model_that_plans_workflows_is_called_for_that(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "plans.db")
+    played_here = [store.episodes.get(one.id) for one in record_workflows(store)]
+    calls = Counter(turn.decision.model for one in played_here for turn in one.turns if turn.messages)
+    calls.update(plan.planner for one in played_here for plan in one.plans if plan.planner == "cid")
+    assert calls["cid"]
+    assert {one.model: one.calls for one in model_health(store, EpisodeFilter())} == calls
+    finished = [one for one in played_here if one.status is Status.FINISHED]
+    tokens = sum(
+        plan.reply.usage.tokens_in + plan.reply.usage.tokens_out for one in finished for plan in one.plans
+    )
+    plans = planning(store, EpisodeFilter())
+    assert sum(one.tokens for one in plans.values()) == tokens > 0
+    assert set(planning(store, EpisodeFilter(), of_pool=True)) == {"cid"}
+    whole = together(
+        [*plans.values(), *spending_by(turn_groups(store, EpisodeFilter()), lambda one: one.model).values()]
+    )
+    of_policies = policy_costs(store, EpisodeFilter())
+    assert whole is not None
+    assert whole.tokens == sum(one.tokens for one in of_policies), "shares are of what the policies took"
+    for one in finished:
+        if one.turns:
+            figure = usage_over_turns(store.episodes.outline(one.id), one.models, "tokens", one.plans)
+            summary = store.episodes.summary(one.id)
+            assert figure is not None
+            assert sum(curve.y[-1] for curve in figure.data) == summary.tokens_in + summary.tokens_out
+    store.close()
