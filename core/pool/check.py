@@ -8,6 +8,8 @@ from core.episode import Ask, Message, Reply, Role
 from core.pool.pool import Pool, closing
 
 CHECK_TOKENS = 16
+#: In the roles that an episode's prompts have: some models know no system role.
+QUESTION = (Message("system", "Answer with a number alone."), Message("user", "What is 1 + 1?"))
 
 
 def check_pool(pool: Pool) -> Iterator[tuple[str, Reply]]:
@@ -16,7 +18,7 @@ def check_pool(pool: Pool) -> Iterator[tuple[str, Reply]]:
         Ask(
             model=spec.name,
             role=Role.WORKER,
-            messages=(Message("user", "work\n1 + 1" if spec.dialect == "terse" else "What is 1 + 1?"),),
+            messages=(Message("user", "work\n1 + 1"),) if spec.dialect == "terse" else QUESTION,
             max_tokens=min(CHECK_TOKENS, spec.max_tokens),
         )
         for spec in pool.specs

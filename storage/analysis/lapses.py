@@ -80,9 +80,9 @@ KINDS: Mapping[str, tuple[_Test, _Test]] = {
     "no plan": (_as(Role.THINKER), _flagged(Flag.NO_SUGGESTION)),
     "no verdict": (_as(Role.VERIFIER), _flagged(Flag.VERDICT_UNREADABLE)),
     "cut": (_asked, _flagged(Flag.TRUNCATED)),
-    "refused": (_asked, _flagged(Flag.REFUSED)),
     "unknown end": (_asked, _flagged(Flag.UNKNOWN_FINISH)),
     "unasked tool": (_asked, _flagged(Flag.UNASKED_TOOL_CALL)),
+    "refused": (_asked, _flagged(Flag.REFUSED)),
     "failed": (_asked, lambda group: Flag.MODEL_ERROR in group.flags and Flag.REFUSED not in group.flags),
 }
 

@@ -26,7 +26,8 @@ were billed as read before, the fourth not by which rule an answer was found, th
 labels, and in the first two an episode's `meta` held what now are fields of its own (see
 `storage/rows/meta_column.py`). Times are Unix seconds. Numbers of turns (a turn's `index`, a fork's and a label's
 `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are written; what was
-running is written as interrupted. A usage has `at_most_usd` and `unread_usd` where any of its episode has. Files and folders of the machine (a task file, a pool file, an encoder) are named
+running is written as interrupted. A usage has `at_most_usd` and `unread_usd` where any of its episode has. Files and
+folders of the machine (a task file, a pool file, an encoder) are named
 without their place; what is in them, a run's `config` and `pool` say by digests. Texts hold no NUL and no lone
 surrogate: U+FFFD stands for them. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond
 64 bits are refused."""

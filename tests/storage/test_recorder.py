@@ -271,3 +271,33 @@ def test_what_no_database_can_hold_ends_its_episode_alone(store: Store, what: st
         assert store.episodes.get(one.id) == played[one.id]
     kept = {line.id: line.status for line in store.episodes.of_run("r1")}
     assert kept.get(born[1].id) == (None if what == "seed" else Status.MISSING)
+
+
+def test_money_for_tries_that_came_to_nothing_is_counted_and_not_forgotten_when_it_is_asked_anew(
+    store: Store,
+) -> None:
+    lost = Reply("", finish_reason="error", usage=Usage(0, 0, 3.0, unread_usd=3.0))
+    lost = replace(lost, error=Failure("infrastructure", "It cannot be read."))
+    uncounted = Reply("answer 1", usage=Usage(0, 0, None, at_most_usd=0.5))
+    said = iter([lost, lost, uncounted, *[Reply("answer 1", usage=Usage(1, 1, 0.25))] * 9])
+    scripted = ScriptedPool(specs(MODELS), lambda _: next(said))
+    policy = single_policy(MODELS[0], MODELS)
+    begun = births("r1", tasks(1))
+    for spent in (3.0, 6.0):
+        happened = record(
+            store,
+            drive_many(begun, policy, scripted, grade, stored_replies=store.episodes.stored_replies("r1")),
+        )
+        [ended] = outcomes(happened).values()
+        assert ended.status is Status.MISSING
+        assert store.runs.spent_usd("r1") == store.runs.unread_usd("r1") == spent
+        begun = store.episodes.unfinished("r1")
+    happened = record(
+        store, drive_many(begun, policy, scripted, grade, stored_replies=store.episodes.stored_replies("r1"))
+    )
+    [ended] = outcomes(happened).values()
+    assert ended.status is Status.FINISHED
+    assert store.runs.unread_usd("r1") == 6.0
+    later = 0.25 * (len(ended.turns) - 1)
+    assert store.runs.spent_usd("r1") == pytest.approx(6.5 + later), "an unknown cost counts as its bound"
+    assert store.episodes.get(ended.id).turns[0].reply.usage == Usage(0, 0, None, 0, 6.5, 6.0)

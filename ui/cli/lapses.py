@@ -18,9 +18,9 @@ WHERE = {
     "no plan": 'any("no_suggestion" in turn.flags)',
     "no verdict": 'any("verdict_unreadable" in turn.flags)',
     "cut": 'any("truncated" in turn.flags)',
-    "refused": 'any("refused" in turn.flags)',
     "unknown end": 'any("unknown_finish" in turn.flags)',
     "unasked tool": 'any("unasked_tool_call" in turn.flags)',
+    "refused": 'any("refused" in turn.flags)',
     "failed": 'any("model_error" in turn.flags and "refused" not in turn.flags)',
 }
 

@@ -177,3 +177,30 @@ def test_nothing_of_a_bar_is_said_where_nobody_sees_it(world: Sums) -> None:
     assert re.fullmatch(r"Wrote .*: 1 run, 2 episodes\n", said.err), said.err
     other = ("--store", world.folder / "other.db")
     assert world.trinity("import", world.folder / "out.jsonl", *other).err == ""
+
+
+def test_a_run_tells_what_unreadable_answers_cost_and_which_ends_nobody_knows(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other answer breaks off; the others stop for a reason of the server's own."""
+    asked: list[str] = []
+
+    def broken(request: Request) -> Answer:
+        asked.append(str(request.body["messages"]))
+        body = chat(reply(request), finish_reason="pause_turn")
+        return (respond(body[: len(body) // 2] if asked.count(asked[-1]) % 2 else body),)
+
+    world.server.answer = broken
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(1.0)
+    result = world.run("--policy", "single:adder", "--validate", 0, "--n", 2, "--max-cost", 10)
+    assert result.code == 0, result.err
+    assert re.search(r"\d+ calls had answers that could not be read or broke off\. They cost \$", result.err)
+    assert "Warning: adder, unknown end:" in result.err
+    run = next(line for line in result.err.splitlines() if line.startswith("Run ")).split()[1]
+    with closing(open_store(world.store)) as store:
+        assert 0 < store.runs.unread_usd(run) < store.runs.spent_usd(run)
+        found = store.episodes.page(
+            EpisodeFilter(run=run, q="any(turn.unread_cost > 0)", flag="unknown_finish"), limit=5
+        )
+        assert len(found.items) == 2

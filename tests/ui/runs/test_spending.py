@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -29,9 +30,10 @@ from core.pool.costs import most_usd
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
-from tests.core.pool.faulty_server import Answer, Request, faulty_server
+from tests.core.pool.faulty_server import Answer, Request, chat, faulty_server, ok, respond
+from tests.core.pool.hosted_calls import QUICK
 from tests.ui.endpoint.server import team
-from ui.runs.spending import MeteredPool, is_free
+from ui.runs.spending import MeteredPool, Reckoned, is_free
 
 HERE, THERE = "http://127.0.0.1:8000/v1", "https://api.example.com/v1"
 
@@ -113,3 +115,58 @@ def test_near_a_ceiling_what_was_begun_ends_whole() -> None:
     assert 0.7 * ceiling < metered.spent_usd <= ceiling
     assert metered.spent_usd == pytest.approx(len(server.requests) * 7e-6)
     assert server.most_in_flight > 4, "they are still played side by side"
+
+
+CUT: Answer = (respond(chat("forty-two")[:40]),)
+COUNTED: Answer = (respond(chat("forty-two").replace(b'"id"', b'"n": NaN, "id"')),)
+
+
+@pytest.mark.parametrize("ceiling", [0.9, 1.0, 2.5, 7.4, None])
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_answers_that_cannot_be_read_stay_below_the_ceiling(ceiling: float | None, streamed: bool) -> None:
+    """Each try may be billed as the most that it can cost: all of them together stay below."""
+    ask = Ask("m", Role.WORKER, (Message("user", "hi"),))
+    with faulty_server(CUT) as server:
+        spec = ModelSpec("m", base_url=server.url, price_in=1.0, price_out=10.0, max_tokens=1000)
+        most = most_usd(spec, ask.messages)
+        pool = HttpPool([spec], limits=QUICK)
+        metered = MeteredPool(pool, None if ceiling is None else ceiling * most)
+        expected = pytest.raises(BudgetError) if ceiling is not None else nullcontext()
+        with expected:
+            for _ in range(9):
+                list(metered.stream(ask) if streamed else metered.ask([ask] * 3))
+        pool.close()
+    tries = len(server.requests)
+    assert metered.spent_usd == pytest.approx(tries * most)
+    assert metered.reckoned.unread_usd == pytest.approx(tries * most)
+    if ceiling is None:
+        assert tries == 2 * metered.reckoned.unread == (18 if streamed else 54)
+    else:
+        assert tries == int(ceiling), "as many as fit, and not one more"
+
+
+def test_what_is_kept_free_for_another_try_is_given_back() -> None:
+    """A call that needs no other try leaves its room to the next."""
+    ask = Ask("m", Role.WORKER, (Message("user", "hi"),))
+    with faulty_server(COUNTED, *[ok()] * 5) as server:
+        spec = ModelSpec("m", base_url=server.url, price_in=0.0, price_out=10.0, max_tokens=1000)
+        pool = HttpPool([spec], limits=QUICK)
+        metered = MeteredPool(pool, 2.05 * most_usd(spec, ask.messages))
+        replies = [reply for _ in range(5) for _, reply in metered.ask([ask])]
+        pool.close()
+    assert [one.text for one in replies] == ["fine"] * 5
+    assert metered.spent_usd == pytest.approx(6 * 70e-6), "the unreadable one is charged by its counts"
+    assert metered.reckoned == Reckoned(at_bound=0, unread=1, unread_usd=pytest.approx(70e-6))
+
+
+def test_zeros_are_no_counts_and_the_ceiling_comes() -> None:
+    zeros = chat("fine", usage=dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0))
+    ask = Ask("m", Role.WORKER, (Message("user", "hi"),))
+    with faulty_server((respond(zeros),)) as server:
+        spec = ModelSpec("m", base_url=server.url, price_in=1.0, price_out=10.0, max_tokens=1000)
+        pool = HttpPool([spec], limits=QUICK)
+        metered = MeteredPool(pool, 3.5 * most_usd(spec, ask.messages))
+        with pytest.raises(BudgetError):
+            list(metered.ask([ask] * 9))
+        pool.close()
+    assert len(server.requests) == metered.reckoned.at_bound == 3

@@ -1,0 +1,209 @@
+"""What a call costs whose answers fail: by what its server told, or else as the most that each try could cost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core.episode import Reply
+from core.pool.costs import bound_usd
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
+from tests.core.pool.faulty_server import (
+    HANG_UP,
+    USAGE,
+    Answer,
+    Request,
+    chat,
+    events,
+    fail,
+    faulty_server,
+    ok,
+    respond,
+    stream_head,
+)
+from tests.core.pool.hosted_calls import QUICK, ask, entry, stream, talk, why
+
+PRICES: dict[str, Any] = {"price_in": 1.0, "price_out": 10.0, "max_tokens": 1000}
+MOST = bound_usd(ModelSpec("m", **PRICES), ask())
+TOLD = (11 + 70) / 1e6  # by USAGE
+
+CUT = (respond(chat("forty-two")[:40]),)
+NAN = (respond(chat("forty-two").replace(b'"id"', b'"n": NaN, "id"')),)
+NO_MESSAGE = (respond(b'{"choices": [{"finish_reason": "stop"}], "usage": %b}' % json.dumps(USAGE).encode()),)
+HTML = (respond(b"<html>Log in</html>", kind="text/html"),)
+GZIP = (respond(b"\x1f\x8b", headers={"Content-Encoding": "gzip"}),)
+BREAKS = (respond(b"", sized=False, headers={"Content-Length": "500"}), chat("forty-two"))
+FAILED = (respond(chat("forty", finish_reason="error")),)
+FAILED_AT_ONCE = (respond(b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}'),)
+FAILED_UNCOUNTED = (respond(b'{"choices": [{"finish_reason": "abort", "message": {"content": "forty"}}]}'),)
+BUSY = (respond(b'{"error": {"code": 429, "message": "slow down"}}'),)
+UPSTREAM = (respond(b'{"error": {"code": 502, "message": "upstream died"}}'),)
+
+
+@pytest.mark.parametrize(
+    ("answer", "requests", "usd"),
+    [
+        (CUT, 2, 2 * MOST),
+        (NAN, 2, 2 * TOLD),
+        (NO_MESSAGE, 2, 2 * TOLD),
+        (HTML, 1, MOST),
+        (GZIP, 1, MOST),
+        (BREAKS, 2, 2 * MOST),
+        (FAILED, 4, 4 * TOLD),
+        (FAILED_UNCOUNTED, 4, 4 * MOST),
+        (FAILED_AT_ONCE, 4, 0.0),
+        (UPSTREAM, 4, 0.0),
+        (fail(500), 4, 0.0),
+        (fail(400), 1, 0.0),
+        (HANG_UP, 4, 0.0),
+    ],
+)
+def test_each_try_counts_that_served_an_answer(answer: Answer, requests: int, usd: float) -> None:
+    reply, server = talk(answer, **PRICES)
+    assert why(reply)
+    assert len(server.requests) == requests
+    assert reply.usage.cost_usd == (pytest.approx(usd) if usd else None)
+    assert reply.usage.unread_usd == pytest.approx(usd)
+
+
+def test_what_failed_first_is_in_the_cost_of_the_reply() -> None:
+    reply, server = talk(CUT, NAN, fail(503), ok("forty-two"), **PRICES, attempts=5)
+    assert (reply.text, len(server.requests)) == ("forty-two", 4)
+    assert reply.usage.unread_usd == pytest.approx(MOST + TOLD)
+    assert reply.usage.cost_usd == pytest.approx(MOST + 2 * TOLD)
+    assert (reply.usage.tokens_in, reply.usage.tokens_out) == (22, 14), "those that were told"
+    uncounted = (respond(b'{"choices": [{"finish_reason": "stop", "message": {"content": "x"}}]}'),)
+    reply, _ = talk(CUT, uncounted, **PRICES)
+    assert (reply.usage.cost_usd, reply.usage.at_most_usd) == (None, pytest.approx(2 * MOST))
+
+
+def test_an_answer_that_cannot_be_read_in_the_same_way_is_asked_for_twice_at_most() -> None:
+    reply, server = talk(CUT, NAN, CUT, ok(), **PRICES)
+    assert len(server.requests) == 3
+    assert "tried 3 times" in why(reply)
+
+
+@pytest.mark.parametrize(("budget", "requests"), [(None, 2), (2.0, 2), (1.9, 1), (1.0, 1)])
+def test_a_call_is_made_again_only_where_one_more_fits_what_it_may_cost(
+    budget: float | None, requests: int
+) -> None:
+    with faulty_server(CUT) as server:
+        pool = HttpPool([entry(server, **PRICES)], limits=QUICK)
+        [(_, reply)] = pool.ask([ask(budget_usd=budget and budget * MOST)])
+        pool.close()
+    assert len(server.requests) == requests
+    assert reply.usage.cost_usd == pytest.approx(requests * MOST)
+    # What served nothing is asked again whatever is left.
+    with faulty_server(fail(503), fail(503), ok()) as server:
+        pool = HttpPool([entry(server, **PRICES)], limits=QUICK)
+        [(_, reply)] = pool.ask([ask(budget_usd=MOST)])
+        pool.close()
+    assert (reply.text, len(server.requests)) == ("fine", 3)
+
+
+def test_a_call_that_is_cut_off_at_its_deadline_may_be_billed() -> None:
+    late, _ = talk((5.0,), **PRICES, timeout_s=0.3)
+    assert "took longer" in why(late)
+    assert late.usage.cost_usd == pytest.approx(MOST)
+    waiting, _ = talk(fail(429, Retry_After="0.2"), **PRICES, timeout_s=0.3)
+    assert why(waiting)
+    assert waiting.usage.cost_usd is None, "nothing was under way"
+
+
+def test_streams_are_billed_by_what_came() -> None:
+    def billed(*body: bytes) -> tuple[float | None, int]:
+        _, reply, server = stream((stream_head(), *body), **PRICES)
+        assert why(reply)
+        return reply.usage.cost_usd, len(server.requests)
+
+    error = b'event: error\ndata: {"message": "engine is out of memory"}\n\n'
+    assert billed(events("forty", done=False, finish_reason=None)) == (pytest.approx(2 * MOST), 2)
+    assert billed(events("forty", done=False)) == (pytest.approx(2 * TOLD), 2)
+    assert billed(events("forty", done=False, finish_reason=None), error) == (pytest.approx(4 * MOST), 4)
+    assert billed(error) == (None, 4)
+    assert billed(events("forty", finish_reason="network_error")) == (pytest.approx(4 * TOLD), 4)
+    _, reply, _ = stream((stream_head(), events("forty", done=False, finish_reason=None), error), **PRICES)
+    assert "engine is out of memory" in why(reply)
+
+
+def test_a_filtered_prompt_is_paid_for_and_is_the_models_own() -> None:
+    for reason in ("content_filter", "sensitive", "SAFETY"):
+        reply, server = talk(ok("", finish_reason=reason), **PRICES)
+        assert reply.error is not None
+        assert (reply.error.kind, reply.finish_reason, len(server.requests)) == ("model", "content_filter", 1)
+        assert (reply.usage.cost_usd, reply.usage.unread_usd) == (pytest.approx(TOLD), 0.0)
+
+
+# Failures that are told within a success
+
+
+def test_a_failed_finish_is_tried_again_and_its_words_are_shown() -> None:
+    body = json.loads(chat("", finish_reason="error"))
+    body["choices"][0]["error"] = {"code": 502, "message": "upstream died"}
+    failed = (respond(json.dumps(body).encode()),)
+    reply, server = talk(failed, **PRICES)
+    assert "upstream died" in why(reply)
+    assert reply.error is not None
+    assert (reply.error.kind, len(server.requests)) == ("infrastructure", 4)
+    assert talk(failed, ok())[0].text == "fine"
+
+
+def test_too_many_requests_within_a_success_are_waited_for() -> None:
+    reply, server = talk(BUSY, BUSY, BUSY, BUSY, BUSY, ok(), attempts=2)
+    assert (reply.text, len(server.requests)) == ("fine", 6)
+    worded = (respond(b'{"error": {"message": "Rate limit reached, please try again in 300ms"}}'),)
+    reply, server = talk(worded, ok(), attempts=1)
+    assert reply.text == "fine"
+    assert reply.latency_s >= 0.3
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["400", "200"])
+def test_a_prompt_that_is_too_long_is_the_models_own_wherever_it_is_told(within: bool) -> None:
+    said = {"error": {"code": 400, "message": "Input token count (9000) exceeds the limit (8192)."}}
+    for body in (said, [said]):
+        reply, server = talk((respond(json.dumps(body).encode(), 200 if within else 400),))
+        assert reply.error is not None
+        assert (reply.error.kind, len(server.requests)) == ("model", 1)
+        assert "9000" in why(reply)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            fail(429, "You exceeded your current quota, please check your plan."),
+            "no quota or credit left (429)",
+        ),
+        (fail(402), "no quota or credit left (402)"),
+        ((respond(b'{"error": {"code": "insufficient_quota"}}'),), "no quota or credit left"),
+        (fail(403, "Country not supported"), 'answered 403 Forbidden: "Country not supported"'),
+        (fail(403, "Invalid API key"), "refused the key (403); check the variable KEY"),
+        (fail(401, "Country not supported"), "refused the key (401); check the variable KEY"),
+        (fail(400, "The model `x` does not exist"), "no such address or model (400)"),
+        ((respond(b"<html>Bad gateway</html>", 400),), "answered 400 Bad Request."),
+    ],
+)
+def test_what_no_other_try_mends_is_said_once(answer: Answer, words: str) -> None:
+    reply, server = talk(answer, ok(), api_key_env="KEY")
+    assert words in why(reply)
+    assert reply.error is not None
+    assert (reply.error.kind, len(server.requests)) == ("infrastructure", 1)
+
+
+def test_a_model_without_a_system_role_says_which_field_mends_it() -> None:
+    def answer(request: Request) -> Answer:
+        roles = [one["role"] for one in request.body["messages"]]
+        return fail(400, "System role not supported") if "system" in roles else ok("4")
+
+    from core.pool.check import check_pool
+
+    with faulty_server(answer) as server:
+        pool = HttpPool([entry(server, "plain"), entry(server, "told", system_role=False)], limits=QUICK)
+        replies: dict[str, Reply] = dict(check_pool(pool))
+        pool.close()
+    assert "set system_role = false in its entry of the pool file" in why(replies["plain"])
+    assert replies["told"].text == "4"
+    assert len(server.requests) == 2
