@@ -51,6 +51,12 @@ def blame(episode: Episode) -> Blame | None:
     return Blame(first.index, "plan" if first.decision.role is Role.THINKER else "text", value)
 
 
+def last_worker(episode: Episode) -> Turn | None:
+    """The last turn of a Worker. Of the rules that play nothing it names the turn that playing on finds decisive most
+    often: in 74 % of failures, where `blame` does in 43 %."""
+    return next((turn for turn in reversed(episode.turns) if turn.decision.role is Role.WORKER), None)
+
+
 def holds(text: str, value: str) -> bool:
     """Whether a value stands in a text, or is what a sum in it, such as 14 - 4, comes to."""
     if stands(text, value):

@@ -16,7 +16,7 @@ from core.planner.config import LearnConfig
 from core.planner.grpo import check_installed, learn_from, new_optimiser
 from core.planner.planner import LanguagePlanner
 from core.planner.questions import disagreed
-from core.planner.rollouts import check_answered, roll_out, validate
+from core.planner.rollouts import check_answered, readable_freely, roll_out, validate
 from core.planner.state import PlannerState, restore, state_of
 from core.planner.statistics import IterationStats, statistics_of
 from core.play.drive import GradeMany
@@ -62,7 +62,9 @@ def learn(
         index = iteration.index
         if validation_tasks and config.is_due(index, config.validate_every):
             played = validate(config, planner, validation_tasks, shared, grade)
-            iteration = replace(iteration, validation=statistics_of(played))
+            iteration = replace(
+                iteration, validation=statistics_of(played), free=readable_freely(planner, played)
+            )
         if config.is_due(index, config.save_every):
             kind = "trained" if index else start.card.kind
             saved = planner.frozen(

@@ -192,6 +192,11 @@ class LanguagePlanner:
         """The same planner, with the same weights, that writes the most likely token each time."""
         return LanguagePlanner(self.card, self.model, self.tokenizer, argmax=True, rounds=self.rounds)
 
+    def freely(self) -> LanguagePlanner:
+        """The same planner, with the same weights, that may write anything."""
+        card = replace(self.card, constrained=False)
+        return LanguagePlanner(card, self.model, self.tokenizer, argmax=self.argmax, rounds=self.rounds)
+
     def prompt_ids(self, request: WritePlan) -> tuple[int, ...]:
         """The tokens of what a request shows; text of the question never becomes a control token."""
         messages = shown_messages(request, self.card.shown)

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.conduct.planners import Conductor
+from core.conduct.reading import read_workflow
 from core.draws import derive_seed, uniform
 from core.episode import EndReason, Episode, EpisodeFinished, Reply, Status, Task, WritePlan
 from core.errors import CheckpointError, PoolError
 from core.planner.config import LearnConfig
 from core.planner.planner import LanguagePlanner, as_reply
+from core.planner.statistics import FREE_PLANS
 from core.planner.subsets import random_subset
 from core.planner.writing import Sampled
 from core.play.drive import GradeMany, drive_many
 from core.play.policy import WorkflowPolicy
 from core.pool.pool import Pool
-from core.workflow import MOST_STEPS
+from core.workflow import MOST_STEPS, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,24 @@ def validate(
     seed = derive_seed((config.seed, "validation"))
     episodes = [_episode(f"v-{number}", task, planner, seed) for number, task in enumerate(tasks)]
     return play_plans(episodes, LearningPolicy(planner, f"{config.seed}/validation"), pool, grade)
+
+
+def readable_freely(planner: LanguagePlanner, played: Sequence[Episode]) -> float:
+    """The share of readable plans that a planner writes without the grammar that forces their form, for the questions
+    of the first `FREE_PLANS` of these episodes; NaN for a planner that writes without one anyway."""
+    asked = [one for one in played if one.plans][:FREE_PLANS]
+    if not planner.card.constrained or not asked:
+        return math.nan
+    allowed = tuple(range(len(planner.models)))
+    requests = [
+        WritePlan(one.plans[0].messages, one.task.question, allowed, f"free/{one.seed}/{one.task.id}")
+        for one in asked
+    ]
+    read = (
+        read_workflow(one.text, allowed=allowed, mode=planner.mode)
+        for one in planner.freely().write(requests)
+    )
+    return sum(isinstance(one, Workflow) for one in read) / len(asked)
 
 
 def _episode(

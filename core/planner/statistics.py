@@ -69,6 +69,10 @@ class PlanStatistics:
         )
 
 
+#: So many plans tell at each validation how many can be read that are written without a grammar.
+FREE_PLANS = 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationStats:
     """One finished iteration; number 0 is the start, which has validation alone.
@@ -77,8 +81,9 @@ class IterationStats:
     which nothing is learned; `rollouts` what the rollouts came to. `entropy` and `divergence`, which is from the
     planner it began as and NaN without anchors, are means over the updates (nats per chosen token); `loss` and
     `gradient` (norm before it is cut) are the last update's. `written_tokens` are the planner's own; `calls` were made
-    to the pool and `calls_saved` shared with an equal one, both without validation's. `seconds` are of the wall,
-    without validation's."""
+    to the pool and `calls_saved` shared with an equal one, both without validation's. `free` is the share of readable
+    plans when no grammar forces their form, of a small sample at each validation. `seconds` are of the wall, without
+    validation's."""
 
     index: int
     reward_mean: float = math.nan
@@ -90,6 +95,7 @@ class IterationStats:
     entropy: float = math.nan
     divergence: float = math.nan
     gradient: float = math.nan
+    free: float = math.nan
     written_tokens: int = 0
     calls: int = 0
     calls_saved: int = 0
@@ -113,7 +119,17 @@ class IterationStats:
         return IterationStats(**found)
 
 
-_NUMBERS = ("reward_mean", "signal", "learning_rate", "loss", "entropy", "divergence", "gradient", "seconds")
+_NUMBERS = (
+    "reward_mean",
+    "signal",
+    "learning_rate",
+    "loss",
+    "entropy",
+    "divergence",
+    "gradient",
+    "free",
+    "seconds",
+)
 _PARTS = ("rollouts", "validation")
 _COUNTS = ("index", "written_tokens", "calls", "calls_saved")
 

@@ -1,12 +1,15 @@
-"""How faithful attribution by words is: the words that are said to have made a choice taken away, against random ones.
+"""How faithful attribution by words is: the words named for a choice taken away, or kept alone, against other words.
 
     trinity bench attribution [--turns 300] [--share 0.1] [--gradients] [--json]
 
-Turns of the sample runs' coordinators, from different episodes first. The tenth of a transcript's words that speak most
-for a choice is removed, and as many random words; a choice flips where another pair of model and role becomes the
-likeliest. Each figure is a mean with the ends of its 95 %
-interval, clustered by episode; times have none. With --gradients the words are told apart as they are of encoders too
-large to leave each word out: by integrated gradients.
+Turns of the sample runs' coordinators, from different episodes first; a head that is all zeros, as of generation 0,
+cannot change its choice and is left out. The tenth of a transcript's words that speak most for a choice is removed,
+and so are as many random words, and as many words with digits (all, where there are fewer); a choice flips where
+another pair of model and role becomes the likeliest. That tells whether the named words are needed. Whether they
+suffice is told by keeping them alone: `stays` is how often the choice is then the same, and with as many random words.
+`numbers_among_top` and `numbers_among_all` are the shares of words with digits. Each figure is a mean with the ends of
+its 95 % interval, clustered by task; times have none. With --gradients the words are told apart as they are of encoders
+too large to leave each word out: by integrated gradients.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from core.analysis.attribution import by_part, by_word, lead_of, without_words
+from core.analysis.attribution import QUESTION, WordLeftOut, by_part, by_word, lead_of, without_words
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.gradients import word_gradients
 from core.draws import uniform
@@ -36,15 +39,22 @@ from ui.runs import wiring
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One turn: whether its choice flipped without the top and without random words, how far the lead moved (logits),
-    and how long attribution took (seconds)."""
+    """One turn: whether its choice flipped without the top words, without random and without number words, and stayed
+    with the top, or random, words alone; how far the lead moved without them (logits); the shares of number words; and
+    how long attribution took (seconds). `task` is its family and id."""
 
-    episode: str
+    task: str
     checkpoint: str
     flip_top: bool
     flip_random: bool
+    flip_numbers: bool
+    stays_top: bool
+    stays_random: bool
     moved_top: float
     moved_random: float
+    moved_numbers: float
+    numbers_among_top: float
+    numbers_among_all: float
     parts_s: float
     words_s: float
 
@@ -75,8 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measured(store: Store, turns: int, share: float, *, gradients: bool) -> list[Measured]:
-    """So many turns of the stored coordinators, as many of each."""
-    checkpoints = sorted(store.checkpoints.ids_with_episodes())
+    """So many turns of the stored coordinators whose head can tell anything apart, as many of each."""
+    checkpoints = [
+        one
+        for one in sorted(store.checkpoints.ids_with_episodes())
+        if store.checkpoints.load(one).head_vector.any()
+    ]
     policies = wiring.Policies(store, store.checkpoints.load(checkpoints[0]).models)
     found: list[Measured] = []
     for checkpoint in checkpoints:
@@ -123,25 +137,40 @@ def _measured(
     top = sorted(words, key=lambda one: -one.gives)[:n]
     order = np.argsort(uniform(f"bench/{episode.id}/{request.index}", len(words)))[:n]
     other = [words[int(place)] for place in order]
+    numbers = [one for one in words if _is_number(request, one)]
+    drawn = np.argsort(uniform(f"bench/numbers/{episode.id}/{request.index}", len(numbers)))[:n]
+    removed = (
+        top,
+        other,
+        [numbers[int(place)] for place in drawn],
+        [one for one in words if one not in top],
+        [one for one in words if one not in other],
+    )
     leads = [
         lead_of(policy, one, chosen, found.rival)
         for one in policy.decide(
-            [
-                without_words(request, [(word.part, word.start, word.end) for word in some])
-                for some in (top, other)
-            ]
+            [without_words(request, [(word.part, word.start, word.end) for word in some]) for some in removed]
         )
     ]
+    flips = [one.likeliest != chosen for one in leads]
+    moved = [found.full.value - one.value for one in leads]
     return Measured(
-        episode.id,
+        f"{episode.task.family}/{episode.task.id}",
         policy.checkpoint.id,
-        leads[0].likeliest != chosen,
-        leads[1].likeliest != chosen,
-        found.full.value - leads[0].value,
-        found.full.value - leads[1].value,
+        *flips[:3],
+        *(not flip for flip in flips[3:]),
+        *moved[:3],
+        sum(one in numbers for one in top) / n,
+        len(numbers) / len(words),
         parts_s,
         words_s,
     )
+
+
+def _is_number(request: Decide, word: WordLeftOut) -> bool:
+    transcript = request.transcript
+    text = transcript.question if word.part == QUESTION else transcript.entries[word.part].text
+    return any(char.isdigit() for char in text[word.start : word.end])
 
 
 def _forget(policy: Coordinator) -> None:
@@ -151,15 +180,19 @@ def _forget(policy: Coordinator) -> None:
 
 def summed(found: Sequence[Measured]) -> dict[str, Any]:
     """The figures over all turns."""
-    episodes = [one.episode for one in found]
-    shares: dict[str, list[float]] = {
-        "flip_top": [one.flip_top for one in found],
-        "flip_random": [one.flip_random for one in found],
-        "flip_difference": [one.flip_top - one.flip_random for one in found],
-        "moved_top": [one.moved_top for one in found],
-        "moved_random": [one.moved_random for one in found],
+    tasks = [one.task for one in found]
+    names = [
+        field.name
+        for field in fields(Measured)
+        if field.name not in ("task", "checkpoint", "parts_s", "words_s")
+    ]
+    shares: dict[str, list[float]] = {name: [float(getattr(one, name)) for one in found] for name in names}
+    shares |= {
+        "flip_top_less_random": [one.flip_top - one.flip_random for one in found],
+        "flip_top_less_numbers": [one.flip_top - one.flip_numbers for one in found],
+        "stays_top_less_random": [one.stays_top - one.stays_random for one in found],
     }
-    figures: dict[str, Any] = {name: _over_episodes(values, episodes) for name, values in shares.items()}
+    figures: dict[str, Any] = {name: over_tasks(values, tasks) for name, values in shares.items()}
     for name, values in (
         ("parts", [one.parts_s for one in found]),
         ("words", [one.words_s for one in found]),
@@ -169,12 +202,13 @@ def summed(found: Sequence[Measured]) -> dict[str, Any]:
     return figures
 
 
-def _over_episodes(values: Sequence[float], episodes: Sequence[str]) -> list[float]:
-    """The mean of the episodes' means, and the ends of its interval by Student's t."""
-    by_episode: dict[str, list[float]] = {}
-    for value, name in zip(values, episodes, strict=True):
-        by_episode.setdefault(name, []).append(float(value))
-    means = np.array([np.mean(some) for some in by_episode.values()])
+def over_tasks(values: Sequence[float], tasks: Sequence[str]) -> list[float]:
+    """The mean of the tasks' means, and the ends of its interval by Student's t: several checkpoints read one task, and
+    several of its turns."""
+    by_task: dict[str, list[float]] = {}
+    for value, name in zip(values, tasks, strict=True):
+        by_task.setdefault(name, []).append(float(value))
+    means = np.array([np.mean(some) for some in by_task.values()])
     half = float(stats.t.ppf(0.975, len(means) - 1)) * float(means.std(ddof=1)) / len(means) ** 0.5
     return [round(float(means.mean()) + end, 4) for end in (0.0, -half, half)]
 

@@ -199,8 +199,12 @@ def train(
     validation: Annotated[
         int, typer.Option(min=0, max=MOST_TASKS, help="Held-apart tasks that the planner is measured on.")
     ] = 200,
-    validate_every: Annotated[int, typer.Option(min=1, help="Measure it every so many iterations.")] = 10,
-    save_every: Annotated[int, typer.Option(min=1, help="Keep a checkpoint every so many iterations.")] = 10,
+    validate_every: Annotated[
+        int, typer.Option(min=1, help="Measure it every so many iterations.")
+    ] = _BASE.validate_every,
+    save_every: Annotated[
+        int, typer.Option(min=1, help="Keep a checkpoint every so many iterations.")
+    ] = _BASE.save_every,
     seed: LearnerSeedOption = 0,
     pool: PoolOption = None,
     max_cost: MaxCostOption = None,
@@ -307,6 +311,8 @@ def describe(iteration: Iteration) -> str:
             parts.append(f"{played.missing} missing, as models could not be asked")
     if (validated := iteration.validation) is not None:
         parts.append(f"validation {_share(validated.right)} of {validated.n}")
+    if not math.isnan(iteration.free):
+        parts.append(f"written without the grammar {_share(iteration.free)} readable")
     if iteration.planner is not None:
         parts.append(f"checkpoint {iteration.planner.card.id}")
     return ", ".join(parts)

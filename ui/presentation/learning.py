@@ -14,7 +14,7 @@ from ui.presentation.words import share_words
 DEFINITION = (
     "“From about generation N”: from there to the last, the 95 % interval of the change since generation {FIRST} at "
     "the same turns leaves out zero, in at least 19 of 20 generations and never on the other side. “In most cases”: "
-    "from there on the interval lies above 50 %. Bands are 95 % intervals, resampled by task."
+    "from there on the interval lies above 50 %. Bands are 95 % intervals, clustered by task."
 )
 
 

@@ -3,7 +3,7 @@ missed it, and which turn is named where it ended wrong."""
 
 from __future__ import annotations
 
-from core.analysis.blame import Blame, blame
+from core.analysis.blame import Blame, blame, last_worker
 from core.analysis.overruled import Pair, overruled_pair
 from core.episode import ROLE_ORDER, Decision, EndReason, Episode, Flag, Role, Status, Turn, Verdict
 from ui.presentation.theme import ROLE_STYLES, one_line, percent
@@ -107,28 +107,30 @@ def _ending(episode: Episode) -> str:
 
 
 def _named(episode: Episode, named: Blame) -> str:
+    """The last Worker, whose turn is decisive most often, and before it the turn where the wrong value first stands."""
+    last = last_worker(episode)
+    if named.why == "none" or last is None:
+        return (
+            f"It ended wrong: no turn gave a readable answer; turn {named.turn + 1} was the last that could have."
+            if named.why == "none"
+            else f"It ended wrong by {_first(episode, named)}."
+        )
+    mute = Flag.NO_ANSWER in last.flags
+    words = "with no readable answer" if mute else "with the last answer"
+    first = "" if named.turn >= last.index else f"; {_first(episode, named)}"
+    return f"It ended wrong {words} of {_model(last)} in turn {last.index + 1}{first}."
+
+
+def _first(episode: Episode, named: Blame) -> str:
+    """Where the wrong value first stands."""
     turn = episode.turns[named.turn]
     where, value = f"turn {named.turn + 1}", _answer(named.value)
     match named.why:
         case "plan":
-            return f"It ended wrong: {value} comes first in {_model(turn)}'s plan, {where}."
+            return f"{value} comes first in {_model(turn)}'s plan, {where}"
         case "text":
-            return f"It ended wrong: {value} comes first in what {_model(turn)} wrote in {where}."
-        case "answer":
-            return f"It ended wrong by the answer of {_model(turn)} in {where}{_given_again(episode, named)}."
-    return f"It ended wrong: no turn gave a readable answer; {where} was the last that could have."
-
-
-def _given_again(episode: Episode, named: Blame) -> str:
-    """The later turns whose own reply gave the same wrong answer, after a comma; empty for none."""
-    again = [
-        turn.index
-        for turn in episode.turns[named.turn + 1 :]
-        if turn.decision.role is Role.WORKER
-        and turn.answer_after == episode.answer
-        and Flag.NO_ANSWER not in turn.flags
-    ]
-    return f", which {turns_words(again)} gave again" if again else ""
+            return f"{value} comes first in what {_model(turn)} wrote in {where}"
+    return f"{value} was first given by {_model(turn)} in {where}"
 
 
 def _judged(turn: Turn) -> str:

@@ -89,7 +89,9 @@ def test_a_plan_that_holds_the_wrong_value_is_named_before_the_answer() -> None:
         end=EndReason.ACCEPTED,
     )
     assert blame(wrong) == Blame(0, "plan", "17")
-    assert story(wrong).endswith("It ended wrong: 17 comes first in ann's plan, turn 1.")
+    assert story(wrong).endswith(
+        "It ended wrong with the last answer of bob in turn 2; 17 comes first in ann's plan, turn 1."
+    )
     assert "ann in turn 3 missed it (ACCEPT)" in story(wrong)
     # A value of the question says nothing about who brought it up.
     asked = replace(wrong, task=replace(wrong.task, question="How many of 17?"))
@@ -103,7 +105,15 @@ def test_a_wrong_answer_that_later_turns_gave_as_well_is_not_the_first_turns_alo
         turn(2, "ann", Role.THINKER, "hm", "17"),
         turn(3, "bob", Role.WORKER, "hm", "17", flags=(Flag.NO_ANSWER,)),
     )
-    assert story(wrong).endswith("It ended wrong by the answer of ann in turn 1, which turn 2 gave again.")
+    assert story(wrong).endswith(
+        "It ended wrong with no readable answer of bob in turn 4; 17 was first given by ann in turn 1."
+    )
+    assert story(replace(wrong, turns=wrong.turns[:3])).endswith(
+        "It ended wrong with the last answer of bob in turn 2; 17 was first given by ann in turn 1."
+    )
+    assert story(replace(wrong, turns=wrong.turns[:1])).endswith(
+        "It ended wrong with the last answer of ann in turn 1."
+    )
 
 
 def test_a_wrong_value_that_was_mended_in_between_is_not_named() -> None:

@@ -131,7 +131,7 @@ def test_unreadable_plans_are_told_by_their_reason(kept: Store) -> None:
     assert list(table["reason"]) == ["one of its three lists is missing"]
     assert list(table["share"]) == [25.0]
     record_training(kept, "rfine", done=0, plan=replace(PLAN, name="fine"))
-    assert "Every plan of every rollout could be read." in said(
+    assert "Every plan of every rollout could be read: the grammar allows no others." in said(
         opened("evolution", run="rfine", panel="plans")
     )
 

@@ -113,7 +113,7 @@ def _difference(compared: Comparison, a: str, b: str, among: int) -> None:
         st.markdown(f"**{verdict(compared, f'{a} (A)', f'{b} (B)', among)}**")
         one, two, three = st.columns(3)
         one.metric("B minus A", f"{100 * found.difference:+.1f} points", help=define("Paired difference"))
-        two.metric("95 % interval", points((found.low, found.high)), help=define("Bootstrap interval"))
+        two.metric("95 % interval", points((found.low, found.high)), help=define("Interval of a difference"))
         name, term = ("McNemar p", "McNemar p") if compared.exact else ("p by sign flips", "Sign-flip p")
         three.metric(name, p_words(compared.p), help=define(term))
         st.caption(f"{basis(compared)} p: {p_source(compared)}.")

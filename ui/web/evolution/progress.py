@@ -69,7 +69,7 @@ def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | No
         "How large are its steps?",
         line_figure(lineage, ((reach, "solid", tuple(one.sigma for one in lineage.generations)),), axis, at),
         key="reach",
-        help=define("Sigma"),
+        help=define("Sigma") if "sigma" in reach else None,
         alt=f"{reach} by {AXES[axis]}",
         caption=_first_steps(lineage),
     )

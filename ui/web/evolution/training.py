@@ -137,6 +137,18 @@ class Training:
         """A number of every iteration, by its name in `IterationStats`; None where it is not known, as of the start."""
         return tuple(_known(getattr(one, name)) if one.index else None for one in self.stats)
 
+    @property
+    def forced(self) -> bool:
+        """Whether a grammar forces the form of its plans, so that all of them can be read."""
+        if self.plan is not None and not self.plan.learning.constrained:
+            return False
+        return not any(one.faults for one in self.plays if one)
+
+    @cached_property
+    def free(self) -> tuple[float | None, ...]:
+        """The share of plans that can be read without that grammar, where it was measured."""
+        return tuple(_known(one.free) for one in self.stats)
+
     def of_rollouts(self, name: str) -> tuple[float | None, ...]:
         """A number of what the rollouts of every iteration came to, by its name in `PlanStatistics`."""
         return tuple(_known(getattr(one.rollouts, name)) if one.rollouts else None for one in self.stats)

@@ -66,6 +66,11 @@ def _validated(training: Training, axis: str, name: str, symbol: str, colour: st
     return interval_points([x for x, _ in known], counts, name, symbol, colour)
 
 
+#: What is measured now and then alone: the line goes on from one to the next, and each has a mark.
+FREE = "written freely"
+_SPARSE: dict[str, dict[str, Any]] = {FREE: {"mode": "lines+markers", "connectgaps": True}}
+
+
 @lru_cache(maxsize=128)
 def lines_figure(
     training: Training, lines: tuple[Line, ...], axis: str, at: int, *, as_shares: bool = False
@@ -74,7 +79,7 @@ def lines_figure(
     colours = (FIRST_COLOUR, NEUTRAL_COLOUR)
     value = "%{y:.1%}" if as_shares else "%{y:,.4~g}"
     data = [
-        curve(training.axis(axis), y, name, dash, 2, colours[place % 2], value)
+        curve(training.axis(axis), y, name, dash, 2, colours[place % 2], value) | _SPARSE.get(name, {})
         for place, (name, dash, y) in enumerate(lines)
     ]
     title = " and ".join(name for name, _, _ in lines)

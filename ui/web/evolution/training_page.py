@@ -177,6 +177,7 @@ def _iteration_line(training: Training, at: int) -> str:
     if (played := stats.rollouts) is not None:
         parts.append(
             f"{percent(played.right)} of {played.n:,} rollouts right, {percent(played.readable)} readable"
+            f"{' (forced by the grammar)' if training.forced else ''}"
         )
         parts.append(f"mean reward {stats.reward_mean:.2f}, signal {percent(stats.signal)}")
         if played.steps_mean == played.steps_mean:

@@ -5,10 +5,11 @@ All of them mark the chosen iteration, `at` its place in the training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import streamlit as st
 
+from core.planner.statistics import FREE_PLANS
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, percent
@@ -17,6 +18,7 @@ from ui.presentation.workflows import FAULT_WORDS, step_name, topologies_legend
 from ui.web.evolution.progress import chart
 from ui.web.evolution.training import AXES, Training, at_place, part_of
 from ui.web.evolution.training_figures import (
+    FREE,
     Line,
     faults_figure,
     lines_figure,
@@ -76,7 +78,7 @@ def _small_charts(training: Training) -> list[tuple[str, bool, str | None, tuple
     one, two = training.of_rollouts, training.of_iterations
     tokens = tuple(float(n) for n in training.tokens)
     return [
-        ("Readable plans", True, define("Workflow"), (("readable", "solid", one("readable")),)),
+        ("Readable plans", True, _readable_words(training), tuple(_readable(training))),
         ("Groups with a learning signal", True, define("Signal"), (("signal", "solid", two("signal")),)),
         ("Steps per workflow", False, None, (("steps", "solid", one("steps_mean")),)),
         (
@@ -95,6 +97,23 @@ def _small_charts(training: Training) -> list[tuple[str, bool, str | None, tuple
         ("Replies per iteration", False, define("Cached reply"), replies),
         ("Pool tokens so far", False, None, (("tokens", "solid", tokens),)),
     ]
+
+
+def _readable(training: Training) -> Iterator[Line]:
+    forced = "forced by the grammar" if training.forced else "readable"
+    yield forced, "solid", training.of_rollouts("readable")
+    if any(share is not None for share in training.free):
+        yield FREE, "dash", training.free
+
+
+def _readable_words(training: Training) -> str:
+    if not training.forced:
+        return define("Workflow")
+    measured = "" if any(share is not None for share in training.free) else " This run did not measure it."
+    return (
+        "While it is trained a grammar allows the planner nothing but plans that can be read, so 100 % says nothing "
+        f"about what it learned. Written freely: {FREE_PLANS} plans at each validation, without the grammar.{measured}"
+    )
 
 
 # Workflows
@@ -234,7 +253,8 @@ def _shares_matrix(
 def plans_panel(store: Store, training: Training, at: int, second: Training | None) -> None:
     """Plans that cannot be read, by the reason, over the iterations and in the chosen one."""
     if not any(one.rollouts and one.rollouts.faults for one in training.stats):
-        nothing_here("Every plan of every rollout could be read.", ":material/check:")
+        why = ": the grammar allows no others" if training.forced else ""
+        nothing_here(f"Every plan of every rollout could be read{why}.", ":material/check:")
         return
     axis = _axis()
     chart(

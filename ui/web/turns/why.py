@@ -349,8 +349,8 @@ def _words(sides: Sequence[_Side]) -> None:
     st.caption(
         "Blue over a solid line speaks for the choice, orange over a dotted line against it; hovering shows by how "
         "many logits, and the strongest word has the full colour. A word that stands several times in a part counts at "
-        f"each place for itself: “2nd of 3” is its second place of three. {methods} How often taking such words "
-        "away changes a choice is what `trinity bench attribution` measures."
+        f"each place for itself: “2nd of 3” is its second place of three. {methods} The words named are "
+        "needed for the choice, and need not suffice for it: `trinity bench attribution` measures both."
     )
 
 
