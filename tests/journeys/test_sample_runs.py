@@ -9,6 +9,7 @@ from itertools import groupby
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from core.episode import Episode, EpisodeFinished, Status, Turn
 from core.play.drive import drive_many
@@ -18,6 +19,9 @@ from core.tasks.graders import grade_many
 from storage.files.interchange import import_runs
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store, open_store
+from ui.endpoint.api import endpoint_app
+from ui.endpoint.service import Service
+from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, Endpoint
 from ui.runs.plans import BatchPlan, plan_of
 from ui.runs.wiring import SAMPLE_RUNS, Policies, resolve_pool
 
@@ -107,3 +111,19 @@ def told(turn: Turn) -> tuple[object, ...]:
     """What must be equal to the letter."""
     decision = turn.decision
     return decision.model, decision.role, turn.messages, turn.reply.text, turn.verdict, turn.answer_after
+
+
+def test_the_example_that_is_shown_is_answered_right_by_what_serves_by_default(store: Store) -> None:
+    service = Service(store, "pocket", Endpoint())
+    tier = service.offer.tier("trinity")
+    known = service.offer.validated(service.offer.policy_of(tier))
+    assert known is not None
+    assert not known.is_behind
+    app = endpoint_app(service, prefix="/v1")
+    right = 0
+    with TestClient(app, "http://127.0.0.1") as client:
+        for seed in range(6):
+            body = {"model": "trinity", "messages": [{"role": "user", "content": EXAMPLE}], "seed": seed}
+            answer = client.post("/v1/chat/completions", json=body).json()
+            right += answer["choices"][0]["message"]["content"] == EXAMPLE_ANSWER
+    assert right >= 5

@@ -52,11 +52,13 @@ def serve(
     A coordinator decides turn by turn who plans, works and checks. Every request is an episode: it appears in the
     app while it runs. The models are `trinity` (few turns with the cheaper half of the pool's models, or the weaker
     half by their strength in pool.toml), `trinity-ultra` (more turns with all of them), and `trinity@CHECKPOINT`.
+    Unless a tier names who decides, the best validated checkpoint that fits the pool does.
 
     [dim]$[/] trinity serve --pool pool.toml --max-cost 5
 
     [dim]$[/] curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json'
-      -d '{"model": "trinity", "messages": [{"role": "user", "content": "How much is 12 * 7 + 5?"}]}'
+      -d '{"model": "trinity", "messages": [{"role": "user", "content":
+      "Ann has 7 shells. Ida has 5 more than Ann. How many shells do they have together?"}]}'
     """
     if write_config is not None:
         write_new(write_config, files("ui.endpoint").joinpath("example.toml").read_text("utf-8"))
@@ -111,12 +113,38 @@ def serve(
                 f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns, with "
                 f"{', '.join(among)}{leaner}{cost}."
             )
+        _tell_validated(service)
         ceiling = service.max_cost_usd if service.max_cost_usd is not None else endpoint.max_cost_usd
         if paid_models(specs) and ceiling is None:
             say("Its models may cost money and no ceiling is set: set one with --max-cost USD.")
         shown = f"[{host}]" if ":" in host else host
         say(f"Serving http://{shown}:{port}/v1  (Ctrl-C stops it)")
         _listen(service, host, port, local=local, needs_key=need_key or not local)
+
+
+def _tell_validated(service: Service) -> None:
+    """Say of each coordinator that serves what is known of it, and warn where a single model is known to be better."""
+    offer = service.offer
+    named: dict[str, str] = {}  # who decides, and in which tier first
+    for tier in service.endpoint.tier:
+        named.setdefault(offer.policy_of(tier), tier.name)
+    for policy, tier_name in named.items():
+        if not service.store.checkpoints.has(policy):
+            continue
+        if (found := offer.validated(policy)) is None:
+            say(
+                f"Checkpoint {policy} was never validated: as none that fits the pool was, the newest plays."
+                if not any(tier.policy == policy for tier in service.endpoint.tier)
+                else f"Checkpoint {policy} was never validated."
+            )
+            continue
+        say(f"Checkpoint {policy}: {found.words}.")
+        if found.is_behind and found.single is not None:
+            model = found.single[0].split(" ", 1)[0]
+            say(
+                f"Beware: it is behind the best single model. Evolve it for longer, or write policy = "
+                f'"single:{model}" for tier {tier_name} into endpoint.toml (trinity serve --write-config).'
+            )
 
 
 def _listen(service: Service, host: str, port: int, *, local: bool, needs_key: bool) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -17,7 +19,9 @@ from core.play.policy import Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
 from core.texts import read_text
+from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
+from ui.endpoint.choosing import Validated, best, validated
 from ui.endpoint.errors import not_found, refused
 
 #: How a pin begins: `trinity@CHECKPOINT`.
@@ -28,6 +32,13 @@ EFFORTS = {"none": 1, "minimal": 1, "low": 2, "medium": 4, "high": 6, "xhigh": 8
 USUAL_CALL = (1000, 300)
 #: The file of tiers in the data folder.
 FILE = "endpoint.toml"
+#: A question that the small world's coordinator answers right, and its answer.
+EXAMPLE, EXAMPLE_ANSWER = (
+    "Ann has 7 shells. Ida has 5 more than Ann. How many shells do they have together?",
+    "19",
+)
+#: So long it is believed which checkpoint is the best, in seconds.
+KNOWN_S = 5.0
 
 Turns = Annotated[int, Field(ge=1, le=100)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -37,7 +48,8 @@ Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 class Tier(BaseModel):
     """A model of the endpoint. `policy` is a checkpoint's id, a folder, or a name such as single:MODEL or
-    conductor:PLANNER, whose workflows take the turns that they need; empty: the newest coordinator that fits the pool.
+    conductor:PLANNER, whose workflows take the turns that they need; empty: the best validated
+    coordinator that fits the pool, the newest where none is validated.
     `models` are those of the pool that it may choose; empty: all. `lean`: only half of those: the cheaper ones, by what
     a usual call costs, and of those that cost the same the weaker ones, by their `strength` in pool.toml; by that alone
     where not every price is known. An order that some of them lack is not used, and where none is left, or all are
@@ -106,6 +118,7 @@ class Offer:
     endpoint: Endpoint
     specs: tuple[ModelSpec, ...]
     store: Store
+    _known: dict[str, tuple[float, list[Validated]]] = field(default_factory=dict, compare=False, repr=False)
 
     def check(self) -> None:
         """ConfigError for a tier that can never be served."""
@@ -139,8 +152,10 @@ class Offer:
         """The name of the policy that decides in a tier; ConfigError where it names none and none fits."""
         if tier.policy:
             return tier.policy
-        known = {spec.name for spec in self.specs}
-        fitting = [one for one in self.store.checkpoints.list() if known >= {*one.config.get("models", ())}]
+        found = best(self._validated())
+        if found is not None:
+            return found.checkpoint
+        fitting = self._fitting()
         if not fitting:
             raise ConfigError(
                 "No checkpoint in the store chooses among the models of this pool: evolve one with trinity evolve, "
@@ -149,12 +164,34 @@ class Offer:
         newest = max(fitting, key=lambda one: (one.run_id or "", one.generation or 0, one.created))
         return newest.id
 
+    def validated(self, policy: str) -> Validated | None:
+        """What is known of a checkpoint that decides; None where it was never validated here."""
+        return next((one for one in self._validated() if one.checkpoint == policy), None)
+
     def pins(self) -> list[str]:
-        """The coordinators and planners that can be asked for by name: of each run the last one."""
-        of_runs = {one.run_id or one.id: (one.id, one.config) for one in self.store.checkpoints.list()}
-        of_runs |= {one.run_id or one.id: (one.id, one.card) for one in self.store.planners.list()}
+        """The coordinators and planners that can be asked for by name: of each run the best validated one, where there
+        is one, else the last."""
+        of_runs = {one.run_id or one.id: one.id for one in self._fitting()}
+        by_run: dict[str, list[Validated]] = {}
+        for one in self._validated():
+            by_run.setdefault(one.run, []).append(one)
+        of_runs |= {run: found.checkpoint for run, some in by_run.items() if (found := best(some))}
         known = {spec.name for spec in self.specs}
-        return [PIN + name for name, config in of_runs.values() if known >= {*config.get("models", ())}]
+        planners = (one for one in self.store.planners.list() if known >= {*one.card.get("models", ())})
+        of_runs |= {one.run_id or one.id: one.id for one in planners}
+        return [PIN + name for name in of_runs.values()]
+
+    def _fitting(self) -> list[CheckpointSummary]:
+        known = {spec.name for spec in self.specs}
+        return [one for one in self.store.checkpoints.list() if known >= {*one.config.get("models", ())}]
+
+    def _validated(self) -> list[Validated]:
+        """The results of the checkpoints that fit, read anew every few seconds: an evolution may be under way."""
+        at, found = self._known.get("", (-math.inf, []))
+        if time.monotonic() - at > KNOWN_S:
+            found = validated(self.store, self._fitting())
+            self._known[""] = time.monotonic(), found
+        return found
 
     def choices(self, tier: Tier) -> tuple[str, ...]:
         """The models that a tier chooses among."""

@@ -15,6 +15,7 @@ from storage.store import Store, open_store
 from storage.upkeep import dictionary
 from storage.upkeep.inventory import table_sizes
 from tests.ui.pages import app, opened, opened_in, press, shown
+from ui.endpoint.tiers import EXAMPLE
 from ui.presentation.words import size_words
 from ui.runs import queue
 from ui.runs.kinds import RUN_KINDS
@@ -151,3 +152,9 @@ def test_home_leads_back_to_what_was_read_and_to_health(samples: Store) -> None:
     assert "Go on with the replay" in said
     assert "turn 2" in said
     assert "Settings & health" in said
+
+
+def test_the_endpoint_s_part_shows_an_example_and_what_turns_are_worth(samples: Store) -> None:
+    page = opened("settings", part="endpoint")
+    assert any(EXAMPLE in code.value for code in page.code)
+    assert "40.4 % with 3 turns and 60.6 % with 5 turns" in shown(page)

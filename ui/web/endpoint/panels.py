@@ -10,10 +10,11 @@ import streamlit as st
 from core.errors import TrinityError
 from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
-from ui.endpoint.tiers import FILE, Endpoint, Offer, Tier, read_endpoint
-from ui.presentation.theme import label, one_line
+from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, Tier, read_endpoint
+from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import ago, dollars
 from ui.runs import wiring
+from ui.runs.paper.results_file import shipped
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.tables import number, row_table, text
@@ -32,6 +33,8 @@ def endpoint_panel(store: Store) -> None:
         return
     st.markdown("**How to ask it**, from this machine, with any client of OpenAI's API")
     st.code(_example(chosen.port, endpoint.tier[0].name), language="sh", wrap_lines=True)
+    if wiring.settings().pool == "pocket":
+        st.caption(f"The right answer is {EXAMPLE_ANSWER}.")
     st.caption(
         "Each request is an episode: it appears under Episodes while it runs. `trinity serve --help` tells how to "
         "serve the same on an address of its own."
@@ -49,6 +52,9 @@ def endpoint_panel(store: Store) -> None:
         [_tier_row(store, endpoint, tier) for tier in endpoint.tier],
         key="endpoint_tiers",
     )
+    _validations(store, endpoint)
+    if worth := _worth_of_turns():
+        st.caption(worth)
     st.caption(
         f"Tiers are written into {label(str(chosen.data_folder / FILE), 300)}; `trinity serve --write-config FILE` "
         "writes one with comments."
@@ -57,8 +63,50 @@ def endpoint_panel(store: Store) -> None:
 
 
 def _example(port: int, model: str) -> str:
-    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "How much is 12 * 7 + 5?"}}]}}'
+    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "{EXAMPLE}"}}]}}'
     return f"curl http://127.0.0.1:{port}/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d '{body}'"
+
+
+def _validations(store: Store, endpoint: Endpoint) -> None:
+    """What is known of the checkpoints that decide, with a warning where a single model is known to be better."""
+    try:
+        offer = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store)
+        deciders = dict.fromkeys(offer.policy_of(tier) for tier in endpoint.tier)
+    except TrinityError:
+        return  # the tiers' rows say it
+    for policy in deciders:
+        if not store.checkpoints.has(policy):
+            continue
+        found = offer.validated(policy)
+        if found is None:
+            st.caption(f"Checkpoint {label(policy, 60)} was never validated.")
+        elif found.is_behind:
+            st.warning(
+                f"Checkpoint {label(policy, 60)} is behind the best single model: {label(found.words, 300)}."
+            )
+        else:
+            st.caption(f"Checkpoint {label(policy, 60)}: {label(found.words, 300)}.")
+
+
+def _worth_of_turns() -> str:
+    """What the turns of a tier are worth in the small world, as it was measured; empty where nothing was."""
+    try:
+        found = shipped()
+    except TrinityError:
+        return ""  # Results says why
+    shares = {one.row: one.value.mean for one in found.rows if one.measure == "accuracy"} if found else {}
+    told = [
+        f"{percent(share)} with {turns} turns"
+        for turns in (3, 5)
+        if (share := shares.get(f"evolved:default {turns} turns")) is not None
+    ]
+    if len(told) < 2:
+        return ""
+    return (
+        "What turns are worth: in the small world that comes with the program five coordinators solve "
+        f"{' and '.join(told)}, of 1,000 test tasks and with all its models. A request may ask for more: effort "
+        "`high` gives 6."
+    )
 
 
 def _tier_row(store: Store, endpoint: Endpoint, tier: Tier) -> tuple[object, ...]:
