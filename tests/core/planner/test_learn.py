@@ -98,7 +98,10 @@ def test_an_iteration_says_what_it_came_to() -> None:
     assert start.rollouts is None
     assert start.validation is not None
     assert (start.validation.n, start.validation.readable) == (3, 1.0)
+    assert start.free == 0, "an untrained model writes nothing of the form without the grammar"
     assert first.validation is None
+    assert math.isnan(first.free), "measured with validations alone"
+    assert last.free == last.free
     rollouts = first.rollouts
     assert rollouts is not None
     assert rollouts.n == 8
@@ -194,7 +197,8 @@ def test_a_pool_that_does_not_answer_ends_the_learning() -> None:
 
 def test_without_any_difference_in_a_group_nothing_moves() -> None:
     start = tiny_planner(constrained=False)
-    done = iterations(replace(CONFIG, iterations=1, constrained=False), start)
+    done = iterations(replace(CONFIG, iterations=1, constrained=False), start, validation_tasks=TASKS[:2])
+    assert math.isnan(done[-1].free), "its readable share is that of free writing"
     assert done[-1].signal == 0
     assert done[-1].rollouts is not None
     assert done[-1].rollouts.readable == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from ui.runs.plans import TrainingPlan, plan_of, to_config
 from ui.web.evolution import training_figures as figures
 from ui.web.evolution.stage import nearest
 from ui.web.evolution.training import Training, read_training
-from ui.web.evolution.training_panels import PANELS
+from ui.web.evolution.training_panels import PANELS, _readable
 
 
 @pytest.fixture
@@ -122,6 +123,31 @@ def test_kept_planners_lead_to_their_episodes_and_to_what_can_be_typed(kept: Sto
         "the last one before it"
     )
     assert f"--policy conductor:{ids[2]}" in page.code[-1].value
+
+
+def test_readable_plans_are_told_to_be_forced_and_what_was_written_freely(kept: Store) -> None:
+    record_training(kept)
+    run = read_training(kept, kept.runs.get("rtrain"))
+    assert not run.forced, "some plans of it could not be read"
+    assert [name for name, _, _ in _readable(run)] == ["readable"]
+    forced = [
+        IterationStats(index=index, rollouts=PlanStatistics(n=16, right=0.5, readable=1.0), free=share)
+        for index, share in enumerate((0.95, math.nan, 0.0))
+    ]
+    begin_run(kept, "rforced", "train", to_config(replace(PLAN, name="forced")))
+    for one in forced:
+        kept.planners.add_iteration(
+            IterationSummary("rforced", one.index, 16, 1.0, 0.0, None, one.to_json()), None, None
+        )
+    kept.runs.finish("rforced", RunStatus.FINISHED)
+    seen = read_training(kept, kept.runs.get("rforced"))
+    assert seen.forced
+    lines = {name: values for name, _, values in _readable(seen)}
+    assert list(lines) == ["forced by the grammar", figures.FREE]
+    assert lines[figures.FREE] == (0.95, None, 0.0)
+    figure = figures.lines_figure(seen, tuple(_readable(seen)), "gen", 2, as_shares=True)
+    assert figure.data[1].connectgaps
+    assert "100.0 % readable (forced by the grammar)" in said(opened("evolution", run="rforced", gen="1"))
 
 
 def test_unreadable_plans_are_told_by_their_reason(kept: Store) -> None:

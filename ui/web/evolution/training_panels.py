@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import streamlit as st
 
-from core.planner.statistics import FREE_PLANS
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, percent
@@ -112,7 +111,7 @@ def _readable_words(training: Training) -> str:
     measured = "" if any(share is not None for share in training.free) else " This run did not measure it."
     return (
         "While it is trained a grammar allows the planner nothing but plans that can be read, so 100 % says nothing "
-        f"about what it learned. Written freely: {FREE_PLANS} plans at each validation, without the grammar.{measured}"
+        f"about what it learned. Written freely: a small sample at each validation, without the grammar.{measured}"
     )
 
 
