@@ -32,6 +32,7 @@ from ui.web.live.start import before_the_first_turn
 from ui.web.pickers.checkpoints import generation_of, most_telling, policy_label, startable, writes_workflows
 from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.ceiling import spending
+from ui.web.progress.luck import luck_line
 from ui.web.progress.panel import Reached, bar, standing
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
@@ -440,6 +441,7 @@ def _what_went_wrong(recording: Recording) -> None:
     with st.container(horizontal=True, gap="medium"):
         replay_link(f"**See {where}, in Replay**", ep, turn)
         state.page_link("forks", what_if, icon=":material/call_split:", ep=ep, t=turn)
+        luck_line(recording.store, recording.summary)
 
 
 def _again(store: Store, plan: LivePlan) -> None:
