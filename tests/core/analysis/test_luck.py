@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from core.analysis import luck
 from core.analysis.luck import AT_A_LOOK, ERROR, MOST_PLAYS, Told, chances, enough, error_rate, told
 
 
@@ -13,7 +14,7 @@ def test_the_error_rate_is_what_is_said_and_no_laxer_look_would_keep_it(
 ) -> None:
     assert error_rate() == pytest.approx(0.0493, abs=5e-5)
     assert error_rate() < ERROR
-    monkeypatch.setattr("core.analysis.luck.AT_A_LOOK", AT_A_LOOK + 0.0004)
+    monkeypatch.setattr(luck, "AT_A_LOOK", AT_A_LOOK + 0.0004)
     enough.cache_clear()
     assert error_rate() > ERROR
     monkeypatch.undo()

@@ -204,9 +204,10 @@ def _outcomes(a: Recording, b: Recording) -> None:
         del ours["Cost"]
     rows = [(name, ours[name], theirs[name], more.get(name, "")) for name in ours]
     markdown_table(("", "A", "B", "B minus A"), rows, "llll")
-    for column, side in zip(st.columns(2), (a, b), strict=True):
+    sides = {side.summary.id: side.summary for side in (a, b)}  # they may be one and the same
+    for column, summary in zip(st.columns(2), sides.values(), strict=False):
         with column:
-            luck_line(side.store, side.summary)
+            luck_line(a.store, summary)
 
 
 def _totals(recording: Recording) -> dict[str, str]:
