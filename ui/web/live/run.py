@@ -29,7 +29,14 @@ from ui.web.kit.text import text_block
 from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
 from ui.web.live.next_turn import next_turn_panel
 from ui.web.live.start import before_the_first_turn
-from ui.web.pickers.checkpoints import generation_of, most_telling, policy_label, startable, writes_workflows
+from ui.web.pickers.checkpoints import (
+    generation_of,
+    most_telling,
+    play_link,
+    policy_label,
+    startable,
+    writes_workflows,
+)
 from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.ceiling import spending
 from ui.web.progress.luck import luck_line
@@ -456,5 +463,6 @@ def _again(store: Store, plan: LivePlan) -> None:
     )
     specs = pool_specs(plan.pool)
     ceiling, to_do = spending(price(store, plan, specs), plan.max_cost_usd)
+    play_link("Play both on many tasks", [policy, plan.policy])
     if begin_button("Play it again", "play_again", "swap_horiz", to_do):
         begin("live", store, replace(plan, policy=policy, max_cost_usd=ceiling))
