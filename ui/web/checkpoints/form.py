@@ -202,7 +202,7 @@ def _priced(
         f"**{n * len(plan.policies):,}** episodes of at most {plan.turns} turn{'s' * (plan.turns > 1)}."
     )
     if plan.undecided:
-        names = enumerated([one_line(name, 40) for name in plan.undecided])
+        names = enumerated([policy_name(name) for name in plan.undecided])
         st.caption(
             label(
                 f"First the best cycle of roles of {names} is chosen on {plan.choosing} validation tasks.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from core.analysis.metrics import wilson_interval
 from core.checkpoint import Checkpoint, same_reading, same_slots
 from core.conduct.planners import CONDUCTOR, FIXED
 from core.play.policies import CANDIDATE, SINGLE
@@ -149,8 +150,14 @@ def own_and_shipped(store: Store, models: Sequence[str], own: str | None = None)
 
 
 def _most_accurate(store: Store, policies: Sequence[str]) -> str | None:
-    accuracy = _accuracies(store, tuple(policies))
-    return max(policies, key=accuracy.__getitem__, default=None)
+    """The one that is surely best: by the lower end of its interval in the run in which it played most, so that a few
+    lucky plays do not make a best."""
+    most = {one.policy: one for one in sorted(_played(store), key=lambda one: one.n)}
+    sides = [PolicySide(policy, most[policy].run) for policy in policies if policy in most]
+    surely = dict.fromkeys(policies, 0.0)
+    for one in figures(store, sides) if sides else ():
+        surely[one.side.policy] = wilson_interval(one.summary.correct, one.summary.n)[0]
+    return max(policies, key=surely.__getitem__, default=None)
 
 
 def writes_workflows(store: Store, policy: str) -> bool:
@@ -314,7 +321,7 @@ def _accuracies(store: Store, policies: Sequence[str]) -> dict[str, float]:
     played = policies_with_episodes(store)
     sides = [found[0] for policy in policies if (found := sides_of(played, policy))]
     return dict.fromkeys(policies, 0.0) | {
-        one.side.policy: one.summary.accuracy or 0.0 for one in figures(store, sides)
+        one.side.policy: one.summary.accuracy or 0.0 for one in (figures(store, sides) if sides else ())
     }
 
 

@@ -38,13 +38,13 @@ def luck_line(store: Store, summary: EpisodeSummary) -> None:
     known = _runs(store).get(summary.id)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if known is not None and is_under_way(known[0]):
-            words = f"**{WORDS}** It is being replayed."
-            state.page_link("forks", words, icon=":material/hourglass_top:", run=known[0].id)
+            st.markdown(f"**{WORDS}** It is being replayed.", width="content")
+            state.page_link("forks", "See it", icon=":material/hourglass_top:", run=known[0].id)
             return
         found = read_luck(store, known[0].id, known[1]) if known else None
         if known is not None and found is not None and (found.plays or store.read_only):
-            words = f"**{WORDS}** {label(found.sentence, 300)}"
-            state.page_link("forks", words, icon=":material/casino:", run=known[0].id)
+            st.markdown(f"**{WORDS}** {label(found.sentence, 300)}", width="content")
+            state.page_link("forks", "See the replays", icon=":material/casino:", run=known[0].id)
         if not store.read_only and (found is None or is_open(found)):
             luck_button(store, summary.id, again=found is not None)
 

@@ -36,6 +36,7 @@ from ui.presentation.comparison import (
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import policy_name, share_words
 from ui.runs.kinds import about
+from ui.runs.plans import BatchPlan, plan_of
 from ui.web.checkpoints.form import play_form
 from ui.web.checkpoints.panels import (
     Address,
@@ -107,8 +108,13 @@ def show() -> None:
         return
     policies = list(dict.fromkeys(one.policy for one in own_first(here)))
     defaults = default_checkpoints(store) or (policies if len(policies) < 3 else policies[:2])
-    within_run = [one for one in here if played is not None and one.run == played.id]
-    line, gone = line_of(st.query_params.to_dict(), within_run or here, defaults)
+    if played is not None and (inside := [one for one in here if one.run == played.id]):
+        # The run says under which setting each is meant, and who is, where the address does not.
+        theirs = list(dict.fromkeys(one.policy for one in inside))
+        ordered = [one for one in plan_of(played, BatchPlan).policies if one in theirs]
+        line, gone = line_of(st.query_params.to_dict(), inside, ordered)
+    else:
+        line, gone = line_of(st.query_params.to_dict(), here, defaults)
     if gone:
         names = ", ".join(policy_name(token, ages.get(token)) for token in gone)
         st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
@@ -120,7 +126,7 @@ def show() -> None:
             state.page_link("checkpoints", words, icon=":material/school:", c=listed(samples))
         return
     line, address = _choose(store, line, here, say)
-    play_link("Play them on the same new tasks", [side.policy for side in (line.base, *line.others)])
+    play_link("Play A and B on the same tasks", [line.base.policy, line.chosen.policy])
     _compare(store, line, checkpoints, [say(side) for side in line.sides], address)
 
 
