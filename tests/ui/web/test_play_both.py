@@ -6,6 +6,7 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 from sqlalchemy import update
@@ -21,6 +22,7 @@ from storage.store import Store
 from tests.builders.diffed import DIFFED, Diffed
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
+from ui.runs.kinds import kind_of
 from ui.runs.plans import BatchPlan, plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.wiring import keep_checkpoint
@@ -61,8 +63,10 @@ def test_the_run_is_the_one_that_trinity_run_makes(world: Sums, store: Store, no
     done = world.trinity(*shlex.split(command(plan))[1:], "--json")
     assert done.code == 0, done.err
     other = next(one for one in store.runs.list(kind="run") if one.id != run)
-    cycles = {"cycles": {}, "choosing": 0, "choice_usd": 0.0}
-    assert replace(plan, **cycles) == replace(plan_of(other, BatchPlan), **cycles)
+    without = [
+        replace(one, cycles={}, choosing=0, choice_usd=0.0) for one in (plan, plan_of(other, BatchPlan))
+    ]
+    assert without[0] == without[1], "but for the cycles, which a run that is over has chosen"
     assert page.query_params["run"] == run
 
 
@@ -192,7 +196,32 @@ def test_two_encoders_cannot_be_the_one_that_is_set(diffed: Diffed) -> None:
     )
 
 
-def test_the_ways_there(diffed: Diffed) -> None:
-    for name, query in (("checkpoints", {}), ("live", {})):
-        links = [one for one in opened(name, **query).get("page_link") if "panel=play" in str(one.proto)]
-        assert links, name
+def links_to_the_form(page: AppTest) -> list[dict[str, list[str]]]:
+    """The addresses of the links to the form."""
+    found = [parse_qs(one.proto.query_string) for one in page.get("page_link")]
+    return [one for one in found if one.get("panel") == ["play"]]
+
+
+def test_checkpoints_live_and_evolution_lead_there(evolved: str, store: Store, world: Sums) -> None:
+    [alone] = links_to_the_form(opened("live"))
+    assert "c" not in alone, "the form chooses"
+    page = opened("evolution", run=evolved)
+    generations = store.evolution.generations(evolved)
+    [best] = [one["c"][0] for one in links_to_the_form(page)]
+    baseline, own = best.split(",")
+    assert own in {one.checkpoint_id for one in generations}
+    assert baseline in ("single:adder", "single:guesser"), "no shipped one chooses among these models"
+    [first] = links_to_the_form(opened("checkpoints"))
+    assert first["panel"] == ["play"]
+    world.run("--policy", "single:adder", "--policy", "random", "--n", "3", "--validate", "0")
+    [both] = links_to_the_form(opened("checkpoints", c="random,single:adder"))
+    assert both["c"] == ["random,single:adder"]
+
+
+def test_lists_of_runs_lead_to_the_comparison(world: Sums, store: Store, no_workers: None) -> None:
+    _, run = begun(world, store)
+    assert kind_of(store.runs.get(run)).page == "checkpoints"
+    assert play_claimed(store, run) == 0
+    page = opened("checkpoints", run=run)
+    assert page.multiselect(key="policies").value == ["single:adder", "single:guesser"]
+    assert page.selectbox(key="side_base").value == "single:adder"
