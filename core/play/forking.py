@@ -297,10 +297,11 @@ def decision_at(parent: Episode, index: int, change: Change | None) -> Decision 
     return recorded
 
 
-def stands(change: Change, part: str) -> bool:
-    """Whether turn t of a child of this part is not decided anew: `Fork.held`. Set against another policy, the
-    baseline's decides that turn anew as well: its recorded choice may have been a lucky or an unlucky draw."""
-    return part == FORK or change.kind != "policy"
+def stands(change: Change | None, part: str) -> bool:
+    """Whether turn t of a child of this part is not decided anew: `Fork.held`. Set against another policy, or against
+    nothing but itself, the baseline's decides that turn anew as well: its recorded choice may have been a lucky or an
+    unlucky draw."""
+    return part == FORK or (change is not None and change.kind != "policy")
 
 
 @dataclass(frozen=True)

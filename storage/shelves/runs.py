@@ -157,6 +157,11 @@ class Runs:
         """Remember the digest of the pool that answers in a run."""
         self._set(run_id, pool=pool)
 
+    def noted_pool(self, run_id: str) -> str | None:
+        """The digest of the pool that answered in a run; None where that is not recorded."""
+        found = fetch_rows(self.engine, select(run.c.pool).where(run.c.id == run_id))
+        return found[0][0] if found else None
+
     def finish(
         self,
         run_id: str,

@@ -45,6 +45,7 @@ from ui.cli.playing import (
 if TYPE_CHECKING:
     from core.episode import Change, ChangeKind
     from storage.store import Store
+    from ui.runs.forks.results import Results
     from ui.runs.plans import ForkPlan
 
 
@@ -99,6 +100,14 @@ def fork(
             "Worker, the verdict of a Verifier.",
         ),
     ] = False,
+    luck: Annotated[
+        bool,
+        typer.Option(
+            "--luck",
+            help="Was its ending luck? It is played again from turn 1 with nothing changed, until that can be told, or "
+            "40 times.",
+        ),
+    ] = False,
     n: Annotated[int, typer.Option("--n", help="How many forks.", min=1, max=64)] = 8,
     baseline: Annotated[int, typer.Option(help="How often the unchanged turn is played.", min=1, max=64)] = 8,
     see: Annotated[
@@ -141,13 +150,22 @@ def fork(
 
     [dim]$[/] trinity fork ep12ab-00003 --every-turn --right-replies --n 5
 
+    [dim]$[/] trinity fork ep12ab-00003 --luck
+
     With --where, --flag or --run the same change is made in every episode found, at the turn that --at names.
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
     from storage.filters.episode_filter import EpisodeFilter
     from ui.runs import wiring
-    from ui.runs.forks.planning import found_by, plan_every_turn, plan_forks, pool_of, runner_up_change
+    from ui.runs.forks.planning import (
+        found_by,
+        plan_every_turn,
+        plan_forks,
+        plan_luck,
+        pool_of,
+        runner_up_change,
+    )
     from ui.runs.plans import ForkPlan, absolute_pool, plan_of
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
@@ -159,6 +177,13 @@ def fork(
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
             _play(opened, with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings), resume, as_json)
+            return
+        if luck:
+            refuse_beside(context, "--luck", *_WITH_LUCK)
+            if episode is None:
+                raise ConfigError("Name the episode that is played again: trinity fork EPISODE --luck.")
+            again = plan_luck(opened, episode, encoder=settings.encoder)
+            _play(opened, replace(again, max_cost_usd=settings.max_cost_usd), None, as_json)
             return
         name = absolute_pool(settings.pool)
         if right_replies and not every_turn:
@@ -227,6 +252,8 @@ def fork(
         _play(opened, replace(plan, max_cost_usd=settings.max_cost_usd), None, as_json)
 
 
+#: What goes together with --luck: its pool is the one that the episode was played with.
+_WITH_LUCK = ("episode", "luck", "encoder", "max_cost", "store", "as_json")
 #: What goes together with --every-turn.
 _WITH_EVERY_TURN = (
     "episode",
@@ -323,6 +350,12 @@ def _say_plan(plan: ForkPlan) -> None:
     from ui.presentation.words import turns_words
 
     branch = plan.branches[0]
+    if plan.asks_luck:
+        from ui.runs.forks.luck import RULE
+
+        reused = f" {len(branch.reused)} plays stand in the store already." if branch.reused else ""
+        say(f"{RULE}{reused}")
+        return
     if plan.every_turn:
         in_store = sum(len(one.reused) for one in plan.branches)
         other = "a right reply" if plan.right_replies else "its runner-up"
@@ -348,6 +381,9 @@ def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
     from ui.runs.forks.results import read_results
 
     results = read_results(store, run_id, plan)
+    if plan.asks_luck:
+        _report_luck(store, run_id, plan, results, as_json)
+        return
     if plan.every_turn:
         _report_turns(store, run_id, plan, as_json)
         return
@@ -377,6 +413,30 @@ def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
         ],
     )
     tell(results.verdict)
+    say(f"Cost {dollars(results.spent_usd)}. Look into it: trinity episodes --run {run_id}, or trinity ui")
+
+
+def _report_luck(store: Store, run_id: str, plan: ForkPlan, results: Results, as_json: bool) -> None:
+    """How often the episode ended right when nothing was changed, and what that tells."""
+    from ui.presentation.words import dollars
+    from ui.runs.forks.luck import read_luck
+
+    found = read_luck(store, run_id, plan)
+    if as_json:
+        print_json(
+            {
+                "run": run_id,
+                "episode": plan.branches[0].parent,
+                "recorded_right": found.recorded_right,
+                "right": sum(found.plays),
+                "n": len(found.plays),
+                "ends_right_more_often": found.told.right if found.told else None,
+                "verdict": found.sentence,
+                "cost_usd": results.spent_usd,
+            }
+        )
+        return
+    tell(found.sentence)
     say(f"Cost {dollars(results.spent_usd)}. Look into it: trinity episodes --run {run_id}, or trinity ui")
 
 

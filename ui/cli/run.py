@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core.errors import ConfigError, TaskError
+from core.errors import ConfigError
 from ui.cli.console import (
     MOST_TASKS,
     JsonOption,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from core.play.policies import Cycle
-    from core.pool.pool import Pool
     from core.pool.spec import ModelSpec
     from storage.store import Store
     from ui.runs.plans import BatchPlan
@@ -172,12 +171,15 @@ def _play(
     from core.evolution.cycles import CYCLES
     from ui.runs.batch import prepare
     from ui.runs.expectation import expectation
-    from ui.runs.role_cycles import CyclesChosen, CyclesTried
+    from ui.runs.role_cycles import CyclesChosen, CyclesTried, with_choosing
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
     if resume is None:
-        parts = replace(parts, plan=_with_choosing(plan, parts.pool, validate))
+        chosen, why = with_choosing(plan, parts.pool, validate)
+        if why:
+            say(why)
+        parts = replace(parts, plan=chosen)
     encoders = (getattr(policy, "encoder", None) for policy in parts.policies)
     encoder = next((one for one in encoders if one is not None), None)
     tell_what_plays(plan.pool, parts.pool.specs, encoder)
@@ -213,21 +215,6 @@ def _play(
     _report(store, played.run, parts.plan, as_json, parts.pool.specs)
     if not played.complete:
         raise typer.Exit(1)
-
-
-def _with_choosing(plan: BatchPlan, pool: Pool, validate: int | None) -> BatchPlan:
-    """The plan with what is remembered of the best role cycles, and the number of validation tasks on which the others
-    are chosen: none where models cost money and nobody asks for it, or the task set has too few."""
-    from ui.runs.role_cycles import with_remembered
-    from ui.runs.spending import paid_models
-
-    if validate is None:
-        validate = 0 if paid_models(pool.specs) else 40
-    try:
-        return with_remembered(replace(plan, choosing=validate), pool)
-    except TaskError as error:
-        say(f"Role cycles stay plan, work, check: {error}")
-        return plan
 
 
 def _tell_cycles(cycles: Mapping[str, Cycle]) -> None:

@@ -40,8 +40,10 @@ STEP_MEANS: dict[ChangeKind, str] = {
 }
 
 
-def change_words(change: Change) -> str:
-    """What is changed, plain text: `played by sage`, `with the verdict REVISE`."""
+def change_words(change: Change | None) -> str:
+    """What is changed, plain text: `played by sage`, `with the verdict REVISE`; `unchanged` where nothing is."""
+    if change is None:
+        return "unchanged"
     value = one_line(change.value, 60)
     match change.kind:
         case "model":

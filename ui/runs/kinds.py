@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storage.rows.summaries import REPRODUCTION_KEY as REPRODUCTION
 from storage.rows.summaries import RunSummary
@@ -118,8 +118,10 @@ AWAITED: tuple[str, ...] = tuple(kind for kind, one in RUN_KINDS.items() if one.
 
 
 def kind_of(run: RunSummary) -> KindOfRun:
-    """The kind of a run."""
-    return RUN_KINDS["reproduction" if run.config.get(REPRODUCTION) else run.kind]
+    """The kind of a run. One of several policies leads to their comparison, where it can go on, too."""
+    kind = RUN_KINDS["reproduction" if run.config.get(REPRODUCTION) else run.kind]
+    compares = run.kind == "run" and len(run.config.get("policies") or ()) > 1
+    return replace(kind, page="checkpoints", resumes=True) if compares else kind
 
 
 def address_of(run: RunSummary) -> dict[str, str]:

@@ -218,9 +218,10 @@ class ForkPlan:
     """One change at one turn of each of these episodes. `batch` is the query they were found by, `question` the
     first one's, for lists; `skipped` counts episodes where the change made no sense. `every_turn` is the episode of
     which every turn is forked, each with a change of its own, the runner-up of its decision or, `right_replies`, a
-    right reply; empty for others."""
+    right reply; empty for others. Without a change one episode is only played again, from its first turn, until it can
+    be told whether its ending was luck."""
 
-    change: Change
+    change: Change | None
     branches: tuple[Branch, ...]
     pool: str
     pool_digest: str
@@ -234,8 +235,13 @@ class ForkPlan:
     right_replies: bool = False
     kind: Literal["fork"] = "fork"
 
-    def change_at(self, branch: Branch) -> Change:
-        """What is changed at a branch."""
+    @property
+    def asks_luck(self) -> bool:
+        """Whether nothing is changed, and one episode is played again to tell whether its ending was luck."""
+        return self.change is None
+
+    def change_at(self, branch: Branch) -> Change | None:
+        """What is changed at a branch; None where nothing is."""
         return branch.change or self.change
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.episode import Protocol, Role, Task
-from core.errors import StoreError
+from core.errors import StoreError, TaskError
 from core.evolution.cycles import CYCLES, Trial, choose_cycles, try_cycles
 from core.play.policies import Cycle
 from core.pocket import WEIGHTS
@@ -23,7 +23,7 @@ from ui.runs.control import HaltingPool
 from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import BatchPlan, to_config
-from ui.runs.spending import MeteredPool
+from ui.runs.spending import MeteredPool, paid_models
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,22 @@ class CyclesChosen:
     """The best cycle of each policy that had none yet."""
 
     cycles: Mapping[str, Cycle]
+
+
+#: Validation tasks on which cycles are chosen where nobody says how many and nothing has to be paid.
+CHOOSING_TASKS = 40
+
+
+def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> tuple[BatchPlan, str]:
+    """The plan with what is remembered of the best role cycles, and the number of validation tasks on which the others
+    are chosen: `validate`, else none where models cost money; and why none are chosen where the task set has too few
+    for it, empty where it has enough."""
+    if validate is None:
+        validate = 0 if paid_models(pool.specs) else CHOOSING_TASKS
+    try:
+        return with_remembered(replace(plan, choosing=validate), pool), ""
+    except TaskError as error:
+        return plan, f"Role cycles stay plan, work, check: {error}"
 
 
 def with_remembered(plan: BatchPlan, pool: Pool) -> BatchPlan:

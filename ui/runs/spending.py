@@ -144,12 +144,13 @@ def _forks(store: Store, plan: ForkPlan, specs: Sequence[ModelSpec]) -> CostBoun
             continue  # deleted since: whoever plays it says so
         parent = parents[branch.parent]
         own = plan.change_at(branch)
-        written = own.value if own.kind in ("reply", "subtask") else ""
+        written = own.value if own is not None and own.kind in ("reply", "subtask") else ""
         subtasks = (turn.step.subtask for turn in parent.turns if turn.step is not None)
         question = ["".join((parent.task.question, 3 * written, *subtasks))]
         for part, change, n in ((BASELINE, None, branch.baseline), (FORK, own, branch.n)):
             n -= sum(name.startswith(f"{part}/") for name in branch.reused)
-            left = turns_left(parent, branch.turn, change)
+            # Where nothing is changed every step of a workflow is asked again, also those that read no other.
+            left = parent.turn_budget if own is None else turns_left(parent, branch.turn, change)
             first = parent.turn_budget - left
             parts.append(estimate(specs, n if left else 0, parent.turn_budget, question, first))
     return sum(parts, CostBound(0, 0, 0, 0.0, ()))

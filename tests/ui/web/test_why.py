@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from core.analysis.attribution import Attribution, Lead, WordAttribution, WordLeftOut, by_word
 from core.coordinator.coordinator import Coordinator
-from core.episode import Decide, Decision, Episode, Role
+from core.episode import Decide, Decision, Episode, Flag, Role
 from core.play.session import request_at
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.engine import writing
@@ -58,7 +58,10 @@ def test_each_part_says_what_would_have_been_chosen_without_it(diffed: Diffed) -
     found = explained(diffed, episode, 2)
     page = opened("replay", ep=episode.id, t="3", panel="why")
     words = said(page)
-    verdicts = {turn.index: turn.verdict for turn in episode.turns if turn.verdict}
+    unreadable = Flag.VERDICT_UNREADABLE
+    verdicts = {
+        one.index: one.verdict for one in episode.turns if one.verdict and unreadable not in one.flags
+    }
     weighed = WordAttribution(found.words, len(found.words), len(found.words))
     sentence = reason(found, weighed, request_at(episode, 2).transcript, verdicts)
     assert f"**{sentence}**" in words

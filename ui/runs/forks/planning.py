@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from core.analysis.head_lens import runner_up
-from core.episode import FORK, ROLE_ORDER, Change, ChangeKind, Episode, Fork, Role, Verdict
+from core.analysis.luck import MOST_PLAYS
+from core.episode import FORK, ROLE_ORDER, Change, ChangeKind, Episode, Fork, Role, Status, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (
     check_change,
@@ -29,12 +30,14 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.reads.forks import Child
 from storage.store import Store
+from ui.presentation.words import turns_words
 from ui.runs.plans import (
     BatchPlan,
     Branch,
     ForkPlan,
     LivePlan,
     PooledPlan,
+    ReproducePlan,
     RunPlan,
     ServePlan,
     absolute_pool,
@@ -209,6 +212,75 @@ def plan_every_turn(
     )
 
 
+def plan_luck(store: Store, episode_id: str, *, encoder: str | None = None) -> ForkPlan:
+    """What is played to find out whether the ending of an episode was luck: the episode from its first turn on, with
+    nothing changed, MOST_PLAYS times at most, by the models that played it. ConfigError or StoreError, one sentence,
+    where that cannot be done."""
+    parents = forks.parents(store, [episode_id])
+    if episode_id not in parents:
+        raise StoreError(f"The store holds no episode {episode_id}: 'trinity episodes' lists those it has.")
+    parent = parents[episode_id]
+    _check_replayable(parent)
+    pool = _own_pool(store, parent)
+    specs = pool_specs(pool)
+    digest = digest_of_specs(specs)
+    if store.runs.noted_pool(parent.run_id) not in (None, digest):
+        raise ConfigError(
+            f"Episode {episode_id} cannot be replayed unchanged: the models of {Path(pool).name}, with which it was "
+            "played, or their settings have changed since."
+        )
+    _playable(store, parent, 0, None, specs)
+    own_digest = forks.episode_digests(store, [episode_id])[episode_id]
+    branch = _branch(store, parent, 0, None, 0, MOST_PLAYS, own_digest)
+    if parent.plans:
+        branch = replace(branch, anew=tuple(turn.index for turn in parent.turns))
+    branch = replace(
+        branch, n=0, reused=_standing(parent, branch, None, digest, forks.of_parents(store, [episode_id]))
+    )
+    names = tuple(spec.name for spec in specs)
+    return ForkPlan(None, (branch,), pool, digest, names, encoder, question=parent.task.question[:400])
+
+
+def _check_replayable(parent: Episode) -> None:
+    """ConfigError unless an episode could be played again as it was, and then be judged."""
+    forked_turn(parent, 0)
+    why = ""
+    by_hand = [turn.index for turn in parent.turns if turn.decision.origin == "override"]
+    if parent.status is not Status.FINISHED:
+        why = "it was not played to its end"
+    elif not parent.task.answer:
+        why = "no right answer to its problem is known"
+    elif parent.fork is not None:
+        why = (
+            "it is a fork itself, in which turns are kept or changed by hand; ask it of the recorded episode"
+        )
+    elif by_hand:
+        why = f"a person chose who took {turns_words(by_hand)}, which no replay would do"
+    elif parent.deciders:
+        why = "another coordinator took over in its course, which no replay would do"
+    elif len({plan.round for plan in parent.plans}) > 1:
+        why = "its planner wrote a further workflow after it had read replies, which would have been others"
+    if why:
+        raise ConfigError(f"Episode {parent.id} cannot be replayed unchanged: {why}.")
+
+
+def _own_pool(store: Store, parent: Episode) -> str:
+    """The pool that an episode was played with. ConfigError where that is not known, or not on this machine."""
+    plan, why = _plan_behind(store, parent), ""
+    pool = plan.suite.pool if isinstance(plan, ReproducePlan) else ""
+    if isinstance(plan, PooledPlan | ServePlan):
+        pool = plan.pool
+    if not pool:
+        why = "with which models it was played is not recorded, as of imported episodes"
+    elif pool != POCKET_POOL and not Path(pool).is_file():
+        why = f"the pool that it was played with, {Path(pool).name}, is not on this machine"
+    elif isinstance(plan, LivePlan) and plan.temperature is not None:
+        why = f"its models were asked at a temperature of {plan.temperature:g}, which a replay would not keep"
+    if why:
+        raise ConfigError(f"Episode {parent.id} cannot be replayed unchanged: {why}.")
+    return pool
+
+
 def runner_up_change(parent: Episode, index: int) -> Change | None:
     """The likeliest other model, or the likeliest other role, whichever was less behind; None where the decision has
     no odds, or neither makes sense at this turn."""
@@ -228,7 +300,9 @@ def runner_up_change(parent: Episode, index: int) -> Change | None:
 
 def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
     """A plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
-    there is no room for more, or when it cannot be played any more."""
+    there is no room for more, when it cannot be played any more, or when it has no pairs."""
+    if plan.change is None:
+        raise ConfigError(f"An episode is replayed {MOST_PLAYS} times at most, and nothing is changed in it.")
     n, baseline = max(one.n for one in plan.branches), max(one.baseline for one in plan.branches)
     pairs = min(pairs, MOST_CHILDREN - max(n, baseline))
     if pairs < 1:
@@ -285,7 +359,9 @@ def _fitting(
     return fitting, problem
 
 
-def _playable(store: Store, parent: Episode, turn: int, change: Change, specs: Sequence[ModelSpec]) -> None:
+def _playable(
+    store: Store, parent: Episode, turn: int, change: Change | None, specs: Sequence[ModelSpec]
+) -> None:
     """ConfigError unless this pool and the policies at hand can go on with the episode."""
     if day := parent.removed.get("prompts", parent.removed.get("texts")):
         raise ConfigError(f"The texts of episode {parent.id} were removed on {day}: it cannot be played on.")
@@ -303,10 +379,10 @@ def _playable(store: Store, parent: Episode, turn: int, change: Change, specs: S
     if parent.plans:  # all is planned, so whoever planned it is not asked
         return
     decided = decided_by(parent, turn)
-    for policy in dict.fromkeys((decided, change.value if change.kind == "policy" else decided)):
+    for policy in dict.fromkeys((decided, change.value if change and change.kind == "policy" else decided)):
         _known(store, parent, policy)
     model = parent.turns[turn].decision.model
-    if change.kind == "temperature":
+    if change is not None and change.kind == "temperature":
         spec = by_name[model]
         if spec.provider == "openai" and not spec.send_temperature:
             raise ConfigError(f"Model '{model}' is never sent a temperature (send_temperature in pool.toml).")
@@ -334,7 +410,7 @@ def _known(store: Store, parent: Episode, policy: str) -> None:
 
 
 def _branch(
-    store: Store, parent: Episode, turn: int, change: Change, n: int, baseline: int, digest: str
+    store: Store, parent: Episode, turn: int, change: Change | None, n: int, baseline: int, digest: str
 ) -> Branch:
     plan = _plan_behind(store, parent)
     left = turns_left(parent, turn, change)
@@ -361,18 +437,18 @@ def _plan_behind(store: Store, parent: Episode) -> RunPlan | None:
         return None
 
 
-def _cycles(parent: Episode, change: Change, plan: RunPlan | None) -> dict[str, Cycle]:
+def _cycles(parent: Episode, change: Change | None, plan: RunPlan | None) -> dict[str, Cycle]:
     """The cycles of roles that the episode's run had chosen for the policies that follow one."""
     known: dict[str, Cycle] = {}
     for one in plan.branches if isinstance(plan, ForkPlan) else [plan] if isinstance(plan, BatchPlan) else []:
         known |= one.cycles
     wanted = {parent.policy, *parent.deciders.values()}
-    wanted |= {change.value} if change.kind == "policy" else set()
+    wanted |= {change.value} if change and change.kind == "policy" else set()
     return {name: cycle for name, cycle in known.items() if name in wanted}
 
 
 def _standing(
-    parent: Episode, branch: Branch, change: Change, pool_digest: str, children: Sequence[Child]
+    parent: Episode, branch: Branch, change: Change | None, pool_digest: str, children: Sequence[Child]
 ) -> dict[str, str]:
     """The children that need not be played again: same turns carried, same seed, played by the same."""
     found: dict[str, str] = {}
@@ -384,8 +460,8 @@ def _standing(
         held = stands(change, part)
         wanted = Fork(parent.id, branch.turn, own, number, branch.prefix, pool_digest, held)
         in_charge = decided_by(parent, branch.turn)
-        policy = change.value if part == FORK and change.kind == "policy" else in_charge
-        budget = branch.turn if part == FORK and change.kind == "stop" else parent.turn_budget
+        policy = change.value if part == FORK and change and change.kind == "policy" else in_charge
+        budget = branch.turn if part == FORK and change and change.kind == "stop" else parent.turn_budget
         same = (one.fork, one.left_out, one.summary.policy) == (wanted, branch.left_out, policy)
         same &= (one.turn_budget, one.argmax) == (budget, parent.argmax)
         most = branch.n if part == FORK else branch.baseline

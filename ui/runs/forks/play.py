@@ -8,6 +8,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from core.analysis.luck import MOST_PLAYS, enough
 from core.conduct.recorded import RecordedWorkflows
 from core.episode import BASELINE, FORK, Decision, Episode, Event, Status, Turn
 from core.errors import ConfigError, StoreError
@@ -23,6 +24,7 @@ from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import GroupControl
+from ui.runs.forks.luck import is_told
 from ui.runs.grading import grading_of_episodes
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 #: How many episodes are played side by side.
 WAVE = 64
+#: The same where they are played until something can be told: at first the fewest that can tell it, then a few more.
+_FEWEST, _A_FEW = next(n for n in range(1, MOST_PLAYS + 1) if enough(n) <= n), 4
 
 #: What makes episodes playable side by side: the policy that goes on, and the models it may not choose.
 _Table = tuple[str, bool, tuple[str, ...], tuple[tuple[str, Cycle], ...], tuple[str, ...]]
@@ -52,7 +56,7 @@ class ForkParts:
     def encoder(self, store: Store) -> Encoder | None:
         """What reads the transcripts of children that a coordinator goes on with; None where none does."""
         change = self.plan.change
-        named = [change.value] if change.kind == "policy" else []
+        named = [change.value] if change is not None and change.kind == "policy" else []
         for parent in self.parents.values() if self.plan.to_play else ():
             for name in (*named, parent.policy):
                 if store.checkpoints.has(name):
@@ -64,7 +68,8 @@ class ForkParts:
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
         """Play what the run still lacks, all of the baseline before the first fork, recording every event before it is
-        passed on. A stored reply is not asked for again. BudgetError where the ceiling is reached."""
+        passed on; where luck is asked, until it can be told. A stored reply is not asked for again. BudgetError where
+        the ceiling is reached."""
         control = GroupControl(store, run)
         metered = self.pool.anew(store.runs.spent_usd(run))
 
@@ -82,10 +87,11 @@ class ForkParts:
             due = sorted(siblings(self.plan, run, self.parents, part, self.grade), key=_table)
             for _, group in groupby(due, key=_table):
                 table = list(group)
-                for start in range(0, len(table), WAVE):
-                    if not control.stop():
-                        wave = table[start : start + WAVE]
+                for wave in _waves(table, one_by_one=self.plan.asks_luck):
+                    if not (control.stop() or is_told(store, run, self.plan)):
                         yield from _wave(store, run, wave, policy, metered, self.grade, control)
+        if is_told(store, run, self.plan):
+            return control.ending(0)  # what is missing is not needed any more
         return control.ending(
             sum(one.summary.status is Status.MISSING for one in forks.of_runs(store, [run])[run])
         )
@@ -143,10 +149,19 @@ def siblings(
                 left_out=branch.left_out,
             )
             decision = decision_at(parent, branch.turn, change) if held else None
-            carried = carried_later(parent, branch.turn, change)
+            carried = {} if plan.asks_luck else carried_later(parent, branch.turn, change)
             found.append(Sibling(child, branch, decision, temperature, carried))
         place += branch.baseline + branch.n
     return found
+
+
+def _waves(table: Sequence[Sibling], *, one_by_one: bool) -> Iterator[Sequence[Sibling]]:
+    """Children of one table that are played side by side: many, or as few as can change what can be told."""
+    start = 0
+    while start < len(table):
+        size = (_FEWEST if start == 0 else _A_FEW) if one_by_one else WAVE
+        yield table[start : start + size]
+        start += size
 
 
 def _table(sibling: Sibling) -> _Table:

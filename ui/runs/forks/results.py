@@ -186,11 +186,12 @@ def by_turn(plan: ForkPlan, results: Results) -> tuple[TurnOutcome, ...]:
     return tuple(
         TurnOutcome(
             one.branch.turn,
-            plan.change_at(one.branch),
+            change,
             _side([one.baseline], one.branch.baseline, False),
             _side([one.forks], one.branch.n, one.branch.certain),
         )
         for one in results.grown
+        if (change := plan.change_at(one.branch)) is not None
     )
 
 

@@ -17,6 +17,7 @@ from ui.web.kit.buttons import tool
 from ui.web.kit.text import choose_look, reply_block, text_block
 from ui.web.kit.widgets import outcome_badge
 from ui.web.pickers.facets import flag_word
+from ui.web.progress.luck import luck_line
 from ui.web.turns.recording import Recording, open_recording
 
 
@@ -56,6 +57,7 @@ def _outcome(recording: Recording) -> None:
     st.markdown(
         f"{outcome_badge(summary)} · {END_WORDS[summary.end_reason] if summary.end_reason else summary.status}"
     )
+    luck_line(recording.store, summary)
     st.caption(
         f"Answer given: {label(summary.answer or '–')} · expected: "
         f"{label(recording.episode.task.answer or 'unknown')}"

@@ -1,4 +1,4 @@
-"""What the forms of an evolution and of a training share: which tasks, and what may be spent."""
+"""What the forms of an evolution and of a training share: their tasks' digest, and what may be spent."""
 
 from __future__ import annotations
 
@@ -9,42 +9,15 @@ from typing import TypeVar
 import streamlit as st
 
 from core.episode import Task
-from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
-from core.settings import POCKET_POOL
 from core.tasks.sets import digest_of_tasks
 from storage.store import Store
 from ui.presentation.theme import label
 from ui.runs.plans import EvolutionPlan, TrainingPlan
 from ui.runs.spending import price
-from ui.web.pickers.task_file import task_file
 from ui.web.progress.ceiling import spending
 
-#: What is learned on when it is not a family of the pocket world.
-_FILE = "a file of my own (.jsonl)"
-
 LearnedPlan = TypeVar("LearnedPlan", EvolutionPlan, TrainingPlan)
-
-
-def choose_tasks(form: str, usual: int, help: str | None = None) -> tuple[str | None, int | None]:
-    """Task set, None until a file is named, and how many of it, None for all; `form` begins the keys, `usual` is how
-    many of the pocket's tasks are offered, `help` says what is done with them."""
-    left, right = st.columns([3, 2], vertical_alignment="bottom")
-    sets = [POCKET_POOL, *(f"{POCKET_POOL}/{family}" for family in FAMILIES), _FILE]
-    tasks = left.selectbox(
-        "Tasks", sets, key=f"{form}_tasks", help="Tasks of the evolve split; tests never see them."
-    )
-    own = tasks == _FILE
-    n = right.number_input(
-        "How many of them",
-        1,
-        None,
-        None if own else usual,
-        key=f"{form}_n_file" if own else f"{form}_n",
-        placeholder="all",
-        help=help,
-    )
-    return (task_file(f"{form}_file") if own else tasks), n
 
 
 def digested(plan: LearnedPlan) -> tuple[LearnedPlan, Sequence[Task], Sequence[Task]]:

@@ -9,6 +9,7 @@ import streamlit as st
 from storage.store import Store
 from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
 from ui.web.kit import state
+from ui.web.pickers.checkpoints import play_link
 
 
 def nearest(indices: Sequence[int], number: int) -> int:
@@ -49,8 +50,8 @@ def stage(
 
 
 def compare_with(store: Store, noun: str, policies: Mapping[int, str], index: int) -> None:
-    """The way to Checkpoints, with the policy of one number and another of the reader's choice; or what to type where
-    one of them has not played. `policies` are those that are kept, by their numbers."""
+    """The way to Checkpoints, with the policy of one number and another of the reader's choice; or to playing both
+    where one of them has not played. `policies` are those that are kept, by their numbers."""
     others = [one for one in policies if one != index]
     if not others:
         st.caption(f"There is no other {noun} yet.")
@@ -66,12 +67,8 @@ def compare_with(store: Store, noun: str, policies: Mapping[int, str], index: in
     played = {facet.value for facet in store.episodes.facets().policy}
     if missing := [one for one in (first, last) if policies[one] not in played]:
         names = " and ".join(f"{noun} {one}" for one in missing)
-        st.caption(f"No episode of {names} is recorded: record the same tasks under both first.")
-        st.code(
-            f"trinity run --policy {policies[first]} --policy {policies[last]} --n 100",
-            language=None,
-            wrap_lines=True,
-        )
+        st.caption(f"No episode of {names} is recorded: play the same tasks under both first.")
+        play_link("Play both on the same tasks", [policies[first], policies[last]])
         return
     state.page_link(
         "checkpoints",

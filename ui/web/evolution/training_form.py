@@ -19,8 +19,9 @@ from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.runs.plans import POCKET_QUESTIONS, WARM_UP_STEPS, TrainingPlan, absolute_pool
 from ui.runs.spending import training_episodes
-from ui.web.evolution.form_parts import choose_tasks, digested, with_ceiling
+from ui.web.evolution.form_parts import digested, with_ceiling
 from ui.web.kit.cache import pool_specs
+from ui.web.pickers.task_file import choose_tasks
 
 #: Key of a number of the form -> its words, the least and the most that it may be, and what it means.
 _NUMBERS: dict[str, tuple[str, int, int, str | None]] = {

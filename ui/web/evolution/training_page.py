@@ -21,6 +21,7 @@ from ui.web.evolution.training_panels import PANELS, commands
 from ui.web.kit import state
 from ui.web.kit.chart import plot
 from ui.web.kit.widgets import popover, standings_figure
+from ui.web.pickers.checkpoints import own_and_shipped, play_link
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
 TEXTS = RunTexts(
@@ -203,6 +204,8 @@ def _ways_on(store: Store, training: Training, at: int) -> None:
     if one.planner_id in store.planners.ids_with_episodes():
         state.page_link("episodes", "Its episodes", icon=":material/table_rows:", policy=policy)
         state.page_link("routing", "Its workflows", icon=":material/route:", policy=policy, part="workflows")
+    models = store.planners.get(one.planner_id).card.get("models", ())
+    play_link("Play it and another on the same tasks", own_and_shipped(store, models, policy))
     compare = partial(compare_with, store, "iteration", training.policies, one.index)
     popover("Compare", "compare_iterations", compare, icon="balance")
     popover(

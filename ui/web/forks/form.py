@@ -22,6 +22,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, one_line
 from ui.presentation.words import turns_words
 from ui.runs import wiring
+from ui.runs.forks.luck import RULE
 from ui.runs.forks.planning import (
     MOST_CHILDREN,
     MOST_EPISODES,
@@ -237,7 +238,7 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
     base = sum(one.baseline for one in plan.branches)
     stand = sum(len(one.reused) for one in plan.branches)
     repeat = "repeats the recorded turn" if base == 1 else "repeat the recorded turn"
-    if plan.change.kind == "policy":
+    if plan.change is not None and plan.change.kind == "policy":
         repeat = "decides" if base == 1 else "decide"
         repeat += " the turn again by its own policy"
     if any(one.anew for one in plan.branches):
@@ -249,6 +250,8 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
         if plays
         else f"**{forked}** fork{'' if forked == 1 else 's'}: nothing is left to chance, so one per turn is enough.",
     ]
+    if plan.asks_luck:
+        lines = [RULE]
     if stand:
         lines.append(
             f"**{stand}** of these {'is' if stand == 1 else 'are'} in the store already: not played again."

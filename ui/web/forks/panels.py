@@ -58,7 +58,7 @@ def finding(plan: ForkPlan, results: Results) -> None:
     with st.container(border=True):
         if not results.baseline.n and not results.fork.n:
             nothing_here("No play has finished yet.", ":material/hourglass_top:")
-            _proof(plan, results)
+            proof(plan, results)
             return
         st.markdown(f"**{label(results.verdict, 400)}**")
         if results.open:
@@ -77,7 +77,7 @@ def finding(plan: ForkPlan, results: Results) -> None:
                 alt=f"How often the baseline and the fork end right, with 95 % intervals. {results.verdict}",
             )
         _sides(results)
-        _proof(plan, results)
+        proof(plan, results)
 
 
 def _sides(results: Results) -> None:
@@ -105,7 +105,7 @@ def _spread(side: ForkSide) -> str:
     return f"{side.right} of {side.n} · 95 % interval {percent(side.low)} to {percent(side.high)}"
 
 
-def _proof(plan: ForkPlan, results: Results) -> None:
+def proof(plan: ForkPlan, results: Results) -> None:
     """The unchanged turns, and that the recorded episodes are unchanged; a click shows the hashes that prove it."""
     one = plan.branches[0] if len(plan.branches) == 1 else None
     if one is not None and one.anew:
@@ -137,16 +137,23 @@ def _proof(plan: ForkPlan, results: Results) -> None:
 def _anew(plan: ForkPlan, one: Branch) -> str:
     """What the children played themselves."""
     turn = one.turn + 1
+    if plan.asks_luck:
+        return "Every turn was decided and played anew."
     if one.certain:
         return f"The baseline plays from turn {turn} on, the fork nothing."
-    by_hand = f"; the fork's turn {turn} was set by hand" if plan.change.by_hand else ""
+    by_hand = f"; the fork's turn {turn} was set by hand" if _by_hand(plan) else ""
     return f"Played again from turn {turn} on{by_hand}."
 
 
 def _asked_again(plan: ForkPlan, one: Branch) -> str:
     """Which steps of a workflow its children asked themselves."""
     words = f"Asked again: {turns_words(one.anew)}. Every other step keeps what it said, and costs nothing."
-    return f"{words} The fork's turn {one.turn + 1} was set by hand." if plan.change.by_hand else words
+    return f"{words} The fork's turn {one.turn + 1} was set by hand." if _by_hand(plan) else words
+
+
+def _by_hand(plan: ForkPlan) -> bool:
+    """Whether the change writes a reply, or a verdict, by hand."""
+    return plan.change is not None and plan.change.by_hand
 
 
 # One turn: the tree and its children
@@ -169,10 +176,13 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     models = read_head(store, paths[0].episode_id).episode.models
     figure, left_out = tree_figure(paths, grown.branch.turn, models)
     with st.container(border=True):
-        st.caption(
-            f"Before the dashed line nothing differs. Grey and dotted: the recorded play and the baseline. Blue: "
-            f"{label(change_words(plan.change), 80)}. Letters are roles; a click opens the turn in Replay."
-        )
+        lines = "Grey and dotted: the recorded play and its replays."
+        if not plan.asks_luck:
+            lines = (
+                "Before the dashed line nothing differs. Grey and dotted: the recorded play and the baseline. Blue: "
+                f"{label(change_words(plan.change), 80)}."
+            )
+        st.caption(f"{lines} Letters are roles; a click opens the turn in Replay.")
         with st.container(key="wide_tree"):
             point = picked(
                 figure,
@@ -208,6 +218,17 @@ def pairs_table(grown: Grown) -> None:
             st.markdown("**Fork**" + (" :gray[· certain: one is enough]" if certain else ""))
             for number in [0] if certain else numbers:
                 _child_line(grown.forks.get(number), grown.branch.parent, number)
+
+
+def plays_table(grown: Grown) -> None:
+    """Each play of an episode in which nothing was changed, with its links."""
+    st.subheader("Every play")
+    st.caption(strip_key(one.summary for one in grown.baseline.values()))
+    with st.container(border=True):
+        if not grown.baseline:
+            nothing_here("No play has begun yet.", ":material/hourglass_top:")
+        for number, child in sorted(grown.baseline.items()):
+            _child_line(child, grown.branch.parent, number)
 
 
 def _child_line(child: Child | None, parent: str, number: int) -> None:

@@ -29,9 +29,17 @@ from ui.web.kit.text import text_block
 from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
 from ui.web.live.next_turn import next_turn_panel
 from ui.web.live.start import before_the_first_turn
-from ui.web.pickers.checkpoints import generation_of, most_telling, policy_label, startable, writes_workflows
+from ui.web.pickers.checkpoints import (
+    generation_of,
+    most_telling,
+    play_link,
+    policy_label,
+    startable,
+    writes_workflows,
+)
 from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.ceiling import spending
+from ui.web.progress.luck import luck_line
 from ui.web.progress.panel import Reached, bar, standing
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
@@ -440,6 +448,7 @@ def _what_went_wrong(recording: Recording) -> None:
     with st.container(horizontal=True, gap="medium"):
         replay_link(f"**See {where}, in Replay**", ep, turn)
         state.page_link("forks", what_if, icon=":material/call_split:", ep=ep, t=turn)
+        luck_line(recording.store, recording.summary)
 
 
 def _again(store: Store, plan: LivePlan) -> None:
@@ -454,5 +463,6 @@ def _again(store: Store, plan: LivePlan) -> None:
     )
     specs = pool_specs(plan.pool)
     ceiling, to_do = spending(price(store, plan, specs), plan.max_cost_usd)
+    play_link("Play both on many tasks", [policy, plan.policy])
     if begin_button("Play it again", "play_again", "swap_horiz", to_do):
         begin("live", store, replace(plan, policy=policy, max_cost_usd=ceiling))

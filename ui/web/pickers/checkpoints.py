@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from core.analysis.metrics import wilson_interval
 from core.checkpoint import Checkpoint, same_reading, same_slots
 from core.conduct.planners import CONDUCTOR, FIXED
-from core.play.policies import SINGLE
+from core.play.policies import CANDIDATE, SINGLE
 from core.pool.spec import ModelSpec
 from storage.analysis.standings import (
     PolicyInRun,
@@ -23,11 +24,26 @@ from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
 from ui.presentation.theme import plain
 from ui.presentation.words import Generations, generations, policy_name, setting_words
+from ui.web.kit import state
 from ui.web.kit.cache import cached, remembered
+from ui.web.pickers.line import listed
 
 _played = cached(policies_with_episodes)
 #: Checkpoints that are offered for comparison with one, its own run's first.
 MOST_OFFERED = 300
+#: The panel of Checkpoints that plays policies on the same tasks.
+PLAY = "play"
+
+
+def play_link(words: str, policies: Sequence[str]) -> None:
+    """A link to the form that plays these policies on the same tasks, the baseline first; without any it chooses."""
+    state.page_link(
+        "checkpoints",
+        words,
+        icon=":material/play_circle:",
+        panel=PLAY,
+        c=listed(dict.fromkeys(policies)),
+    )
 
 
 @remembered(most=64, seconds=600)
@@ -94,6 +110,54 @@ def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
         f"{CONDUCTOR}random",
         *prompted,
     ]
+
+
+def why_not_played(store: Store, policy: str, specs: Sequence[ModelSpec], pool: str) -> str:
+    """Why a policy is none of those that can be started with these models, plain text."""
+    name = policy_name(policy, generation_of(store).get(policy))
+    if policy.startswith(CANDIDATE):
+        return f"{name} cannot play again: its weights are not kept. Choose the checkpoint of its generation."
+    planner = policy.removeprefix(CONDUCTOR)
+    models: Sequence[str] = ()
+    if store.checkpoints.has(policy):
+        models = store.checkpoints.get(policy).config.get("models", ())
+    elif store.planners.has(planner):
+        models = store.planners.get(planner).card.get("models", ())
+    if models:
+        here = ", ".join(spec.name for spec in specs)
+        return (
+            f"{name} chooses among {', '.join(models)}; the pool at hand has {here}. To play it, start the app with "
+            "the pool that it was made for (TRINITY_POOL)."
+        )
+    return f"{name} cannot be played here: it is no checkpoint of this store, and no policy of this pool."
+
+
+def own_and_shipped(store: Store, models: Sequence[str], own: str | None = None) -> list[str]:
+    """Whom to play against each other at first, the baseline first: `own`, else the newest checkpoint of one's own that
+    chooses among these models; and beside it the best that came with the program or, where none of these fits, the best
+    single model."""
+    samples = store.runs.sample_ids()
+    fitting = [one for one in _all(store) if list(one.config.get("models", [])) == list(models)]
+    mine = [one for one in fitting if one.run_id not in samples]
+    if own is None and mine:
+        own = max(mine, key=_age).id
+    run = next((one.run_id for one in fitting if one.id == own), None)
+    shipped = [one.id for one in fitting if one.run_id in samples and one.run_id != run]
+    if own is None and shipped:
+        own, shipped = _most_accurate(store, shipped), []
+    best = _most_accurate(store, shipped or [f"{SINGLE}{model}" for model in models])
+    return [one for one in (best, own) if one is not None]
+
+
+def _most_accurate(store: Store, policies: Sequence[str]) -> str | None:
+    """The one that is surely best: by the lower end of its interval in the run in which it played most, so that a few
+    lucky plays do not make a best."""
+    most = {one.policy: one for one in sorted(_played(store), key=lambda one: one.n)}
+    sides = [PolicySide(policy, most[policy].run) for policy in policies if policy in most]
+    surely = dict.fromkeys(policies, 0.0)
+    for one in figures(store, sides) if sides else ():
+        surely[one.side.policy] = wilson_interval(one.summary.correct, one.summary.n)[0]
+    return max(policies, key=surely.__getitem__, default=None)
 
 
 def writes_workflows(store: Store, policy: str) -> bool:
@@ -257,7 +321,7 @@ def _accuracies(store: Store, policies: Sequence[str]) -> dict[str, float]:
     played = policies_with_episodes(store)
     sides = [found[0] for policy in policies if (found := sides_of(played, policy))]
     return dict.fromkeys(policies, 0.0) | {
-        one.side.policy: one.summary.accuracy or 0.0 for one in figures(store, sides)
+        one.side.policy: one.summary.accuracy or 0.0 for one in (figures(store, sides) if sides else ())
     }
 
 

@@ -1,11 +1,20 @@
-"""Naming a task file of one's own."""
+"""Choosing tasks: a set of the pocket world, or a task file of one's own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
+
+from core.pocket import FAMILIES
+from core.settings import POCKET_POOL
+
+#: The sets of the pocket world that something can be learned on.
+LEARNED_SETS = (POCKET_POOL, *(f"{POCKET_POOL}/{family}" for family in FAMILIES))
+#: What is offered beside the pocket world's sets.
+_FILE = "a file of my own (.jsonl)"
 
 
 def task_file(key: str, **look: Any) -> str | None:
@@ -20,3 +29,31 @@ def task_file(key: str, **look: Any) -> str | None:
         **look,
     ).strip()
     return str(Path(path).expanduser().resolve()) if path else None
+
+
+def choose_tasks(
+    form: str,
+    usual: int,
+    help: str | None = None,
+    *,
+    offered: Sequence[str] = LEARNED_SETS,
+    sets: str = "Tasks of the evolve split; tests never see them.",
+    **look: Any,
+) -> tuple[str | None, int | None]:
+    """Task set, of those `offered` or a file, None until a file is named, and how many of it, None for all; `form`
+    begins the keys, `usual` is how many of the pocket's tasks are offered, `help` says what is done with them and
+    `sets` what they are. `look`: further arguments of the fields."""
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    tasks = left.selectbox("Tasks", [*offered, _FILE], key=f"{form}_tasks", help=sets, **look)
+    own = tasks == _FILE
+    n = right.number_input(
+        "How many of them",
+        1,
+        None,
+        None if own else usual,
+        key=f"{form}_n_file" if own else f"{form}_n",
+        placeholder="all",
+        help=help,
+        **look,
+    )
+    return (task_file(f"{form}_file", **look) if own else tasks), n

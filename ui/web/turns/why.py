@@ -21,7 +21,7 @@ from core.analysis.attribution import (
 )
 from core.analysis.head_lens import compare_logits
 from core.checkpoint import Checkpoint
-from core.episode import Decision, Role, Transcript
+from core.episode import Decision, Flag, Role, Transcript
 from core.errors import TrinityError
 from storage.rows.summaries import QUESTION_CUT, RunStatus, RunSummary
 from storage.store import Store
@@ -166,7 +166,11 @@ def _reason(side: _Side, recording: Recording) -> str:
     if is_indifferent(found):
         who = "This checkpoint" if side.own else side.name
         return f"{who} prefers nothing here, with or without any part: nothing in the text led to a choice."
-    verdicts = {one.index: one.verdict for one in recording.outlines if one.verdict}
+    verdicts = {
+        one.index: one.verdict
+        for one in recording.outlines
+        if one.verdict and Flag.VERDICT_UNREADABLE not in one.flags
+    }
     known = words if words and words.complete else None
     sentence = label(reason(found, known, side.turn.request.transcript, verdicts), 700)
     return f"**{sentence}**" if side.own else f"{side.name}, of **{_pair(found.chosen)}**: {sentence}"

@@ -36,6 +36,8 @@ from ui.presentation.comparison import (
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import policy_name, share_words
 from ui.runs.kinds import about
+from ui.runs.plans import BatchPlan, plan_of
+from ui.web.checkpoints.form import play_form
 from ui.web.checkpoints.panels import (
     Address,
     behaviour,
@@ -45,6 +47,7 @@ from ui.web.checkpoints.panels import (
     flips,
     tasks,
 )
+from ui.web.checkpoints.playing import played_line, played_run
 from ui.web.checkpoints.table import standings
 from ui.web.evolution.recorded import WHY_APART, validation_of
 from ui.web.kit import state
@@ -52,10 +55,12 @@ from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import (
+    PLAY,
     default_checkpoints,
     generation_of,
     like_chance,
     own_first,
+    play_link,
     side_namer,
 )
 from ui.web.pickers.line import (
@@ -80,11 +85,17 @@ _task_sets = cached(task_sets)
 def show() -> None:
     """Render the page."""
     store = state.store()
+    if state.param("panel") == PLAY:
+        play_form(store)
+        return
     st.title("Checkpoints")
     st.caption(
         "Policies on the tasks that they share. Look first at those that only one of two solved: an average hides "
         "what was won and lost."
     )
+    played = played_run(store, state.param("run"))
+    if played is not None and played_line(store, played):
+        return
     here = _played(store)
     checkpoints = store.checkpoints.list()
     ages = generation_of(store)
@@ -92,11 +103,18 @@ def show() -> None:
     say = side_namer(store)
     if len({one.policy for one in here}) < 2 and len(here) < 2:
         nothing_here("A comparison needs two policies that have played; this store has fewer.")
+        play_link("Play two policies on the same tasks", [])
         state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
     policies = list(dict.fromkeys(one.policy for one in own_first(here)))
     defaults = default_checkpoints(store) or (policies if len(policies) < 3 else policies[:2])
-    line, gone = line_of(st.query_params.to_dict(), here, defaults)
+    if played is not None and (inside := [one for one in here if one.run == played.id]):
+        # The run says under which setting each is meant, and who is, where the address does not.
+        theirs = list(dict.fromkeys(one.policy for one in inside))
+        ordered = [one for one in plan_of(played, BatchPlan).policies if one in theirs]
+        line, gone = line_of(st.query_params.to_dict(), inside, ordered)
+    else:
+        line, gone = line_of(st.query_params.to_dict(), here, defaults)
     if gone:
         names = ", ".join(policy_name(token, ages.get(token)) for token in gone)
         st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
@@ -108,6 +126,7 @@ def show() -> None:
             state.page_link("checkpoints", words, icon=":material/school:", c=listed(samples))
         return
     line, address = _choose(store, line, here, say)
+    play_link("Play A and B on the same tasks", [line.base.policy, line.chosen.policy])
     _compare(store, line, checkpoints, [say(side) for side in line.sides], address)
 
 
@@ -173,6 +192,9 @@ def _in_every_run(
     store: Store, line: ComparedPolicies, found: Sequence[Figures], names: Sequence[str]
 ) -> None:
     """What the policies have over all runs where this is one of several, and the way there."""
+    here = _played(store)
+    if any(len(sides_of(here, side.policy)) > 1 for side in line.sides if side.setting is None):
+        return  # played under several settings, which are never averaged
     wide = _figures(store, tuple(replace(side, run=None) for side in line.sides))
     more = [
         f"{name} {percent(whole.summary.accuracy)} (each task {plays_words([whole], [name]).removeprefix('each ')})"

@@ -29,6 +29,7 @@ from ui.web.evolution.training_page import training_page, training_words
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.widgets import popover
+from ui.web.pickers.checkpoints import own_and_shipped, play_link, policy_label
 from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.panel import is_under_way, watch
 
@@ -241,9 +242,23 @@ def _tiles(store: Store, run: RunSummary, lineage: Lineage) -> None:
         of = "" if ceiling is None else f" of {dollars(ceiling)}"
         facts.append(f"{label(dollars(cost) + of, 60)} so far")
     st.markdown(" · ".join(facts), help=f"Time includes validation. {define('Cached reply')}")
+    _play_the_best(store, lineage)
     if (validation := validation_of(store, run)) is not None:
         st.caption(validated_on(lineage))
         beside_recorded(store, validation)
+
+
+def _play_the_best(store: Store, lineage: Lineage) -> None:
+    """The way to playing the best validated checkpoint, else the last that is kept, against the shipped one."""
+    kept = [one for one in lineage.generations if one.checkpoint_id]
+    best = lineage.generations[lineage.best] if lineage.best is not None else None
+    one = best if best is not None and best.checkpoint_id else kept[-1] if kept else None
+    if one is None or one.checkpoint_id is None:
+        return
+    models = store.checkpoints.get(one.checkpoint_id).config.get("models", ())
+    pair = own_and_shipped(store, models, one.checkpoint_id)
+    other = label(policy_label(store)(pair[0]), 60)
+    play_link(f"Play generation {one.index} and {other} on the same tasks", pair)
 
 
 def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:

@@ -45,6 +45,7 @@ from ui.web.forks.form import (
     planned,
     what_will_run,
 )
+from ui.web.forks.luck import luck_form, luck_page
 from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
 from ui.web.forks.turning import turning_panel
 from ui.web.kit import state
@@ -52,6 +53,7 @@ from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.widgets import episode_line, nothing_here, run_mark
 from ui.web.progress.begin import begin, begin_button
+from ui.web.progress.luck import luck_line
 from ui.web.progress.panel import is_under_way, watch
 from ui.web.turns.recording import open_recording
 from ui.web.turns.turn_card import announcement
@@ -76,6 +78,9 @@ def show() -> None:
         _run_page(store, run)
     elif (ep := state.param("ep")) and state.param("every"):
         _every_turn_page(store, ep)
+    elif ep and state.param("luck"):
+        _back("Forks")
+        luck_form(store, ep)
     elif ep:
         _form_page(store, ep)
     elif state.param("batch"):
@@ -116,6 +121,8 @@ def _runs(store: Store) -> None:
             tool(words, f"open_{run.id}", partial(state.replace_params, {"run": run.id}))
             baseline, fork = tallies[run.id]
             tally = f"fork right {fork.right} of {fork.n} · baseline {baseline.right} of {baseline.n}"
+            if plans[run.id].asks_luck:
+                tally = f"replayed unchanged, right {baseline.right} of {baseline.n}"
             st.caption(f"{badge(mark)} · {tally} · {ago(run.created, now)}")
 
 
@@ -123,6 +130,8 @@ def _run_words(plan: ForkPlan) -> str:
     """A run in a line: where it forked and what it changed."""
     if plan.every_turn:
         return f"which turn mattered ({plan.other_words}) · {plan.question}"
+    if plan.asks_luck:
+        return f"was it luck · {plan.question}"
     where = (
         f"turn {plan.branches[0].turn + 1}" if len(plan.branches) == 1 else f"{len(plan.branches)} episodes"
     )
@@ -168,6 +177,7 @@ def _form_page(store: Store, ep: str) -> None:
         )
         policy = label(decider_words(recording.summary), 90)
         st.markdown(f":gray[{policy} · {known}]", width="content")
+    luck_line(store, recording.summary)
     turn_strip(
         [lane(recording.outlines[:total], recording.models)],
         index,
@@ -288,6 +298,10 @@ def _run_page(store: Store, run_id: str) -> None:
     if run.kind != "fork":
         raise ConfigError(f"Run {run_id} is not one of forks: open its episodes from the list.")
     plan = plan_of(run, ForkPlan)
+    if plan.asks_luck:
+        _back("Forks")
+        luck_page(store, run, plan)
+        return
     results = read_results(store, run_id, plan)
     alone = len(results.grown) == 1 and not plan.every_turn
     named = state.param("ep")

@@ -19,7 +19,7 @@ from ui.web.kit.cache import pool_specs
 from ui.web.live.form import choose_policy, choose_settings, choose_way, what_will_run
 from ui.web.live.problem import choose_problem
 from ui.web.live.run import run_page
-from ui.web.pickers.checkpoints import writes_workflows
+from ui.web.pickers.checkpoints import play_link, writes_workflows
 from ui.web.progress.begin import begin
 from ui.web.progress.ceiling import spending
 from ui.web.progress.queue import queue_panel
@@ -46,6 +46,7 @@ def _form_page(store: Store) -> None:
     st.caption(
         "Runs in the background; you can close this tab. Every turn is kept, and the episode is here again."
     )
+    play_link("Or play two policies on many tasks, and compare them", [])
     left, right = st.columns([3, 2], gap="large")
     with left:
         _form(store)

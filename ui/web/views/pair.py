@@ -23,6 +23,7 @@ from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.text import markdown_table, text_block
 from ui.web.kit.widgets import outcome_badge
+from ui.web.progress.luck import luck_line
 from ui.web.turns.figures import two_choices
 from ui.web.turns.pair_rows import aligned_rows, choice_kls
 from ui.web.turns.recording import Recording, open_recording
@@ -203,6 +204,10 @@ def _outcomes(a: Recording, b: Recording) -> None:
         del ours["Cost"]
     rows = [(name, ours[name], theirs[name], more.get(name, "")) for name in ours]
     markdown_table(("", "A", "B", "B minus A"), rows, "llll")
+    sides = {side.summary.id: side.summary for side in (a, b)}  # they may be one and the same
+    for column, summary in zip(st.columns(2), sides.values(), strict=False):
+        with column:
+            luck_line(a.store, summary)
 
 
 def _totals(recording: Recording) -> dict[str, str]:

@@ -55,6 +55,7 @@ from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.palette import PALETTE
 from ui.web.pickers.saved_views import neighbours
+from ui.web.progress.luck import luck_line
 from ui.web.turns.bar import Near, Tool, episode_tools, listen, offer, same_task, turn_tools
 from ui.web.turns.course_panels import uncertainty_panel, usage_panel
 from ui.web.turns.find import find_field, found_in, found_list
@@ -163,6 +164,8 @@ def _header(recording: Recording) -> None:
         st.markdown(label(words, 1_000), help=define("Story"))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
+    elif not _zen():
+        luck_line(recording.store, summary)
 
 
 def _back_button() -> None:

@@ -36,6 +36,7 @@ from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import choose_look, markdown_table, reply_block, text_block
 from ui.web.kit.widgets import nothing_here, outcome_badge, popover
 from ui.web.pickers.saved_views import named_view, order_of
+from ui.web.progress.luck import luck_line
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.turn_card import turn_heading
@@ -234,6 +235,7 @@ def _reading(recording: Recording, hidden: bool) -> None:
     text_block(episode.task.question, key=f"review_{summary.id}_question")
     if not hidden:
         st.markdown(_ending(recording))
+        luck_line(recording.store, summary)
         policy = label(decider_words(summary), 90)
         st.caption(
             f"{label(strip_text(summary.strip)) or '–'} · {policy} · {label(summary.family)}",

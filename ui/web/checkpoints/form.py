@@ -1,0 +1,266 @@
+"""The form that plays policies on the same tasks, which are then compared: who, on what, and what it may cost."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import streamlit as st
+
+from core.errors import ConfigError, TrinityError
+from core.pool.spec import ModelSpec
+from core.settings import POCKET_POOL, Settings
+from core.tasks.sets import FILE_SPLITS, POCKET_SETS
+from storage.store import Store
+from ui.presentation.comparison import MOST_SIDES, enumerated
+from ui.presentation.glossary import define
+from ui.presentation.theme import label, one_line
+from ui.presentation.words import policy_name
+from ui.runs import wiring
+from ui.runs.batch import completed
+from ui.runs.expectation import expectation
+from ui.runs.grading import name_task_file
+from ui.runs.plans import BatchPlan, absolute_pool, absolute_tasks
+from ui.runs.queue import begin
+from ui.runs.role_cycles import with_choosing
+from ui.runs.spending import price
+from ui.web.kit import state
+from ui.web.kit.buttons import tool
+from ui.web.kit.cache import pool_specs
+from ui.web.pickers.checkpoints import (
+    generation_of,
+    most_telling,
+    own_and_shipped,
+    policy_label,
+    startable,
+    why_not_played,
+)
+from ui.web.pickers.line import listed, parted
+from ui.web.pickers.task_file import choose_tasks
+from ui.web.progress.begin import begin_button
+from ui.web.progress.ceiling import spending
+
+#: Splits that a set can be drawn from, the one that nothing learns on first; of pocket tasks alone also `unseen`.
+_SPLITS = {
+    "test": "test",
+    "unseen": "unseen templates",
+    "validation": "validation",
+    "evolve": "evolve",
+}
+
+
+def play_form(store: Store) -> None:
+    """The form; a click plays the run in the background and opens its comparison."""
+    settings = wiring.settings()
+    st.title("Play both on the same tasks")
+    st.caption(
+        "The same tasks under each policy, then the comparison of exactly these, task by task. It runs in the "
+        "background: you can close this tab."
+    )
+    tool("Back to the comparison", "leave_play", partial(state.set_params, panel=None), icon="arrow_back")
+    specs = pool_specs(settings.pool)
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        with st.container(border=True):
+            policies = _choose_policies(store, specs, settings)
+        with st.container(border=True):
+            plan = _choose_play(policies, settings)
+    with right, st.container(border=True):
+        st.markdown("**What will run**")
+        plan, to_do = _priced(store, plan, specs, settings)
+        words = "Play both" if len(policies) == 2 else "Play them all"
+        if begin_button(words, "play_both", "play_arrow", to_do) and plan is not None:
+            name_task_file(store, plan.tasks)
+            run = begin(store, plan, state.ticket())
+            first, last = plan.policies[0], plan.policies[-1]
+            state.go("checkpoints", run=run, c=listed(plan.policies), base=first, b=last)
+        if plan is not None:
+            st.caption("The same from a terminal:")
+            st.code(command(plan), language=None, wrap_lines=True)
+
+
+def _choose_policies(store: Store, specs: Sequence[ModelSpec], settings: Settings) -> list[str]:
+    """Who plays: those of the address that can, else one's own best and the shipped one. What cannot play is said."""
+    options = startable(store, specs)
+    named = parted(state.param("c") or "")
+    chosen = [one for one in named if one in options]
+    for one in named:
+        if one not in options:
+            st.info(label(why_not_played(store, one, specs, settings.pool), 400), icon=":material/block:")
+    if not named:
+        chosen = own_and_shipped(store, [spec.name for spec in specs])
+    elif len(chosen) == 1 and (
+        other := most_telling(store, [x for x in options if x != chosen[0]], chosen[0])
+    ):
+        chosen = [other, *chosen]
+    say = policy_label(store)
+    st.session_state["play_policies"] = chosen
+    st.multiselect(
+        "Policies, the baseline first",
+        options,
+        key="play_policies",
+        format_func=say,
+        max_selections=MOST_SIDES,
+        placeholder="Choose two or more",
+        help=define("Policy"),
+        on_change=lambda: state.set_params(c=listed(st.session_state["play_policies"])),
+    )
+    models = [spec.name for spec in specs]
+    others = sum(list(one.config.get("models", ())) != models for one in store.checkpoints.list())
+    if others:
+        some = (
+            f"{others} checkpoints of this store choose"
+            if others > 1
+            else "One checkpoint of this store chooses"
+        )
+        st.caption(
+            f"{some} among other models than {label(_pool_words(settings.pool), 60)} has, and cannot be played with "
+            "it: start the app with the pool that they were made for (TRINITY_POOL)."
+        )
+    return chosen
+
+
+def _choose_play(policies: Sequence[str], settings: Settings) -> BatchPlan | None:
+    """On what they play and how, as a plan; None until a file of tasks is named."""
+    tasks, n = choose_tasks(
+        "both",
+        100,
+        "Every policy plays all of them. A file: empty for all of its split.",
+        offered=tuple(POCKET_SETS),
+        sets="Of the test split, unless you change it below: nothing learns on it.",
+        persist_state="session",
+    )
+    pocket = tasks in POCKET_SETS
+    with st.expander("Split, turns and draws", icon=":material/tune:"):
+        one, two = st.columns(2)
+        split = one.selectbox(
+            "Split",
+            [split for split in _SPLITS if pocket or split in FILE_SPLITS],
+            key="both_split" if pocket else "both_split_file",
+            format_func=_SPLITS.__getitem__,
+            persist_state="session",
+        )
+        turns = two.number_input(
+            "Turn budget", 1, 100, 5, key="both_turns", help=define("Turn budget"), persist_state="session"
+        )
+        one, two = st.columns(2)
+        seed = one.number_input(
+            "Seed",
+            0,
+            2**53 - 1,
+            0,
+            key="both_seed",
+            help="Chooses the tasks and draws the choices: the same seed plays the same again.",
+            persist_state="session",
+        )
+        how = two.segmented_control(
+            "Choices are",
+            ["sampled", "argmax"],
+            default="sampled",
+            required=True,
+            key="both_how",
+            help=define("Argmax and sampling"),
+            persist_state="session",
+        )
+    if tasks is None:
+        return None
+    return BatchPlan(
+        policies=tuple(policies),
+        tasks=absolute_tasks(tasks),
+        split=split,
+        n=n,
+        seed=int(seed),
+        turns=int(turns),
+        argmax=how == "argmax",
+        pool=absolute_pool(settings.pool),
+        encoder=settings.encoder,
+        max_cost_usd=settings.max_cost_usd,
+    )
+
+
+def _priced(
+    store: Store, plan: BatchPlan | None, specs: tuple[ModelSpec, ...], settings: Settings
+) -> tuple[BatchPlan | None, str]:
+    """The whole plan with its ceiling, after saying what is played and what it may cost; and what has to be done before
+    it may begin, empty when nothing."""
+    if plan is None:
+        return None, "Name the file of tasks first."
+    if len(plan.policies) < 2:
+        return None, "Choose two policies or more."
+    try:
+        plan = completed(store, plan)
+        check_encoders(store, plan)
+        plan, cycles = with_choosing(plan, wiring.resolve_pool(plan.pool))
+        quote = price(store, plan, specs)
+    except TrinityError as error:
+        return None, str(error)
+    n = len(plan.load_tasks())
+    st.markdown(
+        f"**{n:,}** task{'s' * (n > 1)} under each of **{len(plan.policies)}** policies: "
+        f"**{n * len(plan.policies):,}** episodes of at most {plan.turns} turn{'s' * (plan.turns > 1)}."
+    )
+    if plan.undecided:
+        names = enumerated([policy_name(name) for name in plan.undecided])
+        st.caption(
+            label(
+                f"First the best cycle of roles of {names} is chosen on {plan.choosing} validation tasks.",
+                400,
+            )
+        )
+    elif cycles:
+        st.caption(label(cycles, 300))
+    if not quote.is_paid:
+        st.markdown(":green[:material/savings:] Nothing is paid: these models are free.")
+        return plan, ""
+    ceiling, to_do = spending(quote, settings.max_cost_usd, key="both_max_cost")
+    expected = expectation(store, plan, specs)
+    st.caption(
+        label(expected.sentence(), 400)
+        if expected
+        else "What it will probably cost is not known: nothing is recorded of these models yet."
+    )
+    return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")
+
+
+def check_encoders(store: Store, plan: BatchPlan) -> None:
+    """ConfigError where checkpoints of a plan read with encoders that cannot both be the one that is set."""
+    if plan.encoder is None:  # each reads with its own
+        return
+    read_by: dict[tuple[object, object], tuple[str, str]] = {}
+    ages = generation_of(store)
+    for name in plan.policies:
+        if store.checkpoints.has(name):
+            encoder = store.checkpoints.get(name).config.get("encoder", {})
+            known = encoder.get("digest") or encoder.get("name"), encoder.get("hidden_size")
+            read_by.setdefault(known, (policy_name(name, ages.get(name)), str(encoder.get("name"))))
+    if len(read_by) > 1:
+        (one, first), (two, second), *_ = read_by.values()
+        raise ConfigError(
+            f"{one} reads with the encoder {first} and {two} with {second}, so they cannot both be played with the one "
+            f"that is set, {plan.encoder}: start the app without TRINITY_ENCODER, and each reads with its own."
+        )
+
+
+def _pool_words(pool: str) -> str:
+    return "the pocket pool" if pool == POCKET_POOL else one_line(pool, 50)
+
+
+def command(plan: BatchPlan) -> str:
+    """What to type for the same plan."""
+    words = ["trinity", "run"]
+    for name in plan.policies:
+        words += ["--policy", name]
+    words += ["--tasks", plan.tasks]
+    given: dict[str, object] = {
+        "--split": plan.split if plan.split != "test" else None,
+        "--n": plan.n,
+        "--seed": plan.seed or None,
+        "--turns": plan.turns if plan.turns != 5 else None,
+        "--pool": plan.pool if plan.pool != POCKET_POOL else None,
+        "--encoder": plan.encoder,
+        "--max-cost": plan.max_cost_usd,
+    }
+    words += [str(word) for name, value in given.items() if value is not None for word in (name, value)]
+    return shlex.join([*words, *["--argmax"] * plan.argmax])
