@@ -193,7 +193,9 @@ class Reply:
     finish_reason: str = "stop"  # in the server's word
     usage: Usage = Usage()
     latency_s: float = 0.0
-    tool_calls: str = ""  # JSON list of the offered calls it asks for; `text`, which is kept, tells them in words
+    tool_calls: str = (
+        ""  # JSON list of the offered calls it asks for; `text`, which is kept, tells them in words
+    )
     error: Failure | None = None
     reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
 

@@ -278,6 +278,25 @@ def turns_left(parent: Episode, index: int, change: Change | None) -> int:
     return parent.turn_budget - index - 1
 
 
+def keeps_answer(parent: Episode, index: int, change: Change) -> bool:
+    """Whether an episode with this change of a coordinator's turn is certain to end with the recorded answer: nothing
+    follows that could give another. False for a step of a workflow, and for an episode that is not finished."""
+    if parent.status is not Status.FINISHED or parent.plans:
+        return False
+    turn, before = forked_turn(parent, index), parent.turns[index - 1].answer_after if index else None
+    if change.kind == "stop":
+        return before == parent.answer
+    if change.by_hand:
+        if turns_left(parent, index, change):
+            return False
+        (turn,) = _by_hand(parent, index, change, lambda asked: [False] * len(asked))
+        return turn.answer_after == parent.answer
+    if index + 1 < parent.turn_budget or change.kind == "policy":
+        return False
+    role = Role(change.value) if change.kind == "role" else turn.decision.role
+    return role is not Role.WORKER and before == parent.answer
+
+
 # How turn t is decided
 
 

@@ -136,6 +136,13 @@ def follows_cycle(name: str) -> bool:
     return name.startswith(SINGLE) or name in ("random-model", "round-robin")
 
 
+def needs_no_checkpoint(name: str, models: Sequence[str]) -> bool:
+    """Whether a policy of this name decides turns of these models without a checkpoint."""
+    if name.startswith(SINGLE):
+        return name.removeprefix(SINGLE) in models
+    return name == "random" or follows_cycle(name)
+
+
 def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolicy | RandomPolicy:
     """The policy of a name that follows a cycle. ConfigError for a model that the pool does not have."""
     if name.startswith(SINGLE):

@@ -190,10 +190,12 @@ class RunControl:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What `policy` would decide for a turn that waits for a person; the decision has no hidden state."""
+    """What `policy` would decide for a turn that waits for a person; the decision has no hidden state. None: it cannot
+    decide, and `cannot` says why."""
 
     policy: str
-    decision: Decision
+    decision: Decision | None
+    cannot: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from sqlalchemy import Column, Connection, Engine, exists, insert, select
 
 from core.checkpoint import Checkpoint
 from core.errors import StoreError
+from core.play.policies import needs_no_checkpoint
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, fetch_scalar, writing
 from storage.rows.mapping import Rows
 from storage.rows.schema import checkpoint, episode
@@ -118,6 +119,20 @@ def checkpoint_row(
         "weights": weights,
         "size_bytes": len(weights),
     }
+
+
+def check_decides(connection: Connection, policy: str, models: Sequence[str]) -> None:
+    """StoreError unless this is the id of a policy that can decide turns of these models."""
+    if needs_no_checkpoint(policy, models):
+        return
+    found = connection.execute(select(checkpoint.c.config).where(checkpoint.c.id == policy)).scalar()
+    if found is None:
+        raise StoreError(
+            f"There is no policy or checkpoint '{policy}' that could decide this episode's turns: give the id of a "
+            "checkpoint, random, random-model, round-robin or single:MODEL with one of its models."
+        )
+    if json.loads(found).get("models") != list(models):
+        raise StoreError(f"Checkpoint {policy} was made for other models: choose one of this episode's pool.")
 
 
 def insert_checkpoint(connection: Connection, row: Mapping[str, Any]) -> bool:

@@ -48,6 +48,7 @@ from storage.rows.mapping import Rows
 from storage.rows.meta_column import deciders_in, with_deciders
 from storage.rows.schema import episode, generation, iteration, override, plan, proposal, run, turn
 from storage.rows.summaries import PolicySummary, Proposal, RunControl, RunKind, RunStatus, RunSummary
+from storage.shelves.checkpoints import check_decides
 
 #: A run without a sign of life for this long is taken for dead.
 DEAD_AFTER_S = 30.0
@@ -270,9 +271,15 @@ class Runs:
         return int(fetch_scalar(self.engine, query))
 
     def set_override(self, episode_id: str, index: int, model: str, role: Role) -> None:
-        """Choose turn `index` by hand; the last choice counts. StoreError when the turn has begun."""
+        """Choose turn `index` by hand; the last choice counts. StoreError when the turn has begun, or the episode knows
+        no such model."""
         row = {"episode_id": episode_id, "idx": index, "model": model, "role": role.value}
         with writing(self.engine) as connection:
+            known = connection.execute(select(episode.c.models).where(episode.c.id == episode_id)).scalar()
+            if known is not None and model not in (models := json.loads(known)):
+                raise StoreError(
+                    f"There is no model '{model}' in this episode: choose one of {', '.join(models)}."
+                )
             _drop_override(connection, episode_id, index)
             connection.execute(insert(override), row)
 
@@ -287,9 +294,11 @@ class Runs:
         return (row["model"], Role(row["role"])) if row else None
 
     def propose(self, episode_id: str, index: int, proposed: Proposal) -> None:
-        """Show what would be decided for turn `index`, while it waits for a person; nothing where the episode is
-        gone."""
-        body = _DECISION.dump_json(replace(proposed.decision, hidden_state=b"")).decode()
+        """Show what would be decided for turn `index`, or why nothing can be, while it waits for a person; nothing
+        where the episode is gone."""
+        body = json.dumps({"cannot": proposed.cannot})
+        if proposed.decision is not None:
+            body = _DECISION.dump_json(replace(proposed.decision, hidden_state=b"")).decode()
         row = {"episode_id": episode_id, "idx": index, "policy": proposed.policy, "body": body}
         there = select(episode.c.id).where(episode.c.id == episode_id)
         with writing(self.engine) as connection:
@@ -305,18 +314,21 @@ class Runs:
     def proposal(self, episode_id: str, index: int) -> Proposal | None:
         """What would be decided for turn `index`; None while nothing is proposed."""
         row = fetch_mapping(self.engine, select(proposal).where(_of_turn(proposal, episode_id, index)))
+        if row is None:
+            return None
+        if cannot := json.loads(row["body"]).get("cannot"):
+            return Proposal(row["policy"], None, str(cannot))
         try:
-            return Proposal(row["policy"], _DECISION.validate_json(row["body"])) if row else None
+            return Proposal(row["policy"], _DECISION.validate_json(row["body"]))
         except ValidationError:  # another version wrote it
             return None
 
     def set_decider(self, episode_id: str, index: int, policy: str) -> None:
-        """From turn `index` on let another policy decide; the last choice counts. StoreError when the turn has begun
-        or the episode is over."""
+        """From turn `index` on let another policy decide, by its id; the last choice counts. StoreError when the turn
+        has begun, the episode is over, or the id is of nothing that can decide its turns."""
+        columns = episode.c.policy, episode.c.meta, episode.c.status, episode.c.models
         with writing(self.engine) as connection:
-            held = connection.execute(
-                select(episode.c.policy, episode.c.meta, episode.c.status).where(episode.c.id == episode_id)
-            ).first()
+            held = connection.execute(select(*columns).where(episode.c.id == episode_id)).first()
             if held is None or held.status == Status.FINISHED:
                 raise StoreError(
                     f"Episode {episode_id} is not being played: nobody can decide in it any more."
@@ -324,6 +336,8 @@ class Runs:
             begun = select(turn.c.idx).where(turn.c.episode_id == episode_id, turn.c.idx >= index).limit(1)
             if connection.execute(begun).first():
                 raise StoreError(f"Turn {index + 1} has already begun: choose who decides a later one.")
+            if policy != held.policy:
+                check_decides(connection, policy, json.loads(held.models))
             deciders = deciders_with(held.policy, deciders_in(held.meta), index, policy)
             notes = with_deciders(held.meta, deciders)
             connection.execute(update(episode).where(episode.c.id == episode_id).values(meta=notes))

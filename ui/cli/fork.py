@@ -274,6 +274,7 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
     from core.episode import EpisodeFinished
     from ui.runs.expectation import expectation
     from ui.runs.forks.play import prepare
+    from ui.runs.forks.reach import reach_words
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
@@ -282,6 +283,8 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
     if encoder is not None:
         tell_what_is_cut(store, encoder, parts.pool.specs, [one.task for one in parts.parents.values()])
     _say_plan(plan)
+    if cannot := reach_words(plan, parts.parents, parts.pool.specs):
+        say(cannot)
     expected = expectation(store, plan, parts.pool.specs)
     agree(price(store, plan, parts.pool.specs), expected, agreed=resume is not None)
     with playing(store, parts, resume) as played, progress() as bar:

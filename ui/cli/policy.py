@@ -70,7 +70,7 @@ def policy(
     from storage.analysis.policy_diff import read_diff
     from storage.analysis.second_opinions import EpisodeScope
     from storage.filters.episode_filter import filter_of_address, for_totals
-    from ui.presentation.words import policy_name
+    from ui.presentation.words import generations_of, policy_name
 
     chosen = narrowed(where, run, recorded_by, flag)
     with opened_store(store) as opened:
@@ -83,7 +83,8 @@ def policy(
         if reencode and diff.readable():
             _reencode(opened, diff, scope)
             diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
-        names = {one: policy_name(one, opened.checkpoints.get(one).generation) for one in checkpoints}
+        ages = generations_of(opened)
+        names = {one: policy_name(one, ages.get(one)) for one in checkpoints}
     if as_json:
         print_json(_as_json(diff, names))
     else:

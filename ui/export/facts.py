@@ -59,8 +59,9 @@ def end_words(played: PlayedEpisode) -> str:
 def facts(played: PlayedEpisode) -> list[tuple[str, str]]:
     """The other facts of an episode's head: name and value."""
     summary, episode = played.summary, played.episode
+    generation = played.names.get(summary.policy, summary.generation)
     rows = [
-        ("Policy", deciders(summary.policy, summary.generation, episode.deciders)),
+        ("Policy", deciders(summary.policy, generation, episode.deciders, lambda: played.names)),
         ("Choice", f"{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}"),
         ("Protocol", episode.protocol or "not recorded"),
         ("Turns", f"{len(played.turns)} of {episode.turn_budget}"),

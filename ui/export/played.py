@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.analysis.overruled import Pair, overruled_pair
 from core.episode import Decision, Episode, Status
@@ -11,6 +11,7 @@ from storage.reads.episode_steps import read_decision
 from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
 from storage.shelves.labels import Label
 from storage.store import Store
+from ui.presentation.words import Generations, generations_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class PlayedEpisode:
     episode: Episode
     turns: tuple[PlayedTurn, ...]
     labels: tuple[Label, ...] = ()  # about the episode as a whole
+    names: Generations = field(default_factory=dict)  # by which its policies are called
 
     @property
     def outlines(self) -> tuple[TurnOutline, ...]:
@@ -67,4 +69,5 @@ def read_played(store: Store, episode_id: str) -> PlayedEpisode:
         proposed = overruled_pair(decision, episode.models, episode, outline.index) if decision else None
         turns.append(PlayedTurn(outline, decision, text, turn_labels, others, proposed))
     own_labels = tuple(one for one in labels if one.place.index is None)
-    return PlayedEpisode(store.episodes.summary(episode_id), episode, tuple(turns), own_labels)
+    summary = store.episodes.summary(episode_id)
+    return PlayedEpisode(summary, episode, tuple(turns), own_labels, generations_of(store))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
@@ -15,9 +15,12 @@ from storage.analysis.standings import Setting
 from storage.filters.listing import MIXED
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary, PlannerSummary, TurnText
 from storage.shelves.labels import NOTE, Label, Place
+from storage.store import Store
 from storage.upkeep.retention import LOST, WORDS, Pruning
 from ui.presentation.theme import REVISE, ROLE_STYLES, one_line, percent, plain, strip_legend
 
+#: The name of an evolution beside a generation is cut to so many characters.
+_RUN_NAME = 24
 #: What the policies that need no checkpoint do, in a few words.
 POLICY_WORDS = {
     "random": "random model and role",
@@ -37,8 +40,8 @@ def rules_words(protocol: Protocol | None) -> str:
     return f"{PROTOCOL_WORDS[protocol]} rules" if protocol else "rules not recorded"
 
 
-#: Policy -> the generation of the checkpoint, or the iteration of the planner, that it is; where another one that has
-#: played is of the same, its id stands behind it: `60 (csv47tl0o65)`.
+#: Policy -> the generation of the checkpoint, or the iteration of the planner, that it is; in a store with more than
+#: one evolution, or training, with the name of its own: `60 of mine`.
 Generations = Mapping[str, int | str | None]
 
 
@@ -59,12 +62,10 @@ def policy_name(policy: str, generation: int | str | None = None) -> str:
     return POLICY_WORDS.get(policy, one_line(policy, 40))
 
 
-def decider_words(one: EpisodeSummary, generation: int | str | None = None) -> str:
-    """Who decided an episode, plain text: its policy's name, and that it was not it alone. `generation` is the policy's
-    as `policy_name` takes it; where it is None, what the episode says."""
-    return policy_name(one.policy, one.generation if generation is None else generation) + not_alone(
-        one.flags
-    )
+def decider_words(one: EpisodeSummary, names: Generations) -> str:
+    """Who decided an episode, plain text: its policy's name, and that it was not it alone. What `names` does not know,
+    such as a checkpoint that was deleted, is named by what the episode says."""
+    return policy_name(one.policy, names.get(one.policy, one.generation)) + not_alone(one.flags)
 
 
 def not_alone(flags: Collection[str]) -> str:
@@ -284,18 +285,46 @@ def deciders(
 
 
 def generations(
-    checkpoints: Sequence[CheckpointSummary], planners: Sequence[PlannerSummary], played: Container[str] = ()
+    checkpoints: Sequence[CheckpointSummary], planners: Sequence[PlannerSummary], names: Mapping[str, str]
 ) -> Generations:
-    """The generation or iteration of each, told apart where two that have `played` share one."""
-    of: dict[str, int | None] = {one.id: one.generation for one in checkpoints}
-    of |= {f"{CONDUCTOR}{one.id}": one.iteration for one in planners}
-    shared = Counter((name.startswith(CONDUCTOR), age) for name, age in of.items() if name in played)
-    return {
-        name: f"{age} ({name.removeprefix(CONDUCTOR)})"
-        if age is not None and shared[name.startswith(CONDUCTOR), age] > (name in played)
-        else age
-        for name, age in of.items()
+    """The generation or iteration of each. Where they are of more than one evolution, or training, each says whose it
+    is: by the name that `names` has for the run, by the run's id where another has the same name or it has none."""
+    coordinators = [(one.id, one.run_id, one.generation) for one in checkpoints]
+    trained = [(f"{CONDUCTOR}{one.id}", one.run_id, one.iteration) for one in planners]
+    return {**_told_apart(coordinators, names), **_told_apart(trained, names)}
+
+
+def generations_of(store: Store) -> Generations:
+    """Those of all checkpoints and planners of a store."""
+    return generations(store.checkpoints.list(), store.planners.list(), store.evolution.names())
+
+
+def _told_apart(
+    policies: Sequence[tuple[str, str | None, int | None]], names: Mapping[str, str]
+) -> Generations:
+    """Of (policy, run, age) each: its age, with its run where there is more than one, and in words of its own."""
+    runs = dict.fromkeys(run for _, run, _ in policies)
+    called = {run: one_line(names.get(run, ""), _RUN_NAME) for run in runs if run is not None}
+    shared = Counter(called.values())
+    whose = {run: f" of {name if name and shared[name] == 1 else run}" for run, name in called.items()}
+    found: dict[str, int | str | None] = {
+        policy: age if age is None or len(runs) == 1 else f"{age}{whose.get(run or '', '')}"
+        for policy, run, age in policies
     }
+    alike = Counter(found.values())
+    return {
+        policy: f"{words} ({policy.removeprefix(CONDUCTOR)})"
+        if words is not None and alike[words] > 1
+        else words
+        for policy, words in found.items()
+    }
+
+
+def distinct(words: Mapping[str, str]) -> dict[str, str]:
+    """Value -> its words, with the value behind words that more than one shares: a list hands back the words of what
+    was chosen."""
+    alike = Counter(words.values())
+    return {value: f"{said} ({value})" if alike[said] > 1 else said for value, said in words.items()}
 
 
 def ago(at: float, now: float) -> str:

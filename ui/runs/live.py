@@ -18,7 +18,7 @@ from core.episode import (
     Status,
     TurnStarted,
 )
-from core.errors import ConfigError
+from core.errors import ConfigError, TrinityError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive
 from core.play.policies import overridden
@@ -73,7 +73,17 @@ class Steered(WrappedPolicy):
         return self.store.runs.decider(episode, index)
 
     def _policy(self, name: str) -> Policy:
-        return self.inner if name == self.inner.id else self.resolve(name)
+        """The policy of a name; where an earlier version of this program kept another word for it, or its checkpoint
+        was deleted, a ConfigError that says what can still be done."""
+        if name == self.inner.id:
+            return self.inner
+        try:
+            return self.resolve(name)
+        except TrinityError as error:
+            raise ConfigError(
+                f"A person put '{name}' in charge of this play, and it cannot decide: {error} Resume it paused and "
+                "choose another coordinator, or play the problem again: the turns that were played are kept."
+            ) from error
 
 
 @dataclass
@@ -92,9 +102,13 @@ class _Proposals:
         index, runs = len(episode.turns), self.policy.store.runs
         name = self.policy.in_charge(episode.id, index)
         if self._shown != (episode.id, index, name):
-            decision = propose(episode, self.policy.unsteered, model_mask=self.model_mask)
-            if decision is not None:
-                runs.propose(episode.id, index, Proposal(name, decision))
+            try:
+                decision = propose(episode, self.policy.unsteered, model_mask=self.model_mask)
+            except ConfigError as error:  # the run waits on: a person can still choose another
+                runs.propose(episode.id, index, Proposal(name, None, str(error.__cause__ or error)))
+            else:
+                if decision is not None:
+                    runs.propose(episode.id, index, Proposal(name, decision))
             self._shown = episode.id, index, name
 
     def clear(self) -> None:

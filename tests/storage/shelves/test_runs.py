@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,36 @@ def test_an_override_waits_for_its_turn_and_no_longer(store: Store) -> None:
         if isinstance(event, TurnStarted):
             with pytest.raises(StoreError, match=rf"Turn {event.index + 1} has already begun"):
                 store.runs.set_override(born.id, event.index, "ada", Role.WORKER)
+
+
+def test_only_the_id_of_what_can_decide_an_episodes_turns_is_put_in_charge(store: Store) -> None:
+    store.runs.create("r1", "live", {})
+    (born,) = births("r1", tasks(1))
+    list(islice(record(store, events([born])), 1))
+    ours, theirs = checkpoint(MODELS), checkpoint(("x", "y"))
+    for one in (ours, theirs):
+        store.checkpoints.add(one.id, one.to_config(), one.to_bytes())
+    last = born.turn_budget - 1
+    for label in (
+        "gen 0 · sample",
+        "",
+        f" {ours.id}",
+        "cgone",
+        "single:nobody",
+        "single:",
+        "conductor:random",
+        "Random",
+    ):
+        with pytest.raises(StoreError, match="There is no policy or checkpoint"):
+            store.runs.set_decider(born.id, last, label)
+    with pytest.raises(StoreError, match="made for other models"):
+        store.runs.set_decider(born.id, last, theirs.id)
+    assert store.runs.decider(born.id, last) == born.policy
+    for policy in (ours.id, "random", "random-model", "round-robin", f"single:{MODELS[0]}", born.policy):
+        store.runs.set_decider(born.id, last, policy)
+        assert store.runs.decider(born.id, last) == policy
+    with pytest.raises(StoreError, match="There is no model 'Worker on ada'"):
+        store.runs.set_override(born.id, last, "Worker on ada", Role.WORKER)
 
 
 def test_checkpoints_come_back_and_never_change(store: Store) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import select, update
 
 from core.episode import Change, Role
 from core.errors import ConfigError, StoreError
@@ -25,6 +26,9 @@ from core.settings import read_settings
 from core.tasks.graders import grade_many
 from storage.analysis.second_opinions import EpisodeScope, read_judged
 from storage.files.parquet import export_parquet
+from storage.rows.engine import writing
+from storage.rows.meta_column import with_deciders
+from storage.rows.schema import episode as rows
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from tests.core.pool.faulty_server import Answer, Request
@@ -239,6 +243,42 @@ def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Sto
     assert "from turn 2 on guesser alone" in episode_page(read_played(store, name))
     with pytest.raises(StoreError, match="not being played"):
         store.runs.set_decider(name, 4, "random")
+
+
+def _names_nothing(store: Store, name: str) -> None:
+    """An earlier version of this program kept a label where the id of who decides belongs."""
+    with writing(store.engine) as connection:
+        column = connection.execute(select(rows.c.meta).where(rows.c.id == name)).scalar_one()
+        notes = with_deciders(column, {1: "gen 0 · sample"})
+        connection.execute(update(rows).where(rows.c.id == name).values(meta=notes))
+
+
+def test_a_run_with_a_label_in_charge_says_so_and_can_be_given_to_another(
+    store: Store, plan: LivePlan
+) -> None:
+    run = queued(store, replace(plan, step=True, turns=3))
+    name = episode_id(run, 0)
+    playing = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
+    playing.start()
+    until(lambda: bool(store.episodes.of_run(run)))
+    _names_nothing(store, name)
+    store.runs.step(run, 1)
+    until(lambda: [one.stage for one in store.episodes.outline(name)] == ["finished"])
+    until(lambda: store.runs.proposal(name, 1) is not None)
+    page = opened("live", run=run)
+    said = shown(page).replace("\\", "")
+    assert "gen 0 · sample is in charge and cannot decide: There is no policy or checkpoint" in said
+    page.selectbox(key="next_policy").select("single:guesser")
+    page.run()
+    press(page, "put_in_charge")
+    until(lambda: getattr(store.runs.proposal(name, 1), "policy", "") == "single:guesser")
+    _names_nothing(store, name)
+    store.runs.unpause(run)
+    playing.join(60)
+    stopped = store.runs.get(run)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert "'gen 0 · sample' in charge of this play, and it cannot decide" in str(stopped.error)
+    assert "choose another coordinator" in str(stopped.error)
 
 
 def test_what_reads_or_forks_a_swapped_episode_goes_by_who_decided(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
+from streamlit.testing.v1 import AppTest
 
 from storage.store import Store
 from tests.browsing import settled
@@ -138,3 +139,28 @@ def test_no_page_asks_anything_of_the_outside(tab: Page, served: Served) -> None
 def test_a_new_store_opens_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))  # there is none: the page makes it
     assert "Nothing is recorded yet" in shown(opened("home"))
+
+
+def test_what_is_not_offered_was_not_chosen_and_what_is_gone_reports_nothing() -> None:
+    def page() -> None:
+        import streamlit as st
+
+        from ui.web.kit import state
+
+        st.session_state["one"], st.session_state["some"] = "gen 0 · sample", ["c1", "gen 0 · sample"]
+        offered = {"c1": "gen 1", "c2": "gen 2"}
+        st.text(str([state.entered("one", offered), state.entered("some", offered), state.entered("one")]))
+        st.text(str([state.entered("gone", offered), state.entered("gone"), state.reported("gone", "go")]))
+        st.text(str([state.points("gone"), state.rows("gone")]))
+        alike = {"c1": "gen 1", "c2": "gen 1"}
+        state.select("Which", alike, "c2", lambda new: st.query_params.update(c=new), key="which")
+
+    tab = AppTest.from_function(page).run()
+    assert [one.value for one in tab.text] == [
+        "[None, ['c1'], 'gen 0 · sample']",
+        "[None, None, None]",
+        "[[], []]",
+    ]
+    assert tab.selectbox(key="which").options == ["gen 1 (c1)", "gen 1 (c2)"]
+    tab.selectbox(key="which").select_index(0).run()
+    assert tab.query_params["c"] == "c1"

@@ -335,6 +335,20 @@ def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) ->
     assert store.runs.control(run).cancel
 
 
+def test_who_is_put_in_charge_is_kept_by_id(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    _stop_before_the_second_turn(store, run)
+    name = episode_id(run, 0)
+    until(lambda: store.runs.proposal(name, 1) is not None)
+    page = opened("live", run=run)
+    page.session_state["other_coordinator"] = True  # as the browser opens it
+    page.run()
+    page.selectbox(key="next_policy").select("single:guesser")
+    press(page, "put_in_charge")
+    assert store.runs.decider(name, 1) == "single:guesser"
+    assert "single:guesser" not in page.selectbox(key="next_policy").options
+
+
 def test_two_tabs_that_step_from_one_turn_play_one_turn(store: Store, plan: LivePlan) -> None:
     run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
     _stop_before_the_second_turn(store, run)
@@ -476,7 +490,17 @@ def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
         assert full.get_attribute("aria-label") == name
     tab.locator(".st-key-give_back button").first.click()
     chart.locator(f"rect.open[aria-pressed=true][aria-label='{own}']").wait_for()
-    tab.locator(".st-key-stop button").first.click()
     run = tab.url.split("run=")[1]
+    # Another coordinator takes over, kept by its id; Enter then does not swap once more.
+    tab.get_by_text("Another coordinator from here on").click()
+    tab.locator(".st-key-put_in_charge button").first.click()
+    until(lambda: served.store.runs.decider(episode_id(run, 0), 0) != "random")
+    swapped = served.store.runs.decider(episode_id(run, 0), 0)
+    assert served.store.checkpoints.has(swapped)
+    settled(tab)
+    tab.keyboard.press("Enter")
+    settled(tab)
+    assert served.store.runs.decider(episode_id(run, 0), 0) == swapped
+    tab.locator(".st-key-stop button").first.click()
     _wait_for_the_end(served.store, run)
-    served.store.runs.delete(run)  # nothing was played: no other test shall come upon it
+    served.store.runs.delete(run)  # no other test shall come upon it

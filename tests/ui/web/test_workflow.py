@@ -6,18 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from core.conduct.passing import Passed
 from core.conduct.planners import planner_policy
-from core.episode import Change, EpisodeFinished, Fork, Message, Task
+from core.episode import Change, EpisodeFinished, Fork, Task
 from core.play.drive import drive_many
 from core.play.policies import PolicyPerEpisode, RandomPolicy
 from core.play.policy import Policy, new_episode
 from core.tasks.graders import grade_many
-from core.workflow import Workflow
+from core.workflow import AccessMode, Workflow
 from storage.recorder import record
 from storage.store import Store
 from tests.builders.pools import ScriptedPool, specs
 from tests.ui.pages import opened, shown
-from ui.web.turns.workflow import chosen_by, graph_figure, graph_words, passed_on_words, step_words
+from ui.web.turns.workflow import Round, chosen_by, graph_figure, graph_words, legend_words, step_words
 
 MODELS = ("ann", "bob", "cid")
 TASK = Task("t1", "What is six times seven?", "42", "number")
@@ -55,22 +56,56 @@ def test_replay_shows_who_worked_at_what_and_who_could_read_whom(ids: dict[str, 
     text = shown(page)
     assert "join, 4 steps, 3 side by side" in text
     assert "workflow run to its end" in text
-    assert "It could read the problem and turn 1 (ann), turn 2 (bob), turn 3 (cid)." in text
+    assert "It saw the problem and the replies of turn 1 (ann), turn 2 (bob) and turn 3 (cid)." in text
+    assert "Solid arrow: what was sent." in text
     assert any("model_id = [0, 1, 2, 0]" in one.value for one in page.code)
     first = shown(opened("replay", ep=ids["join"], t="1"))
     assert "It saw only the problem." in first
 
 
-def test_a_pocket_models_step_is_told_what_its_short_form_passes_on() -> None:
-    chain = Workflow((0, 1, 2), ("plan", "solve", "check"), ((), (0,), (0, 1)))
-    terse = (Message("user", "work\nHow many?"),)
-    assert passed_on_words(chain, 0, terse) == "", "it could read nothing"
-    assert passed_on_words(chain, 1, terse).startswith(
-        "Of the earlier turns it was sent the latest plan alone"
+def given(*sent: tuple[int, ...] | None, short: bool = True) -> dict[int, Passed]:
+    """What turns 0 on were sent."""
+    return {place: Passed(one, one or (), short=short) for place, one in enumerate(sent)}
+
+
+def test_what_was_sent_is_told_and_not_what_its_role_might_have_been_sent() -> None:
+    chain = Workflow((0, 1, 2), ("solve", "plan", "solve"), ((), (0,), (0, 1)), AccessMode.AUTO)
+    part = Round(chain, MODELS, 0, given((), (), ()), {0, 1})
+    assert "sent one plan" in step_words(part, 2)
+    assert "It saw only the problem." in step_words(part, 2), "allowed to read a plan, it was sent none"
+    part = Round(chain, MODELS, 0, given((), (), (1,)), {0})
+    assert "It saw the problem and the plan of turn 2 (bob)." in step_words(part, 2)
+    assert "It was allowed to read turn 1 (ann) too, and was sent nothing of it" in step_words(part, 2)
+    assert "**The last step never used it**" in step_words(part, 0)
+    assert "never used" not in step_words(part, 1)
+    assert "who plans is sent the problem alone" in step_words(part, 1)
+    full = Round(chain, MODELS, 0, given((), (0,), (0, 1), short=False))
+    assert "It saw the problem and the replies of turn 1 (ann) and turn 2 (bob)." in step_words(full, 2)
+    unknown = Round(chain, MODELS, 0, given((), None))
+    assert "What it was sent is no longer in the store." in step_words(unknown, 1)
+    assert step_words(unknown, 2).endswith("It could read the problem and turn 1 (ann) and turn 2 (bob).")
+
+
+def test_solid_arrows_are_what_was_sent_and_dotted_ones_what_was_only_allowed() -> None:
+    chain = Workflow((0, 1, 2), ("solve", "plan", "solve"), ((), (0,), (0, 1)), AccessMode.AUTO)
+    part = Round(chain, MODELS, 0, given((), (), (1,)), {0})
+    figure = graph_figure(part, MODELS, None)
+    assert [shape.line.dash for shape in figure.layout.shapes] == ["dot", "dot"]
+    assert sum(one.ax is not None for one in figure.layout.annotations) == 3
+    assert list(figure.data[0].marker.symbol) == ["circle-open", "circle", "circle"]
+    assert [one.text for one in figure.layout.annotations if one.ax is None] == [
+        "ann, unused",
+        "1",
+        "bob",
+        "cid",
+    ]
+    assert graph_words(part) == (
+        "turn 1 ann (never used); turn 2 bob could read 1; turn 3 cid was sent 2, and could read 1"
     )
-    assert passed_on_words(chain, 2, terse).startswith("Of the earlier turns it was sent one answer alone")
-    assert passed_on_words(chain, 1, (Message("system", "all"), *terse)) == "", "in full, all of it is sent"
-    assert passed_on_words(chain, 1, ()) == ""
+    assert legend_words(part) == (
+        "Solid arrow: what was sent. Dotted: could be read, was not sent. Open ring: the last step never used it."
+    )
+    assert legend_words(Round(chain, MODELS)) == "Dotted: what may be read."
 
 
 def test_a_forked_step_names_who_put_its_model_there(store: Store, ids: dict[str, str]) -> None:
@@ -110,25 +145,26 @@ def test_a_workflow_stands_beside_a_coordinators_episode(ids: dict[str, str]) ->
 
 def test_an_arrow_that_would_go_through_another_step_is_bowed_around_it() -> None:
     chain = Workflow((0, 1, 2), ("a", "b", "c"), ((), (0,), (0, 1)))
-    figure = graph_figure(chain, ["ann", "bob", "cid"], MODELS, None)
+    figure = graph_figure(Round(chain, MODELS, 0, given((), (0,), (0, 1))), MODELS, None)
     (bow,) = figure.layout.shapes
     assert bow.path == "M 0,0.0 Q 1.0,0.88 2,0.0"
     heads = [(one.ax, one.x) for one in figure.layout.annotations if one.ax is not None]
     assert len(heads) == 3
     assert min(tail for tail, head in heads if head == 2) >= 1, "of the bow only the end is drawn with a head"
     join = Workflow((0, 1, 2), ("a", "b", "c"), ((), (), (0, 1)))
-    assert not graph_figure(join, ["ann", "bob", "cid"], MODELS, None).layout.shapes
+    assert not graph_figure(Round(join, MODELS, 0, given((), (), (0, 1))), MODELS, None).layout.shapes
 
 
 def test_the_graph_has_a_node_for_each_step_and_an_arrow_for_each_access() -> None:
     workflow = Workflow((0, 1, 2, 0), ("a", "b", "c", "d"), ((), (), (0,), (1, 2)))
     names = ["ann", "bob", "cid", "ann"]
-    figure = graph_figure(workflow, names, MODELS, 2, first=1)
+    figure = graph_figure(Round(workflow, names, 1), MODELS, 2)
     (nodes,) = figure.data
     assert list(nodes.text) == ["2", "3", "4", "5"]
     assert list(nodes.x) == [0, 0, 1, 2]
     assert nodes.y[0] > nodes.y[1], "side by side stand above each other"
     assert sum(one.ax is not None for one in figure.layout.annotations) == 3
     assert list(nodes.marker.line.width) == [0, 0, 4, 0]
-    assert graph_words(workflow, names) == "turn 1 ann; turn 2 bob; turn 3 cid reads 1; turn 4 ann reads 2, 3"
-    assert "It could not read turn 1 (ann)." in step_words(workflow, names, 3)
+    part = Round(workflow, names)
+    assert graph_words(part) == "turn 1 ann; turn 2 bob; turn 3 cid may read 1; turn 4 ann may read 2, 3"
+    assert "It could not read turn 1 (ann)." in step_words(part, 3)

@@ -161,7 +161,7 @@ def tasks(
                 pages,
                 default=page,
                 key=key,
-                on_change=lambda: state.set_params(page=st.session_state[key]),
+                on_change=lambda: state.set_params(page=state.entered(key)),
             )
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import streamlit as st
-
 from core.episode import ROLE_ORDER
 from ui.presentation.odds import Option
 from ui.presentation.theme import NEUTRAL_COLOUR, ROLE_STYLES, one_line
 from ui.web.components import component
+from ui.web.kit import state
 from ui.web.kit.chart import file_name, image_format
 
 _CAMERA = (
@@ -53,15 +52,11 @@ def decision_chart(
         return
 
     def picked() -> None:
-        found = st.session_state[key].pick
+        found = state.reported(key, "pick")
         if isinstance(found, list) and len(found) == 2:  # it comes from the browser
             model, role = found
             if model in range(len(models)) and picking.open[model] and role in range(len(roles)):
                 picking.on_pick(model, role)
-
-    def accepted() -> None:
-        if st.session_state[key].accept:
-            picking.on_accept()
 
     pick = {
         "open": list(picking.open),
@@ -71,7 +66,7 @@ def decision_chart(
         key=key,
         data={**data, "pick": pick},
         on_pick_change=picked,
-        on_accept_change=accepted,
+        on_accept_change=picking.on_accept,
     )
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import streamlit as st
-
 from storage.filters.parser import LONGEST_EXPRESSION
 from storage.filters.vocabulary import FIELDS
 from ui.web.components import component
+from ui.web.kit import state
 
 _HTML = """
 <div class="line">
@@ -39,7 +38,7 @@ def filter_line(
     """
 
     def submitted() -> None:
-        text = st.session_state[key].submit
+        text = state.reported(key, "submit")
         if isinstance(text, str):
             on_submit(text[: LONGEST_EXPRESSION + 1])
 

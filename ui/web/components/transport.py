@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ui.web.components import key_focus
+from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.text import markdown_table
 
@@ -100,8 +101,13 @@ def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
         label_visibility="collapsed",
         width=130,
         help=f"Any turn from 1 to {total:,}",
-        on_change=lambda: from_widget(go)(int(st.session_state["go_to"]) - 1),
+        on_change=lambda: _to_number(go),
     )
+
+
+def _to_number(go: Callable[[int], None]) -> None:
+    if (number := state.entered("go_to")) is not None:
+        from_widget(go)(int(number) - 1)
 
 
 def help_button(keys: Keys, key: str = "help", shortcut: str | None = "H") -> None:
@@ -128,7 +134,7 @@ def plain_strip_toggle(key: str, help: str | None = None) -> None:
         key=key,
         value=bool(st.session_state.get("plain_strip", False)),
         help=help,
-        on_change=lambda: st.session_state.update(plain_strip=st.session_state[key]),
+        on_change=lambda: st.session_state.update(plain_strip=bool(state.entered(key))),
     )
 
 

@@ -15,6 +15,7 @@ import streamlit as st
 from ui.presentation.course import Lane, StripCell
 from ui.web.components import component
 from ui.web.components.transport import from_widget
+from ui.web.kit import state
 
 #: Above this many columns the cells lose their words and keep shape, letter and marks.
 COMPACT_ABOVE = 24
@@ -48,7 +49,7 @@ def turn_strip(
         return
 
     def clicked() -> None:
-        column = st.session_state[key].go
+        column = state.reported(key, "go")
         if isinstance(column, int) and 0 <= column < columns:
             on_go(column)
 
@@ -87,7 +88,7 @@ def _plain_strip(
     st.session_state[widget] = cursor if cursor in shown else None
 
     def clicked() -> None:
-        column = st.session_state[widget]
+        column = state.entered(widget)
         if column is not None:
             from_widget(on_go)(column)
 

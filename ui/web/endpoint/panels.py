@@ -163,7 +163,7 @@ def _keys(store: Store) -> None:
         )
         with columns[2]:
             st.form_submit_button("Make a key", on_click=partial(_make, store), icon=":material/key:")
-    valid = {one.id: f"{one.name} ({one.id})" for one in keys if one.revoked is None}
+    valid = {one.id: f"{one_line(one.name, 40)} ({one.id})" for one in keys if one.revoked is None}
     if valid:
         columns = st.columns([4, 5], vertical_alignment="bottom")
         with columns[0]:

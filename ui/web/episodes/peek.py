@@ -16,6 +16,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.text import choose_look, reply_block, text_block
 from ui.web.kit.widgets import outcome_badge
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import flag_word
 from ui.web.progress.luck import luck_line
 from ui.web.turns.recording import Recording, open_recording
@@ -62,7 +63,7 @@ def _outcome(recording: Recording) -> None:
         f"Answer given: {label(summary.answer or '–')} · expected: "
         f"{label(recording.episode.task.answer or 'unknown')}"
     )
-    st.caption(f"{label(decider_words(summary))} · {label(summary.id)}")
+    st.caption(f"{label(decider_words(summary, generation_of(recording.store)))} · {label(summary.id)}")
     if summary.flags:
         st.caption(":material/flag: " + ", ".join(flag_word(flag) for flag in summary.flags))
     if recording.outlines:

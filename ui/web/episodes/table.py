@@ -47,7 +47,7 @@ _COLUMNS: dict[str, tuple[ColumnConfig, Callable[[EpisodeSummary], object]]] = {
     "answer": (_text("Answer", width=95), _answer_mark),
     "question": (_text("Question"), lambda one: one.question),
     "turns": (_text("Turns"), lambda one: strip_text(one.strip)),
-    "policy": (_text("Policy", width=190), decider_words),
+    "policy": (_text("Policy", width=190), lambda one: one.policy),
     "n": (_number("n", width=40, help="Turns played"), lambda one: one.turns),
     "tokens": (_localized("Tokens", width=75), lambda one: one.tokens_in + one.tokens_out),
     "margin": (
@@ -94,9 +94,9 @@ def column_chooser() -> None:
     """Which columns, in which order, how wide: kept in the address, and for this tab."""
 
     def chosen() -> None:
-        columns = st.session_state["choose_columns"]
+        columns = state.entered("choose_columns", _COLUMNS) or []
         spelt = "" if tuple(columns) in ((), _DEFAULT_COLUMNS) else ",".join(columns)
-        width = st.session_state["choose_width"]
+        width = state.entered("choose_width", WIDTHS) or "normal"
         st.session_state["list_cols"], st.session_state["list_width"] = spelt, width
         state.set_params(cols=spelt, width=None if width == "normal" else width)
 
@@ -133,7 +133,7 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> N
         "turns": (_text("Turns", width=turns_px, help=legend), _COLUMNS["turns"][1]),
         "policy": (
             _COLUMNS["policy"][0],
-            lambda one: decider_words(one, generation_of.get(one.policy)),
+            lambda one: decider_words(one, generation_of),
         ),
     }
     chosen = columns_shown()
@@ -152,7 +152,7 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> N
         row_height=35,
         selection_mode="multi-row",
         selection_default={"selection": {"rows": st.session_state.get("ticked_at_first", [])}},
-        on_select=lambda: tick(ids, list(st.session_state[key].selection.rows)),
+        on_select=lambda: tick(ids, state.rows(key)),
         alt="Episodes, one row each",
     )
 

@@ -24,6 +24,7 @@ from ui.runs import wiring
 from ui.runs.plans import EvolutionPlan, absolute_encoder
 from ui.web.evolution.form_parts import digested, with_ceiling
 from ui.web.evolution.lineage import LEARNERS
+from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
 from ui.web.pickers.rules import choose_rules
@@ -153,7 +154,7 @@ def _learner(defaults: EvolveConfig) -> str:
             required=True,
             format_func=LEARNERS.__getitem__,
             help=define("Learner"),
-            on_change=lambda: _fill(_size_of(str(st.session_state["ev_learner"]))),
+            on_change=lambda: _fill(_size_of(state.entered("ev_learner", LEARNERS) or defaults.learner)),
         )
     )
     sizes = {"The usual size": _size_of(learner)}

@@ -29,6 +29,7 @@ from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
 from ui.web.kit.tables import number, row_table, text
 from ui.web.kit.widgets import nothing_here
+from ui.web.pickers.checkpoints import generation_of
 
 #: At most so many heads are read, evenly between the first and the last.
 MOST_HEADS = 250
@@ -156,14 +157,13 @@ def _beside(
 def computed_on(found: Learned, store: Store, lineage: Lineage) -> str:
     """What the figures are computed on and what they do not show, plain text."""
     turns = found.turns
-    generation_of = {one.id: one.generation for one in store.checkpoints.list()}
-    numbers = {one: generation_of.get(one) for one in turns.policies}
     if found.own:
-        played = sorted(one for one in numbers.values() if one is not None)
+        ages = {one.id: one.generation for one in store.checkpoints.list()}
+        played = sorted(age for one in turns.policies if (age := ages.get(one)) is not None)
         several = "s" if len(played) > 1 else ""
         whose = f"its own generation{several} {', '.join(map(str, played))}"
     else:
-        names = [policy_name(one, number) for one, number in numbers.items()]
+        names = [policy_name(one, generation_of(store).get(one)) for one in turns.policies]
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
         whose = f"other checkpoints that read alike, {', '.join(names[:6])}{more}"
     drawn = f" (of {turns.of:,}, drawn by a fixed seed)" if turns.of > len(turns) else ""

@@ -21,7 +21,7 @@ from storage.rows.summaries import EpisodeSummary, GenerationSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, one_line, percent
-from ui.presentation.words import decider_words
+from ui.presentation.words import Generations, decider_words, distinct
 from ui.web.evolution.figures import (
     PATTERNS,
     candidates_figure,
@@ -36,6 +36,7 @@ from ui.web.evolution.progress import axis_choice, chart, progress_panel
 from ui.web.kit import state
 from ui.web.kit.tables import link, row_table, text
 from ui.web.kit.widgets import ink, nothing_here, states_removed
+from ui.web.pickers.checkpoints import generation_of
 
 _SHARES = {"pair": "Model and role", "model": "Model", "role": "Role"}
 
@@ -120,7 +121,7 @@ def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
         last = lineage.generations[-1].checkpoint_id
         st.code(f"trinity run --policy {last} --tasks pocket/all --n 20", language=None)
         return
-    pins = _pins(options, default_pins(counted))
+    pins = _pins(options, default_pins(counted), generation_of(store))
     if not pins:
         nothing_here("Pin at least one episode above.")
         return
@@ -145,7 +146,7 @@ def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
     _choices_table(found, generation)
 
 
-def _pins(options: dict[str, EpisodeSummary], usual: list[str]) -> list[EpisodeSummary]:
+def _pins(options: dict[str, EpisodeSummary], usual: list[str], names: Generations) -> list[EpisodeSummary]:
     """The pinned episodes: those of the address, else the default ones."""
     ids = [one for one in (state.param("ep") or "").split(",") if one]
     known = [one for one in ids if one in options][:MOST_PINS]
@@ -154,17 +155,20 @@ def _pins(options: dict[str, EpisodeSummary], usual: list[str]) -> list[EpisodeS
             "Some episodes of this link are gone or cannot be read by these heads; they are left out.",
             icon=":material/info:",
         )
+    words = distinct(
+        {
+            key: f"{one_line(one.family, 12)} · {one_line(one.question, 48)} · {decider_words(one, names)}"
+            for key, one in options.items()
+        }
+    )
     st.session_state["pins"] = known or usual
     st.multiselect(
         "Pinned episodes",
         list(options),
         key="pins",
         max_selections=MOST_PINS,
-        format_func=lambda value: (
-            f"{one_line(options[value].family, 12)} · {one_line(options[value].question, 48)} · "
-            f"{decider_words(options[value])}"
-        ),
-        on_change=lambda: state.set_params(ep=",".join(st.session_state["pins"])),
+        format_func=words.__getitem__,
+        on_change=lambda: state.set_params(ep=",".join(state.entered("pins", options) or ())),
     )
     return [options[one] for one in st.session_state["pins"]]
 

@@ -33,13 +33,17 @@ def stage(
     def go(place: int) -> None:
         state.set_params(gen=indices[place])
 
+    def chosen() -> None:
+        if (number := state.entered("generation")) is not None:
+            from_widget(go)(nearest(indices, number))
+
     if total > 1:
         st.session_state["generation"] = indices[at]
         st.select_slider(
             noun,
             indices,
             key="generation",
-            on_change=lambda: from_widget(go)(nearest(indices, st.session_state["generation"])),
+            on_change=chosen,
         )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         step_buttons(at, total, go, keys_of(noun.lower()))

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import streamlit as st
 
+from core.conduct.planners import CONDUCTOR
 from core.errors import TrinityError
 from core.planner.config import LearnConfig
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL, Settings
-from storage.rows.summaries import PlannerSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import policy_name
+from ui.presentation.words import Generations, policy_name
 from ui.runs.plans import POCKET_QUESTIONS, WARM_UP_STEPS, TrainingPlan, absolute_pool
 from ui.runs.spending import training_episodes
 from ui.web.evolution.form_parts import digested, with_ceiling
 from ui.web.kit.cache import pool_specs
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.task_file import choose_tasks
 
 #: Key of a number of the form -> its words, the least and the most that it may be, and what it means.
@@ -102,7 +103,8 @@ def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | No
 
 def _planner(store: Store, pool: str, models: tuple[str, ...]) -> str | None:
     """What learns: a new pocket planner, or a stored one that was made for this pool; None where there is neither."""
-    stored = {one.id: one for one in store.planners.list() if one.models == models}
+    stored = [one.id for one in store.planners.list() if one.models == models]
+    ages = generation_of(store)
     names = [*([POCKET_POOL] if pool == POCKET_POOL else []), *stored]
     if not names:
         return None
@@ -110,13 +112,14 @@ def _planner(store: Store, pool: str, models: tuple[str, ...]) -> str | None:
         "What learns",
         names,
         key="tr_planner",
-        format_func=lambda name: _planner_words(name, stored.get(name)),
+        format_func=lambda name: _planner_words(name, ages),
         help=define("Conductor"),
     )
 
 
-def _planner_words(name: str, stored: PlannerSummary | None) -> str:
-    return "a new pocket planner" if stored is None else policy_name(f"conductor:{name}", stored.iteration)
+def _planner_words(name: str, ages: Generations) -> str:
+    policy = CONDUCTOR + name
+    return policy_name(policy, ages.get(policy)) if policy in ages else "a new pocket planner"
 
 
 def _size(*, new: bool) -> tuple[dict[str, int], int, int]:

@@ -33,6 +33,7 @@ from ui.runs.forks.planning import (
     pool_of,
     runner_up_change,
 )
+from ui.runs.forks.reach import reach_words
 from ui.runs.forks.results import seen_words
 from ui.runs.plans import ForkPlan
 from ui.runs.spending import paid_models, price
@@ -261,6 +262,8 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
             f"**{plan.skipped}** {'turn' if plan.every_turn else 'episode'}{'' if plan.skipped == 1 else 's'} left "
             "out: the change makes no sense or changes nothing there."
         )
+    if cannot := reach_words(plan, parents, specs):
+        st.warning(label(cannot, 400), icon=":material/block:")
     lines.append(f"Replies: {label(_source_words(plan.pool, specs, bool(most.calls)), 200)}.")
     lines.append(f"At most **{most.calls:,}** calls" + ("." if quote.is_paid else ", **free**."))
     st.markdown("\n".join(f"- {line}" for line in lines))
@@ -291,7 +294,7 @@ def choose_batch(store: Store) -> tuple[str, list[Pick]]:
         MOST_EPISODES,
         state.int_param("most", 1, MOST_EPISODES, 20),
         key="fork_most",
-        on_change=lambda: state.set_params(most=st.session_state["fork_most"]),
+        on_change=lambda: state.set_params(most=state.entered("fork_most")),
     )
     state.select(
         "Which turn of each is forked",

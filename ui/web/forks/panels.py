@@ -25,6 +25,7 @@ from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.clicks import picked
 from ui.web.kit.widgets import Standing, nothing_here, standings_figure
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.progress.panel import Reached, RunTexts, standing
 
 TEXTS = RunTexts("plays these forks", pause="Pause")
@@ -261,7 +262,7 @@ def branches_table(store: Store, results: Results) -> None:
             with left:
                 ep = one.branch.parent
                 tool(f":blue[{question}]", f"open_{ep}", partial(state.set_params, ep=ep))
-            by = f" · :gray[{label(decider_words(parent), 70)}]" if parent else ""
+            by = f" · :gray[{label(decider_words(parent, generation_of(store)), 70)}]" if parent else ""
             right.markdown(f"{_tally(one)} · turn {one.branch.turn + 1}{by}")
         if len(rows) > MOST_LISTED:
             st.caption(f"The first {MOST_LISTED} of {len(rows)}.")

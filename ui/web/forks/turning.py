@@ -14,6 +14,7 @@ from ui.presentation.theme import FIRST_COLOUR, NEUTRAL_COLOUR, label, layout, o
 from ui.runs.forks.results import Results, TurnOutcome, by_turn
 from ui.runs.forks.turning import decisive_words, luck_words
 from ui.runs.plans import ForkPlan, known_plan
+from ui.web.kit import state
 from ui.web.kit.axes import titled
 from ui.web.kit.chart import plot
 
@@ -107,6 +108,5 @@ def turning_figure(outcomes: Sequence[TurnOutcome], other: str) -> go.Figure:
 
 
 def _clicked(to_turn: Callable[[int], None]) -> None:
-    points = st.session_state["turning"].selection.points
-    if points:
+    if points := state.points("turning"):
         to_turn(round(points[0]["x"]) - 1)

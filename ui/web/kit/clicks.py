@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-import streamlit as st
 
+from ui.web.kit import state
 from ui.web.kit.chart import plot
 
 
@@ -18,7 +18,7 @@ def clickable(
     data, the first of several values."""
 
     def clicked() -> None:
-        points = st.session_state[key]["selection"]["points"]
+        points = state.points(key)
         carried = points[0].get("customdata") if points else None
         if carried not in (None, []):
             write(str(carried[0] if isinstance(carried, list) else carried))

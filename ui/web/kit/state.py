@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NoReturn, ParamSpec
 from urllib.parse import parse_qsl, urlencode
@@ -19,6 +19,7 @@ import streamlit as st
 from core.errors import TrinityError
 from storage.store import Store, open_store
 from ui.presentation.theme import label, plain
+from ui.presentation.words import distinct
 from ui.runs import wiring
 from ui.runs.lease import mark_dead
 from ui.runs.queue import Ticket
@@ -143,6 +144,39 @@ def set_params(**values: str | int | None) -> None:
             st.query_params[name] = str(value)
 
 
+def entered(key: str, options: Collection[Any] | None = None) -> Any:
+    """What the widget of this key holds, for its callback; of several values a list. None, or none of them, for what is
+    not among `options`: a list's browser sends the *words* of what is chosen, and where no option is called so any more
+    Streamlit hands these words on. None, too, where a page that is drawn anew has taken the widget away while it was
+    pressed."""
+    value = st.session_state.get(key)
+    if options is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [one for one in value if one in options]
+    return value if value in options else None
+
+
+def reported(key: str, event: str) -> Any:
+    """What a component of ours, or a chart, reports under this name, for its callback; None for nothing, and where the
+    page has taken it away meanwhile."""
+    return _part(st.session_state.get(key), event)
+
+
+def points(key: str) -> list[Any]:
+    """The points of the chart of this key that are chosen, for its callback; none where the page has taken it away."""
+    return list(_part(reported(key, "selection"), "points") or ())
+
+
+def rows(key: str) -> list[int]:
+    """The rows of the table of this key that are chosen, likewise."""
+    return list(_part(reported(key, "selection"), "rows") or ())
+
+
+def _part(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
 #: The widgets with which one of several values is chosen.
 _SELECTS: dict[str, Callable[..., object]] = {
     "list": st.selectbox,
@@ -162,14 +196,22 @@ def select(
     **look: Any,
 ) -> None:
     """A choice among `options` (value -> its words) that shows `chosen`, whatever was chosen here before; a new choice
-    goes to `write`. `look`: further arguments of the widget."""
+    goes to `write`; two that share their words are told apart by their values. `look`: further arguments of the
+    widget."""
+    words_of = distinct(options)
     st.session_state[key] = chosen
+
+    def changed() -> None:
+        now = st.session_state.get(key)
+        if key in st.session_state and (now is None or now in words_of):
+            write(now)
+
     _SELECTS[widget](
         words,
-        list(options),
+        list(words_of),
         key=key,
-        format_func=options.__getitem__,
-        on_change=lambda: write(st.session_state[key]),
+        format_func=words_of.__getitem__,
+        on_change=changed,
         **look,
     )
 

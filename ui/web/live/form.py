@@ -19,7 +19,7 @@ from ui.presentation.words import PROTOCOL_WORDS
 from ui.runs.plans import LivePlan
 from ui.runs.spending import paid_models
 from ui.web.kit import state
-from ui.web.pickers.checkpoints import checkpoint_of, policy_label, startable, writes_workflows
+from ui.web.pickers.checkpoints import checkpoint_of, policy_words, startable, writes_workflows
 from ui.web.pickers.rules import choose_rules
 
 #: Ways to play -> their words, and what they do.
@@ -77,7 +77,7 @@ def choose_policy(store: Store, specs: Sequence[ModelSpec]) -> str:
         "Who decides",
         policies,
         key="policy_choice",
-        format_func=policy_label(store),
+        format_func=policy_words(store, policies).__getitem__,
         help=define("Policy"),
         on_change=state.set_params,
         kwargs={"play": None},

@@ -11,18 +11,18 @@ import streamlit as st
 
 from core.analysis.overruled import Pair
 from core.episode import ROLE_ORDER, Decision, Role
-from storage.rows.summaries import Proposal, RunSummary
+from storage.rows.summaries import RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.odds import Option, options, undecided
 from ui.presentation.theme import label, percent
-from ui.presentation.words import generations, pair_words, policy_name
+from ui.presentation.words import pair_words, policy_name
 from ui.runs.plans import LivePlan, plan_of
 from ui.web.components import key_focus
 from ui.web.components.decision_chart import Picking, decision_chart
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
-from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_label
+from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_words
 from ui.web.turns.decision import choice_markdown, undecided_panel
 from ui.web.turns.recording import Recording
 
@@ -43,33 +43,53 @@ def next_turn_panel(store: Store, run: RunSummary, recording: Recording, *, numb
         st.caption("The coordinator is working out what it proposes …")
         undecided_panel(recording.models, key="next_undecided", heading=False)
         return
+    decision = proposed.decision
+    if decision is None:
+        name = policy_name(proposed.policy, generation_of(store).get(proposed.policy))
+        st.warning(
+            f"{label(name, 60)} is in charge and cannot decide: {label(proposed.cannot, 300)} Choose another from here "
+            "on.",
+            icon=":material/person_off:",
+        )
+        _put_in_charge(store, plan, recording, index)
+        return
     by_hand = store.runs.override(episode.id, index)
     accept = partial(store.runs.step, run.id, number)
-    _words(store, recording, proposed, by_hand, index)
+    _words(store, recording, proposed.policy, decision, by_hand, index)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_next"):
         key_focus("tools_next")
-        shown = by_hand or (proposed.decision.model, proposed.decision.role)
+        shown = by_hand or (decision.model, decision.role)
         words = f"Play {pair_words(shown[1], shown[0])}{' (by hand)' if by_hand else ''}"
         help = "Enter. Plays this turn, then waits again"
         button(label(words, 60), "next_turn", accept, icon="keyboard_return", type="primary", help=help)
         if by_hand:
             drop = partial(store.runs.drop_override, episode.id, index)
             tool("Back to the proposal", "give_back", drop, icon="undo")
-    _grid(store, recording, plan, proposed, by_hand, index, number, run.id)
+    _grid(store, recording, plan, decision, by_hand, index, number, run.id)
     with st.expander(
-        "Another coordinator from here on", icon=":material/swap_horiz:", on_change="rerun"
+        "Another coordinator from here on",
+        icon=":material/swap_horiz:",
+        on_change="rerun",
+        key="other_coordinator",
     ) as other:
         if other.open:
-            _put_in_charge(store, plan, recording, index)
+            with st.container(key="swap_decider"):
+                key_focus("swap_decider")  # Enter then plays the turn, and does not swap once more
+                _put_in_charge(store, plan, recording, index)
 
 
 def _words(
-    store: Store, recording: Recording, proposed: Proposal, by_hand: tuple[str, Role] | None, index: int
+    store: Store,
+    recording: Recording,
+    policy: str,
+    decision: Decision,
+    by_hand: tuple[str, Role] | None,
+    index: int,
 ) -> None:
     """Who proposes what, how likely that was, and what was decided instead."""
-    decision, before = proposed.decision, recording.decided_by(index - 1) if index else proposed.policy
-    name = policy_name(proposed.policy, generation_of(store).get(proposed.policy))
-    who = f"From this turn on **{label(name, 60)}** decides. " if before != proposed.policy else ""
+    before = recording.decided_by(index - 1) if index else policy
+    name = policy_name(policy, generation_of(store).get(policy))
+    who = f"From this turn on **{label(name, 60)}** decides. " if before != policy else ""
     st.markdown(f"{who}Proposal: {choice_markdown(decision, recording.models)}")
     if by_hand:
         model, role = by_hand
@@ -90,14 +110,14 @@ def _grid(
     store: Store,
     recording: Recording,
     plan: LivePlan,
-    proposed: Proposal,
+    proposed: Decision,
     by_hand: tuple[str, Role] | None,
     index: int,
     number: int,
     run_id: str,
 ) -> None:
     """Both softmaxes and the joint grid, from which another pair can be picked."""
-    models, own = recording.models, (proposed.decision.model, proposed.decision.role)
+    models, own = recording.models, (proposed.model, proposed.role)
 
     def pick(place: int, line: int) -> None:
         pair = models[place], ROLE_ORDER[line]
@@ -108,7 +128,7 @@ def _grid(
 
     model, role = by_hand or own
     decision_chart(
-        *_options(replace(proposed.decision, model=model, role=role), models, own),
+        *_options(replace(proposed, model=model, role=role), models, own),
         key="next_chart",
         what=f"Probability of each model and of each role for the next turn. {pair_words(role, model)} will be played.",
         picking=Picking(
@@ -133,7 +153,7 @@ def _options(decision: Decision, models: Sequence[str], own: Pair) -> tuple[list
 def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: int) -> None:
     """Another policy for all turns that follow."""
     checkpoints = store.checkpoints.list()
-    generation_by = generations(checkpoints, store.planners.list())
+    generation_by = generation_of(store)
     now = recording.decided_by(index)
     st.markdown(
         f"Now **{label(policy_name(now, generation_by.get(now)), 60)}** decides.",
@@ -147,18 +167,24 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
         for name in playable(store, plan.models)
         if name != now and (name not in generation_by or name in same_rules)
     ]
+    words = policy_words(store, others)
     st.selectbox(
         "Who decides from here on",
         others,
         others.index(telling) if (telling := most_telling(store, others, now)) else 0,
         key="next_policy",
-        format_func=policy_label(store),
+        format_func=words.__getitem__,
         label_visibility="collapsed",
     )
+
+    def swap() -> None:
+        if (chosen := state.entered("next_policy", others)) is not None:
+            store.runs.set_decider(recording.episode.id, index, chosen)
+
     button(
         "Switch to it",
         "put_in_charge",
-        lambda: store.runs.set_decider(recording.episode.id, index, st.session_state["next_policy"]),
+        swap,
         icon="swap_horiz",
         disabled=not others,
         help="It reads the same transcript and decides every turn that follows; each turn keeps who decided it",

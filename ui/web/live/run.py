@@ -16,7 +16,14 @@ from storage.rows.summaries import EpisodeSummary, RunControl, RunStatus, RunSum
 from storage.store import Store
 from ui.presentation.course import NEW_DECIDER, Lane, lane, wrong_since
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
-from ui.presentation.words import deciders, dollars, policy_name, right_words, strip_key, strip_text
+from ui.presentation.words import (
+    deciders,
+    dollars,
+    policy_name,
+    right_words,
+    strip_key,
+    strip_text,
+)
 from ui.runs.kinds import about
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import is_stalled
@@ -33,7 +40,7 @@ from ui.web.pickers.checkpoints import (
     generation_of,
     most_telling,
     play_link,
-    policy_label,
+    policy_words,
     startable,
     writes_workflows,
 )
@@ -170,7 +177,7 @@ def _watch(store: Store, run_id: str) -> None:
         elif seen.waits and seen.recording is not None:
             _first_turn(store, seen, seen.recording)
         elif seen.recording is not None and seen.recording.episode.plans:
-            workflow_panel(seen.recording.episode, None)
+            workflow_panel(seen.recording.episode, None, names=generation_of(store))
         elif not seen.over and not seen.stalled:
             begun = seen.recording is not None
             before_the_first_turn(
@@ -233,7 +240,10 @@ def _facts(store: Store, seen: Watched) -> list[str]:
     if summary.end_reason is not None and summary.end_reason is not EndReason.CANCELLED:
         parts.append(END_WORDS[summary.end_reason])
     by = deciders(
-        summary.policy, summary.generation, recording.episode.deciders, lambda: generation_of(store)
+        summary.policy,
+        generation_of(store).get(summary.policy, summary.generation),
+        recording.episode.deciders,
+        lambda: generation_of(store),
     )
     parts.append(f":gray[{label(by, 200)}]")
     if not seen.steered or plan.repeats > 1:  # else the bar says it
@@ -358,7 +368,8 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
     if not seen.over:
         _news(seen, total - 1 - cursor)
     if recording.episode.plans:
-        workflow_panel(recording.episode, cursor, forks=seen.over, sent=recording.text(cursor).messages)
+        names = generation_of(store)
+        workflow_panel(recording.episode, cursor, recording.turns, names=names, forks=seen.over)
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     at_most = recording.episode.turn_budget if recording.running else None
@@ -428,10 +439,12 @@ def _afterwards(store: Store, seen: Watched, recording: Recording) -> None:
         same = store.episodes.same_task(recording.summary.id, limit=6)
         if same:
             st.caption("Compare it with other episodes of the same problem")
+        names = generation_of(store)
         for other in same:
+            name = policy_name(other.policy, names.get(other.policy, other.generation))
             state.page_link(
                 "pair",
-                f"{label(policy_name(other.policy, other.generation), 60)} · {badge(correct_mark(other.correct))}",
+                f"{label(name, 60)} · {badge(correct_mark(other.correct))}",
                 icon=":material/compare:",
                 a=other.id,
                 b=recording.summary.id,
@@ -459,7 +472,7 @@ def _again(store: Store, plan: LivePlan) -> None:
         others,
         others.index(most_telling(store, others, plan.policy) or others[0]),
         key="swap_policy",
-        format_func=policy_label(store),
+        format_func=policy_words(store, others).__getitem__,
     )
     specs = pool_specs(plan.pool)
     ceiling, to_do = spending(price(store, plan, specs), plan.max_cost_usd)

@@ -13,6 +13,7 @@ from ui.presentation.words import decider_words
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.widgets import episode_line, popover
+from ui.web.pickers.checkpoints import generation_of
 
 #: The ticked rows of the episode list are the same basket.
 _KEY = "ticked"
@@ -71,7 +72,9 @@ def _contents(store: Store, now: list[str]) -> None:
             try:
                 summary = store.episodes.summary(one)
                 state.page_link("replay", label(summary.question, 60), ep=one, t=1)
-                st.caption(episode_line(summary, decider_words(summary)), width="content")
+                st.caption(
+                    episode_line(summary, decider_words(summary, generation_of(store))), width="content"
+                )
             except StoreError:
                 st.caption(f"{label(one)} is no longer in the store.")
             tool("Take out", f"take_out_{one}", partial(toggle, one))

@@ -23,7 +23,7 @@ from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
 from ui.presentation.theme import plain
-from ui.presentation.words import Generations, generations, policy_name, setting_words
+from ui.presentation.words import Generations, distinct, generations_of, policy_name, setting_words
 from ui.web.kit import state
 from ui.web.kit.cache import cached, remembered
 from ui.web.pickers.line import listed
@@ -61,8 +61,7 @@ def _all(store: Store) -> list[CheckpointSummary]:
 @cached
 def generation_of(store: Store) -> Generations:
     """Policy -> generation, or iteration of a planner, by which it is named."""
-    played = {one.policy for one in policies_with_episodes(store)}
-    return generations(store.checkpoints.list(), store.planners.list(), played)
+    return generations_of(store)
 
 
 def others(store: Store, checkpoint: Checkpoint, *, reading: bool = True) -> list[CheckpointSummary]:
@@ -197,19 +196,25 @@ def _age(one: CheckpointSummary) -> tuple[float, int]:
 
 
 def policy_label(store: Store) -> Callable[[str], str]:
-    """How a list names a policy, plain text: `gen 30`, which checkpoints are samples, and which
-    never played."""
+    """How a list names a policy, plain text: `gen 30`, which checkpoints are samples, and which never played."""
     checkpoints = store.checkpoints.list()
     names = generation_of(store)
     played, samples = store.checkpoints.ids_with_episodes(), store.runs.sample_ids()
     sampled = {one.id for one in checkpoints if one.run_id in samples}
 
     def words(name: str) -> str:
-        sample = " · sample" if name in sampled else ""
+        called = policy_name(name, names.get(name))
+        sample = " · sample" if name in sampled and not called.endswith(" sample") else ""
         idle = " · has played nothing yet" if name in names and name not in played else ""
-        return plain(f"{policy_name(name, names.get(name))}{sample}{idle}", 90)
+        return plain(f"{called}{sample}{idle}", 90)
 
     return words
+
+
+def policy_words(store: Store, policies: Sequence[str]) -> dict[str, str]:
+    """The policies of a list, each with words of its own, as `policy_label` has them."""
+    say = policy_label(store)
+    return distinct({one: say(one) for one in policies})
 
 
 def side_namer(store: Store) -> Callable[[PolicySide], str]:

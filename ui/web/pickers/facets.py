@@ -198,7 +198,7 @@ def flag_word(value: str) -> str:
 
 
 def _set_from(name: str) -> None:
-    change(**{name: st.session_state[f"facet_{name}"]})
+    change(**{name: state.entered(f"facet_{name}")})
 
 
 def counted(values: Sequence[FacetValue], chosen: str | None) -> dict[str, int]:

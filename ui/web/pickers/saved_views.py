@@ -71,7 +71,8 @@ def open_new(view: SavedView) -> NoReturn:
 
 def _line(store: Store, view: SavedView) -> None:
     def renamed() -> None:
-        store.views.rename(view.id, st.session_state[f"rename_{view.id}"])
+        if (name := state.entered(f"rename_{view.id}")) is not None:
+            store.views.rename(view.id, name)
 
     def deleted() -> None:
         store.views.delete(view.id)

@@ -328,7 +328,7 @@ def without_model(store: Store, scope: Scope) -> None:
         key="routing_off",
         selection_mode="multi",
         format_func=lambda model: label(model, 30),
-        on_change=lambda: state.set_params(off=",".join(st.session_state["routing_off"]) or None),
+        on_change=lambda: state.set_params(off=",".join(state.entered("routing_off", models) or ()) or None),
     )
     if not off:
         _each_alone(store, side, models)

@@ -119,7 +119,7 @@ def same_task(store: Store, summary: EpisodeSummary) -> None:
         if members:
             st.caption(heading)
         for one in members[:_LISTED]:
-            name = label(decider_words(one, ages.get(one.policy)), 90)
+            name = label(decider_words(one, ages), 90)
             more = _from_where(one, family) if heading == FORKS else ""
             words = f"{name} · {outcome_badge(one)} · {one.turns} turns{more}"
             state.page_link("pair", words, a=summary.id, b=one.id)

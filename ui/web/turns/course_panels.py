@@ -22,8 +22,7 @@ def _plot(figure: go.Figure, key: str, alt: str, to_turn: Callable[[int], None])
     """A figure over turns, in which a click goes to a turn."""
 
     def clicked() -> None:
-        points = st.session_state[key].selection.points
-        if points:
+        if points := state.points(key):
             to_turn(round(points[0]["x"]) - 1)
 
     plot(figure, key=key, small=True, alt=alt, on_select=clicked)

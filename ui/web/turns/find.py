@@ -27,7 +27,7 @@ def find_field() -> str:
         label_visibility="collapsed",
         icon=":material/search:",
         width=230,
-        on_change=lambda: state.set_params(find=st.session_state["find"].strip()[:200]),
+        on_change=lambda: state.set_params(find=(state.entered("find") or "").strip()[:200]),
     )
     return str(st.session_state["find"]).strip()[:200]
 

@@ -46,7 +46,7 @@ def author_field(key: str = "label_author") -> None:
     st.session_state[key] = author()
 
     def renamed() -> None:
-        st.session_state[_AUTHOR] = " ".join(st.session_state[key].split())[:LONGEST_AUTHOR]
+        st.session_state[_AUTHOR] = " ".join((state.entered(key) or "").split())[:LONGEST_AUTHOR]
 
     st.text_input(
         "You label as",

@@ -102,7 +102,7 @@ def aligned_rows(
     key = "pair_rows"
 
     def chosen() -> None:
-        picked = list(st.session_state[key].selection.rows)
+        picked = state.rows(key)
         # Choosing the chosen line again takes the choice back: it is meant all the same.
         line = picked[0] if picked else st.session_state.get("pair_row_last", 0)
         st.session_state["pair_row_last"] = line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from core.analysis.overruled import Pair, overruled_pair
-from core.episode import Decision, Episode, Status
+from core.episode import Decision, Episode, Status, Turn
 from core.play.deciders import decider_at
 from storage.reads.episode_steps import BegunTurn, read_head, read_turns
 from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
@@ -64,6 +64,12 @@ class Recording:
         """All texts of turn `index`; its prompt can be far longer than its reply."""
         return self.store.episodes.text(self.episode.id, index)
 
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns that are over, with their texts: for what has few, such as a workflow."""
+        finished = self.episode.status is Status.FINISHED
+        return (_remembered_turns if finished else _turns)(self.store, self.episode.id)
+
     def _turn(self, index: int) -> BegunTurn | None:
         """Turn `index`, read together with the one before it, which is shown beside it."""
         if index not in self.loaded:
@@ -83,4 +89,9 @@ def _outlines(store: Store, summary: EpisodeSummary) -> tuple[TurnOutline, ...]:
     return tuple(store.episodes.outline(summary.id))
 
 
+def _turns(store: Store, episode_id: str) -> tuple[Turn, ...]:
+    return store.episodes.get(episode_id).turns
+
+
+_remembered_turns = remembered(most=32, seconds=60)(_turns)
 _remembered_outlines = remembered(most=64)(_outlines)

@@ -23,7 +23,14 @@ from ui.presentation.words import pair_words, policy_name
 from ui.web.components.decision_chart import decision_chart
 from ui.web.kit import state
 from ui.web.kit.text import markdown_table
-from ui.web.pickers.checkpoints import checkpoint_of, most_telling, others, policy_label, readers
+from ui.web.pickers.checkpoints import (
+    checkpoint_of,
+    generation_of,
+    most_telling,
+    others,
+    policy_label,
+    readers,
+)
 from ui.web.turns.decision import pair_markdown
 from ui.web.turns.lens import DecisionContext, tolerance_words, why_not_recomputed
 from ui.web.turns.neighbour_states import COUNTED, SAMPLE, SHOWN, ChoiceCount, neighbourhood
@@ -53,7 +60,7 @@ def other_checkpoint_panel(context: DecisionContext) -> None:
         return
     z, tolerance, theirs = logits
     found = _by_other(context, context.decision, context.index, z, tolerance, theirs)
-    name = label(policy_name(chosen.id, chosen.generation), 60)
+    name = label(policy_name(chosen.id, generation_of(context.recording.store).get(chosen.id)), 60)
     sentence = f"{_choice_words(found, context)}."
     if has_no_preference(found.decision):
         drawn = f" By the random numbers of this turn it {sentence}" if found.draw else ""
@@ -234,7 +241,7 @@ def _leave_out(models: Sequence[str]) -> frozenset[str]:
     left_out = set((state.param("without") or "").split(",")) & set(names)
 
     def changed() -> None:
-        left_in = {*st.session_state["mask_models"], *st.session_state["mask_roles"]}
+        left_in = {*(state.entered("mask_models") or ()), *(state.entered("mask_roles") or ())}
         state.set_params(without=",".join(code for code in names if code not in left_in))
 
     for key, words, codes in (

@@ -1,20 +1,21 @@
-"""The workflow behind an episode: its graph, what each step was asked and could read, and what the planner wrote."""
+"""The workflow behind an episode: its graph, what each step was asked and sent, and what the planner wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.conduct.prompts import terse_role
-from core.episode import ChangeKind, Episode, Message, Plan, Role, Status
-from core.play.roles import dialect_and_tag
+from core.conduct.passing import Passed, passed, unused
+from core.conduct.prompts import subtask_word
+from core.episode import ChangeKind, Episode, Plan, Status, Turn
 from core.workflow import Workflow
 from ui.presentation.changes import change_words
 from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_colour, one_line
-from ui.presentation.words import policy_name, seconds
+from ui.presentation.words import Generations, policy_name, seconds, turns_words
 from ui.presentation.workflows import FAULT_WORDS
 from ui.web.kit import state
 from ui.web.kit.chart import plot
@@ -30,39 +31,75 @@ _WHAT_IFS: dict[ChangeKind, str] = {
 _NODE_PX, _LANE_PX = 34, 64
 #: How near the middle of a node a straight arrow may pass, in lanes.
 _CLEAR_LANES = 0.4
-#: What of earlier steps the short form passes on.
-_ROOM: dict[Role, str] = {
-    Role.THINKER: "nothing: pocket models plan from the problem alone",
-    Role.WORKER: "the latest plan alone: pocket models solve from the problem and one plan",
-    Role.VERIFIER: "one answer alone: pocket models check or merge a single one",
+#: What the short form of the pocket models passes on of earlier steps, by the first word of what a step is asked.
+_SHORT_FORM = {
+    "plan": "who plans is sent the problem alone",
+    "check": "who checks is sent one answer, the latest",
+    "merge": "who merges is sent one answer, the most frequent; the others are only counted",
 }
+_SOLVES = "who solves is sent one plan, the latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of an episode, with what is known of its turns: `first` is the number of its first turn, `names` are
+    its models, `given` says what each turn was sent, by number, `unused` are those of which nothing reached the last
+    step."""
+
+    workflow: Workflow
+    names: Sequence[str]
+    first: int = 0
+    given: Mapping[int, Passed] = field(default_factory=dict)
+    unused: Collection[int] = ()
+
+    def sent(self, place: int) -> tuple[int, ...] | None:
+        """The places of the steps of this round that a step was sent something of; None where it is not known."""
+        given = self.given.get(self.first + place)
+        if given is None or given.sent is None:
+            return None
+        return tuple(one - self.first for one in given.sent if one >= self.first)
+
+    def is_unused(self, place: int) -> bool:
+        """Whether the last step never used it."""
+        return self.first + place in self.unused
 
 
 def workflow_panel(
-    episode: Episode, cursor: int | None, *, forks: bool = False, sent: Sequence[Message] = ()
+    episode: Episode,
+    cursor: int | None,
+    turns: Sequence[Turn] = (),
+    *,
+    names: Generations,
+    forks: bool = False,
 ) -> None:
-    """All of it, with the step of turn `cursor` (from 0) told in words; nothing for an episode without plans. `forks`:
-    with links to what can be changed of that step; `sent`: the messages that its model was sent."""
+    """All of it, with the step of turn `cursor` (from 0) told in words; nothing for an episode without plans. `turns`:
+    those that are over, by which it is told what each was sent; `names`: by which planners are called; `forks`: with
+    links to what can be changed of that step."""
     if not episode.plans:
         return
+    given, idle = passed(episode.task.question, turns), frozenset[int]()
+    if episode.status is Status.FINISHED:
+        idle = unused(episode.task.question, turns)
     turn = 0
     for number in sorted({plan.round for plan in episode.plans}):
         plans = [plan for plan in episode.plans if plan.round == number]
+        workflow = plans[-1].workflow
         with st.container(border=True):
-            place = None if cursor is None else cursor - turn
-            turn += _round(episode, plans, place, first=turn, forks=forks, sent=sent)
+            if workflow is None:
+                _heading(episode, plans, names)
+            else:
+                models = [episode.models[slot] for slot in workflow.models]
+                part = Round(workflow, models, turn, given, idle)
+                place = None if cursor is None else cursor - turn
+                _heading(episode, plans, names)
+                _steps(episode, part, place, number, forks=forks)
+                turn += len(workflow)
+            _changed_by_fork(episode, plans[-1])
+            _written(plans)
 
 
-def _round(
-    episode: Episode,
-    plans: Sequence[Plan],
-    place: int | None,
-    *,
-    first: int,
-    forks: bool,
-    sent: Sequence[Message],
-) -> int:
-    """One round; returns how many turns it has."""
+def _heading(episode: Episode, plans: Sequence[Plan], names: Generations) -> None:
+    """Which round, of what shape, and by whom; or why there is no workflow."""
     last = plans[-1]
     rounds = len({plan.round for plan in episode.plans})
     name = f"Workflow of round {last.round + 1}" if rounds > 1 else "Workflow"
@@ -72,35 +109,40 @@ def _round(
             "The planner left the answer as it was." if last.keeps else f"No workflow: {fault_words(last)}."
         )
         st.markdown(f"**{name}** · {label(kept)}")
-    else:
-        shape = f"{workflow.topology.value}, {len(workflow)} {'step' if len(workflow) == 1 else 'steps'}"
-        side = f", {workflow.width} side by side" if workflow.width > 1 else ""
-        st.markdown(f"**{name}** · {shape}{side} · written by {label(_writer(episode, last))}")
-        names = [episode.models[slot] for slot in workflow.models]
-        plot(
-            graph_figure(workflow, names, episode.models, place, first),
-            key=f"workflow_{last.round}",
-            small=True,
-            alt=graph_words(workflow, names, first),
-        )
-        if place is not None and 0 <= place < len(workflow):
-            st.markdown(step_words(workflow, names, place, first))
-            if words := passed_on_words(workflow, place, sent):
-                st.markdown(words)
-            if forks:
-                _what_if(episode, first, place)
-    _changed_by_fork(episode, last)
+        return
+    shape = f"{workflow.topology.value}, {len(workflow)} {'step' if len(workflow) == 1 else 'steps'}"
+    side = f", {workflow.width} side by side" if workflow.width > 1 else ""
+    st.markdown(f"**{name}** · {shape}{side} · written by {label(_writer(episode, last, names))}")
+
+
+def _steps(episode: Episode, part: Round, place: int | None, number: int, *, forks: bool) -> None:
+    """The graph, and the step at hand in words."""
+    plot(
+        graph_figure(part, episode.models, place),
+        key=f"workflow_{number}",
+        small=True,
+        alt=graph_words(part),
+    )
+    if legend := legend_words(part):
+        st.caption(legend)
+    if place is not None and 0 <= place < len(part.workflow):
+        st.markdown(step_words(part, place))
+        if forks:
+            _what_if(episode, part.first, place)
+
+
+def _written(plans: Sequence[Plan]) -> None:
+    """What the planner wrote, in a fold."""
     with st.expander(_planner_words(plans)):
         for plan in plans:
             if len(plans) > 1:
                 st.caption(f"Try {plan.attempt + 1}: {fault_words(plan) if plan.fault else 'read'}")
             written = plan.reply.text or (plan.reply.error.message if plan.reply.error else "")
             text_block(written or "(nothing)", key=f"plan_{plan.round}_{plan.attempt}")
-    return len(workflow) if workflow else 0
 
 
-def _writer(episode: Episode, plan: Plan) -> str:
-    return one_line(policy_name(plan.planner, episode.generation), 60)
+def _writer(episode: Episode, plan: Plan, names: Generations) -> str:
+    return one_line(policy_name(plan.planner, names.get(plan.planner, episode.generation)), 60)
 
 
 def chosen_by(episode: Episode, index: int) -> str:
@@ -109,15 +151,6 @@ def chosen_by(episode: Episode, index: int) -> str:
     if fork and fork.change and fork.turn == index and fork.change.kind == "model":
         return "a fork put this model in the place of the one that the planner had named."
     return "the planner named the model when it wrote the workflow above."
-
-
-def passed_on_words(workflow: Workflow, place: int, sent: Sequence[Message]) -> str:
-    """What of the earlier steps that it could read a pocket model's step was sent, which is not all of their text;
-    empty where all of it was."""
-    if not sent or not workflow.reads[place] or dialect_and_tag(sent)[0] != "terse":
-        return ""
-    room = _ROOM[terse_role(workflow.subtasks[place])]
-    return f"Of the earlier turns it was sent {room}."
 
 
 def _what_if(episode: Episode, first: int, place: int) -> None:
@@ -155,36 +188,103 @@ def _planner_words(plans: Sequence[Plan]) -> str:
     return f"What the planner wrote{tries}{cost}"
 
 
-def step_words(workflow: Workflow, names: Sequence[str], place: int, first: int = 0) -> str:
-    """What a step was asked, and which earlier steps it could and could not read."""
-    seen = workflow.reads[place]
-    hidden = [earlier for earlier in range(place) if earlier not in seen]
-
-    def told(places: Sequence[int]) -> str:
-        return ", ".join(f"turn {first + one + 1} ({label(names[one], 30)})" for one in places)
-
-    could = f"It could read the problem and {told(seen)}." if seen else "It saw only the problem."
-    could_not = f" It could not read {told(hidden)}." if hidden else ""
+def step_words(part: Round, place: int) -> str:
+    """What a step was asked, what it was sent of earlier ones, and what it was not."""
+    workflow, first = part.workflow, part.first
     asked = label(one_line(workflow.subtasks[place], 300))
-    return (
-        f"**Turn {first + place + 1}** ({label(names[place], 30)}) was asked: {asked}  \n{could}{could_not}"
+    head = f"**Turn {first + place + 1}** ({label(part.names[place], 30)}) was asked: {asked}"
+    said = [*_sent_words(part, place)]
+    if hidden := [earlier for earlier in range(place) if earlier not in workflow.reads[place]]:
+        said.append(f"It could not read {_named(part, hidden)}.")
+    if part.is_unused(place):
+        said.append("**The last step never used it**: nothing of its reply was sent on to it.")
+    return f"{head}  \n{' '.join(said)}"
+
+
+def _named(part: Round, places: Sequence[int]) -> str:
+    named = [f"turn {part.first + one + 1} ({label(part.names[one], 30)})" for one in places]
+    return ", ".join(named[:-1]) + (" and " if named[:-1] else "") + named[-1]
+
+
+def _sent_words(part: Round, place: int) -> Iterator[str]:
+    """What stood in what a step's model was sent, and what could have."""
+    seen, sent = part.workflow.reads[place], part.sent(place)
+    given = part.given.get(part.first + place)
+    if sent is None or given is None:
+        also = f" and {_named(part, seen)}" if seen else " alone"
+        yield f"It could read the problem{also}."
+        if given is not None:
+            yield "What it was sent is no longer in the store."
+        return
+    if not given.asked:
+        yield "No model was asked: no answer that it could read was there to be judged."
+        return
+    word = subtask_word(part.workflow.subtasks[place])
+    short = given.short
+    what = "answer" if word in ("check", "merge") else "plan"
+    earlier = [one for one in given.sent or () if one < part.first]
+    whole = [_named(part, sent)] if sent else []
+    whole += [f"{turns_words(earlier)} of the round before"] if earlier else []
+    if not short:
+        what = "replies" if len(sent) + len(earlier) > 1 else "reply"
+    yield (
+        f"It saw the problem and the {what} of {' and '.join(whole)}."
+        if whole
+        else "It saw only the problem."
     )
+    if rest := [one for one in seen if one not in sent]:
+        why = f": {_SHORT_FORM.get(word, _SOLVES)}" if short else ", which said nothing"
+        yield f"It was allowed to read {_named(part, rest)} too, and was sent nothing of {_it(rest)}{why}."
 
 
-def graph_words(workflow: Workflow, names: Sequence[str], first: int = 0) -> str:
+def _it(places: Sequence[int]) -> str:
+    return "it" if len(places) == 1 else "them"
+
+
+def legend_words(part: Round) -> str:
+    """What the arrows and the rings of the graph mean, as far as it has any."""
+    edges = [(place, one) for place, seen in enumerate(part.workflow.reads) for one in seen]
+    unknown = [place for place, _ in edges if part.sent(place) is None]
+    solid = [one for place, one in edges if one in (part.sent(place) or ())]
+    said = []
+    if solid:
+        said.append("Solid arrow: what was sent.")
+    if len(solid) < len(edges):
+        said.append("Dotted: what may be read." if unknown else "Dotted: could be read, was not sent.")
+    if any(map(part.is_unused, range(len(part.workflow)))):
+        said.append("Open ring: the last step never used it.")
+    return " ".join(said)
+
+
+def graph_words(part: Round) -> str:
     """The graph for who cannot see it."""
-    steps = (
-        f"turn {first + place + 1} {names[place]}"
-        + (f" reads {', '.join(str(first + one + 1) for one in seen)}" if seen else "")
-        for place, seen in enumerate(workflow.reads)
-    )
+    first = part.first
+
+    def numbers(places: Sequence[int]) -> str:
+        return ", ".join(str(first + one + 1) for one in places)
+
+    steps = []
+    for place, seen in enumerate(part.workflow.reads):
+        sent = part.sent(place)
+        words = f"turn {first + place + 1} {part.names[place]}"
+        if sent is None and seen:
+            words += f" may read {numbers(seen)}"
+        elif sent is not None:
+            words += f" was sent {numbers(sent)}" if sent else ""
+            rest = [one for one in seen if one not in sent]
+            words += f"{', and' * bool(sent)} could read {numbers(rest)}" if rest else ""
+        steps.append(words + " (never used)" * part.is_unused(place))
     return "; ".join(steps)
 
 
 class _Edge:
-    """The way from a step to one that reads it: straight, or bowed where a straight one would go through a third."""
+    """The way from a step to one that reads it: straight, or bowed where a straight one would go through a third;
+    dotted where nothing of it was sent."""
 
-    def __init__(self, step: int, earlier: int, x: Sequence[float], y: Sequence[float]) -> None:
+    def __init__(
+        self, step: int, earlier: int, x: Sequence[float], y: Sequence[float], *, dotted: bool
+    ) -> None:
+        self.dotted = dotted
         self.start, self.end = (x[earlier], y[earlier]), (x[step], y[step])
         (x0, y0), (x1, y1) = self.start, self.end
         meets = any(
@@ -201,17 +301,22 @@ class _Edge:
         (x0, y0), (x1, y1) = self.start, self.end
         return (x0 + x1) / 2, (y0 + y1) / 2 + 2 * self.bow
 
+    @property
+    def drawn(self) -> bool:
+        """Whether its shaft is a shape of its own: an arrow of Plotly's is straight and solid."""
+        return self.dotted or bool(self.bow)
+
     def curve(self) -> dict[str, Any]:
-        """The bow as a shape behind the nodes."""
+        """The shaft as a shape behind the nodes."""
         points = (self.start, self._bend, self.end)
         start, bend, end = (f"{a},{b}" for a, b in points)
-        line = {"color": NEUTRAL_COLOUR, "width": 1.5}
+        line = {"color": NEUTRAL_COLOUR, "width": 1.5, **({"dash": "dot"} if self.dotted else {})}
         return {"type": "path", "path": f"M {start} Q {bend} {end}", "line": line, "layer": "below"}
 
     def arrow(self) -> dict[str, Any]:
-        """The straight way with its head; of a bow the last piece."""
+        """The straight way with its head; of a shaft of its own the last piece."""
         tail = self.start
-        if self.bow:
+        if self.drawn:
             (x0, y0), (xb, yb), (x1, y1) = self.start, self._bend, self.end
             u = 0.88  # so far along the curve
             tail = (
@@ -224,7 +329,7 @@ class _Edge:
             **dict.fromkeys(("xref", "axref"), "x"),
             **dict.fromkeys(("yref", "ayref"), "y"),
             "standoff": _NODE_PX / 2 + 2,
-            "startstandoff": 0 if self.bow else _NODE_PX / 2 + 2,
+            "startstandoff": 0 if self.drawn else _NODE_PX / 2 + 2,
             "arrowhead": 2,
             "arrowwidth": 1.5,
             "arrowcolor": NEUTRAL_COLOUR,
@@ -232,18 +337,23 @@ class _Edge:
         }
 
 
-def graph_figure(
-    workflow: Workflow, names: Sequence[str], models: Sequence[str], place: int | None, first: int = 0
-) -> go.Figure:
+def graph_figure(part: Round, models: Sequence[str], place: int | None) -> go.Figure:
     """A node for each step in the colour of its model, time from left to right, so that steps which run side by side
-    stand above each other; an arrow from what is read to who reads it. The step at `place` has a ring."""
-    depths = workflow.depths
+    stand above each other; a solid arrow from each step to who was sent something of it, a dotted one to who could
+    only have read it. The step at `place` has a ring; one that the last never used is an open one."""
+    workflow, depths = part.workflow, part.workflow.depths
     lanes = [depths[:step].count(depth) for step, depth in enumerate(depths)]
     heights = [depths.count(depth) for depth in depths]
     x = list(depths)
     y = [(heights[step] - 1) / 2 - lanes[step] for step in range(len(workflow))]
-    edges = [_Edge(step, earlier, x, y) for step, seen in enumerate(workflow.reads) for earlier in seen]
-    colours = [model_colour(name, models) for name in names]
+    edges = [
+        _Edge(step, earlier, x, y, dotted=earlier not in (part.sent(step) or ()))
+        for step, seen in enumerate(workflow.reads)
+        for earlier in seen
+    ]
+    colours = [model_colour(name, models) for name in part.names]
+    idle = [part.is_unused(step) for step in range(len(workflow))]
+    numbers = [str(part.first + step + 1) for step in range(len(workflow))]
     nodes = go.Scatter(
         x=x,
         y=y,
@@ -251,29 +361,29 @@ def graph_figure(
         marker={
             "size": _NODE_PX,
             "color": colours,
+            "symbol": ["circle-open" if one else "circle" for one in idle],
             "line": {
-                "width": [4 if step == place else 0 for step in range(len(workflow))],
+                "width": [4 if step == place else 2 if idle[step] else 0 for step in range(len(workflow))],
                 "color": NEUTRAL_COLOUR,
             },
         },
-        text=[str(first + step + 1) for step in range(len(workflow))],
+        text=["" if one else number for one, number in zip(idle, numbers, strict=True)],
         textfont={"color": [ink_on(colour) for colour in colours], "size": 14},
         customdata=[
             [label(name, 40), label(one_line(text, 120))]
-            for name, text in zip(names, workflow.subtasks, strict=True)
+            for name, text in zip(part.names, workflow.subtasks, strict=True)
         ],
         hovertemplate="%{customdata[0]}: %{customdata[1]}<extra></extra>",
     )
+    words = [
+        f"{name[:24]}{', unused' * one}".replace("<", "&lt;")
+        for name, one in zip(part.names, idle, strict=True)
+    ]
     captions = [
-        {
-            "x": a,
-            "y": b,
-            "text": name[:24],
-            "yshift": -_NODE_PX / 2 - 10,
-            "showarrow": False,
-            "font": {"size": 11},
-        }
-        for a, b, name in zip(x, y, (one.replace("<", "&lt;") for one in names), strict=True)
+        {"x": a, "y": b, "text": text, "yshift": shift, "showarrow": False, "font": {"size": size}}
+        for a, b, word, number, one in zip(x, y, words, numbers, idle, strict=True)
+        # The number in an open ring stands on the page, in the page's own colour.
+        for text, shift, size in [(word, -_NODE_PX / 2 - 10, 11), *([(number, 0, 14)] if one else [])]
     ]
     most = max(heights)
     hidden = {"visible": False, "fixedrange": True}
@@ -283,7 +393,7 @@ def graph_figure(
             60 + _LANE_PX * most,
             showlegend=False,
             annotations=[*(edge.arrow() for edge in edges), *captions],
-            shapes=[edge.curve() for edge in edges if edge.bow],
+            shapes=[edge.curve() for edge in edges if edge.drawn],
             xaxis={**hidden, "range": [-0.6, max(max(x), 1) + 0.6]},
             yaxis={**hidden, "range": [-most / 2 - 0.4, most / 2 + 0.25]},
             margin={"l": 0, "r": 0, "t": 4, "b": 4},

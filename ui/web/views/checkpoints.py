@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -34,7 +34,7 @@ from ui.presentation.comparison import (
     short_names,
 )
 from ui.presentation.theme import label, one_line, percent
-from ui.presentation.words import policy_name, share_words
+from ui.presentation.words import distinct, policy_name, share_words
 from ui.runs.kinds import about
 from ui.runs.plans import BatchPlan, plan_of
 from ui.web.checkpoints.form import play_form
@@ -310,23 +310,24 @@ def _token_bar(
     options = dict(offered)
     for token in chosen:
         options.setdefault(token, one_line(token, 60))
-    st.session_state["policies"] = [token for token in chosen if token in options]
+    options = distinct(options)
+    st.session_state["policies"] = list(chosen)
     st.multiselect(
         "Policies",
         list(options),
         key="policies",
-        format_func=lambda token: options.get(token, token),
+        format_func=options.__getitem__,
         max_selections=MOST_SIDES,
         placeholder="Choose up to eight",
         help="  \n".join(f"{label(options[token], 60)}: `{label(token, 60)}`" for token in chosen) or None,
         on_change=_chosen,
-        args=(line,),
+        args=(line, options),
     )
 
 
-def _chosen(line: ComparedPolicies | None) -> None:
+def _chosen(line: ComparedPolicies | None, options: Collection[str]) -> None:
     """The bar has changed: A and B stay who they are, unless they are no longer in it."""
-    tokens = st.session_state["policies"]
+    tokens = state.entered("policies", options) or []
     were = {"base": line.base.token, "b": line.chosen.token} if line else {}
     held = {name: token for name, token in were.items() if token in tokens}
     gone = dict.fromkeys(("base", "b", "run_a", "run_b", "kind", "page", "family"))

@@ -167,7 +167,7 @@ def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: Expressi
         icon=":material/search:",
         max_chars=200,
         placeholder="Search questions and replies …",
-        on_change=lambda: change(text=st.session_state["search_text"]),
+        on_change=lambda: change(text=state.entered("search_text")),
     )
     if mistake is not None:
         with st.container(border=True):

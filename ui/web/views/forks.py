@@ -52,6 +52,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.widgets import episode_line, nothing_here, run_mark
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.luck import luck_line
 from ui.web.progress.panel import is_under_way, watch
@@ -152,7 +153,7 @@ def _begin(store: Store) -> None:
             for one in found:
                 last = one.turns if flag == "false_accept" else None
                 state.page_link("forks", f":blue[{label(one.question, 56)}]", ep=one.id, t=last)
-                st.caption(episode_line(one, decider_words(one)))
+                st.caption(episode_line(one, decider_words(one, generation_of(store))))
             all_of_them = partial(state.replace_params, {"batch": urlencode({"flag": flag})})
             tool(f"Fork them all: {words}", f"batch_{flag}", all_of_them, icon="call_split")
     state.page_link("episodes", "Or choose any episode", icon=":material/table_rows:")
@@ -175,7 +176,7 @@ def _form_page(store: Store, ep: str) -> None:
         known = (
             f"expected answer {label(parent.task.answer, 40)}" if parent.task.answer else "no known answer"
         )
-        policy = label(decider_words(recording.summary), 90)
+        policy = label(decider_words(recording.summary, generation_of(store)), 90)
         st.markdown(f":gray[{policy} · {known}]", width="content")
     luck_line(store, recording.summary)
     turn_strip(
@@ -188,7 +189,7 @@ def _form_page(store: Store, ep: str) -> None:
     )
     left, right = st.columns([3, 2], gap="large")
     with left:
-        workflow_panel(parent, index, sent=parent.turns[index].messages)
+        workflow_panel(parent, index, parent.turns, names=generation_of(store))
     with left, st.container(border=True):
         kept_words(parent, index)
         as_it_was(parent, index)

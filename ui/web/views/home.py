@@ -67,7 +67,7 @@ def show() -> None:
             _runs(store)
         with right:
             _views(store)
-            _newest(newest)
+            _newest(store, newest)
     _health_line(store, health)
 
 
@@ -247,7 +247,7 @@ def _views(store: Store) -> None:
                 state.page_link("episodes", label(one.name, 64), icon=":material/bookmark:", view=one.id)
 
 
-def _newest(newest: Sequence[EpisodeSummary]) -> None:
+def _newest(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     st.subheader("Newest episodes", help=define("Turn strip"))
     st.caption(strip_key(newest))
     with st.container(border=True):
@@ -255,7 +255,7 @@ def _newest(newest: Sequence[EpisodeSummary]) -> None:
             question = f":blue[{label(one.question, 64) or '(no question)'}]"
             state.page_link("replay", question, ep=one.id)
             running = ":blue[:material/play_circle: running] · " if one.status is Status.RUNNING else ""
-            st.caption(running + episode_line(one, decider_words(one)))
+            st.caption(running + episode_line(one, decider_words(one, generation_of(store))))
     state.page_link("episodes", "All episodes", icon=":material/table_rows:")
 
 

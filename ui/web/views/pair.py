@@ -10,12 +10,13 @@ import streamlit as st
 from core.analysis.comparison import RULE, RULE_IN_SHORT, TEXT_CUT, Alignment, AlignmentRow, TurnKey, align
 from core.episode import Status
 from storage.rows.summaries import EpisodeSummary
+from storage.store import Store
 from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words
 from ui.presentation.glossary import define
 from ui.presentation.odds import apart_words
 from ui.presentation.theme import END_WORDS, correct_mark, label, one_line
-from ui.presentation.words import decider_words, dollars, seconds, word_diff
+from ui.presentation.words import Generations, decider_words, dollars, seconds, word_diff
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
@@ -23,6 +24,7 @@ from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.text import markdown_table, text_block
 from ui.web.kit.widgets import outcome_badge
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.progress.luck import luck_line
 from ui.web.turns.figures import two_choices
 from ui.web.turns.pair_rows import aligned_rows, choice_kls
@@ -147,14 +149,22 @@ def _header(a: Recording, b: Recording | None) -> None:
     chosen_b = None if b is None else b.summary
     left, right = st.columns(2)
     with left:
-        _picker("a", a.summary, [a.summary, *(one for one in others if b is None or one.id != b.summary.id)])
+        _picker(
+            a.store,
+            "a",
+            a.summary,
+            [a.summary, *(one for one in others if b is None or one.id != b.summary.id)],
+        )
     with right:
-        _picker("b", chosen_b, others)
+        _picker(a.store, "b", chosen_b, others)
 
 
-def _picker(name: str, current: EpisodeSummary | None, options: Sequence[EpisodeSummary]) -> None:
+def _picker(
+    store: Store, name: str, current: EpisodeSummary | None, options: Sequence[EpisodeSummary]
+) -> None:
     """A choice among the episodes of the task; the address stays the one owner of what is chosen."""
     known = {option.id: option for option in options}
+    names = generation_of(store)
     if current is not None:
         known[current.id] = current
 
@@ -164,7 +174,7 @@ def _picker(name: str, current: EpisodeSummary | None, options: Sequence[Episode
 
     state.select(
         f"Episode {name.upper()}",
-        {episode_id: _option(one) for episode_id, one in known.items()},
+        {episode_id: _option(one, names) for episode_id, one in known.items()},
         None if current is None else current.id,
         write,
         key=f"pick_{name}",
@@ -173,11 +183,11 @@ def _picker(name: str, current: EpisodeSummary | None, options: Sequence[Episode
     )
 
 
-def _option(summary: EpisodeSummary) -> str:
+def _option(summary: EpisodeSummary, names: Generations) -> str:
     """An episode in a drop-down: policy, outcome, turns, id; plain text."""
     word = correct_mark(summary.correct).word if summary.status is Status.FINISHED else summary.status.value
     return one_line(
-        f"{decider_words(summary)} · {word} · {summary.turns} turns · {summary.id}",
+        f"{decider_words(summary, names)} · {word} · {summary.turns} turns · {summary.id}",
         120,
     )
 
@@ -216,7 +226,7 @@ def _totals(recording: Recording) -> dict[str, str]:
     ended = END_WORDS[summary.end_reason] if summary.end_reason else ""
     given = f"{label(summary.answer, 40)} " if summary.answer else ""
     return {
-        "Policy": label(decider_words(summary), 90),
+        "Policy": label(decider_words(summary, generation_of(recording.store)), 90),
         "Answer": f"{given}{outcome_badge(summary)}",
         "Expected": label(recording.episode.task.answer, 40),
         "Ended": ended if summary.status is Status.FINISHED else summary.status.value,

@@ -21,7 +21,7 @@ from storage.rows.summaries import CheckpointSummary, SavedView
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import policy_name
+from ui.presentation.words import Generations, policy_name
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
 from ui.web.kit.buttons import replay_link, tool
@@ -51,7 +51,7 @@ def show() -> None:
         nothing_here("A policy diff needs two checkpoints; this store has fewer.")
         state.page_link("evolution", "Evolve a coordinator", icon=":material/trending_up:")
         return
-    words = {one.id: _words(one) for one in checkpoints}
+    words = {one.id: _words(one, generation_of(store)) for one in checkpoints}
     ids = _choose(store, checkpoints, words)
     scope = _episodes(store)
     if len(ids) < 2:
@@ -93,9 +93,9 @@ def _read(
     return read_diff(store, scope, ids, by_draw=by_draw)
 
 
-def _words(one: CheckpointSummary) -> str:
+def _words(one: CheckpointSummary, names: Generations) -> str:
     svf = ", SVF" if one.config.get("svf_layout") else ""
-    return f"{policy_name(one.id, one.generation)}{svf}"
+    return f"{policy_name(one.id, names.get(one.id))}{svf}"
 
 
 # Which checkpoints
@@ -120,7 +120,7 @@ def _choose(store: Store, checkpoints: Sequence[CheckpointSummary], words: Mappi
         format_func=words.__getitem__,
         help="The first is the baseline, A. Each of the others is compared with it.",
         placeholder="Choose two or more",
-        on_change=lambda: _set_checkpoints(st.session_state["policy_checkpoints"]),
+        on_change=lambda: _set_checkpoints(state.entered("policy_checkpoints", words) or []),
     )
     with right:
         state.select(

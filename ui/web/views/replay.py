@@ -121,7 +121,7 @@ def show() -> None:
         _play_on(recording)
     else:
         _bar_without_turns(recording, near)
-        workflow_panel(recording.episode, None)
+        workflow_panel(recording.episode, None, names=generation_of(recording.store))
         nothing = "No turn of this episode was played."
         st.write("Nothing has been decided yet." if recording.running else nothing)
     _follow(recording)
@@ -241,7 +241,10 @@ def _outcome(recording: Recording) -> str:
     else:
         parts.append(badge(STATUS_MARKS[summary.status]))
     by = deciders(
-        summary.policy, summary.generation, episode.deciders, lambda: generation_of(recording.store)
+        summary.policy,
+        generation_of(recording.store).get(summary.policy, summary.generation),
+        episode.deciders,
+        lambda: generation_of(recording.store),
     )
     taken_over = [one.index for one in recording.outlines if one.origin == "override"]
     parts += [
@@ -333,8 +336,8 @@ def _at_turn(recording: Recording, near: Near, places: _Places) -> None:
         _course(recording, shown, cursor, to)
         label_panel(recording.store, episode_id, cursor, history)
         if recording.episode.plans:
-            sent = recording.text(cursor).messages
-            workflow_panel(recording.episode, cursor, forks=not _zen(), sent=sent)
+            names = generation_of(recording.store)
+            workflow_panel(recording.episode, cursor, recording.turns, names=names, forks=not _zen())
     with places.cards:
         _card(recording, cursor)
     # A step of a workflow need not have read the one before.

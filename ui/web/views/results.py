@@ -25,6 +25,7 @@ from ui.presentation.theme import (
     one_line,
     percent,
 )
+from ui.presentation.words import distinct
 from ui.runs.paper.counted import Cells, cells
 from ui.runs.paper.multiple import Differences, on_fewer_seeds, seeds_words
 from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
@@ -428,20 +429,21 @@ def _look_into(found: Sequence[RowResult]) -> None:
     if not behind:
         return
     st.markdown("**Look into a row**")
+    words = distinct({str(index): one.label for index, one in enumerate(behind)})
     place = st.selectbox(
         "Row",
         range(len(behind)),
-        format_func=lambda index: behind[index].label,
+        format_func=lambda index: words[str(index)],
         key="row",
         label_visibility="collapsed",
     )
     with st.container(horizontal=True, gap="medium"):
         for run in behind[place].runs:
-            words = f"Seed {run.seed}: its episodes"
-            state.page_link("episodes", words, icon=":material/table_rows:", run=run.run_id)
+            seed = f"Seed {run.seed}: its episodes"
+            state.page_link("episodes", seed, icon=":material/table_rows:", run=run.run_id)
             if run.evolution:
-                words = f"Seed {run.seed}: its evolution"
-                state.page_link("evolution", words, icon=":material/timeline:", run=run.evolution)
+                seed = f"Seed {run.seed}: its evolution"
+                state.page_link("evolution", seed, icon=":material/timeline:", run=run.evolution)
 
 
 def _counted(table: Table, counted: Cells, where: str) -> None:

@@ -35,6 +35,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import choose_look, markdown_table, reply_block, text_block
 from ui.web.kit.widgets import nothing_here, outcome_badge, popover
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.saved_views import named_view, order_of
 from ui.web.progress.luck import luck_line
 from ui.web.turns import labels
@@ -236,7 +237,7 @@ def _reading(recording: Recording, hidden: bool) -> None:
     if not hidden:
         st.markdown(_ending(recording))
         luck_line(recording.store, summary)
-        policy = label(decider_words(summary), 90)
+        policy = label(decider_words(summary, generation_of(recording.store)), 90)
         st.caption(
             f"{label(strip_text(summary.strip)) or '–'} · {policy} · {label(summary.family)}",
             help=strip_key([summary]),

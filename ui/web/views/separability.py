@@ -56,6 +56,7 @@ from ui.web.kit.cache import remembered
 from ui.web.kit.chart import plot
 from ui.web.kit.figures import literal
 from ui.web.kit.widgets import nothing_here, states_removed
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.separability.curvature import curvature_part
 from ui.web.separability.figures import (
     class_styles,
@@ -123,7 +124,10 @@ def _choose(store: Store, offered: Sequence[PolicyWithStates]) -> PolicyWithStat
         run = _select("Run", words, name="run", key="stated_run", default=telling)
     by_policy = {one.policy: one for one in offered if one.run_id == run}
     with right:
-        names = {policy: policy_name(policy, one.generation) for policy, one in by_policy.items()}
+        ages = generation_of(store)
+        names = {
+            policy: policy_name(policy, ages.get(policy, one.generation)) for policy, one in by_policy.items()
+        }
         policy = _select("Policy", names, name="policy", key="stated_policy", default=next(iter(names)))
     return by_policy[policy]
 
@@ -221,7 +225,7 @@ def _panel(states: HiddenStates, method: Method, target: Target, space: Space, h
     plot(
         cloud(projection, labels, class_styles(labels, states.slots if target == "model" else ()), hovers),
         key=key,
-        on_select=lambda: clicked(states, place, st.session_state[key]["selection"]["points"]),
+        on_select=lambda: clicked(states, place, state.points(key)),
         alt=f"{METHODS[method]} of {SPACE_WORDS[space]}, coloured by {TARGET_WORDS[target]}: the classes are "
         f"{', '.join(sorted(set(labels))[:12])}",
     )
