@@ -13,8 +13,9 @@ from enum import StrEnum
 
 from core.conduct.prompts import Done, given_answer, judged, subtask_word, terse_role
 from core.episode import Change, Flag, Role, Turn
-from core.play import reading, terse
+from core.play import terse
 from core.play.roles import dialect_and_tag
+from core.play.session import visible_text
 from core.play.step_forks import ForkedStep
 from core.pool.spec import Dialect
 
@@ -211,7 +212,7 @@ def _done(turn: Turn, seen: Sequence[Done]) -> Done:
     """A finished step as later ones see it."""
     assert turn.step is not None
     subtask = turn.step.subtask
-    text = "" if turn.reply.error is not None else reading.without_thinking(turn.reply.text).strip()
+    text = visible_text(turn.reply).strip()
     if _dialect(turn) != "terse":
         return Done(0, subtask, text)
     plan = text if terse_role(subtask) is Role.THINKER else ""

@@ -71,6 +71,7 @@ def planning(store: Store, where: EpisodeFilter, *, of_pool: bool = False) -> di
         select(
             plan.c.planner,
             func.count(),
+            func.count(),  # a plan is never one that another run had got
             func.coalesce(func.sum(plan.c.tokens_in), 0) + func.coalesce(func.sum(plan.c.tokens_out), 0),
             total_if_all_known(plan.c.cost_usd),
             func.coalesce(func.sum(plan.c.latency_s), 0.0),
@@ -92,6 +93,7 @@ def together(found: Iterable[Spending]) -> Spending | None:
     costs = [one.cost_usd for one in parts]
     return Spending(
         sum(one.n for one in parts),
+        sum(one.anew for one in parts),
         sum(one.tokens for one in parts),
         None if None in costs else sum(cost for cost in costs if cost is not None),
         sum(one.latency_s for one in parts),

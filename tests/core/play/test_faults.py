@@ -207,13 +207,13 @@ def test_a_fault_in_a_stage_ends_its_episode_alone(stage: str, caplog: pytest.Lo
     check(ends(STAGES[stage]()), caplog)
 
 
-@pytest.mark.parametrize("what", ["_visible_text", "reading", "roles"])
+@pytest.mark.parametrize("what", ["visible_text", "reading", "roles"])
 def test_a_fault_while_a_call_is_built_or_a_reply_is_read(
     what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = Parts(pool=ScriptedPool(SPECS, lambda ask: f"answer 12{' (bad)' if is_bad(ask) else ''}"))
-    if what == "_visible_text":
-        visible = session._visible_text
+    if what == "visible_text":
+        visible = session.visible_text
 
         def failing(reply: Reply) -> str:
             if "(bad)" in reply.text:

@@ -23,7 +23,11 @@ def change_reach(parent: Episode, index: int, change: Change, specs: Sequence[Mo
 
 def reach_words(plan: ForkPlan, parents: Mapping[str, Episode], specs: Sequence[ModelSpec]) -> str:
     """What has to be said of a plan's forks that cannot change the answer, plain text; empty where all can."""
-    found = [change_reach(parents[one.parent], one.turn, plan.change_at(one), specs) for one in plan.branches]
+    found = [
+        change_reach(parents[one.parent], one.turn, change, specs)
+        for one in plan.branches
+        if (change := plan.change_at(one)) is not None
+    ]
     short = sum(one is not Reach.ANSWER for one in found)
     if not short:
         return ""
