@@ -5,13 +5,13 @@ All values are frozen and comparable. Text, numbers and enums only: no tensors, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, NewType, TypeGuard, get_args
+from typing import Literal, get_args
 
 from core.finish import Finish, finish_of
+from core.grader_names import Grader
 from core.workflow import PlanFault, Workflow
 
 
@@ -53,9 +53,7 @@ class EndReason(StrEnum):
     ERROR = "error"
     DEADLINE = "deadline"
     COST_CEILING = "cost_ceiling"
-    TOOL_CALLS = (
-        "tool_calls"  # a Worker asks whoever asked to call tools, and to come back with their results
-    )
+    TOOL_CALLS = "tool_calls"  # a Worker asks for tools to be called, and waits for their results
 
 
 class Status(StrEnum):
@@ -83,27 +81,6 @@ class Flag(StrEnum):
     UNKNOWN_FINISH = "unknown_finish"  # the server gave a reason to stop that nobody knows
     UNASKED_TOOL_CALL = "unasked_tool_call"  # the model called a tool that nobody offered: nobody answers it
     REUSED = "reused"  # the reply is one that another run had got: nobody was asked, and nothing was paid
-
-
-#: How answers are judged. `code`: a value of Python; `program`: a program that passes tests; `open`: the answer is a
-#: whole reply to somebody, which nothing here can judge.
-FixedGrader = Literal["exact", "number", "choice", "math", "code", "program", "open"]
-#: `python:FILE.py:FUNCTION`: a function of the user's own, in a file beside the task file.
-OwnGrader = NewType("OwnGrader", str)
-Grader = FixedGrader | OwnGrader
-
-_OWN_GRADER = re.compile(r"python:(?P<file>[^\n]{1,200}\.py):(?P<function>[A-Za-z_]\w{0,79})", re.ASCII)
-
-
-def own_grader(grader: str) -> tuple[str, str] | None:
-    """File and function of a grader of the user's own; None for any other."""
-    found = _OWN_GRADER.fullmatch(grader)
-    return (found["file"], found["function"]) if found else None
-
-
-def is_grader(name: str) -> TypeGuard[Grader]:
-    """Whether there can be a grader of this name."""
-    return name in get_args(FixedGrader) or own_grader(name) is not None
 
 
 #: By which rule a Worker's answer was found in its reply (`core.play.answers.find_answer`).
@@ -278,9 +255,7 @@ class Turn:
     suggested_role: Role | None = None  # released protocol, Thinker only
     verdict: Verdict | None = None  # Verifier only
     verdict_raw: str = ""  # the words the verdict was read from
-    answer_rule: AnswerRule | None = (
-        None  # Worker only: how its answer was found, where there are several ways
-    )
+    answer_rule: AnswerRule | None = None  # Worker only: how its answer was found
     answer_after: str | None = None  # the latest Worker answer once this turn is over
     correct_after: bool | None = None  # its grade; None while there is no answer
     flags: tuple[Flag, ...] = ()

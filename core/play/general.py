@@ -18,7 +18,8 @@ import string
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from core.episode import Grader, Message, Role, Task, TranscriptEntry
+from core.episode import Message, Role, Task, TranscriptEntry
+from core.grader_names import Grader
 from core.play.marks import without_marks
 
 _SYSTEM = (

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from core.episode import AnswerRule, Flag, Grader, Protocol, Role, Verdict
+from core.episode import AnswerRule, Flag, Protocol, Role, Verdict
+from core.grader_names import Grader
 from core.play import terse
 from core.play.answers import find_answer, last_tagged
 from core.play.marks import own_turn, without_marks, without_thinking

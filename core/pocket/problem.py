@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from core.episode import Grader
+from core.grader_names import Grader
 
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from core.episode import Failure, Grade, Task, own_grader
+from core.episode import Failure, Grade, Task
 from core.errors import TaskError
+from core.grader_names import own_grader
 from core.play.drive import GradeMany, PendingVerdict
 from core.tasks.background import BACKGROUND
 from core.tasks.bubblewrap import NoSandbox, check_sandbox

@@ -16,7 +16,6 @@ from core.episode import (
     Episode,
     EpisodeFinished,
     Flag,
-    Grader,
     Message,
     Protocol,
     Reply,
@@ -25,6 +24,7 @@ from core.episode import (
     TranscriptEntry,
     Verdict,
 )
+from core.grader_names import Grader
 from core.play import general
 from core.play.drive import drive
 from core.play.forking import new_child

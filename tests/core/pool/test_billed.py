@@ -77,7 +77,8 @@ def test_what_failed_first_is_in_the_cost_of_the_reply() -> None:
     assert (reply.usage.tokens_in, reply.usage.tokens_out) == (22, 14), "those that were told"
     uncounted = (respond(b'{"choices": [{"finish_reason": "stop", "message": {"content": "x"}}]}'),)
     reply, _ = talk(CUT, uncounted, **PRICES)
-    assert (reply.usage.cost_usd, reply.usage.at_most_usd) == (None, pytest.approx(2 * MOST))
+    assert reply.usage.cost_usd is None
+    assert reply.usage.at_most_usd == pytest.approx(2 * MOST)
 
 
 def test_an_answer_that_cannot_be_read_in_the_same_way_is_asked_for_twice_at_most() -> None:
@@ -114,7 +115,7 @@ def test_a_call_that_is_cut_off_at_its_deadline_may_be_billed() -> None:
 
 
 def test_streams_are_billed_by_what_came() -> None:
-    def billed(*body: bytes) -> tuple[float | None, int]:
+    def billed(*body: bytes) -> Any:
         _, reply, server = stream((stream_head(), *body), **PRICES)
         assert why(reply)
         return reply.usage.cost_usd, len(server.requests)
@@ -134,7 +135,8 @@ def test_a_filtered_prompt_is_paid_for_and_is_the_models_own() -> None:
         reply, server = talk(ok("", finish_reason=reason), **PRICES)
         assert reply.error is not None
         assert (reply.error.kind, reply.finish_reason, len(server.requests)) == ("model", "content_filter", 1)
-        assert (reply.usage.cost_usd, reply.usage.unread_usd) == (pytest.approx(TOLD), 0.0)
+        assert reply.usage.cost_usd == pytest.approx(TOLD)
+        assert reply.usage.unread_usd == 0.0
 
 
 # Failures that are told within a success

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.episode import Grade, Grader, Task
+from core.episode import Grade, Task
+from core.grader_names import Grader
 from core.tasks.graders import grade_many
 
 APPLES = "How many apples does Ann have now?"

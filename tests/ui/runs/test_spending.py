@@ -156,7 +156,7 @@ def test_what_is_kept_free_for_another_try_is_given_back() -> None:
         pool.close()
     assert [one.text for one in replies] == ["fine"] * 5
     assert metered.spent_usd == pytest.approx(6 * 70e-6), "the unreadable one is charged by its counts"
-    assert metered.reckoned == Reckoned(at_bound=0, unread=1, unread_usd=pytest.approx(70e-6))
+    assert metered.reckoned == Reckoned(at_bound=0, unread=1, unread_usd=7 * 10.0 / 1e6)
 
 
 def test_zeros_are_no_counts_and_the_ceiling_comes() -> None:

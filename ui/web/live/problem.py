@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from core.episode import Grader, Task, own_grader
+from core.episode import Task
 from core.errors import TaskError
+from core.grader_names import Grader, own_grader
 from core.pocket import FAMILIES
 from core.tasks.sets import load_task_file, load_tasks
 from ui.presentation.theme import label, one_line
