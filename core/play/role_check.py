@@ -41,6 +41,8 @@ class RoleCheck:
             return "cut at its token limit: raise max_tokens"
         if self.reply.finish is Finish.FILTERED:
             return f"would not answer ({self.reply.finish_reason})"
+        if self.reply.finish is Finish.UNKNOWN:
+            return f"stopped for a reason that is not known ({self.reply.finish_reason})"
         unasked = self.reply.finish_reason in (UNASKED_CALLS, ONLY_UNASKED_CALLS)
         found = [LACKS[flag] for flag in self.reading.flags if flag in LACKS]
         return ", ".join([*found, *["called a tool that nobody offered"] * unasked])

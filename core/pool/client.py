@@ -261,7 +261,7 @@ class ChatClient:
     ) -> CallFailed:
         """The failure that an answer tells of which began as a success: as if its status had been that one."""
         where = "in the middle of the stream" if streamed else "in place of an answer"
-        if error.finish_reason:
+        if finish_of(error.finish_reason) is Finish.FAILED:
             where += f" (finish reason '{self._secrets.quoted(error.finish_reason)}')"
         failed = self._failure(error.words.status or httpx.codes.OK, error.words, headers, where)
         failed.counts = error.counts
@@ -304,7 +304,7 @@ class ChatClient:
                 )
             case Meaning.FILTERED if status < 500:
                 return CallFailed(
-                    Failure("model", f"{self._name} refused the prompt by its content filter {mark}."),
+                    Failure("model", f"{self._name} refused the prompt by its content filter {mark}{quote}."),
                     filtered=True,
                 )
             case Meaning.NO_MODEL:

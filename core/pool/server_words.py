@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 _DEPTH = 8
+_READ_CHARS = 4000  # of them it is told what they mean
 _SENTENCES = 3
 
 #: Where an object says it, in the order in which it is shown.
@@ -67,7 +68,7 @@ class ServerWords:
 
     @property
     def _all(self) -> str:
-        return " ".join([*self.codes, self.text]).lower()
+        return " ".join([*self.codes, self.text])[:_READ_CHARS].lower()
 
     def meaning(self, status: int) -> Meaning:
         """What it means beside an HTTP status, which may be one that it names itself."""

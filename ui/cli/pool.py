@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from ui.cli.console import (
     with_progress,
     write_new,
 )
+
+if TYPE_CHECKING:
+    from core.episode import Reply
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -114,6 +117,9 @@ def check(
         say(f"{name}: {'answered' if failure is None else 'failed'}")
         results.append({"name": name, "ok": failure is None, "latency_s": reply.latency_s, "error": failure})
         outcome, text = ("ok", reply.text[:60]) if failure is None else ("failed", failure)
+        if noted := _noted(reply):
+            results[-1]["note"] = noted
+            say(f"{name}: {noted}")
         rows.append((name, outcome, f"{reply.latency_s:.2f}", dollars(reply.usage.cost_usd), text))
     if as_json:
         print_json(results)
@@ -122,6 +128,20 @@ def check(
         print_table(["model", "", ">seconds", ">cost", "reply"], rows)
     if not all(one["ok"] for one in results):
         raise typer.Exit(1)
+
+
+def _noted(reply: Reply) -> str:
+    """What is worth knowing of a reply that came; empty for nothing."""
+    from core.finish import Finish
+
+    notes = []
+    if reply.finish is Finish.UNKNOWN:
+        notes.append(f"it stopped for a reason that is not known ({reply.finish_reason})")
+    if reply.usage.at_most_usd is not None:
+        notes.append(
+            "its server tells no counts of tokens, so each reply is charged as the most that it could cost"
+        )
+    return "; ".join(notes)
 
 
 def _check_roles(pool: str | None, as_json: bool) -> None:
