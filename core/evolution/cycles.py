@@ -36,6 +36,23 @@ PLAIN_CYCLES: tuple[Cycle, ...] = (
 )
 
 
+def calls_of_cycles(cycles: Sequence[Cycle], turn_budget: int, accepts: float) -> float:
+    """How many calls one model is expected to make on one task when it plays these cycles with the same chances, of
+    whose verdicts this share accepts: cycles that begin alike share their calls, and a Verifier with nothing to judge
+    is not asked."""
+    calls: dict[Cycle, float] = {}
+    for cycle in cycles:
+        reached, answered = 1.0, False
+        for turn in range(turn_budget):
+            role = cycle[turn % len(cycle)]
+            if role is not Role.VERIFIER or answered:
+                calls[tuple(cycle[place % len(cycle)] for place in range(turn + 1))] = reached
+            if role is Role.VERIFIER and answered:
+                reached *= 1 - accepts
+            answered = answered or role is Role.WORKER
+    return sum(calls.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """An ended episode of the policy `name` under one of the CYCLES."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import case, func, select
 
-from core.episode import Flag, Status
-from storage.rows.engine import reading
-from storage.rows.schema import episode, generation, run, turn
+from core.episode import Flag, Status, Verdict
+from storage.rows.engine import fetch_rows, reading
+from storage.rows.schema import candidate, episode, generation, run, turn
 from storage.store import Store
 
-#: The newest turns that are looked at.
-MOST_READ = 20_000
+#: The newest turns and generations that are looked at.
+MOST_READ, MOST_GENERATIONS = 20_000, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,12 @@ class CallMeans:
 
 @dataclass(frozen=True, slots=True)
 class PoolMeans:
-    """Means by model, and the calls that an episode made; `n` is the number of recorded replies behind them."""
+    """Means by model, and the calls that an episode made; `n` is the number of recorded replies behind them. `accepts`
+    is the share of verdicts that accept; a half where there is none."""
 
     models: dict[str, CallMeans]
     calls_per_episode: float
+    accepts: float = 0.5
 
     @property
     def n(self) -> int:
@@ -44,7 +49,7 @@ def pool_means(store: Store, pool: str) -> PoolMeans | None:
     took = case((turn.c.flags.like(f"%{Flag.REUSED}%"), None), else_=turn.c.latency_s)
     played = (
         select(
-            *(turn.c.episode_id, turn.c.model, turn.c.tokens_in, turn.c.tokens_out),
+            *(turn.c.episode_id, turn.c.model, turn.c.tokens_in, turn.c.tokens_out, turn.c.verdict),
             func.coalesce(turn.c.tokens_cached, 0).label("tokens_cached"),
             took.label("latency_s"),
         )
@@ -69,31 +74,55 @@ def pool_means(store: Store, pool: str) -> PoolMeans | None:
         func.avg(played.c.tokens_cached),
         func.avg(played.c.latency_s),
     ).group_by(played.c.model)
-    episodes = select(func.count(played.c.episode_id.distinct()), func.count()).select_from(played)
+    accepted = case((played.c.verdict == Verdict.ACCEPT, 1), else_=0)
+    episodes = select(
+        func.count(played.c.episode_id.distinct()),
+        func.count(),
+        func.count(played.c.verdict),
+        func.sum(accepted),
+    ).select_from(played)
     with reading(store.engine) as connection:
-        n, calls = connection.execute(episodes).one()
+        n, calls, judged, accepts = connection.execute(episodes).one()
         rows = connection.execute(by_model).all()
     if not n:
         return None
     return PoolMeans(
         {model: CallMeans(k, *(float(mean or 0) for mean in means)) for model, k, *means in rows},
         calls / n,
+        accepts / judged if judged else 0.5,
     )
 
 
-def share_of_calls_made(store: Store) -> float | None:
-    """Of the calls that evolutions of this store asked for, those that were made: the others were answered by replies
-    that another candidate had got. None where no evolution counted them."""
-    made = func.json_extract(generation.c.stats, "$.calls")
-    saved = func.json_extract(generation.c.stats, "$.calls_saved")
-    if store.engine.dialect.name == "postgresql":
-        from sqlalchemy import Float, cast
-        from sqlalchemy.dialects.postgresql import JSONB
+@dataclass(frozen=True, slots=True)
+class SharedCalls:
+    """A generation of an evolution: its number, how many candidates played how many tasks each, the calls that were
+    made, and those that were answered by what another candidate had got. `config` is its run's."""
 
-        stats = cast(generation.c.stats, JSONB)
-        made, saved = (stats[name].astext.cast(Float) for name in ("calls", "calls_saved"))
-    counted = case((generation.c.idx > 0, 1), else_=0)
-    query = select(func.sum(made * counted), func.sum((made + saved) * counted))
-    with reading(store.engine) as connection:
-        asked, all_ = connection.execute(query).one()
-    return asked / all_ if all_ else None
+    index: int
+    candidates: int
+    tasks: int
+    made: int
+    saved: int
+    config: Mapping[str, Any]
+
+
+def shared_calls(store: Store, pool: str) -> list[SharedCalls]:
+    """The newest generations of evolutions of this pool, by the digest that runs keep, as far as they counted calls."""
+    of_it = (candidate.c.run_id == generation.c.run_id, candidate.c.generation == generation.c.idx)
+    n, tasks = (
+        select(one).where(*of_it).scalar_subquery() for one in (func.count(), func.max(candidate.c.rollouts))
+    )
+    query = (
+        select(generation.c.idx, n, tasks, generation.c.stats, run.c.config)
+        .join(run, run.c.id == generation.c.run_id)
+        .where(run.c.pool == pool, generation.c.idx > 0)
+        .order_by(run.c.created.desc(), generation.c.idx)
+        .limit(MOST_GENERATIONS)
+    )
+    found = []
+    for index, candidates, each, stats, config in fetch_rows(store.engine, query):
+        counts = json.loads(stats)
+        made, saved = (counts.get(name) for name in ("calls", "calls_saved"))
+        if made is not None and saved is not None and made + saved and candidates and each:
+            found.append(SharedCalls(index, candidates, each, made, saved, json.loads(config)))
+    return found

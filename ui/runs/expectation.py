@@ -7,25 +7,29 @@ pilot, a few episodes that are played before, tells it.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from core.analysis.sharing import calls_made, options_of
 from core.conduct.planners import CONDUCTOR
-from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
-from core.evolution.cycles import CYCLES
+from core.episode import ROLE_ORDER
+from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, LABEL_REPEATS, EvolveConfig
+from core.evolution.cycles import CYCLES, PLAIN_CYCLES, calls_of_cycles
 from core.play.policies import SINGLE
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.workflow import MOST_STEPS
-from storage.analysis.call_means import PoolMeans, pool_means, share_of_calls_made
+from storage.analysis.call_means import PoolMeans, pool_means, shared_calls
 from storage.store import Store
 from ui.presentation.words import dollars
 from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, RunPlan, TrainingPlan
 from ui.runs.spending import is_free, training_episodes
 
-#: An evolution's controls, and the cycles that are tried, ask again for much that was asked before.
-CALLS_OF_CONTROLS = 0.5
+#: Where no evolution of a pool is recorded, its candidates are taken to choose among every model in every role in the
+#: first generation, among half as many in the second, a third in the third, and never among fewer than this. Candidates
+#: over seven simulated models with long replies did so.
+FEWEST_CHOICES = 2.5
 #: How many episodes a pilot plays in all, at least.
 PILOT_EPISODES = 10
 
@@ -172,31 +176,75 @@ def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> lis
         costs.append(part.cost_usd)
     known = [cost for cost in costs if cost is not None]
     parts = [Part("episodes", played, sum(known) if len(known) == len(costs) else None)]
-    trying = len(plan.undecided) * len(CYCLES) * plan.choosing
-    if trying:
-        parts.append(_part("choosing cycles", trying * per_episode * CALLS_OF_CONTROLS, specs, means, names))
+    if trying := len(plan.undecided) * plan.choosing:
+        calls = trying * calls_of_cycles(CYCLES, plan.turns, means.accepts)
+        parts.append(_part("choosing cycles", calls, specs, means, names))
     return parts
 
 
 def _evolution(store: Store, plan: EvolutionPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:
-    config, (_, validation, _) = plan.evolution, plan.task_sets()
-    per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
-    made = share_of_calls_made(store)
+    config, (tasks, validation, _) = plan.evolution, plan.task_sets()
+    every = [spec.name for spec in specs]
+    names = [name for name in every if name not in plan.barred]
+    turns, calls = config.turn_budget, min(means.calls_per_episode, float(config.turn_budget))
+    recorded = _recorded_options(store, digest_of_specs(specs), means)
+    options = [_options(recorded, generation, len(names)) for generation in range(1, config.generations + 1)]
+    # What is validated are so many policies, with the same chances each time.
     rounds = 1 + math.ceil(config.generations / config.validate_every)
-    episodes = {
-        "fitness": config.generations * config.population * per_candidate * (1.0 if made is None else made),
-        "validation": float(rounds * len(validation)),
-        "labels": float(label_episodes(len(specs), config.label_questions))
-        if config.label_questions
-        else 0.0,
-        "controls": CALLS_OF_CONTROLS * controls_at_most(len(specs), len(validation))
-        if plan.controls
-        else 0.0,
+    parts = {
+        "fitness": _fitness(config, len(tasks), calls, options),
+        "validation": len(validation) * calls_made(rounds, calls, turns, options[-1]),
     }
-    names = [spec.name for spec in specs if spec.name not in plan.barred]
-    return [
-        _part(name, n * means.calls_per_episode, specs, means, names) for name, n in episodes.items() if n
-    ]
+    of_cycles = calls_of_cycles(PLAIN_CYCLES, turns, means.accepts)
+    of_one = sum(calls_of_cycles([cycle], turns, means.accepts) for cycle in PLAIN_CYCLES) / len(PLAIN_CYCLES)
+    if config.label_questions:
+        questions = min(config.label_questions, len(tasks))
+        choosing = len(specs) * min(CHOOSING, questions) * of_cycles
+        parts["labels"] = choosing + LABEL_REPEATS * len(specs) * questions * of_one
+    if plan.controls:
+        tried = min(CHOOSING, len(validation))
+        walk = len(validation) * calls if config.learner == "sep-cma-es" else 0.0
+        parts["controls"] = len(specs) * tried * of_cycles + (len(validation) - tried) * of_one + walk
+    asked = {"labels": every, "controls": every}  # each model alone, those that are barred too
+    return [_part(name, n, specs, means, asked.get(name, names)) for name, n in parts.items() if n]
+
+
+def _fitness(config: EvolveConfig, n_tasks: int, calls: float, options: Sequence[float]) -> float:
+    """The calls of all candidates of all generations. Those that play one task with the same chances share what they
+    can, also across the generations until chances are drawn anew."""
+    each = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
+    if not config.common:
+        return config.generations * config.population * each * calls
+    found = 0.0
+    for start in range(0, config.generations, config.rotate_every):
+        window = options[start : start + config.rotate_every]
+        often = max(1.0, len(window) * each / n_tasks)  # a task of it comes up so many times
+        for one in window:
+            made = calls_made(often * config.population, calls, config.turn_budget, one)
+            found += each * made / often
+    return found
+
+
+def _recorded_options(store: Store, pool: str, means: PoolMeans) -> dict[int, float]:
+    """By generation, among how many choices the candidates of recorded evolutions of this pool chose: the geometric
+    mean over those whose candidates played common tasks, which repeated rarely enough to tell."""
+    found: defaultdict[int, list[float]] = defaultdict(list)
+    for one in shared_calls(store, pool):
+        evolution = one.config.get("evolution")
+        if not isinstance(evolution, Mapping) or not evolution.get("common") or one.candidates < 2:
+            continue
+        turns = int(evolution.get("turn_budget", 5))
+        calls = min(float(turns), (one.made + one.saved) / (one.candidates * one.tasks))
+        share = one.made / (one.made + one.saved)
+        found[one.index].append(math.log(options_of(share, one.candidates, calls, turns)))
+    return {index: math.exp(sum(logs) / len(logs)) for index, logs in found.items()}
+
+
+def _options(recorded: Mapping[int, float], generation: int, n_models: int) -> float:
+    """Among how many choices candidates of a generation choose: as in the nearest recorded one."""
+    if recorded:
+        return recorded[min(recorded, key=lambda index: (abs(index - generation), index))]
+    return max(FEWEST_CHOICES, n_models * len(ROLE_ORDER) / generation)
 
 
 def _forks(plan: ForkPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from core.episode import Ask, Episode, Failure, Role, Status, Task
 from core.errors import PoolError
-from core.evolution.cycles import CYCLES, Trial, choose_cycles, try_cycles
+from core.evolution.cycles import CYCLES, PLAIN_CYCLES, Trial, calls_of_cycles, choose_cycles, try_cycles
 from core.play.policies import PLAN_WORK_CHECK, Cycle
+from core.pool.cache import CachedPool
+from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
 from tests.builders.pools import Line, ScriptedPool, specs
 
@@ -64,3 +67,27 @@ def test_an_outage_chooses_nothing() -> None:
     silent = ScriptedPool(SPECS, lambda _: Failure("infrastructure", "connection refused"))
     with pytest.raises(PoolError, match="connection refused"):
         choose_cycles(try_cycles(["single:ann"], silent, grade_many, TASKS, turn_budget=2))
+
+
+@pytest.mark.parametrize("cycles", [CYCLES, PLAIN_CYCLES, (WORK,), (PLAN_WORK_CHECK,)])
+@pytest.mark.parametrize("accepts", [0.0, 1.0])
+@pytest.mark.parametrize("turn_budget", [1, 3, 5])
+def test_the_calls_of_cycles_are_those_that_are_made(
+    cycles: tuple[Cycle, ...], accepts: float, turn_budget: int
+) -> None:
+    count = itertools.count()
+
+    def never_alike(ask: Ask) -> Line:
+        if ask.role is Role.VERIFIER:
+            tag = ask.messages[-1].content.rsplit("VERDICT-", 1)[1].split(":")[0]
+            return f"VERDICT-{tag}: {'ACCEPT' if accepts else 'REVISE'}"
+        name = "answer" if ask.role is Role.WORKER else "suggestion"
+        return f"<{name}>{next(count)}</{name}>"
+
+    pool = CachedPool(ScriptedPool([ModelSpec("ann", provider="scripted")], never_alike))
+    list(try_cycles(["single:ann"], pool, grade_many, TASKS, turn_budget=turn_budget, cycles=cycles))
+    assert pool.misses == len(TASKS) * calls_of_cycles(cycles, turn_budget, accepts)
+
+
+def test_of_some_verdicts_that_accept_there_are_as_many_calls_as_between() -> None:
+    assert calls_of_cycles([WORK_CHECK], 5, 0.4) == pytest.approx(1 + 1 + 0.6 + 0.6 + 0.36)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,16 +13,16 @@ from sqlalchemy import insert
 
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Service
-from storage.analysis.call_means import CallMeans, PoolMeans, pool_means, share_of_calls_made
+from storage.analysis.call_means import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing
-from storage.rows.schema import generation
+from storage.rows.schema import candidate, generation
 from storage.store import Store, open_store
 from tests.builders.stores import begin_run, new_store
-from tests.core.pool.faulty_server import faulty_server
-from tests.ui.endpoint.server import CALL_USD, PRICES, team
+from tests.core.pool.faulty_server import Answer, Request, faulty_server
+from tests.ui.endpoint.server import CALL_USD, PRICES, ok, role_of, team
 from tests.ui.pages import command
 from ui.runs.expectation import Part, expectation, longest
-from ui.runs.plans import BatchPlan, plan_of
+from ui.runs.plans import BatchPlan, EvolutionPlan, plan_of
 from ui.runs.wiring import pool_specs
 
 
@@ -79,23 +81,99 @@ def test_means_are_of_this_pool_alone(samples: Store) -> None:
     assert pool_means(samples, "another") is None
 
 
-def test_the_share_of_calls_that_evolutions_made(tmp_path: Path) -> None:
+def test_what_evolutions_shared_is_of_this_pool_alone(tmp_path: Path) -> None:
     store = new_store(tmp_path / "t.db")
-    assert share_of_calls_made(store) is None
-    begin_run(store, "r1", "evolve", {})
-    counts = [
+    assert shared_calls(store, "mine") == []
+    for name, pool in (("r1", "mine"), ("r2", "another")):
+        begin_run(store, name, "evolve", {"evolution": {"common": True}})
+        store.runs.note_pool(name, pool)
+    counts: list[dict[str, int]] = [
         {"calls": 90, "calls_saved": 0},
         {"calls": 30, "calls_saved": 70},
         {"calls": 10, "calls_saved": 90},
         {},
     ]
     with writing(store.engine) as connection:
-        for index, stats in enumerate(counts):  # what came before the first generation is not counted
-            numbers = dict.fromkeys(("best", "mean", "median", "sigma", "evaluations", "wall_s"), 0)
-            row = {"run_id": "r1", "idx": index, "stats": json.dumps(stats), **numbers}
-            connection.execute(insert(generation), row)
-    assert share_of_calls_made(store) == pytest.approx(40 / 200)
+        for name in ("r1", "r2"):
+            for index, stats in enumerate(counts):  # what came before the first generation is not counted
+                numbers = dict.fromkeys(("best", "mean", "median", "sigma", "evaluations", "wall_s"), 0)
+                row = {"run_id": name, "idx": index, "stats": json.dumps(stats), **numbers}
+                connection.execute(insert(generation), row)
+                for place in range(6):
+                    row = {"run_id": name, "generation": index, "idx": place, "rollouts": 4, "missing": 0}
+                    connection.execute(insert(candidate), row)
+    found = shared_calls(store, "mine")
+    assert [(one.index, one.candidates, one.tasks, one.made, one.saved) for one in found] == [
+        (1, 6, 4, 30, 70),
+        (2, 6, 4, 10, 90),
+    ]
     store.close()
+
+
+def says_what_it_read(request: Request) -> Answer:
+    """Replies as long as real ones, no two alike: a plan, an answer, and a verdict that accepts two times in five."""
+    dice = hashlib.sha256(json.dumps(request.body, sort_keys=True).encode()).hexdigest()
+    match role_of(request):
+        case "Thinker":
+            text = f"<suggestion>Think of {dice}.</suggestion>"
+        case "Worker":
+            text = f"It is known of {dice}. <answer>{int(dice[:2], 16) % 3}</answer>"
+        case _:
+            tag = request.body["messages"][-1]["content"].rsplit("VERDICT-", 1)[1].split(":")[0]
+            verdict = "ACCEPT" if int(dice[:2], 16) % 5 < 2 else "REVISE"
+            text = f"{dice}\nVERDICT-{tag}: {verdict}"
+    return ok(text)
+
+
+def test_an_evolution_is_expected_to_cost_what_it_then_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with faulty_server(says_what_it_read) as server:
+        lines = (
+            {"question": f"{n} + 3?", "answer": "1", "grader": "number", "split": split}
+            for n, split in enumerate(["evolve", "evolve", "evolve", "validation"] * 4)
+        )
+        (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        models = "".join(
+            f'[[model]]\nname = "{name}"\nbase_url = "{server.url}"\n{PRICES}\n' for name in "abc"
+        )
+        (tmp_path / "pool.toml").write_text(models)
+        monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
+        own = [
+            "--pool",
+            str(tmp_path / "pool.toml"),
+            "--tasks",
+            str(tmp_path / "tasks.jsonl"),
+            "--max-cost",
+            "9",
+        ]
+        assert command(["run", *own, "--policy", "random", "--split", "evolve", "--n", "12"]) == 0
+        with closing(open_store(tmp_path / "t.db")) as store:
+            begin_run(store, "rother", "evolve", {})  # of another pool, whose candidates shared nearly all
+            stats = json.dumps({"calls": 1, "calls_saved": 999})
+            numbers = dict.fromkeys(("best", "mean", "median", "sigma", "evaluations", "wall_s"), 0)
+            with writing(store.engine) as connection:
+                connection.execute(
+                    insert(generation), {"run_id": "rother", "idx": 1, "stats": stats, **numbers}
+                )
+        capsys.readouterr()
+        evolve = ["evolve", *own, "--encoder", "pocket", "--validation", "4", "--generations", "2"]
+        evolve += ["--population", "4", "--replicates", "2"]
+        assert command(evolve) == 0
+        told = " ".join(capsys.readouterr().err.split())
+        found = re.search(r"To expect: about ([\d,]+) calls, \$([\d.]+)", told)
+        assert found is not None, told
+        with closing(open_store(tmp_path / "t.db")) as store:
+            newest = store.runs.list()[0]
+            spent = store.runs.spent_usd(newest.id)
+            plan = plan_of(newest, EvolutionPlan)
+            again = expectation(store, plan, pool_specs(plan.pool))
+        assert float(found[2]) == pytest.approx(spent, rel=0.3)
+        assert int(found[1].replace(",", "")) == pytest.approx(spent / CALL_USD, rel=0.3)
+        assert again is not None
+        assert again.cost_usd == pytest.approx(spent, rel=0.25), (
+            "and a second one by what the first one shared"
+        )
 
 
 def test_an_accuracy_is_told_of_whole_episodes_and_of_what_a_ceiling_cut_none(
