@@ -9,11 +9,14 @@ from typing import Any
 
 from sqlalchemy import case, func, select
 
-from core.episode import Flag, Status, Verdict
+from core.episode import EDITED, Flag, Status, Verdict
+from storage.analysis.routing import own_turns
+from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.schema import candidate, episode, generation, run, turn
 from storage.store import Store
 
+EVERY_EPISODE = EpisodeFilter(forks="with")
 #: The newest turns and generations that are looked at.
 MOST_READ, MOST_GENERATIONS = 20_000, 500
 
@@ -45,13 +48,15 @@ class PoolMeans:
 
 
 def pool_means(store: Store, pool: str) -> PoolMeans | None:
-    """The means of a pool's recorded calls, by the digest that its runs keep; None where none is recorded."""
+    """The means of a pool's recorded calls, by the digest that its runs keep; None where none is recorded. Turns that
+    forks carry were counted in their parents, and a fork is no whole episode: none tells how many calls one makes."""
     took = case((turn.c.flags.like(f"%{Flag.REUSED}%"), None), else_=turn.c.latency_s)
     played = (
         select(
             *(turn.c.episode_id, turn.c.model, turn.c.tokens_in, turn.c.tokens_out, turn.c.verdict),
             func.coalesce(turn.c.tokens_cached, 0).label("tokens_cached"),
             took.label("latency_s"),
+            episode.c.fork_turn,
         )
         .join(episode, episode.c.id == turn.c.episode_id)
         .join(run, run.c.id == episode.c.run_id)
@@ -60,7 +65,8 @@ def pool_means(store: Store, pool: str) -> PoolMeans | None:
             episode.c.status == Status.FINISHED,
             turn.c.stage == "finished",
             turn.c.error_kind.is_(None),
-            func.coalesce(turn.c.finish_reason, "") != "not_asked",
+            func.coalesce(turn.c.finish_reason, "").not_in(("not_asked", EDITED)),
+            *own_turns(EVERY_EPISODE),
         )
         .order_by(episode.c.started.desc())
         .limit(MOST_READ)
@@ -75,20 +81,20 @@ def pool_means(store: Store, pool: str) -> PoolMeans | None:
         func.avg(played.c.latency_s),
     ).group_by(played.c.model)
     accepted = case((played.c.verdict == Verdict.ACCEPT, 1), else_=0)
+    whole = case((played.c.fork_turn.is_(None), played.c.episode_id))
     episodes = select(
-        func.count(played.c.episode_id.distinct()),
-        func.count(),
-        func.count(played.c.verdict),
-        func.sum(accepted),
+        *(func.count(whole.distinct()), func.count(whole)),
+        *(func.count(played.c.episode_id.distinct()), func.count()),
+        *(func.count(played.c.verdict), func.sum(accepted)),
     ).select_from(played)
     with reading(store.engine) as connection:
-        n, calls, judged, accepts = connection.execute(episodes).one()
+        n, calls, with_forks, all_calls, judged, accepts = connection.execute(episodes).one()
         rows = connection.execute(by_model).all()
-    if not n:
+    if not with_forks:
         return None
     return PoolMeans(
         {model: CallMeans(k, *(float(mean or 0) for mean in means)) for model, k, *means in rows},
-        calls / n,
+        calls / n if n else all_calls / with_forks,
         accepts / judged if judged else 0.5,
     )
 

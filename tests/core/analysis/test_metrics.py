@@ -358,18 +358,18 @@ def test_a_mean_over_seeds_has_the_p_at_which_its_interval_would_end_at_zero() -
     for seeds, effect in ((5, 0.02), (5, 0.2), (3, 0.1), (3, 0.3)):
         by_seed = draws.normal(effect, 0.03, seeds)[:, None] + draws.normal(0, 0.4, (seeds, 400))
         found = mean_over_seeds(by_seed)
-        p = mean_p(found, by_seed.mean(axis=1))
+        p = mean_p(found, list(by_seed.mean(axis=1)))
         assert (p < 0.05) is (found.low > 0 or found.high < 0)
         # Moved until its interval ends at 0, it is at the very edge.
         edge = Mean(found.mean - found.low, 0.0, found.high - found.low)
-        assert mean_p(edge, by_seed.mean(axis=1)) == pytest.approx(0.05, rel=0.01)
+        assert mean_p(edge, list(by_seed.mean(axis=1))) == pytest.approx(0.05, rel=0.01)
     whole = draws.normal(0, 1, (6, 50))
-    assert math.isnan(mean_p(mean_over_seeds(whole[:1]), whole[:1].mean(axis=1)))
+    assert math.isnan(mean_p(mean_over_seeds(whole[:1]), list(whole[:1].mean(axis=1))))
     # Where tasks have no part in it, it is Student's t.
     shifts = np.array([0.11, 0.2, 0.05, 0.16])
     alone = mean_over_seeds(np.repeat(shifts[:, None], 1000, axis=1))
     t = shifts.mean() / (shifts.std(ddof=1) / 2)
-    assert mean_p(alone, shifts) == pytest.approx(2 * scipy.stats.t.sf(t, 3), rel=0.2)
+    assert mean_p(alone, list(shifts)) == pytest.approx(2 * scipy.stats.t.sf(t, 3), rel=0.2)
 
 
 def test_holm_allows_for_all_comparisons() -> None:

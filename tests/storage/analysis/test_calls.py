@@ -23,6 +23,7 @@ from core.episode import (
     Usage,
     Verdict,
 )
+from storage.analysis.call_means import pool_means
 from storage.analysis.costs import planning, policy_costs, spending_by, together
 from storage.analysis.model_health import model_health
 from storage.analysis.verdicts import (
@@ -36,6 +37,8 @@ from storage.analysis.verdicts import (
 )
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
+from storage.rows.engine import writing
+from storage.rows.schema import run
 from storage.store import Store
 from tests.builders.recorded import MODELS, RUN, episode, events_of
 from tests.builders.stores import begin_run, new_store
@@ -100,6 +103,27 @@ def test_money_is_counted_once(store: Store) -> None:
     assert whole.cost_usd == pytest.approx(7 * COST_USD)
     assert whole.tokens == 7 * 42
     assert store.runs.spent_usd(RUN) + store.runs.spent_usd(FORKS) == pytest.approx(7 * COST_USD)
+
+
+def test_what_a_call_takes_is_not_told_by_what_forks_carry(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "means.db")
+    begin_run(store, RUN, "run", {})
+    begin_run(store, FORKS, "fork", {})
+    parent = played("e1")
+    long = replace(parent.turns[4], reply=replace(parent.turns[4].reply, usage=Usage(30, 120, COST_USD)))
+    by_hand = replace(parent.turns[4], reply=Reply("36", "", EDITED, Usage(0, 0, 0.0)))
+    for one in (parent, forked(parent, "f1", 4, (long,)), forked(parent, "f2", 4, (by_hand,))):
+        list(record(store, events_of(one)))
+    with writing(store.engine) as connection:
+        connection.execute(run.update().values(pool="digest"))
+    means = pool_means(store, "digest")
+    assert means is not None
+    assert means.n == 6, "five of the parent, and the one call of a fork"
+    assert means.calls_per_episode == 5
+    model = parent.turns[4].decision.model
+    own = [turn for turn in parent.turns if turn.decision.model == model]
+    assert means.models[model].tokens_out == pytest.approx((12 * len(own) + 120) / (len(own) + 1))
+    store.close()
 
 
 def test_a_verdict_that_forks_carry_is_one_verdict(store: Store) -> None:
