@@ -1,4 +1,5 @@
-"""The nouns of a coordinated episode: task, decision, reply, turn, episode and the events that report them.
+"""The nouns of a coordinated episode: task, decision, reply, turn, episode; what `play()` asks of its driver, and the
+events that a driver yields, in this order per episode.
 
 All values are frozen and comparable. Text, numbers and enums only: no tensors, no clocks, no database rows.
 """
@@ -53,9 +54,7 @@ class EndReason(StrEnum):
     ERROR = "error"
     DEADLINE = "deadline"
     COST_CEILING = "cost_ceiling"
-    TOOL_CALLS = (
-        "tool_calls"  # a Worker asks whoever asked to call tools, and to come back with their results
-    )
+    TOOL_CALLS = "tool_calls"  # a Worker asks whoever asked to call tools, and to come back with results
 
 
 class Status(StrEnum):
@@ -140,8 +139,7 @@ class Task:
 
     @property
     def content(self) -> dict[str, str]:
-        """All of it by name, but for an answer pattern that is not there: digests are over this, and there were none
-        once."""
+        """All of it by name, but for an answer pattern that is not there: older digests know of none."""
         own = asdict(self)
         return own if self.answer_pattern else {k: v for k, v in own.items() if k != "answer_pattern"}
 
@@ -158,9 +156,8 @@ class Message:
 class Usage:
     """What a call consumed, the tries of it that came to nothing included. `cost_usd` is None when its tokens or its
     price are not known (never a made-up 0); `at_most_usd` is then the most that it can have cost, where prices are
-    known. `tokens_cached`: of those sent, the tokens that the provider had read before and bills at its cached price.
-    `unread_usd`: of the cost, that of answers that could not be read or broke off, each by the tokens that its server
-    told, or else as the most that it could cost."""
+    known. `tokens_cached`: of those sent, what the provider had read before and bills at its cached price.
+    `unread_usd`: of the cost, that of answers that could not be read or broke off, by the tokens told or as the most possible."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -177,8 +174,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call gave no usable reply, or a grader no verdict. `model`: the model's own fault, played on as an empty
-    reply. `infrastructure`: network, limits, deadline, the grader; the episode becomes missing, never reward 0."""
+    """Why a call gave no usable reply, or a grader no verdict. `model`: its own fault, played on as an empty reply.
+    `infrastructure`: network, limits, deadline, the grader; the episode becomes missing, never reward 0."""
 
     kind: Literal["model", "infrastructure"]
     message: str
@@ -193,7 +190,9 @@ class Reply:
     finish_reason: str = "stop"  # in the server's word
     usage: Usage = Usage()
     latency_s: float = 0.0
-    tool_calls: str = ""  # JSON list of the offered calls it asks for; `text`, which is kept, tells them in words
+    tool_calls: str = (
+        ""  # JSON list of the offered calls it asks for; `text`, which is kept, tells them in words
+    )
     error: Failure | None = None
     reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
 
@@ -210,12 +209,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The coordinator's choice for one turn, with everything needed to see why.
-
-    `model_logits` has one entry per pool slot in `Episode.models` order and `role_logits` one per ROLE_ORDER;
-    both are empty for policies without a head. Probabilities are after the mask. `mask` is True where a slot
-    may be chosen, over slots then roles. `hidden_state` is the encoder's penultimate-token state as
-    little-endian float16 bytes (2 bytes x hidden size), empty when there is none."""
+    """The coordinator's choice for one turn, with everything needed to see why. `model_logits` has one entry per pool
+    slot in `Episode.models` order and `role_logits` one per ROLE_ORDER; both are empty for policies without a head.
+    Probabilities are after the mask. `mask` is True where a slot may be chosen, over slots then roles. `hidden_state`
+    is the encoder's penultimate-token state as little-endian float16 bytes (2 bytes x hidden size), or empty."""
 
     model: str
     role: Role
@@ -237,8 +234,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Which step of a workflow a turn is: of which round, its place in it, what it was asked to do, and the turns that
-    it could read. Numbers are from 0."""
+    """Which step of a workflow a turn is: its round and place, its duty, the turns it could read; counted from 0."""
 
     round: int
     place: int
@@ -276,9 +272,7 @@ class Turn:
     suggested_role: Role | None = None  # released protocol, Thinker only
     verdict: Verdict | None = None  # Verifier only
     verdict_raw: str = ""  # the words the verdict was read from
-    answer_rule: AnswerRule | None = (
-        None  # Worker only: how its answer was found, where there are several ways
-    )
+    answer_rule: AnswerRule | None = None  # Worker only: how its answer was found, of several ways
     answer_after: str | None = None  # the latest Worker answer once this turn is over
     correct_after: bool | None = None  # its grade; None while there is no answer
     flags: tuple[Flag, ...] = ()
@@ -399,9 +393,6 @@ class Transcript:
     entries: tuple[TranscriptEntry, ...] = ()
 
 
-# What play() asks of its driver.
-
-
 @dataclass(frozen=True, slots=True)
 class Decide:
     """Choose model and role for turn `index`. `key` seeds the sampling: the same key draws the same choice.
@@ -462,9 +453,6 @@ class Grade:
 
     task: Task
     answer: str
-
-
-# What a driver yields, in this order per episode.
 
 
 @dataclass(frozen=True, slots=True)
