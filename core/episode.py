@@ -1,4 +1,5 @@
-"""The nouns of a coordinated episode: task, decision, reply, turn, episode and the events that report them.
+"""The nouns of a coordinated episode: task, decision, reply, turn, episode; what `play()` asks of its driver, and the
+events that a driver yields, in this order per episode.
 
 All values are frozen and comparable. Text, numbers and enums only: no tensors, no clocks, no database rows.
 """
@@ -117,8 +118,7 @@ class Task:
 
     @property
     def content(self) -> dict[str, str]:
-        """All of it by name, but for an answer pattern that is not there: digests are over this, and there were none
-        once."""
+        """All of it by name, but for an answer pattern that is not there: older digests know of none."""
         own = asdict(self)
         return own if self.answer_pattern else {k: v for k, v in own.items() if k != "answer_pattern"}
 
@@ -135,9 +135,8 @@ class Message:
 class Usage:
     """What a call consumed, the tries of it that came to nothing included. `cost_usd` is None when its tokens or its
     price are not known (never a made-up 0); `at_most_usd` is then the most that it can have cost, where prices are
-    known. `tokens_cached`: of those sent, the tokens that the provider had read before and bills at its cached price.
-    `unread_usd`: of the cost, that of answers that could not be read or broke off, each by the tokens that its server
-    told, or else as the most that it could cost."""
+    known. `tokens_cached`: of those sent, what the provider had read before and bills at its cached price.
+    `unread_usd`: of the cost, that of answers that could not be read or broke off, by the tokens told or as the most possible."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -154,8 +153,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call gave no usable reply, or a grader no verdict. `model`: the model's own fault, played on as an empty
-    reply. `infrastructure`: network, limits, deadline, the grader; the episode becomes missing, never reward 0."""
+    """Why a call gave no usable reply, or a grader no verdict. `model`: its own fault, played on as an empty reply.
+    `infrastructure`: network, limits, deadline, the grader; the episode becomes missing, never reward 0."""
 
     kind: Literal["model", "infrastructure"]
     message: str
@@ -189,12 +188,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The coordinator's choice for one turn, with everything needed to see why.
-
-    `model_logits` has one entry per pool slot in `Episode.models` order and `role_logits` one per ROLE_ORDER;
-    both are empty for policies without a head. Probabilities are after the mask. `mask` is True where a slot
-    may be chosen, over slots then roles. `hidden_state` is the encoder's penultimate-token state as
-    little-endian float16 bytes (2 bytes x hidden size), empty when there is none."""
+    """The coordinator's choice for one turn, with everything needed to see why. `model_logits` has one entry per pool
+    slot in `Episode.models` order and `role_logits` one per ROLE_ORDER; both are empty for policies without a head.
+    Probabilities are after the mask. `mask` is True where a slot may be chosen, over slots then roles. `hidden_state`
+    is the encoder's penultimate-token state as little-endian float16 bytes (2 bytes x hidden size), or empty."""
 
     model: str
     role: Role
@@ -216,8 +213,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Which step of a workflow a turn is: of which round, its place in it, what it was asked to do, and the turns that
-    it could read. Numbers are from 0."""
+    """Which step of a workflow a turn is: its round and place, its duty, the turns it could read; counted from 0."""
 
     round: int
     place: int
@@ -376,9 +372,6 @@ class Transcript:
     entries: tuple[TranscriptEntry, ...] = ()
 
 
-# What play() asks of its driver.
-
-
 @dataclass(frozen=True, slots=True)
 class Decide:
     """Choose model and role for turn `index`. `key` seeds the sampling: the same key draws the same choice.
@@ -439,9 +432,6 @@ class Grade:
 
     task: Task
     answer: str
-
-
-# What a driver yields, in this order per episode.
 
 
 @dataclass(frozen=True, slots=True)

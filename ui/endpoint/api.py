@@ -27,6 +27,7 @@ from ui.endpoint.decisions import answer_to, decision_at
 from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import answer_format
 from ui.endpoint.guard import Guard
+from ui.endpoint.messages import InputItem, InputMessage, Sent, left_aside
 from ui.endpoint.service import Asked, Service
 from ui.endpoint.streams import (
     KEEP_ALIVE_S,
@@ -38,16 +39,7 @@ from ui.endpoint.streams import (
 )
 from ui.endpoint.tiers import Tier
 from ui.endpoint.tools import offered
-from ui.endpoint.wire import (
-    NEUTRAL,
-    ChatRequest,
-    DecisionRequest,
-    InputItem,
-    InputMessage,
-    ResponsesRequest,
-    Sent,
-    left_aside,
-)
+from ui.endpoint.wire import NEUTRAL, ChatRequest, DecisionRequest, ResponsesRequest
 from ui.program import version
 
 

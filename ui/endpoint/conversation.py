@@ -11,7 +11,7 @@ from typing import Any
 
 from core.texts import well_formed
 from ui.endpoint.errors import refused
-from ui.endpoint.wire import (
+from ui.endpoint.messages import (
     AssistantMessage,
     CalledFunction,
     CallOutput,

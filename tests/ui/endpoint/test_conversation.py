@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from ui.endpoint.conversation import conversation, question_of
 from ui.endpoint.errors import ApiError
-from ui.endpoint.wire import ChatMessage, InputItem
+from ui.endpoint.messages import ChatMessage, InputItem
 
 ASKED = {"role": "user", "content": "How warm?"}
 CHAT: TypeAdapter[Any] = TypeAdapter(list[ChatMessage])
