@@ -41,22 +41,25 @@ class EventReader:
         if not data:
             return
         self._after_return = data.endswith(b"\r")
-        first, *rest = _LINE_END.split(data)
+        first, *rest = _LINE_END.split(data) if b"\r" in data else data.split(b"\n")
         self._line.append(first)
-        for start in rest:
-            yield from self._end_line()
-            self._line.append(start)
+        if not rest:
+            return
+        *whole, begun = rest
+        for line in (b"".join(self._line), *whole):
+            if not line.startswith(b":"):  # a comment, such as keeps a connection alive
+                yield from self._end_line(line)
+        self._line[:] = [begun]
 
     def end(self) -> None:
         """Nothing more will come: the last line needs no end, but an event without its blank line is none."""
         if self._start:
             self._line.append(self._start)
-        for _ in self._end_line():
+        line, self._line = b"".join(self._line), []
+        for _ in self._end_line(line):
             pass
 
-    def _end_line(self) -> Iterator[ServerEvent]:
-        line = b"".join(self._line)
-        self._line.clear()
+    def _end_line(self, line: bytes) -> Iterator[ServerEvent]:
         if self.done:
             return
         if not line:

@@ -23,8 +23,11 @@ _WORDS = (
     "error_message",
     "error_msg",
     "status_msg",
+    "description",
+    "title",
+    "reason",
+    "raw",
 )
-_WORDS += ("description", "title", "reason", "raw")
 _INSIDE = ("error", "errors", "base_resp")
 _CODES = ("code", "type", "status", "status_code", "error_code")
 _NO_ERROR = ("", "0", "none", "null", "false", "ok", "success", "200")

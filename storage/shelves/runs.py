@@ -428,7 +428,7 @@ class Runs:
         ]
 
 
-def _last_stats(run_id: str) -> Select[tuple[str]]:
+def _last_stats(run_id: str) -> Select[Any]:
     """What the last generation of a run says of itself."""
     return (
         select(generation.c.stats)

@@ -207,7 +207,7 @@ def test_an_event_that_its_blank_line_does_not_end_is_none() -> None:
 @pytest.mark.parametrize("usage", ["usage", "x_groq", "choice"])
 def test_usage_is_found_wherever_a_server_puts_it(usage: str) -> None:
     told = {"prompt_tokens": 11, "completion_tokens": 7}
-    last: dict[str, object] = {
+    last = {
         "usage": {"choices": [], "usage": told},
         "x_groq": {"choices": [], "x_groq": {"usage": told}},
         "choice": {"choices": [{"delta": {}, "usage": told}]},
