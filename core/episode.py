@@ -136,7 +136,7 @@ class Usage:
     """What a call consumed, the tries of it that came to nothing included. `cost_usd` is None when its tokens or its
     price are not known (never a made-up 0); `at_most_usd` is then the most that it can have cost, where prices are
     known. `tokens_cached`: of those sent, what the provider had read before and bills at its cached price.
-    `unread_usd`: of the cost, that of answers that could not be read or broke off, by the tokens told or as the most possible."""
+    `unread_usd`: of the cost, that of answers that could not be read or broke off, by the tokens told or at most."""
 
     tokens_in: int = 0
     tokens_out: int = 0

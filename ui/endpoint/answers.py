@@ -39,7 +39,6 @@ class Course:
     answer_format: AnswerFormat | None = None
     stop: tuple[str, ...] = ()
     one_call: bool = False
-    left_aside: tuple[str, ...] = ()
     turns: list[Turn] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     ended: Episode | None = None
@@ -201,7 +200,7 @@ class Course:
             "error": self.ended.error if self.ended else None,
             "turn_budget": self.order.episode.turn_budget,
             "left_out": list(self.order.episode.left_out),
-            "left_aside": list(self.left_aside),
+            "left_aside": list(self.order.left_aside),
             "input_tokens": sum(one.tokens_in for one in self._every_usage()),
             "output_tokens": sum(one.tokens_out for one in self._every_usage()),
             "cost_usd": None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs),

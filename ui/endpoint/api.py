@@ -208,15 +208,8 @@ async def _begin(service: Service, asked: Asked, request: Request) -> tuple[Cour
     listener = Listener()
     key: ApiKey | None = request.state.key
     order = await run_in_threadpool(service.order, asked, key, listener.tell)
-    course = Course(
-        order,
-        service.endpoint.inspector,
-        asked.answer_format,
-        asked.stop,
-        asked.tools.one_call,
-        asked.left_aside,
-    )
-    return course, listener
+    one_call = asked.tools.one_call
+    return Course(order, service.endpoint.inspector, asked.answer_format, asked.stop, one_call), listener
 
 
 def _stop(given: str | Sequence[str] | None) -> tuple[str, ...]:

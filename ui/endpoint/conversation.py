@@ -21,6 +21,8 @@ from ui.endpoint.messages import (
     InputMessage,
     RefusalPart,
     Sent,
+    ShellCall,
+    ShellOutput,
     TextPart,
     ToolMessage,
     UnreadItem,
@@ -133,6 +135,9 @@ def _asked_calls(message: Sent) -> Iterator[tuple[str, str]]:
             yield message.call_id, _words(message.name, message.arguments)
         case CustomCall():
             yield message.call_id, _words(message.name, message.input)
+        case ShellCall():
+            name = message.type.removesuffix("_call")
+            yield message.call_id, _words(name, json.dumps(message.action or message.operation or {}))
         case AssistantMessage():
             for call in message.tool_calls or ():
                 yield call.id or "", _function_words(call.function)
@@ -157,10 +162,15 @@ def _said(message: Sent, calls: _Calls, place: str) -> Said:
             return _result(calls.answered(None, message.name, place), _text(message.content))
         case CallOutput():
             return _result(calls.answered(message.call_id, None, place), _text(message.output))
+        case ShellOutput():
+            given = message.output
+            text = given if isinstance(given, str) else json.dumps(given) if given else ""
+            return _result(calls.answered(message.call_id or message.id, None, place), text)
         case UnreadItem():
             return Said("assistant", "")
-        case FunctionCall() | CustomCall():
-            text = "\n".join(calls.ask(id_, message.name, words) for id_, words in _asked_calls(message))
+        case FunctionCall() | CustomCall() | ShellCall():
+            name = "" if isinstance(message, ShellCall) else message.name
+            text = "\n".join(calls.ask(id_, name, words) for id_, words in _asked_calls(message))
             return Said("assistant", text)
     calls.group += 1
     text = _text(message.content)

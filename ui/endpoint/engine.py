@@ -67,6 +67,7 @@ class Order:
     top_p: float | None = None
     tools: str = ""  # JSON list of what a Worker may ask to be called
     must_call: bool = False  # the answer has to be such a call
+    left_aside: tuple[str, ...] = ()  # fields of the request that nothing here looks at
     keep_texts: bool = True
     cancelled: bool = False
     fault: TrinityError | None = None  # why it could not be played to its end, where the store failed

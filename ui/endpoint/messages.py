@@ -222,6 +222,24 @@ class CallOutput(Repeated):
     output: Content | None = None
 
 
+class ShellCall(Repeated):
+    """A call of a tool that other servers have built in: of a shell, or of one that patches files."""
+
+    type: Literal["local_shell_call", "shell_call", "apply_patch_call"]
+    call_id: CallId
+    action: dict[str, Any] | None = None
+    operation: dict[str, Any] | None = None
+
+
+class ShellOutput(Repeated):
+    """What it gave, a text or an object of it. Some clients put the id of the call into `id`."""
+
+    type: Literal["local_shell_call_output", "shell_call_output", "apply_patch_call_output"]
+    call_id: CallId | None = None
+    id: CallId | None = None
+    output: Text | list[Any] | dict[str, Any] | None = None
+
+
 class UnreadItem(Unread):
     """An item of an earlier turn that tells models here nothing."""
 
@@ -234,6 +252,12 @@ InputItem = Annotated[
     | Annotated[CustomCall, Tag("custom_tool_call")]
     | Annotated[CallOutput, Tag("function_call_output")]
     | Annotated[CallOutput, Tag("custom_tool_call_output")]
+    | Annotated[ShellCall, Tag("local_shell_call")]
+    | Annotated[ShellCall, Tag("shell_call")]
+    | Annotated[ShellCall, Tag("apply_patch_call")]
+    | Annotated[ShellOutput, Tag("local_shell_call_output")]
+    | Annotated[ShellOutput, Tag("shell_call_output")]
+    | Annotated[ShellOutput, Tag("apply_patch_call_output")]
     | Annotated[UnreadItem, Tag("reasoning")]
     | Annotated[UnreadItem, Tag("web_search_call")]
     | Annotated[UnreadItem, Tag("file_search_call")]
@@ -251,5 +275,7 @@ Sent = (
     | FunctionCall
     | CustomCall
     | CallOutput
+    | ShellCall
+    | ShellOutput
     | UnreadItem
 )

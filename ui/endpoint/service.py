@@ -136,17 +136,18 @@ class Service:
         vendor, limits = asked.vendor, key.limits if key else Limits()
         tier = self.offer.tier(asked.model)
         policy = self.policy(tier, vendor.argmax)
-        turns = vendor.max_turns or _turns(policy, turns_for(asked.effort, tier))
-        turns = max(turns, LEAST_TURNS) if asked.tools.must_call else turns
+        least = LEAST_TURNS if asked.tools.must_call else 1
+        turns = vendor.max_turns or max(least, _turns(policy, turns_for(asked.effort, tier)))
         turns = turns if limits.max_turns is None else min(turns, limits.max_turns)
         left_out = self.offer.left_out(tier, policy, [*vendor.leave_out, *limits.leave_out])
+        models = [one for one in policy.models if one not in left_out]
         if asked.tools.tools:
             if isinstance(policy, WorkflowPolicy):
                 raise unsupported(
                     "tools",
                     f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none.",
                 )
-            self._check_tools([one for one in policy.models if one not in left_out])
+            self._check_tools(models)
         cost = _least(vendor.max_cost_usd, tier.max_cost_usd)
         self._check_ceilings(cost, limits.max_cost_usd)
         seconds = _least(vendor.deadline_s, limits.deadline_s, tier.deadline_s)
@@ -182,6 +183,7 @@ class Service:
             top_p=asked.top_p,
             tools=asked.tools.tools,
             must_call=asked.tools.must_call,
+            left_aside=(*asked.left_aside, *self._unsent(asked, models)),
             keep_texts=keep,
         )
 
@@ -209,6 +211,13 @@ class Service:
                 "tools",
                 f"'{without[0]}' of this pool cannot call tools: leave it out by trinity.leave_out, or send no tools.",
             )
+
+    def _unsent(self, asked: Asked, models: Sequence[str]) -> list[str]:
+        """What was asked of the models' sampling, and none of them can be told."""
+        told = [spec for spec in self.pool.specs if spec.name in models and spec.send_temperature]
+        with_top_p = [spec for spec in told if spec.provider == "openai"]
+        wishes = (("temperature", asked.temperature, told), ("top_p", asked.top_p, with_top_p))
+        return [name for name, wish, able in wishes if wish is not None and not able]
 
     def _check_ceilings(self, *ceilings: float | None) -> None:
         try:

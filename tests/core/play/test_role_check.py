@@ -34,6 +34,26 @@ def test_every_role_whole_and_streamed() -> None:
     }
 
 
+def test_calls_of_tools_that_nobody_offered_are_told() -> None:
+    piece = {"index": 0, "id": "a", "function": {"name": "python", "arguments": "{}"}}
+
+    def models(request: Request) -> Answer:
+        text = "" if role_of(request) == "Thinker" else "<answer>42</answer>"
+        if not request.body.get("stream"):
+            return ok(text, tool_calls=[piece])
+        chunk = json.dumps({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]})
+        return (stream_head() + f"data: {chunk}\n\n".encode() + events(text),)
+
+    with faulty_server(models) as server:
+        pool = HttpPool([entry(server, "eager")], limits=QUICK)
+        told = {(one.role, one.streamed): one.problem for one in check_roles(pool)}
+        pool.close()
+    unasked = "called a tool that nobody offered"
+    for streamed in (False, True):
+        assert told[Role.WORKER, streamed] == unasked
+        assert told[Role.THINKER, streamed] == f"no readable plan, {unasked}"
+
+
 def test_a_server_that_is_not_there() -> None:
     with faulty_server(()) as server:
         gone = entry(server, attempts=1)

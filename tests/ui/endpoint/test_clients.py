@@ -213,6 +213,13 @@ def test_top_p_and_temperature_reach_the_models(one: Served) -> None:
     assert asked == [(0.3, 0.1)] * 3 + [(0.4, 0.7)] * 3 + [(None, 0.7)] * 3
 
 
+def test_sampling_that_no_model_can_be_told_is_left_aside(tmp_path: Path) -> None:
+    with served(tmp_path, entry="send_temperature = false") as one:
+        answer = post(one, CHAT, top_p=0.3, temperature=0.1)[1]
+        assert answer["trinity"]["left_aside"] == ["temperature", "top_p"]
+        assert not any({"top_p", "temperature"} & request.body.keys() for request in one.models.requests)
+
+
 def test_models_are_found_with_and_without_a_slash(one: Served) -> None:
     listed = raw(one.url, "GET", "/v1/models")
     assert raw(one.url, "GET", "/v1/models/")[2] == listed[2]

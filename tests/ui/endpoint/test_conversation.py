@@ -134,6 +134,15 @@ def test_results_of_the_responses_api_name_their_calls_too() -> None:
     custom = {"type": "custom_tool_call", "call_id": "c", "name": "shell", "input": "ls"}
     given = {"type": "custom_tool_call_output", "call_id": "c", "output": "a.txt"}
     assert told(custom, given).endswith("[tool]\nResult of shell(ls):\na.txt")
+    shell = {
+        "type": "local_shell_call",
+        "id": "l",
+        "call_id": "s",
+        "action": {"command": ["ls"]},
+        "status": "x",
+    }
+    listed = {"type": "local_shell_call_output", "id": "s", "output": "a.txt"}
+    assert told(shell, listed).endswith('[tool]\nResult of local_shell({"command": ["ls"]}):\na.txt')
     with pytest.raises(ApiError) as caught:
         told(function("a", "Rome"), output("z", "31 C"))
     assert caught.value.param == "input.2"

@@ -186,6 +186,13 @@ def test_a_worker_that_calls_nothing_is_asked_again_and_then_it_is_an_error(
         assert "Verifier" not in roles, "there is nothing to judge"
 
 
+def test_a_client_that_allows_one_turn_gets_one_try(tmp_path: Path) -> None:
+    with served(tmp_path) as one:
+        with pytest.raises(openai.InternalServerError):
+            one.ask(tools=[TOOL], tool_choice="required", extra_body={"trinity": {"max_turns": 1}})
+        assert [role_of(request) for request in one.models.requests] == ["Worker"]
+
+
 def test_a_server_that_cannot_demand_a_call_is_asked_without(tmp_path: Path) -> None:
     def reply(request: Request) -> Any:
         if request.body.get("tool_choice", "auto") != "auto":
