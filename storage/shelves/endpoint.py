@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, func, insert, select, update
 
 from core.errors import StoreError
+from core.ids import episode_id
 from storage.rows.engine import fetch_mappings, fetch_scalar, writing
 from storage.rows.mapping import Rows
 from storage.rows.schema import api_key, served
@@ -145,6 +146,17 @@ class Endpoint:
         if key_id is not None:
             query = query.where(served.c.key_id == key_id)
         return float(fetch_scalar(self.engine, query) or 0.0)
+
+    def charged_in(self, runs: Sequence[str]) -> float:
+        """What the requests of these runs have cost so far."""
+        total = 0.0
+        for run in runs:
+            first = episode_id(run, 0).rpartition("-")[0]
+            query = select(func.coalesce(func.sum(served.c.charged_usd), 0.0)).where(
+                served.c.episode_id.startswith(f"{first}-", autoescape=True)
+            )
+            total += float(fetch_scalar(self.engine, query) or 0.0)
+        return total
 
 
 def looks_like_key(text: str) -> bool:

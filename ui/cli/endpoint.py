@@ -108,7 +108,7 @@ def serve(
             sized = f"a request of {QUESTION_TOKENS:,} tokens"
             cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
             among = service.offer.choices(tier)
-            leaner = " (the leaner half)" if tier.lean and len(among) < len(specs) else ""
+            leaner = f" ({words})" if (words := service.offer.lean_words(tier)) and len(specs) > 1 else ""
             say(
                 f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns, with "
                 f"{', '.join(among)}{leaner}{cost}."

@@ -197,6 +197,7 @@ class Course:
             "model": self.order.model,
             "policy": self.order.policy.id,
             "end_reason": self.end_reason,
+            "ceiling": self.order.ceiling.of if self.order.ceiling else None,
             "error": self.ended.error if self.ended else None,
             "turn_budget": self.order.episode.turn_budget,
             "left_out": list(self.order.episode.left_out),
@@ -264,7 +265,10 @@ class Course:
             message = f"The deadline came before any answer{where}: allow more seconds, or fewer turns."
             return ApiError(504, message, "timeout_error", "deadline_exceeded", headers=self.headers)
         if self.end_reason == EndReason.COST_CEILING:
-            return out_of_money(f"The next call could exceed the cost ceiling{where}: allow more, or wait.")
+            which = (
+                self.order.ceiling.words if self.order.ceiling else "the cost ceiling: allow more, or wait"
+            )
+            return out_of_money(f"The next call could exceed {which}{where}.")
         if self.end_reason == EndReason.CANCELLED:
             return ApiError(503, f"The request was cancelled{where}.", "server_error", "cancelled")
         if ended is not None and ended.status is Status.MISSING:

@@ -40,12 +40,15 @@ from core.tasks.graders import grade_many
 from storage.recorder import heartbeats, record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
-from ui.endpoint.ledger import Ledger
+from ui.endpoint.ledger import Ceiling, Ledger
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
 
 log = logging.getLogger(__name__)
+
+#: So many runs of the endpoint are looked through for what other pools have cost.
+MOST_RUNS = 10_000
 
 
 @dataclass(eq=False)
@@ -70,6 +73,7 @@ class Order:
     left_aside: tuple[str, ...] = ()  # fields of the request that nothing here looks at
     keep_texts: bool = True
     cancelled: bool = False
+    ceiling: Ceiling | None = None  # which one ended it
     fault: TrinityError | None = None  # why it could not be played to its end, where the store failed
 
     def reason_to_stop(self, now: float) -> EndReason | None:
@@ -152,7 +156,11 @@ class Engine:
         self.deciding = threading.Lock()  # encoders are used by one thread at a time
         self._store, self._plan, self._pool = store, plan, pool
         by_name = {spec.name: spec for spec in pool.specs}
-        self._ledger = Ledger(store, by_name, max_cost_usd, store.endpoint.charged_usd())
+        elsewhere = [
+            run.id for run in store.runs.list("serve", limit=MOST_RUNS) if run.config.get("pool") != plan.pool
+        ]
+        spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
+        self._ledger = Ledger(store, by_name, max_cost_usd, spent_usd)
         self._orders: dict[str, Order] = {}
         self._lock = threading.Lock()
         self._inbox: _Inbox | None = None
@@ -331,7 +339,10 @@ class Engine:
             must_call=order.must_call and bool(tools),
         )
         allowed = self._ledger.allows(episode.id, order.key, ask, order.max_cost_usd, order.key_max_cost_usd)
-        return allowed or EndReason.COST_CEILING
+        if isinstance(allowed, Ceiling):
+            order.ceiling = allowed
+            return EndReason.COST_CEILING
+        return allowed
 
 
 def _episode_of(event: Event) -> str:

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from core.episode import Ask, Reply
 from core.pool.costs import MOST_UNREAD, bound_usd
 from core.pool.spec import ModelSpec
 from storage.store import Store
+from ui.presentation.words import dollars
 from ui.runs.spending import is_free
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """A ceiling that left no room for a call: whose it is, and how high."""
+
+    of: Literal["request", "key", "server"]
+    usd: float
+
+    @property
+    def words(self) -> str:
+        """Whose it is and what to do about it, as the end of a sentence."""
+        whose, what = {
+            "request": ("this request's", "give it a higher trinity.max_cost_usd, or its tier one"),
+            "key": ("this key's", "ask for a key with a higher one (trinity keys add NAME --max-cost USD)"),
+            "server": ("this endpoint's", "serve with a higher --max-cost, or max_cost_usd in endpoint.toml"),
+        }[self.of]
+        return f"{whose} cost ceiling of {dollars(self.usd)}: {what}"
 
 
 @dataclass
@@ -29,23 +49,24 @@ class Ledger:
 
     def allows(
         self, episode: str, key: str | None, ask: Ask, most: float | None, key_most: float | None
-    ) -> Ask | None:
-        """The call with what its tries may cost below all ceilings, which then counts as under way; None where not one
-        fits."""
+    ) -> Ask | Ceiling:
+        """The call with what its tries may cost below all ceilings, which then counts as under way; the ceiling below
+        which not one fits."""
         bound = self.bound_usd(ask)
         bounds = {name: sum(kept for _, kept in of.values()) for name, of in self._under_way.items()}
         of_key = sum(usd for name, usd in bounds.items() if self._keys.get(name) == key)
-        ceilings = (
-            (most, self._by_episode[episode] + bounds.get(episode, 0.0)),
-            (key_most, self._spent_by(key) + of_key),
-            (self.ceiling_usd, self.spent_usd + sum(bounds.values())),
+        ceilings: tuple[tuple[Literal["request", "key", "server"], float | None, float], ...] = (
+            ("request", most, self._by_episode[episode] + bounds.get(episode, 0.0)),
+            ("key", key_most, self._spent_by(key) + of_key),
+            ("server", self.ceiling_usd, self.spent_usd + sum(bounds.values())),
         )
-        known = [(ceiling, spent) for ceiling, spent in ceilings if ceiling is not None]
-        if any(spent + bound > ceiling for ceiling, spent in known):
-            return None
+        known = [(Ceiling(of, ceiling), spent) for of, ceiling, spent in ceilings if ceiling is not None]
+        for ceiling, spent in known:
+            if spent + bound > ceiling.usd:
+                return ceiling
         self._keys[episode] = key
         twice = MOST_UNREAD * bound  # an answer that cannot be read is asked for again
-        budget = twice if all(spent + twice <= ceiling for ceiling, spent in known) else bound
+        budget = twice if all(spent + twice <= ceiling.usd for ceiling, spent in known) else bound
         self._under_way.setdefault(episode, {})[ask.sample] = bound, budget
         return replace(ask, budget_usd=budget if known else None)
 

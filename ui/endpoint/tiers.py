@@ -195,18 +195,37 @@ class Offer:
 
     def choices(self, tier: Tier) -> tuple[str, ...]:
         """The models that a tier chooses among."""
-        policy = self.policy_of(tier)
+        return self._in_tier(tier, self._models_of(self.policy_of(tier)))
+
+    def _models_of(self, policy: str) -> Sequence[str]:
+        """The models that a policy chooses among."""
         if self.store.checkpoints.has(policy):
-            return self._in_tier(tier, self.store.checkpoints.get(policy).config.get("models", ()))
+            models: Sequence[str] = self.store.checkpoints.get(policy).config.get("models", ())
+            return models
         planner = policy.removeprefix(CONDUCTOR)
         if self.store.planners.has(planner):
-            return self._in_tier(tier, self.store.planners.get(planner).models)
-        return self._in_tier(tier, [spec.name for spec in self.specs])
+            return self.store.planners.get(planner).models
+        return [spec.name for spec in self.specs]
 
     def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
         """Of a policy's models, those that may be chosen in this tier."""
         among = tuple(model for model in models if not tier.models or model in tier.models)
         return self._leaner_half(among) if tier.lean else among
+
+    def lean_words(self, tier: Tier) -> str:
+        """What a lean tier leaves to choose among, in brackets behind its models; empty for one that is not lean."""
+        if not tier.lean:
+            return ""
+        policy = self.policy_of(tier)
+        every = self._in_tier(tier.model_copy(update={"lean": False}), self._models_of(policy))
+        among = self.choices(tier)
+        if len(among) < len(every):
+            return "the leaner half"
+        unknown = [
+            spec.name for spec in self.specs if spec.name in every and call_usd(spec, *USUAL_CALL) is None
+        ]
+        why = f"the price of {', '.join(unknown)} is not known" if unknown else "all cost the same"
+        return f"all of them: {why}, and no strength in pool.toml tells them apart"
 
     def _leaner_half(self, models: tuple[str, ...]) -> tuple[str, ...]:
         """The leaner half of these models, see `Tier`: those that are as lean as its last one included."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,19 @@ ENTRIES = st.lists(
     st.builds(TranscriptEntry, st.sampled_from(ROLE_ORDER), st.sampled_from(MODELS), TEXT), max_size=5
 ).map(tuple)
 EASY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class Watched:
+    """A model whose calls are seen."""
+
+    def __init__(self, model: Any, call: Callable[..., object]) -> None:
+        self._model, self._call = model, call
+
+    def __call__(self, **given: Any) -> object:
+        return self._call(**given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +185,37 @@ def test_a_state_does_not_depend_on_its_batch(folder: Path) -> None:
     np.testing.assert_array_equal(
         load_encoder(folder).encode([requests[i] for i in order]).states, together[order]
     )
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_lone_prompt_is_padded_to_few_rows_where_these_give_the_same_bits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    """The bits are compared once for each shape; a machine on which they differ pads as ever."""
+    requests = [decide(one) for one in random_transcripts(40, 3)]
+    together = load_encoder(folder).encode(requests).states
+    encoder = load_encoder(folder)
+    if not same:
+        monkeypatch.setattr(torch, "equal", lambda one, other: False)
+    encoder.encode(requests[:20])
+    rows: list[int] = []
+    model = encoder.model
+
+    def watched(**given: torch.Tensor) -> object:
+        rows.append(len(given["input_ids"]))
+        return model(**given)
+
+    for request in requests[20:]:
+        encoder.encode([request])  # the shapes are known
+    encoder.forget()
+    watching = Watched(model, watched)
+    monkeypatch.setattr(encoder, "model", watching)
+    alone = np.stack([encoder.encode([request]).states[0] for request in requests[20:]])
+    np.testing.assert_array_equal(alone, together[20:])
+    if same:
+        np.testing.assert_array_equal(alone, load_encoder(folder).encode(requests[20:]).states)
+    assert len(rows) == 20  # no shape was tried again
+    assert all(one > 1 for one in rows) if not same else {*rows} <= {1, max(rows)}
 
 
 def test_equal_inputs_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

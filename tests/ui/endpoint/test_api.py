@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from core.episode import EndReason, Role
+from core.episode import EndReason, Event, Role
+from core.ids import episode_id
 from storage.shelves.endpoint import Limits
 from tests.core.pool.faulty_server import HANG_UP, Request, fail, ok
 from tests.ui.endpoint.server import CALL_USD, PRICES, Served, episode_of, raw, role_of, served, team
+from ui.endpoint.answers import Course
+from ui.endpoint.conversation import Said
+from ui.endpoint.errors import ApiError
+from ui.endpoint.service import Asked, Service
 from ui.endpoint.tiers import Endpoint, Tier
+from ui.endpoint.wire import Vendor
+from ui.runs.plans import ServePlan
+from ui.runs.queue import Ticket, enqueue
 
 
 def until_over(one: Served) -> None:
@@ -297,7 +306,12 @@ def test_ceilings_of_request_and_key(tmp_path: Path) -> None:
         with pytest.raises(openai.APIStatusError) as caught:
             one.ask(extra_body={"trinity": {"max_cost_usd": 0.5}})
         assert caught.value.status_code == 429
-        assert caught.value.response.json()["error"]["code"] == "cost_ceiling"
+        error = caught.value.response.json()["error"]
+        assert error["code"] == "cost_ceiling"
+        assert (
+            "this request's cost ceiling of $0.5000: give it a higher trinity.max_cost_usd"
+            in error["message"]
+        )
         assert not one.models.requests
         _, text = one.store.endpoint.add_key("poor", Limits(max_cost_usd=8.5))
         poor = one.client.with_options(api_key=text)
@@ -308,10 +322,54 @@ def test_ceilings_of_request_and_key(tmp_path: Path) -> None:
             "cost_ceiling",
             2,
         )  # 7 + 1, then 14 + 1 is too much
+        assert trace["ceiling"] == "key"
         assert answer.choices[0].message.content == "forty-two"
         with pytest.raises(openai.APIStatusError) as caught:
             poor.chat.completions.create(model="trinity", messages=talk)
         assert caught.value.status_code == 429
+        assert "this key's cost ceiling of $8.50" in caught.value.response.json()["error"]["message"]
+
+
+def test_an_endpoint_s_ceiling_counts_what_its_own_pool_has_cost(tmp_path: Path) -> None:
+    with served(tmp_path, entry=PRICES, max_cost_usd=1.0) as one:
+        plan = ServePlan("another.toml", ("a",))
+        run, _ = enqueue(one.store, plan, Ticket.new())
+        one.store.endpoint.note(episode_id(run, 0), None, "chat", "trinity")
+        one.store.endpoint.charge(episode_id(run, 0), 5.0)
+        assert one.ask().choices[0].message.content == "forty-two"
+        own = replace(plan, pool=one.service.pool_name)
+        mine, _ = enqueue(one.store, own, Ticket.new())
+        one.store.endpoint.note(episode_id(mine, 0), None, "chat", "trinity")
+        one.store.endpoint.charge(episode_id(mine, 0), 0.9999)
+        again = Service(one.store, one.service.pool_name, one.service.endpoint, max_cost_usd=1.0)
+        course = play(again)
+        with pytest.raises(
+            ApiError, match=r"this endpoint's cost ceiling of \$1.00: serve with a higher --max-cost"
+        ):
+            course.answer()
+        assert course.trace()["ceiling"] == "server"
+        again.close()
+
+
+def play(service: Service) -> Course:
+    """A request played to its end, without a server."""
+    over = threading.Event()
+    heard: list[Event] = []
+
+    def tell(event: Event | None) -> None:
+        if event is None:
+            over.set()
+        else:
+            heard.append(event)
+
+    asked = Asked("trinity", [Said("user", "How many?")], Vendor(), "chat")
+    order = service.order(asked, None, tell)
+    service.engine.submit(order)
+    assert over.wait(10)
+    course = Course(order, "")
+    for event in heard:
+        course.take(event)
+    return course
 
 
 def test_an_unreachable_model_is_said_and_not_called_an_answer(tmp_path: Path) -> None:

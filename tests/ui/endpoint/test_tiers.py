@@ -44,6 +44,7 @@ def test_the_lean_tier_has_the_cheaper_half_of_the_models_and_fewer_turns(tmp_pa
     one = offer(tmp_path, {**PRICES})
     assert chosen_among(one, "trinity") == {*one.choices(one.tier("trinity"))} == {"b", "d"}
     assert chosen_among(one, "trinity-ultra") == {*PRICES}
+    assert one.lean_words(one.tier("trinity")) == "the leaner half"
     assert one.tier("trinity").turns < one.tier("trinity-ultra").turns
     [pin] = one.pins()
     assert chosen_among(one, pin) == {*PRICES}
@@ -58,6 +59,10 @@ def test_where_nobody_is_known_to_be_cheaper_all_are_lean(
 ) -> None:
     one = offer(tmp_path, prices)
     assert chosen_among(one, "trinity") == {*prices}
+    why = "the price of b is not known" if None in prices.values() else "all cost the same"
+    said = f"all of them: {why}, and no strength in pool.toml tells them apart"
+    assert one.lean_words(one.tier("trinity")) == said
+    assert one.lean_words(one.tier("trinity-ultra")) == ""
     one.store.close()
 
 

@@ -113,6 +113,7 @@ def _tier_row(store: Store, endpoint: Endpoint, tier: Tier) -> tuple[object, ...
     try:
         offer = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store)
         policy, among = offer.policy_of(tier), ", ".join(offer.choices(tier))
+        among += f" ({words})" if (words := offer.lean_words(tier)) else ""
     except TrinityError as error:
         policy, among = one_line(str(error), 200), ""
     return (
