@@ -158,7 +158,9 @@ def _parts(ours: Any, theirs: Any) -> list[tuple[Any, Any]]:
         rows = [sorted(one.args, key=_place) for one in (ours, theirs)]
     elif isinstance(ours, sympy.MatrixBase) and isinstance(theirs, sympy.MatrixBase):
         rows = [[*one] for one in (ours, theirs)]
-    elif isinstance(ours, sympy.Eq) and isinstance(theirs, sympy.Eq):  # equal equations need not have equal sides
+    elif isinstance(ours, sympy.Eq) and isinstance(
+        theirs, sympy.Eq
+    ):  # equal equations need not have equal sides
         return [(ours.rhs, theirs.rhs)] if ours.lhs == theirs.lhs and ours.lhs.is_Symbol else []
     elif isinstance(ours, sympy.Expr) and isinstance(theirs, sympy.Expr):
         return [(ours, theirs)]
