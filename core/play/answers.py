@@ -19,6 +19,7 @@ _DRESS = "*_`$ \t\n"
 #: What stands for an answer where the asked form is repeated and not followed.
 _PLACEHOLDERS = frozenset(("your answer", "answer", "your final answer", "..."))
 _LONGEST = 2000  # characters of an answer found without its closing tag
+_LONGEST_LINE = 400  # characters of a last line that is looked into for a conclusion
 _MOST_BOXES = 50  # that are looked into, from the last one on
 
 _TAG_PAIR = re.compile(
@@ -32,13 +33,13 @@ _INTRODUCED = re.compile(
     r"""(?:
       \b(?:final|correct|right|my|the)\ (?:answer|option|choice)(?:\ to\ [^.:\n]{1,80})?
         (?:\ (?:is|would\ be|equals)\b|\s*=)
-    | (?:^|(?<=[.!?]\ )|(?<=[*_#>]))\s*answer\ is\b
+    | (?:^|(?<=[.!?]\ )|(?<=[*_#>]))[ \t]*answer\ is\b
     | ^\#{1,6}\s*(?:the\ )?(?:final\ )?answer\s*$
-    | (?:^|(?<=[.!?]\ )|(?<=[*_#>]))\s*(?:the\ )?(?:final\ |correct\ )?answer\s*[*_]*\s*:
+    | (?:^|(?<=[.!?]\ )|(?<=[*_#>]))[ \t]*(?:the\ )?(?:final\ |correct\ )?answer\s*(?:[*_]+\s*)?:
     | \b(?:respuesta|resposta|risposta)(?:\ (?:final|correcta|finale|corretta))?\ (?:es|é|è)\b
     | \b(?:antwort|lösung)\ (?:ist|lautet)\b
     | \bréponse(?:\ (?:finale|correcte))?\ est\b
-    | (?:^|(?<=\s)|(?<=[*_]))(?:respuesta|resposta|risposta|antwort|lösung|réponse)(?:\ final[e]?)?\s*[*_]*\s*:
+    | (?:^|(?<=\s)|(?<=[*_]))(?:respuesta|resposta|risposta|antwort|lösung|réponse)(?:\ final[e]?)?\s*(?:[*_]+\s*)?:
     | (?:答案|答え|答)(?:是|为|為|は)?\s*[:：]?
     )\s*[:：]?\s*""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
@@ -249,7 +250,7 @@ def _said_choice(text: str, grader: Grader) -> str:
     """The letter that the last line says to be chosen or right, where it says so of one alone; or that line, where it
     is an option."""
     last = text.strip().rsplit("\n", 1)[-1]
-    if grader != "choice" or not last:
+    if grader != "choice" or not last or len(last) > _LONGEST_LINE:
         return ""
     if option := _option_repeated(text):
         return option
@@ -274,18 +275,25 @@ def _concluded(text: str, grader: Grader) -> str:
 def _bare_number(text: str, grader: Grader) -> str:
     """A number that is the whole reply, or of a question for one all of the last line."""
     bare = text.strip().strip(_DRESS)
-    if _BARE_NUMBER.fullmatch(bare) and "\n" not in bare:
+    if len(bare) <= _LONGEST_LINE and "\n" not in bare and _BARE_NUMBER.fullmatch(bare):
         return bare
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if grader not in ("number", "math") or len(lines) < 2 or lines[-1].endswith("."):
         return ""
     last, before = (line.strip(_DRESS) for line in (lines[-1], lines[-2]))
-    return last if _BARE_NUMBER.fullmatch(last) and not re.match(r"[-*\d.]+[.)]?(?:\s|$)", before) else ""
+    return (
+        last
+        if len(last) <= _LONGEST_LINE
+        and _BARE_NUMBER.fullmatch(last)
+        and not re.match(r"[-*\d.]+[.)]?(?:\s|$)", before)
+        else ""
+    )
 
 
 def _concluded_number(text: str, grader: Grader) -> str:
     """The number that a last sentence with "so" or "therefore" comes to, where nothing else in it can be meant."""
-    found = _CONCLUSION.search(_last_line(text)) if grader == "number" else None
+    last = _last_line(text) if grader == "number" else ""
+    found = _CONCLUSION.search(last) if len(last) <= _LONGEST_LINE else None
     if not found or _DOUBTFUL.search(found["said"]):
         return ""
     end = _NUMBER_AT_END.search(found["said"].replace("*", ""))

@@ -25,14 +25,14 @@ _THINKING = re.compile(rf"(?P<open>{_OPENS})|(?P<close>{_CLOSES})", re.IGNORECAS
 #: Whose turn begins: in the templates of ChatML, harmony, Llama, Gemma, Phi, DeepSeek and Mistral.
 _TURN = re.compile(
     r"""(?:<\|im_start\|>|<\|start\|>|<start_of_turn>|<\|turn>)[ \t]*(?P<role>\w*)[ \t]*(?:<\|(?:im_sep|message)\|>)?\n?
-    | <\|start_header_id\|>\s*(?P<header>\w*)\s*<\|end_header_id\|>\s*
+    | <\|start_header_id\|>\s*(?:(?P<header>\w+)\s*)?<\|end_header_id\|>\s*
     | <[|\uff5c](?P<name>user|assistant|system|human|observation|tool)[|\uff5c]>[ \t]*\n?
     | (?P<inst>\[INST\])""",
     re.IGNORECASE | re.VERBOSE,
 )
 _OWN_ROLES = frozenset(("", "assistant", "model", "ai", "bot"))
 #: A prompt in Mistral's template, repeated before the reply.
-_ECHO = re.compile(r"\A\s*(?:<s>)?\s*\[INST\].*?\[/INST\]", re.DOTALL)
+_ECHO = re.compile(r"\s*(?:<s>\s*)?\[INST\].*?\[/INST\]", re.DOTALL)
 
 _NAMES = (
     "im_start|im_end|im_sep|return|end|start|message|call|channel|constrain|endoftext|eos|bos|pad|eot|"
@@ -84,7 +84,7 @@ def own_turn(text: str) -> str:
     """What a text without thinking says up to the first turn of somebody else, without control marks."""
     if not _SOME.search(text):
         return text
-    text = _ECHO.sub("", text)
+    text = text[echo.end() :] if (echo := _ECHO.match(text)) else text
     code, kept, at = _Code(text), list[str](), 0
     for found in _TURN.finditer(text):
         if code.mentions(found):
@@ -159,8 +159,7 @@ def _without_blocks(text: str) -> str:
     if not _THINKING.search(text):
         return text
     if unopened := _unopened(text):
-        rest = [end for end in unopened if _ends_off(text[end:]).strip()]
-        text = text[rest[-1] if rest else unopened[0] :].lstrip()
+        text = text[next((end for end in reversed(unopened) if _says(text[end:])), unopened[0]) :].lstrip()
     kept, at, closes = "", 0, True
     code = _Code(text)
     while (opened := code.next_outside(_OPENING, at)) is not None:
@@ -182,6 +181,11 @@ def _without_blocks(text: str) -> str:
     return kept + text[at:]
 
 
+def _says(text: str) -> bool:
+    """Whether a text holds more than marks."""
+    return bool(_ends_off(text).strip())
+
+
 def _unopened(text: str) -> list[int]:
     """Where marks end that close thinking which began before the text."""
     code, depth, found, block = _Code(text), 0, list[int](), -1
@@ -200,8 +204,8 @@ def _unopened(text: str) -> list[int]:
 
 def _is_alone(text: str, mark: re.Match[str]) -> bool:
     """Whether a mark has its line for itself."""
-    before = text[text.rfind("\n", 0, mark.start()) + 1 : mark.start()]
-    return not (before + text[mark.end() :].split("\n", 1)[0]).strip()
+    begin, end = text.rfind("\n", 0, mark.start()) + 1, text.find("\n", mark.end())
+    return not (text[begin : mark.start()] + text[mark.end() : end if end >= 0 else len(text)]).strip()
 
 
 def _closing(text: str, at: int) -> int | None:

@@ -19,7 +19,7 @@ from functools import cached_property
 
 #: A block of code, also one that is never closed.
 _BLOCK = re.compile(
-    r"^[ \t]*(?P<fence>```+|~~~+)[ \t]*(?P<language>[^\n`]*)\n(?P<code>.*?)(?:^[ \t]*(?P=fence)[ \t]*$|\Z)",
+    r"^[ \t]*(?P<fence>```+|~~~+)(?P<language>[^\n`]*)\n(?P<code>.*?)(?:^[ \t]*(?P=fence)[ \t]*$|\Z)",
     re.MULTILINE | re.DOTALL,
 )
 _FENCE_LINE = re.compile(r"^[ \t]*(?:```+|~~~+)[^\n`]*$", re.MULTILINE)
@@ -31,7 +31,7 @@ _BEGINS = re.compile(
     r"@\w|(?:async )?def \w|class \w|import \w|from [\w.]+ import |if __name__|(?:for|while) .*:\s*$|print\(|"
     r"[A-Za-z_][\w., \[\]]* = "
 )
-_MOST_LINES, _MOST_TRIES = 600, 80
+_MOST_LINES, _MOST_TRIES = 600, 40
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)

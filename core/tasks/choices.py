@@ -64,6 +64,7 @@ _RULED_OUT += (
     ),
     re.compile(rf"^(?:(?![A-Z](?![\w'])).)+?,?\s+{_THEREFORE}\s+(?P<said>{_ONE})$"),
 )
+_LONGEST = 400  # characters of an answer that are worth looking into
 _STOPS = r"\s*(?:[,;:]\s|\s[-\u2013\u2014]\s|\s(?=[(\[]))\s*"
 #: A letter before or behind words that say nothing else.
 _WITH_WORDS = (
@@ -109,7 +110,7 @@ def read_choice(text: str, question: str = "") -> str | None:
         ]
         return None if behind and any(_same(other, behind) for other in others) else letter
     named = [name for name, option in options.items() if _same(option, said)]
-    if named:
+    if named or len(said) > _LONGEST:
         return named[0] if len(named) == 1 else None
     return next(
         (one["letter"] for form in _WITH_WORDS if (one := form.fullmatch(said)) and _is_sole(one, options)),

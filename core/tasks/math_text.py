@@ -104,9 +104,10 @@ _LONGEST = 400
 
 def math_answer(text: str) -> MathAnswer | None:
     """The answer made uniform; None for what is too long, empty, or says that it is not the answer."""
-    text = in_digits(unicodedata.normalize("NFC", text))
+    text = unicodedata.normalize("NFC", text)
     if len(text) > _LONGEST:
         return None
+    text = in_digits(text)
     text = _spoken(_unwrapped(text))
     if not text or re.match(r"(?:not|no|never)\s+[-\d\\$]", text, re.IGNORECASE) or _hedged(text):
         return None

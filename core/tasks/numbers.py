@@ -123,14 +123,16 @@ def same_number(given: str, right: str, question: str) -> bool:
         return False
     comma = _number(right, question) is None
     said = _number(given, question, comma=comma)
-    if said is None and not comma and _POINTS_AND_COMMA.search(in_digits(given)):  # it can mean nothing else
+    if (
+        said is None and not comma and len(given) <= _LONGEST and _POINTS_AND_COMMA.search(in_digits(given))
+    ):  # it can mean nothing else
         said = _number(given, question, comma=True)
     return said is not None and any(_equal(one, expected) for one in _meant(said, expected, question))
 
 
 def read_number(text: str, question: str = "") -> Fraction | None:
-    """The number that an answer is: sign, currency, thousands, decimals, exponent, power of ten, fraction, LaTeX, words,
-    numerals of other scripts.
+    """The number that an answer is: sign, currency, thousands, decimals, exponent, power of ten, fraction, LaTeX,
+    number words, numerals of other scripts.
 
     Before it may stand an equation up to its last `=`, or words such as "the answer is"; behind it one unit out of
     `UNITS` or what the question asks the number of, and words that only explain it. None for anything else, such as
@@ -161,7 +163,7 @@ def _equal(said: Number, expected: Number) -> bool:
     if not places:
         return said.value == expected.value
     apart = abs(said.value - expected.value)
-    if apart > TOLERANCE * abs(expected.value):
+    if apart > TOLERANCE * max(abs(said.value), abs(expected.value)):
         return False
     return min(places) >= _PLACES or apart <= Fraction(10) ** -min(places)
 
@@ -171,11 +173,12 @@ def _in_percent(text: str) -> bool:
 
 
 def _number(text: str, question: str, *, comma: bool = False) -> Number | None:
-    text = _undressed(in_digits(text))
-    if comma:
-        text = _COMMA.sub(lambda it: it[0].replace(".", "").replace(",", "."), text)
+    text = " ".join(text.split()) if len(text) > _LONGEST else text
+    text = _undressed(in_digits(text)) if len(text) <= _LONGEST else text
     if len(text) > _LONGEST:
         return None
+    if comma:
+        text = _COMMA.sub(lambda it: it[0].replace(".", "").replace(",", "."), text)
     for lead in (_LEAD, _WORDS_BEFORE):
         match = _NUMBER.match(text, found.end() if (found := lead.match(text)) else 0)
         if not match:

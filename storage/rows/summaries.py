@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import AnswerRule, Decision, EndReason, Flag, Message, Role, Status, Verdict
+from core.play.marks import without_marks
 
 T = TypeVar("T")
 
@@ -150,6 +151,11 @@ class TurnText:
     partial: bool
     reply_removed: str | None = None  # the day on which it was removed from the store
     prompt_removed: str | None = None
+
+    @property
+    def said(self) -> str:
+        """The reply as everybody but its writer reads it: without thinking and the marks of a chat template."""
+        return without_marks(self.reply)
 
 
 @dataclass(frozen=True, slots=True)

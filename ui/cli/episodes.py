@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from core.errors import ConfigError
+from core.play.session import visible_text
 from ui.cli.console import (
     JsonOption,
     StoreOption,
@@ -133,7 +134,7 @@ def show(
             sure = f" ({percent(decision.model_probs[found.models.index(decision.model)])})"
         verdict = f" {turn.verdict}" if turn.verdict else ""
         tell(f"{turn.index + 1}. {decision.role} {printable(decision.model)}{sure}{verdict}", style="cyan")
-        for line in turn.reply.text.splitlines():
+        for line in visible_text(turn.reply).splitlines():
             tell(f"   {printable(line)}")
     ending = found.end_reason or found.status
     outcome = {True: "right", False: "wrong", None: "not graded"}[found.correct]

@@ -176,7 +176,15 @@ def seconds(value: float) -> str:
 def missing_reply_words(text: TurnText) -> str:
     """Why there is no reply to read."""
     removed = text.reply_removed
-    return f"What was said was removed on {plain(removed, 20)}." if removed else "The model said nothing."
+    if removed:
+        return f"What was said was removed on {plain(removed, 20)}."
+    return "The model has only been thinking." if text.reply.strip() else "The model said nothing."
+
+
+def unsaid_words(text: TurnText) -> str:
+    """What of a reply nobody else reads."""
+    characters = max(1, len(text.reply) - len(text.said))
+    return f"{characters:,} characters of thinking or of chat template marks are left out here."
 
 
 def word_diff(before: str, after: str) -> str:

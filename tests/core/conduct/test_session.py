@@ -257,6 +257,33 @@ def test_the_last_reply_that_is_not_empty_is_the_answer_and_readers_go_without_a
     assert Flag.MODEL_ERROR in ended.turns[1].flags
 
 
+@pytest.mark.parametrize("dialect", ["general", "terse"])
+def test_no_thinking_and_no_mark_of_a_template_reaches_another_step_or_the_planner(dialect: Dialect) -> None:
+    def marked(ask: Ask) -> Line:
+        asked = ask.messages[-1].content
+        said = "answer 42" if dialect == "terse" else f"by {ask.model}: <answer>42</answer>"
+        said = (
+            "a plan" if asked.startswith("think") else "so 42 ACCEPT" if asked.startswith("check") else said
+        )
+        return f"<|channel|>analysis<|message|>SECRET<|end|><|channel|>final<|message|>{said}<|return|>"
+
+    ended, _, pool = play(planner_policy("conductor:fixed:chain", MODELS), marked, dialect=dialect)
+    assert (ended.answer, ended.correct) == ("42", True)
+    assert all("SECRET" in turn.reply.text for turn in ended.turns), "the reply itself is kept"
+    for ask in pool.asks:
+        assert not re.search(r"SECRET|<\|", ask.messages[-1].content)
+
+    def written(ask: Ask) -> Line:
+        return "<think>SECRET</think>by: <answer>42</answer></s>"
+
+    lists = 'model_id = [0, 1]\nsubtasks = ["a", "b"]\naccess_list = [[], [0]]'
+    _, _, pool = play(
+        writes(f"<thinking>no</thinking>{lists}<|im_end|>", "It is right.</s>", rounds=2), written
+    )
+    assert len(pool.asks) == 2
+    assert "SECRET" not in pool.asks[1].messages[-1].content
+
+
 def test_an_infrastructure_failure_makes_the_episode_missing() -> None:
     ended, _, _ = play(
         planner_policy("conductor:fixed:solvers", MODELS),

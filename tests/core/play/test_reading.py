@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.episode import ANSWER_RULES, Flag, Protocol, Role, Verdict
-from core.play.reading import find_answer, read_reply, with_verdict, without_thinking
+from core.episode import ANSWER_RULES, Flag, Grader, Protocol, Role, Verdict
+from core.play.answers import find_answer
+from core.play.marks import without_marks
+from core.play.reading import read_reply, with_verdict
+from core.tasks.choices import read_choice
+from core.tasks.math_text import math_answer
+from core.tasks.numbers import read_number
 from tests.core.play.verdict_corpus import (
     GENERAL_ACCEPTS,
     GENERAL_FALSE_ACCEPTS,
@@ -144,12 +150,12 @@ class TestThinkingAloud:
             ("hm</think>so 12", "so 12"),
             ("<think>never closed", ""),
             ("so 12", "so 12"),
-            ("so <think>x</think> 12", "so <think>x</think> 12"),
+            ("so <think>x</think> 12", "so 12"),
             ("", ""),
         ],
     )
     def test_only_what_follows_the_thinking_is_said(self, text: str, said: str) -> None:
-        assert without_thinking(text) == said
+        assert without_marks(text) == said
 
     def test_a_verdict_or_answer_in_thought_is_none(self) -> None:
         thought = f"<think>VERDICT-{TAG}: ACCEPT</think>"
@@ -237,7 +243,7 @@ def test_answers_of_models_that_take_liberties() -> None:
         assert bare(reading.answer) == bare(one["found"]), one
         assert (Flag.NO_ANSWER in reading.flags) == (one["found"] is None)
         rules.add(reading.answer_rule)
-    assert rules == {None, *ANSWER_RULES} - {"pattern", "whole", "fence"}
+    assert rules == {None, *ANSWER_RULES} - {"pattern", "whole", "fence", "conclusion"}
 
 
 def test_a_tasks_own_pattern_finds_its_answer_first() -> None:
@@ -251,3 +257,24 @@ def test_a_tasks_own_pattern_finds_its_answer_first() -> None:
 def test_whatever_is_said_is_read_without_a_fault(text: str) -> None:
     found = find_answer(text, "choice")
     assert found is None or found[0].strip()
+
+
+@pytest.mark.parametrize("grader", ["number", "choice", "math", "program", "open"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"So 5{filler * 5000}x" for filler in (" ", ".", "*", "5 ", "\n")),
+        *(f"```{filler * 5000}" for filler in (" ", ".", "*", "5 ", "\n")),
+        "A and " * 3000, "so B " * 3000, "(A) " * 3000, "x = 5, " * 3000, "one hundred " * 3000,
+        "\u4e00\u767e" * 5000, "x = 1\n" * 3000, "=" * 5000,
+    ],
+    ids=range(18),
+)  # fmt: skip
+def test_a_hostile_reply_is_read_and_graded_in_no_long_time(text: str, grader: Grader) -> None:
+    begun = time.process_time()
+    for reply in (text, f"<answer>{text}</answer>"):
+        reading = read_reply(PAPER, "general", Role.WORKER, reply, grader=grader)
+        read_number(reading.answer or "")
+        read_choice(reading.answer or "")
+        math_answer(reading.answer or "")
+    assert time.process_time() - begun < 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -213,6 +214,39 @@ class TestPaper:
                 final: Episode = end.value
                 break
         assert final.end_reason is EndReason.ACCEPTED
+
+
+CHANNELS = (
+    "<|channel|>analysis<|message|>SECRET<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>"
+)
+
+
+@pytest.mark.parametrize(
+    "dress",
+    [
+        CHANNELS,
+        "<think>SECRET</think>{}<|im_end|>",
+        "{}\n<thinking>SECRET</thinking></s>",
+        "SECRET</think>\n\n{}\ufeff",
+    ],
+)
+@pytest.mark.parametrize("dialect", ["general", "terse"])
+@pytest.mark.parametrize("protocol", [*Protocol])
+def test_what_is_not_said_is_read_by_nobody_else(dress: str, dialect: Dialect, protocol: Protocol) -> None:
+    said = ["Add. <suggestion>5 + 7</suggestion>", "so <answer>12</answer>", "answer 12"]
+    hand = Hand([("ann", T), ("bob", W), ("ann", W)], [dress.format(one) for one in said])
+    end = hand.play(episode(protocol, 3), dialect)
+    assert [turn.reply.text for turn in end.turns] == [dress.format(one) for one in said], (
+        "the reply itself is kept"
+    )
+    transcripts = [one.transcript.entries for one in hand.seen if isinstance(one, Decide)]
+    assert [entry.text.strip() for entry in transcripts[-1]] == said[:2]
+    routed = [one.messages[-1].content for one in hand.seen if isinstance(one, Decide) and one.messages]
+    for prompt in (*hand.prompts, *routed):
+        assert "SECRET" not in prompt
+        assert not re.search(r"<\||</?think|</s>|\ufeff", prompt)
+    if dialect == "general":
+        assert end.turns[1].answer_after == "12"
 
 
 class TestKeys:

@@ -6,6 +6,7 @@ import pytest
 
 from core.episode import Grade, Task
 from core.grader_names import Grader
+from core.tasks.choices import read_choice
 from core.tasks.graders import grade_many
 
 APPLES = "How many apples does Ann have now?"
@@ -24,7 +25,8 @@ CORPUS: list[tuple[Grader, str, str, tuple[str, ...], tuple[str, ...]]] = [
             "$\\boxed{42}$", "= 42", "x = 42", "x=42", "25 + 17 = 42", "The answer is 42", "the answer is 42.",
             "Answer: 42", "Answer: **42**", "**Answer:** 42", "The final answer is $42$.", "So the answer is 42",
             "Therefore, the total is 42", "It is 42", "Result: 42", "The result - 42", "42 apples", "42 Apples.",
-            "42 items", "84/2", "4.2e1", "4.2 x 10^1", "\\frac{84}{2}", "42 \\text{ apples}", "0042", "forty-two", "Forty two apples",
+            "42 items", "84/2", "4.2e1", "4.2 x 10^1", "\\frac{84}{2}", "42 \\text{ apples}", "0042",
+            "forty-two", "Forty two apples",
         ),
         (
             "", "41", "-42", "4.2", "420", "43", "not 42", "The answer is not 42", "it is not 42", "more than 42",
@@ -98,3 +100,75 @@ def test_no_answer_is_graded_wrongly(
     falsely_right = [one for one in wrong if verdicts[one]]
     falsely_wrong = [one for one in right if not verdicts[one]]
     assert (falsely_right, falsely_wrong) == ([], [])
+
+
+OSLO = "Which one?\nA) Rome\nB) Paris\nC) Oslo\nD) Bern"
+LETTERS: list[tuple[str, tuple[str, ...]]] = [
+    (
+        "B",
+        (
+            "B \u2014 a safe choice",
+            "B, the capital of France",
+            "B: it fits all the clues",
+            "Option (B)",
+            "(B) is correct",
+            "B is the correct answer",
+            "The correct option is B because it is in France",
+            "B (Paris)",
+            "B - Paris",
+            "\\boxed{\\textbf{(B)}}",
+            "<B>",
+            "choice B",
+            "the second one is wrong, so B",
+            "\uff22",
+            "#### B",
+            "B) Paris, because it lies on the Seine",
+        ),
+    ),
+    (
+        "C",
+        (
+            "Oslo (C)",
+            "Oslo [C]",
+            "A and B are wrong, so C",
+            "A and B are wrong, so C.",
+            "C. Oslo",
+            "A, B and D are ruled out, leaving C",
+            "Since A and B are false, C",
+            "It is C, as neither A nor B holds",
+            "neither A nor B, so C",
+        ),
+    ),
+    ("D", ("D, not B", "**D**", "\\text{D}", "d.", "not B, the answer is D")),
+]
+NO_LETTER = (
+    "Oslo (B) or (C)", "A or B", "A and B", "B, C", "not B", "neither A nor B", "A and B are wrong", "B - or C", "B?",
+    "A and B are wrong, so C or D", "B \u2014 or maybe C", "B, but C is possible", "maybe B", "B (not sure)",
+    "It could be B", "(B) or (C)", "B is wrong", "B is incorrect", "A, B and D are ruled out", "all but C",
+    "everything except C", "not sure, B", "B and D, so both", "either B or D", "B is not correct",
+    "C is wrong so B or D", "between B and C", "B if x > 0, else C", "B; C", "B/C", "Not Oslo (C)", "C unless B",
+    "(C) and (D)", "None of them (B is close)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("question", [OSLO, ""])
+def test_a_letter_is_taken_where_it_stands_for_one_choice(question: str) -> None:
+    for letter, texts in LETTERS:
+        assert [one for one in texts if read_choice(one, question) != letter] == []
+    assert [one for one in NO_LETTER if read_choice(one, question)] == []
+
+
+def test_an_options_whole_text_is_its_letter_and_another_ones_is_a_contradiction() -> None:
+    same = ("Oslo", "oslo.", "the answer is Oslo", "**Oslo**", "C, Oslo", "Oslo (C)")
+    assert [one for one in same if read_choice(one, OSLO) != "C"] == []
+    other = (
+        "Oslo (B)",
+        "B - Oslo",
+        "B) Oslo",
+        "B (Oslo)",
+        "Rome or B",
+        "not Oslo",
+        "Oslo and Paris",
+        "B, Oslo",
+    )
+    assert [one for one in other if read_choice(one, OSLO)] == []

@@ -71,4 +71,4 @@ def _outcome(recording: Recording) -> None:
         st.caption(f"Last turn, {ROLE_STYLES[last.role].word} on {label(last.model, 40)}")
         said = recording.reply_text(last.index)
         key, look = f"peek_{summary.id}_last", choose_look("peek_look")
-        reply_block(said.reply, key=key, empty=missing_reply_words(said), look=look)
+        reply_block(said.said, key=key, empty=missing_reply_words(said), look=look)

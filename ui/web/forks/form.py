@@ -12,6 +12,7 @@ from core.analysis.power import pairs_to_see
 from core.episode import Change, ChangeKind, Episode, Role, Verdict
 from core.errors import TrinityError
 from core.play.forking import decided_by, forked_turn, possible_changes, prefix_digest, turns_left
+from core.play.session import visible_text
 from core.play.step_forks import ForkedStep, forked_step
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL
@@ -336,4 +337,4 @@ def as_it_was(parent: Episode, index: int) -> None:
     st.markdown(
         f"**Turn {index + 1} as it was:** {look.shape} {look.word} **{label(turn.decision.model, 40)}**{verdict}"
     )
-    text_block(turn.reply.text, key=f"fork_was_{parent.id}_{index}")
+    text_block(visible_text(turn.reply), key=f"fork_was_{parent.id}_{index}")

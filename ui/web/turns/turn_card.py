@@ -24,7 +24,7 @@ from ui.presentation.theme import (
     plain,
     verdict_mark,
 )
-from ui.presentation.words import if_paid, missing_reply_words, seconds, word_diff
+from ui.presentation.words import if_paid, missing_reply_words, seconds, unsaid_words, word_diff
 from ui.web.kit import state
 from ui.web.kit.text import rendered_block, text_block
 
@@ -126,7 +126,7 @@ def before_card(
 ) -> None:
     """What the turn before said, short, so that a step can be read without going back."""
     st.caption(f"Just before: {turn_heading(outlines[index - 1], len(outlines), at_most=at_most)}")
-    body = text(index - 1).reply
+    body = text(index - 1).said
     st.code(plain(body, 400) or "(nothing)", language=None, wrap_lines=True)
 
 
@@ -171,7 +171,10 @@ def _reply(
         st.caption(f"It reasoned first, in {len(text.reasoning):,} characters: see Reasoning.")
     waiting = running and outline.stage == "asked"
     wait = f"Waiting for its first words{f', {asked_s:.0f} s …' if asked_s else '.'}"
-    block(text.reply, key=key, empty=wait if waiting else missing_reply_words(text))
+    said = text.said
+    block(said, key=key, empty=wait if waiting and not text.reply else missing_reply_words(text))
+    if said != text.reply:
+        st.caption(f"{unsaid_words(text)} Raw shows them.")
     if outline.stage != "finished" and (text.reply or not waiting):
         st.caption("Still being written." if waiting else "This turn was never finished.")
 
@@ -206,7 +209,7 @@ def _diff_view(
     if earlier is None:
         st.caption("No Worker has answered before this turn.")
         return
-    before, after = text(earlier).reply, text(index).reply
+    before, after = text(earlier).said, text(index).said
     st.caption(f"Turn {earlier + 1} (Worker) to turn {index + 1}: [-removed-] {{+added+}}")
     text_block(word_diff(before, after), key=key, empty="Both say nothing.")
 

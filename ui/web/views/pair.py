@@ -324,7 +324,7 @@ def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
             _choices(a, at.a, b, at.b)
         with right, st.container(border=True):
             st.markdown("**From A's words to B's**")
-            _reply_diff(a.text(at.a).reply, b.text(at.b).reply, row)
+            _reply_diff(a.text(at.a).said, b.text(at.b).said, row)
     for column, (side, recording, turn) in zip(st.columns(2), (("A", a, at.a), ("B", b, at.b)), strict=True):
         with column, st.container(border=True):
             _card(side, recording, turn)

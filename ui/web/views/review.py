@@ -289,7 +289,7 @@ def _turn(recording: Recording, index: int, hidden: bool, reply_look: str) -> No
             tool(words, f"about_turn_{index}", change, icon="label", type=look, width=180)
         text = recording.text(index)
         key = f"review_{recording.summary.id}_{index}"
-        reply_block(text.reply, key=key, empty=missing_reply_words(text), look=reply_look)
+        reply_block(text.said, key=key, empty=missing_reply_words(text), look=reply_look)
 
 
 def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
