@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_well_formed_text_is_stored_and_read_as_it_is(text: str) -> None:
 
 TASK = '{"question": "2+2?", "answer": "4", "grader": "number"}\n'
 #: A file of each kind that is read, and whether it was understood.
-READ = {
+READ: dict[str, tuple[str, Callable[[Path], bool]]] = {
     "tasks": (TASK, lambda path: read_task_file(path)[0].answer == "4"),
     "pool": (pool_template(), lambda path: bool(load_specs(path))),
     "settings": ("port = 8081\n", lambda path: read_settings({}, {}, path.parent).port == 8081),

@@ -18,8 +18,8 @@ from storage.rows.engine import writing
 from storage.rows.schema import candidate, generation
 from storage.store import Store, open_store
 from tests.builders.stores import begin_run, new_store
-from tests.core.pool.faulty_server import Answer, Request, faulty_server
-from tests.ui.endpoint.server import CALL_USD, PRICES, ok, role_of, team
+from tests.core.pool.faulty_server import Answer, Request, faulty_server, ok
+from tests.ui.endpoint.server import CALL_USD, PRICES, role_of, team
 from tests.ui.pages import command
 from ui.runs.expectation import Part, expectation, longest
 from ui.runs.plans import BatchPlan, EvolutionPlan, plan_of
