@@ -20,6 +20,8 @@ from tests.builders.sample_store import sample_store
 from tests.builders.stores import copy_store
 from tests.ui.pages import APP, SUM
 from tests.ui.sums import Sums, sums
+from ui.runs import wiring
+from ui.runs.encoders import remember_encoder
 from ui.runs.plans import LivePlan
 
 #: Starts the app; a port follows.
@@ -119,6 +121,7 @@ def diffed(_diffed: Diffed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TRINITY_STORE", str(path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("TRINITY_ENCODER", raising=False)
+    remember_encoder(_diffed.encoder, wiring.data_folder())  # as whoever loads it does
     yield replace(_diffed, store=store)
     store.close()
 

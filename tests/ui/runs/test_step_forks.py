@@ -72,7 +72,7 @@ def test_a_step_by_another_model_is_played_against_the_step_as_it_was(
     run, results = played(store, plan)
     assert plan_of(store.runs.get(run)) == plan
     assert (results.baseline.right, results.fork.right, results.fork.n) == (0, 3, 3)
-    assert "Changed, 3 of 3 do. The change helps: +100 points" in results.verdict
+    assert "Changed, 3 of 3 were right. The change helps: +100 points" in results.verdict
     assert len(world.server.requests) == 6 * 2, "the step and the merger alone are asked again"
     assert (store.episodes.get(parent), results.parents_unchanged) == (before, True)
     assert forks.episode_digests(store, [parent]) == digest
@@ -231,7 +231,7 @@ def test_replay_leads_to_a_changed_step_and_the_page_to_its_verdict(
     page = opened("forks", ep=parent, t="2", change="model")
     text = shown(page)
     assert "Turns 1 and 3 stay as they are, turns 2 and 4 are asked again" in text
-    assert "then every step that reads it" in text
+    assert "that repeat the recorded step and every step that reads it" in text
     assert page.button_group(key="fork_kind").options == ["Model", "Subtask", "Access", "Reply"]
     page = opened("forks", ep=parent, t="4", change="access")
     assert "already has this access" in shown(page)

@@ -272,7 +272,8 @@ def _own_pool(store: Store, parent: Episode) -> str:
         pool = plan.pool
     if not pool:
         why = "with which models it was played is not recorded, as of imported episodes"
-    elif pool != POCKET_POOL and not Path(pool).is_file():
+    elif pool != POCKET_POOL and not (Path(pool).is_absolute() and Path(pool).is_file()):
+        # An imported run names the file alone: one of that name in some folder need not be it.
         why = f"the pool that it was played with, {Path(pool).name}, is not on this machine"
     elif isinstance(plan, LivePlan) and plan.temperature is not None:
         why = f"its models were asked at a temperature of {plan.temperature:g}, which a replay would not keep"
