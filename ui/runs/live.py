@@ -81,7 +81,7 @@ class Steered(WrappedPolicy):
             return self.resolve(name)
         except TrinityError as error:
             raise ConfigError(
-                f"A person put '{name}' in charge of this play, and it cannot decide: {error} Resume it paused and "
+                f"A person switched this play to '{name}', which cannot decide: {error} Resume it paused and "
                 "choose another coordinator, or play the problem again: the turns that were played are kept."
             ) from error
 

@@ -147,7 +147,7 @@ class EvolutionPlan:
     def survey_words(self) -> str:
         """What is done before generation 0, for people who wait; once, as its result is kept with it."""
         read = transcripts_surveyed(bool(self.svf))
-        return f"The encoder reads {read} sketched transcripts once, to find how far apart first candidates are to lie"
+        return f"The encoder reads {read} sketched transcripts once, to set the first step size"
 
     def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
         """The tasks to evolve on, those to validate with, and what is worth telling about them."""

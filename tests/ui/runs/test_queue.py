@@ -277,7 +277,7 @@ def test_a_run_with_a_label_in_charge_says_so_and_can_be_given_to_another(
     playing.join(60)
     stopped = store.runs.get(run)
     assert stopped.status is RunStatus.INTERRUPTED
-    assert "'gen 0 · sample' in charge of this play, and it cannot decide" in str(stopped.error)
+    assert "switched this play to 'gen 0 · sample', which cannot decide" in str(stopped.error)
     assert "choose another coordinator" in str(stopped.error)
 
 

@@ -51,12 +51,11 @@ def played_line(store: Store, run: RunSummary) -> bool:
         return True
     if not run.finished_episodes:
         nothing_here(
-            "Nothing of it was played to the end, so there is nothing to compare.", ":material/balance:"
+            "No episode was played to its end, so there is nothing to compare.", ":material/balance:"
         )
         return True
     st.warning(
-        "It was not played to its end. What follows is about the episodes that were finished, among which the shorter "
-        "ones are more.",
+        "It was not played to its end. Below are the finished episodes alone, which tend to be the shorter ones.",
         icon=":material/content_cut:",
     )
     return False

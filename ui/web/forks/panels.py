@@ -139,7 +139,7 @@ def _anew(plan: ForkPlan, one: Branch) -> str:
     """What the children played themselves."""
     turn = one.turn + 1
     if plan.asks_luck:
-        return "Every turn was decided and played anew."
+        return "Every turn was decided and played again."
     if one.certain:
         return f"The baseline plays from turn {turn} on, the fork nothing."
     by_hand = f"; the fork's turn {turn} was set by hand" if _by_hand(plan) else ""
