@@ -37,6 +37,8 @@ _NARROW = {
     code: chr(code - 0xFEE0) for code in (*range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B), 0xFF08, 0xFF09)
 }
 _ONE = r"[(\[]?[A-Za-z][)\]]?"
+_LIST = rf"{_ONE}(?:(?:\s*,\s*(?:and|or|nor)?\s*|\s+(?:and|or|nor)\s+){_ONE})*"
+_THEREFORE = r"(?:so|therefore|thus|hence|leaving|which\s+leaves|that\s+leaves|it\s+must\s+be)"
 #: A choice beside others that are ruled out: "not A, so B", "B, not C", "first I thought A, but B".
 _RULED_OUT = (
     re.compile(
@@ -48,10 +50,6 @@ _RULED_OUT = (
     re.compile(
         r"^(?P<said>[(\[]?[A-Z][)\]]?),?\s+(?:because|since|as)\s+(?!(?:not\b|[(\[]?[A-Z][)\]]?(?:\s|$)))[^?]*$"
     ),
-)
-_LIST = rf"{_ONE}(?:(?:\s*,\s*(?:and|or|nor)?\s*|\s+(?:and|or|nor)\s+){_ONE})*"
-_THEREFORE = r"(?:so|therefore|thus|hence|leaving|which\s+leaves|that\s+leaves|it\s+must\s+be)"
-_RULED_OUT += (
     re.compile(
         rf"^(?:since\s+|as\s+|because\s+)?{_LIST}\s+(?:is|are)\s+(?:(?:all|both|clearly|each)\s+)?"
         r"(?:wrong|incorrect|false|out|ruled\s+out|eliminated|excluded|impossible|not\s+(?:correct|right|possible))"

@@ -157,13 +157,18 @@ def _measured(
     return Measured(
         f"{episode.task.family}/{episode.task.id}",
         policy.checkpoint.id,
-        *flips[:3],
-        *(not flip for flip in flips[3:]),
-        *moved[:3],
-        sum(one in numbers for one in top) / n,
-        len(numbers) / len(words),
-        parts_s,
-        words_s,
+        flip_top=flips[0],
+        flip_random=flips[1],
+        flip_numbers=flips[2],
+        stays_top=not flips[3],
+        stays_random=not flips[4],
+        moved_top=moved[0],
+        moved_random=moved[1],
+        moved_numbers=moved[2],
+        numbers_among_top=sum(one in numbers for one in top) / n,
+        numbers_among_all=len(numbers) / len(words),
+        parts_s=parts_s,
+        words_s=words_s,
     )
 
 

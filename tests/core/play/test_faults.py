@@ -28,7 +28,7 @@ from core.episode import (
     Turn,
 )
 from core.errors import ConfigError, StoreError
-from core.play import session
+from core.play import reading, roles, session
 from core.play.drive import GradeMany, drive_many
 from core.play.policies import CyclePolicy, single_policy
 from core.play.policy import Policy
@@ -222,23 +222,23 @@ def test_a_fault_while_a_call_is_built_or_a_reply_is_read(
 
         monkeypatch.setattr(session, what, failing)
     elif what == "reading":
-        read = session.reading.read_reply
+        read = reading.read_reply
 
         def read_badly(*given: Any, **more: Any) -> Any:
             if "(bad)" in given[3]:
                 raise RecursionError("a pattern")
             return read(*given, **more)
 
-        monkeypatch.setattr(session.reading, "read_reply", read_badly)
+        monkeypatch.setattr(reading, "read_reply", read_badly)
     else:
-        build = session.roles.messages_for
+        build = roles.messages_for
 
         def build_badly(dialect: Any, role: Any, situation: Any, **more: Any) -> Any:
             if situation.task.question == BAD:
                 raise KeyError("system")
             return build(dialect, role, situation, **more)
 
-        monkeypatch.setattr(session.roles, "messages_for", build_badly)
+        monkeypatch.setattr(roles, "messages_for", build_badly)
     check(ends(parts), caplog)
 
 

@@ -153,7 +153,7 @@ def test_what_is_not_offered_was_not_chosen_and_what_is_gone_reports_nothing() -
         st.text(str([state.entered("gone", offered), state.entered("gone"), state.reported("gone", "go")]))
         st.text(str([state.points("gone"), state.rows("gone")]))
         alike = {"c1": "gen 1", "c2": "gen 1"}
-        state.select("Which", alike, "c2", lambda new: st.query_params.update(c=new), key="which")
+        state.select("Which", alike, "c2", lambda new: st.query_params.update(c=new or ""), key="which")
 
     tab = AppTest.from_function(page).run()
     assert [one.value for one in tab.text] == [

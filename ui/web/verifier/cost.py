@@ -160,7 +160,7 @@ def _where_it_goes(
     what its episodes consumed."""
     by_role = spending_by(groups, lambda one: role_word(one.role))
     by_model = spending_by(groups, lambda one: one.model)
-    known = all(one.cost_usd is not None for one in (*groups, *plans))
+    known = None not in [*(one.cost_usd for one in groups), *(one.cost_usd for one in plans)]
     unit = "dollars" if in_dollars and known else "tokens"
     planned = together(plans)
     if planned and planned.tokens:  # a fixed workflow takes none
