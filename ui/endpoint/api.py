@@ -38,8 +38,7 @@ from ui.endpoint.streams import (
     response_stream,
 )
 from ui.endpoint.tiers import Tier
-from ui.endpoint.tools import offered
-from ui.endpoint.wire import NEUTRAL, ChatRequest, DecisionRequest, ResponsesRequest
+from ui.endpoint.wire import NEUTRAL, ChatRequest, DecisionRequest, ResponsesRequest, offered
 from ui.program import version
 
 

@@ -24,9 +24,8 @@ from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import AnswerFormat
 from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
-from ui.endpoint.tools import ToolOffer
 from ui.endpoint.upkeep import Upkeep
-from ui.endpoint.wire import Vendor
+from ui.endpoint.wire import ToolOffer, Vendor
 from ui.runs import wiring
 from ui.runs.plans import ServePlan
 from ui.runs.spending import check_ceiling, paid_models
