@@ -18,7 +18,6 @@ from sqlalchemy import (
     and_,
     case,
     delete,
-    false,
     func,
     insert,
     not_,
@@ -46,8 +45,9 @@ from storage.rows.engine import (
 from storage.rows.full_episodes import delete_episodes
 from storage.rows.mapping import Rows
 from storage.rows.meta_column import deciders_in, with_deciders
-from storage.rows.schema import episode, generation, iteration, override, plan, proposal, run, turn
+from storage.rows.schema import episode, generation, iteration, override, proposal, run, turn
 from storage.rows.summaries import PolicySummary, Proposal, RunControl, RunKind, RunStatus, RunSummary
+from storage.shelves import run_costs
 from storage.shelves.checkpoints import check_decides
 
 #: A run without a sign of life for this long is taken for dead.
@@ -368,45 +368,11 @@ class Runs:
         most that it could cost, one of unknown price counts nothing, and neither do the turns that forks carry: another
         run has paid for them. Recorded episodes of an evolution share replies, each of which its generation counts
         once."""
-        own = or_(episode.c.fork_turn.is_(None), turn.c.idx >= episode.c.fork_turn)
-        replies = (
-            select(func.coalesce(func.sum(func.coalesce(turn.c.cost_usd, turn.c.at_most_usd)), 0.0))
-            .join(episode, episode.c.id == turn.c.episode_id)
-            .join(run, run.c.id == episode.c.run_id)
-            .where(episode.c.run_id == run_id, run.c.kind != "evolve", own)
-        )
-        # Forks carry the plans of their parents.
-        plans = (
-            select(func.coalesce(func.sum(func.coalesce(plan.c.cost_usd, plan.c.at_most_usd)), 0.0))
-            .join(episode, episode.c.id == plan.c.episode_id)
-            .where(episode.c.run_id == run_id, episode.c.fork_turn.is_(None))
-        )
-        trained = select(func.coalesce(func.max(iteration.c.spent_usd), 0.0)).where(
-            iteration.c.run_id == run_id
-        )
-        with reading(self.engine) as connection:
-            stats = json.loads(connection.execute(_last_stats(run_id)).scalar() or "{}")
-            learning = stats.get("spent_usd", 0.0) + connection.execute(trained).scalar_one()
-            asked = connection.execute(replies).scalar_one() + connection.execute(plans).scalar_one()
-            return float(asked + learning)
+        return run_costs.spent_usd(self.engine, run_id)
 
     def unread_usd(self, run_id: str) -> float:
         """How much of that went to answers that could not be read or broke off."""
-        with reading(self.engine) as connection:
-            stats = json.loads(connection.execute(_last_stats(run_id)).scalar() or "{}")
-            if stats:
-                return float(stats.get("unread_usd", 0.0))
-            parts = (
-                connection.execute(
-                    select(func.coalesce(func.sum(of.c.unread_usd), 0.0))
-                    .join(episode, episode.c.id == of.c.episode_id)
-                    .where(
-                        episode.c.run_id == run_id, of.c.unread_usd > 0, episode.c.fork_turn.is_(None) | own
-                    )
-                ).scalar_one()
-                for of, own in ((turn, turn.c.idx >= episode.c.fork_turn), (plan, false()))
-            )
-            return float(sum(parts))
+        return run_costs.unread_usd(self.engine, run_id)
 
     def _set(self, run_id: str, **values: Any) -> None:
         with writing(self.engine) as connection:
@@ -426,16 +392,6 @@ class Runs:
             _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
             for row in rows
         ]
-
-
-def _last_stats(run_id: str) -> Select[Any]:
-    """What the last generation of a run says of itself."""
-    return (
-        select(generation.c.stats)
-        .where(generation.c.run_id == run_id)
-        .order_by(generation.c.idx.desc())
-        .limit(1)
-    )
 
 
 def check_owner(connection: Connection, run_id: str, owner: str | None) -> None:
