@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from core.errors import StoreError
 from core.ids import episode_id
@@ -131,14 +131,16 @@ class Endpoint:
         with writing(self.engine) as connection:
             connection.execute(insert(served), row)
 
-    def charge(self, episode_id: str, usd: float) -> None:
-        """Add to what a request has cost, durably: ceilings are kept over it."""
-        with writing(self.engine, durable=True) as connection:
-            connection.execute(
-                update(served)
-                .where(served.c.episode_id == episode_id)
-                .values(charged_usd=served.c.charged_usd + usd)
-            )
+    def charge(self, episode_id: str, usd: float, connection: Connection | None = None) -> None:
+        """Add to what a request has cost, durably: ceilings are kept over it. Within a transaction where one is
+        given."""
+        row = served.c.episode_id == episode_id
+        more = update(served).where(row).values(charged_usd=served.c.charged_usd + usd)
+        if connection is not None:
+            connection.execute(more)
+            return
+        with writing(self.engine, durable=True) as own:
+            own.execute(more)
 
     def charged_usd(self, key_id: str | None = None) -> float:
         """What the requests of a key, or all, have cost so far."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
+from sqlalchemy import Connection
+
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -162,6 +164,7 @@ class Engine:
         spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
         self._ledger = Ledger(store, by_name, max_cost_usd, spent_usd)
         self._orders: dict[str, Order] = {}
+        self._unstored: set[str] = set()  # whose reply is not yet stored
         self._lock = threading.Lock()
         self._inbox: _Inbox | None = None
         self._thread: threading.Thread | None = None
@@ -282,7 +285,8 @@ class Engine:
             give_up=self._reason,
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
-        for event in record(self._store, events, owner=owner(), keep=self._kept):
+        told = record(self._store, events, owner=owner(), keep=self._kept, beside=self._charge)
+        for event in told:
             try:
                 self._heard(event)
             except TrinityError:
@@ -292,8 +296,21 @@ class Engine:
 
     def _kept(self, event: Event) -> Event | None:
         """The event as the store may know it."""
+        if isinstance(event, Replied | Plan):
+            self._unstored.add(_episode_of(event))
         keep = self._orders[_episode_of(event)].keep_texts
         return event if keep else without_texts(event, self._store.now())
+
+    def _charge(self, connection: Connection, event: Event) -> None:
+        """Store what a reply costs together with it."""
+        if isinstance(event, Replied | Plan):
+            name = _episode_of(event)
+            if usd := self._ledger.cost_usd(name, getattr(event, "index", None), event.reply):
+                self._store.endpoint.charge(name, usd, connection)
+
+    def _failed(self, event: EpisodeFinished) -> bool:
+        """Whether its server could not be asked; a reply that could not be stored was paid for."""
+        return event.episode.status is Status.MISSING and event.episode.id not in self._unstored
 
     def _fell_silent(self, name: str) -> None:
         """End a request of which nobody can be told; called where the fault was caught."""
@@ -305,13 +322,18 @@ class Engine:
 
     def _heard(self, event: Event) -> None:
         name = _episode_of(event)
+        if isinstance(event, Replied | Plan):
+            self._unstored.discard(name)
         if isinstance(event, Replied):
             self._ledger.replied(name, event.index, event.reply)
         elif isinstance(event, Plan):
             self._ledger.replied(name, None, event.reply)
         over = isinstance(event, EpisodeFinished)
         if isinstance(event, EpisodeFinished):
-            self._ledger.over(name, failed=event.episode.status is Status.MISSING)
+            if usd := self._ledger.left_usd(name, failed=self._failed(event)):
+                self._store.endpoint.charge(name, usd)
+            self._ledger.over(name, failed=self._failed(event))
+            self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
         try:
             order.tell(event)
