@@ -125,11 +125,16 @@ class Endpoint:
         same = hmac.compare_digest(_digest(parts[2] if parts else text), expected)
         return _key(row) if row and same and row["revoked"] is None else None
 
-    def note(self, episode_id: str, key_id: str | None, door: str, model: str) -> None:
-        """Remember that an episode is a request's."""
+    def note(
+        self, episode_id: str, key_id: str | None, door: str, model: str, connection: Connection | None = None
+    ) -> None:
+        """Remember that an episode is a request's. Within a transaction where one is given."""
         row = {"episode_id": episode_id, "key_id": key_id, "door": door, "model": model, "at": self.now()}
-        with writing(self.engine) as connection:
+        if connection is not None:
             connection.execute(insert(served), row)
+            return
+        with writing(self.engine) as own:
+            own.execute(insert(served), row)
 
     def charge(self, episode_id: str, usd: float, connection: Connection | None = None) -> None:
         """Add to what a request has cost, durably: ceilings are kept over it. Within a transaction where one is

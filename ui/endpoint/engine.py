@@ -24,6 +24,7 @@ from core.episode import (
     EndReason,
     Episode,
     EpisodeFinished,
+    EpisodeStarted,
     Event,
     Plan,
     Replied,
@@ -90,7 +91,6 @@ class _Inbox:
     """Orders on their way to the thread that plays: `drive_arriving`'s arrivals."""
 
     arrived: SimpleQueue[Order | None] = field(default_factory=SimpleQueue)
-    begin: Callable[[Order], bool] = lambda order: True
     wake: Callable[[], None] = lambda: None
     closed: bool = False
 
@@ -101,7 +101,7 @@ class _Inbox:
                 order = self.arrived.get(block=wait)
             except Empty:
                 return None
-            if order is not None and self.begin(order):
+            if order is not None:
                 return order.episode
         return None
 
@@ -226,23 +226,11 @@ class Engine:
     def _start(self) -> None:
         run, _ = enqueue(self._store, self._plan, Ticket.new(), owner=owner())
         self._store.runs.note_pool(run, digest_of_specs(self._pool.specs))
-        self._run, self._number, self._inbox, self._fault = run, 0, _Inbox(begin=self._begin), None
+        self._run, self._number, self._inbox, self._fault = run, 0, _Inbox(), None
         self._thread = threading.Thread(
             target=self._play, args=(run, self._inbox), name="endpoint", daemon=True
         )
         self._thread.start()
-
-    def _begin(self, order: Order) -> bool:
-        """Note who asked; False where that cannot be noted."""
-        try:
-            self._store.endpoint.note(order.episode.id, order.key, order.door, order.model)
-        except TrinityError:
-            raise
-        except Exception:
-            log.exception("Request %s broke off before it began, the others go on", order.episode.id)
-            self._drop(order)
-            return False
-        return True
 
     def _drop(self, order: Order) -> None:
         """Play it no further; whoever asked is told, once."""
@@ -285,7 +273,7 @@ class Engine:
             give_up=self._reason,
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
-        told = record(self._store, events, owner=owner(), keep=self._kept, beside=self._charge)
+        told = record(self._store, events, owner=owner(), keep=self._kept, beside=self._note)
         for event in told:
             try:
                 self._heard(event)
@@ -301,12 +289,16 @@ class Engine:
         keep = self._orders[_episode_of(event)].keep_texts
         return event if keep else without_texts(event, self._store.now())
 
-    def _charge(self, connection: Connection, event: Event) -> None:
-        """Store what a reply costs together with it."""
-        if isinstance(event, Replied | Plan):
-            name = _episode_of(event)
-            if usd := self._ledger.cost_usd(name, getattr(event, "index", None), event.reply):
-                self._store.endpoint.charge(name, usd, connection)
+    def _note(self, connection: Connection, event: Event) -> None:
+        """Store together with an episode's beginning who asked, and with a reply what it costs."""
+        name = _episode_of(event)
+        if isinstance(event, EpisodeStarted):
+            order = self._orders[name]
+            self._store.endpoint.note(name, order.key, order.door, order.model, connection)
+        elif isinstance(event, Replied | Plan) and (
+            usd := self._ledger.cost_usd(name, getattr(event, "index", None), event.reply)
+        ):
+            self._store.endpoint.charge(name, usd, connection)
 
     def _failed(self, event: EpisodeFinished) -> bool:
         """Whether its server could not be asked; a reply that could not be stored was paid for."""
