@@ -56,15 +56,16 @@ def record(
     *,
     owner: str | None = None,
     keep: Callable[[Event], Event | None] = lambda event: event,
+    beside: Callable[[Connection, Event], None] = lambda connection, event: None,
 ) -> Iterator[Event]:
     """Store each event, then yield it. The runs of the episodes must exist and be this owner's. `keep` gives what is
-    stored of an event, None for nothing.
+    stored of an event, None for nothing; `beside` stores more in the same transaction.
 
     Raises StoreError when an event cannot be stored (full disk, a finished episode played again, a run that
     another process took over): the driver is then closed before it spends anything more. What is wrong with one event
     alone, such as a text that no database holds, is thrown into the driver, which ends that episode.
     """
-    scribe = _EventWriter(store, owner)
+    scribe = _EventWriter(store, owner, beside)
     source = iter(events)
     try:
         event = next(source, None)
@@ -148,6 +149,7 @@ class _EventWriter:
 
     store: Store
     owner: str | None
+    beside: Callable[[Connection, Event], None]
     open: dict[str, _OpenEpisode] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)  # episodes whose beginning could not be stored
 
@@ -178,7 +180,7 @@ class _EventWriter:
             self._delta(event)
             return
         paid = (
-            isinstance(event, Replied | Plan) and event.reply.usage.cost_usd != 0
+            isinstance(event, Replied | Plan) and event.reply.usage.charged_usd != 0
         )  # no known price: perhaps
         with writing(self.store.engine, durable=paid) as connection:
             check_owner(connection, self._run_of(connection, event), self.owner)
@@ -195,6 +197,7 @@ class _EventWriter:
                     self._turn(connection, event)
                 case EpisodeFinished():
                     self._episode_finished(connection, event.episode)
+            self.beside(connection, event)
 
     def _run_of(self, connection: Connection, event: Event) -> str:
         if isinstance(event, EpisodeStarted | EpisodeFinished):

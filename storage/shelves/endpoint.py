@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from core.errors import StoreError
 from core.ids import episode_id
@@ -125,20 +125,27 @@ class Endpoint:
         same = hmac.compare_digest(_digest(parts[2] if parts else text), expected)
         return _key(row) if row and same and row["revoked"] is None else None
 
-    def note(self, episode_id: str, key_id: str | None, door: str, model: str) -> None:
-        """Remember that an episode is a request's."""
+    def note(
+        self, episode_id: str, key_id: str | None, door: str, model: str, connection: Connection | None = None
+    ) -> None:
+        """Remember that an episode is a request's. Within a transaction where one is given."""
         row = {"episode_id": episode_id, "key_id": key_id, "door": door, "model": model, "at": self.now()}
-        with writing(self.engine) as connection:
+        if connection is not None:
             connection.execute(insert(served), row)
+            return
+        with writing(self.engine) as own:
+            own.execute(insert(served), row)
 
-    def charge(self, episode_id: str, usd: float) -> None:
-        """Add to what a request has cost, durably: ceilings are kept over it."""
-        with writing(self.engine, durable=True) as connection:
-            connection.execute(
-                update(served)
-                .where(served.c.episode_id == episode_id)
-                .values(charged_usd=served.c.charged_usd + usd)
-            )
+    def charge(self, episode_id: str, usd: float, connection: Connection | None = None) -> None:
+        """Add to what a request has cost, durably: ceilings are kept over it. Within a transaction where one is
+        given."""
+        row = served.c.episode_id == episode_id
+        more = update(served).where(row).values(charged_usd=served.c.charged_usd + usd)
+        if connection is not None:
+            connection.execute(more)
+            return
+        with writing(self.engine, durable=True) as own:
+            own.execute(more)
 
     def charged_usd(self, key_id: str | None = None) -> float:
         """What the requests of a key, or all, have cost so far."""

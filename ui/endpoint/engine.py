@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
+from sqlalchemy import Connection
+
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -22,6 +24,7 @@ from core.episode import (
     EndReason,
     Episode,
     EpisodeFinished,
+    EpisodeStarted,
     Event,
     Plan,
     Replied,
@@ -88,7 +91,6 @@ class _Inbox:
     """Orders on their way to the thread that plays: `drive_arriving`'s arrivals."""
 
     arrived: SimpleQueue[Order | None] = field(default_factory=SimpleQueue)
-    begin: Callable[[Order], bool] = lambda order: True
     wake: Callable[[], None] = lambda: None
     closed: bool = False
 
@@ -99,7 +101,7 @@ class _Inbox:
                 order = self.arrived.get(block=wait)
             except Empty:
                 return None
-            if order is not None and self.begin(order):
+            if order is not None:
                 return order.episode
         return None
 
@@ -162,6 +164,7 @@ class Engine:
         spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
         self._ledger = Ledger(store, by_name, max_cost_usd, spent_usd)
         self._orders: dict[str, Order] = {}
+        self._unstored: set[str] = set()  # whose reply is not yet stored
         self._lock = threading.Lock()
         self._inbox: _Inbox | None = None
         self._thread: threading.Thread | None = None
@@ -223,23 +226,11 @@ class Engine:
     def _start(self) -> None:
         run, _ = enqueue(self._store, self._plan, Ticket.new(), owner=owner())
         self._store.runs.note_pool(run, digest_of_specs(self._pool.specs))
-        self._run, self._number, self._inbox, self._fault = run, 0, _Inbox(begin=self._begin), None
+        self._run, self._number, self._inbox, self._fault = run, 0, _Inbox(), None
         self._thread = threading.Thread(
             target=self._play, args=(run, self._inbox), name="endpoint", daemon=True
         )
         self._thread.start()
-
-    def _begin(self, order: Order) -> bool:
-        """Note who asked; False where that cannot be noted."""
-        try:
-            self._store.endpoint.note(order.episode.id, order.key, order.door, order.model)
-        except TrinityError:
-            raise
-        except Exception:
-            log.exception("Request %s broke off before it began, the others go on", order.episode.id)
-            self._drop(order)
-            return False
-        return True
 
     def _drop(self, order: Order) -> None:
         """Play it no further; whoever asked is told, once."""
@@ -282,7 +273,8 @@ class Engine:
             give_up=self._reason,
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
-        for event in record(self._store, events, owner=owner(), keep=self._kept):
+        told = record(self._store, events, owner=owner(), keep=self._kept, beside=self._note)
+        for event in told:
             try:
                 self._heard(event)
             except TrinityError:
@@ -292,8 +284,25 @@ class Engine:
 
     def _kept(self, event: Event) -> Event | None:
         """The event as the store may know it."""
+        if isinstance(event, Replied | Plan):
+            self._unstored.add(_episode_of(event))
         keep = self._orders[_episode_of(event)].keep_texts
         return event if keep else without_texts(event, self._store.now())
+
+    def _note(self, connection: Connection, event: Event) -> None:
+        """Store together with an episode's beginning who asked, and with a reply what it costs."""
+        name = _episode_of(event)
+        if isinstance(event, EpisodeStarted):
+            order = self._orders[name]
+            self._store.endpoint.note(name, order.key, order.door, order.model, connection)
+        elif isinstance(event, Replied | Plan) and (
+            usd := self._ledger.cost_usd(name, getattr(event, "index", None), event.reply)
+        ):
+            self._store.endpoint.charge(name, usd, connection)
+
+    def _failed(self, event: EpisodeFinished) -> bool:
+        """Whether its server could not be asked; a reply that could not be stored was paid for."""
+        return event.episode.status is Status.MISSING and event.episode.id not in self._unstored
 
     def _fell_silent(self, name: str) -> None:
         """End a request of which nobody can be told; called where the fault was caught."""
@@ -305,13 +314,18 @@ class Engine:
 
     def _heard(self, event: Event) -> None:
         name = _episode_of(event)
+        if isinstance(event, Replied | Plan):
+            self._unstored.discard(name)
         if isinstance(event, Replied):
             self._ledger.replied(name, event.index, event.reply)
         elif isinstance(event, Plan):
             self._ledger.replied(name, None, event.reply)
         over = isinstance(event, EpisodeFinished)
         if isinstance(event, EpisodeFinished):
-            self._ledger.over(name, failed=event.episode.status is Status.MISSING)
+            if usd := self._ledger.left_usd(name, failed=self._failed(event)):
+                self._store.endpoint.charge(name, usd)
+            self._ledger.over(name, failed=self._failed(event))
+            self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
         try:
             order.tell(event)

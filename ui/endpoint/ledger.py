@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -75,34 +76,46 @@ class Ledger:
         spec = self.by_name[ask.model]
         return 0.0 if is_free(spec) else bound_usd(spec, ask)
 
-    def replied(self, episode: str, index: int | None, reply: Reply) -> None:
-        """A call under way has been answered: that of turn `index`, by which the steps of a workflow are told apart;
-        all others are alone."""
+    def cost_usd(self, episode: str, index: int | None, reply: Reply) -> float:
+        """What the answer to a call under way costs: that of turn `index`, by which the steps of a workflow are told
+        apart; all others are alone."""
         bounds = self._under_way.get(episode, {})
-        own = index if index in bounds else next(iter(bounds), None)
-        bound, _ = (0.0, 0.0) if own is None else bounds.pop(own)
+        own = self._own(bounds, index)
         cost = reply.usage.charged_usd
-        if cost is None:
-            cost = 0.0 if reply.error else bound
-        self._charge(episode, self._keys.get(episode), cost)
+        if cost is not None:
+            return cost
+        return 0.0 if reply.error or own is None else bounds[own][0]
+
+    def replied(self, episode: str, index: int | None, reply: Reply) -> None:
+        """A call under way has been answered, and what it costs is stored."""
+        usd, bounds = self.cost_usd(episode, index, reply), self._under_way.get(episode, {})
+        if (own := self._own(bounds, index)) is not None:
+            del bounds[own]
+        self._count(episode, usd)
+
+    def left_usd(self, episode: str, *, failed: bool = False) -> float:
+        """What the calls cost that are given up as their episode is over. `failed`: one of them ended it, as its server
+        could not be asked, which costs nothing; alone, it is known which."""
+        left = self._under_way.get(episode, {}).values()
+        return 0.0 if failed and len(left) == 1 else sum(bound for bound, _ in left)
 
     def over(self, episode: str, *, failed: bool = False) -> None:
-        """The episode is over; a call that is still under way was given up. `failed`: one of them ended it, as its
-        server could not be asked, which costs nothing; alone, it is known which."""
-        left = self._under_way.pop(episode, {}).values()
-        for bound, _ in () if failed and len(left) == 1 else left:
-            self._charge(episode, self._keys.get(episode), bound)
+        """The episode is over, and what was given up is stored."""
+        self._count(episode, self.left_usd(episode, failed=failed))
+        self._under_way.pop(episode, None)
         self._by_episode.pop(episode, None)
         self._keys.pop(episode, None)
 
-    def _charge(self, episode: str, key: str | None, usd: float) -> None:
-        if not usd:
-            return
+    @staticmethod
+    def _own(bounds: Mapping[int, tuple[float, float]], index: int | None) -> int | None:
+        return index if index in bounds else next(iter(bounds), None)
+
+    def _count(self, episode: str, usd: float) -> None:
         self.spent_usd += usd
         self._by_episode[episode] += usd
-        if key is not None:
-            self._by_key[key] = self._spent_by(key) + usd
-        self.store.endpoint.charge(episode, usd)
+        key = self._keys.get(episode)
+        if key in self._by_key:  # else it is read from the store, where it stands already
+            self._by_key[key] += usd
 
     def _spent_by(self, key: str | None) -> float:
         if key is None:

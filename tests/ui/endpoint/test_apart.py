@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.event import listen
 
 from core.episode import Decide, Decision, Event, Message, Status, TurnStarted
 from core.errors import ConfigError, StoreError
@@ -18,7 +20,7 @@ from storage.rows import engine as database
 from storage.rows import mapping
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
-from tests.ui.endpoint.server import Served, raw, served
+from tests.ui.endpoint.server import CALL_USD, PRICES, Served, raw, served
 from ui.endpoint import engine
 from ui.endpoint.bodies import DEEPEST
 from ui.endpoint.ledger import Ledger
@@ -230,3 +232,32 @@ def test_the_description_names_the_values_that_the_server_takes(tmp_path: Path) 
         asked = described["Question"]
         assert asked["then"]["required"] == ["choices"]
         assert asked["properties"]["choices"]["anyOf"][0]["uniqueItems"] is True
+
+
+def test_a_reply_and_what_it_costs_are_stored_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path, entry=PRICES) as one:
+        crowd, commits = Crowd(one), 0
+        assert crowd.ask("How many?")[0] == 200
+
+        def committed(_: Any) -> None:
+            nonlocal commits
+            commits += bool(threading.current_thread().name == "endpoint")
+
+        listen(one.store.engine, "commit", committed)
+        before = one.store.endpoint.charged_usd()
+        assert crowd.ask("How many?")[0] == 200
+        assert one.store.endpoint.charged_usd() - before == pytest.approx(3 * CALL_USD)
+        # Who asked and that it began, and how it ended; of each turn that it began, its reply and what that gave.
+        assert commits == 2 + 3 * 3
+        before = one.store.endpoint.charged_usd()
+
+        def unstorable(*_: Any) -> Any:
+            raise OverflowError("int too large")
+
+        monkeypatch.setattr(mapping, "replied_row", unstorable)
+        assert crowd.ask("How many?")[0] == 502
+        assert (
+            one.store.endpoint.charged_usd() - before > CALL_USD
+        )  # it was paid: at the most that it can have cost
