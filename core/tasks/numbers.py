@@ -111,7 +111,7 @@ _TAKEN_BACK = re.compile(
     r"|n['\u2019]?t\b|[?\u2248~]",
     re.IGNORECASE,
 )
-_ANY_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_ANY_NUMBER = re.compile(r"[-\u2212\u2013]?\d[\d,]*(?:\.\d+)?")
 #: Two values in one answer: "x = 3 or x = -3".
 _TWO_VALUES = re.compile(r"=[^=]*?(?:\bor\b|\band\b|;|,(?!\d))", re.IGNORECASE)
 
@@ -220,15 +220,19 @@ def _without_reasons(rest: str, value: Fraction) -> str | None:
         if _TAKEN_BACK.search(said):
             return None
         reason, equation = _REASON.match(said), said.rpartition("=")
-        numbers = [Fraction(one.replace(",", "")) for one in _ANY_NUMBER.findall(said)]
+        numbers = [_plain(one) for one in _ANY_NUMBER.findall(said)]
         if equation[1]:
             last = _ANY_NUMBER.search(equation[2])
-            if last is None or Fraction(last[0].replace(",", "")) != value:
+            if last is None or _plain(last[0]) != value:
                 return None
-        elif not reason and any(one != abs(value) for one in numbers):
+        elif not reason and any(one not in (value, -value if value < 0 else value) for one in numbers):
             return None
         return rest[:begin]
     return None
+
+
+def _plain(number: str) -> Fraction:
+    return Fraction(re.sub(r"[\u2212\u2013]", "-", number).replace(",", ""))
 
 
 def _places(match: re.Match[str]) -> int | None:

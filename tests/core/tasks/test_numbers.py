@@ -87,6 +87,8 @@ def test_the_right_number_is_read_however_it_is_written(right: str, said: str) -
     ("right", "said"),
     [
         ('72', 'It is not 72'),
+        ('72', '72, -72'),
+        ('72', '72, so -72'),
         ('5', 'between 5 and 7'),
         ('12', '12 or 13'),
         ('3', 'three of the 12'),
