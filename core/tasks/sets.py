@@ -119,8 +119,8 @@ def read_task_file(path: Path) -> list[Task]:
         lines = read_text(path).split("\n")
     except FileNotFoundError:
         raise TaskError(
-            f"There is no task file {path}: name it with its folder, or where a run from another machine names it so, "
-            "put it into this one."
+            f"The task file {path} cannot be read: there is none. Name it with its folder; where a run from another "
+            "machine names it so, put it into this one."
         ) from None
     except OSError as error:
         raise TaskError(f"The task file {path} cannot be read: {error.strerror or error}.") from None

@@ -43,7 +43,7 @@ def diffed_store(path: Path, encoder_folder: Path, n: int = 6) -> Diffed:
     """`n` tasks played by `a`, drawn, and the first two of them by chance, which leaves no states."""
     encoder = load_encoder(encoder_folder)
     rng = np.random.default_rng(4)
-    start = Checkpoint.begin(MODELS, encoder.identity, notes="start")
+    start = Checkpoint.begin(MODELS, encoder.identity, notes="start", parent_run=DIFFED)
     a, b = (
         start.with_vector(rng.normal(size=len(start.vector)) * 0.15, generation=at, kind="evolved")
         for at in (1, 2)
@@ -51,15 +51,22 @@ def diffed_store(path: Path, encoder_folder: Path, n: int = 6) -> Diffed:
     layout = svf_layout(encoder.model, [2], embeddings=False)
     offsets = rng.normal(size=sum(count for _, count in layout)) * 0.2
     svf = Checkpoint(
-        np.concatenate([offsets, a.vector]), MODELS, encoder.identity, svf_layout=layout, notes="svf"
+        np.concatenate([offsets, a.vector]),
+        MODELS,
+        encoder.identity,
+        svf_layout=layout,
+        notes="svf",
+        parent_run=DIFFED,
     )
-    barred = Checkpoint(b.vector, MODELS, encoder.identity, barred=(MODELS[0], "thinker"), notes="barred")
-    stranger = Checkpoint.begin(MODELS[:3], encoder.identity)
+    barred = Checkpoint(
+        b.vector, MODELS, encoder.identity, barred=(MODELS[0], "thinker"), notes="barred", parent_run=DIFFED
+    )
+    stranger = Checkpoint.begin(MODELS[:3], encoder.identity, parent_run=DIFFED)
     store = new_store(path)
     for one in (a, b, svf, barred, stranger):
         keep_checkpoint(store, one)
     tasks = load_tasks("pocket/all", "test", n, 3)
-    begin_run(store, DIFFED, "run", {"tasks": "pocket/all"})
+    begin_run(store, DIFFED, "run", {"tasks": "pocket/all", "encoder": str(encoder_folder)})
     chance = leaning("random", 0.0)
     births = [(a.id, task) for task in tasks] + [("random", task) for task in tasks[:2]]
     for policy in (Coordinator(a, encoder), chance):

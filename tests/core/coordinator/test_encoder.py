@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -281,7 +282,10 @@ def test_a_chat_that_is_too_long_loses_the_middle_of_its_longest_message(folder:
 def test_identity_is_of_the_weights_and_not_of_the_place(folder: Path, tmp_path: Path) -> None:
     same, other = tiny_qwen3(tmp_path / "same"), tiny_qwen3(tmp_path / "other", seed=1)
     first = load_encoder(folder).identity
-    assert load_encoder(first.name).identity == first
+    elsewhere = shutil.copytree(folder, tmp_path / "another place" / folder.name)
+    assert load_encoder(elsewhere).identity == first, "checkpoints of it are the same on every machine"
+    assert first.name == folder.name
+    assert load_encoder(shutil.copytree(folder, tmp_path / "pocket")).identity.name == "own-pocket"
     assert first.hidden_size == 32
     assert load_encoder(same).identity.digest == first.digest
     assert load_encoder(other).identity.digest != first.digest

@@ -21,9 +21,11 @@ from core.play.session import request_at
 from core.tokenizer_files import encoder_size
 from storage.rows.summaries import RunStatus
 from storage.shelves.attributions import AttributedTurn, Attributions
+from storage.store import Store
 from tests.builders.diffed import DIFFED, Diffed
 from tests.ui.pages import until
 from ui.runs.control import Stopped
+from ui.runs.encoders import remember_encoder
 from ui.runs.lease import owner
 from ui.runs.plans import AttributionPlan
 from ui.runs.queue import Ticket, enqueue, resume
@@ -35,7 +37,15 @@ from ui.runs.reading.attributing import (
     kept_explanation,
     read_turn,
 )
+from ui.runs.wiring import data_folder
 from ui.runs.worker import play_claimed
+
+
+@pytest.fixture(autouse=True)
+def found(diffed: Diffed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has loaded the encoder before, and so knows where it lies."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    remember_encoder(diffed.encoder, data_folder())
 
 
 def played(diffed: Diffed, turns: int = 3) -> Episode:
@@ -48,8 +58,10 @@ def found_for(diffed: Diffed, plan: AttributionPlan, name: str) -> Explanation:
     return kept_explanation(diffed.store, read_turn(diffed.store, plan.episode, plan.index, name))
 
 
-def explain_at(episode: Episode, index: int, one: Checkpoint, encoder: str | None = None) -> ExplainedTurn:
-    return explained_turn(episode, index, episode.turns[index].decision, one, encoder)
+def explain_at(
+    episode: Episode, index: int, one: Checkpoint, encoder: str | None = None, store: Store | None = None
+) -> ExplainedTurn:
+    return explained_turn(episode, index, episode.turns[index].decision, one, encoder, store)
 
 
 def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
@@ -138,7 +150,7 @@ def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, episode = diffed.store, played(diffed)
-    monkeypatch.setattr(attributing, "LARGE", encoder_size(diffed.a.encoder.name) - 1)
+    monkeypatch.setattr(attributing, "LARGE", encoder_size(str(diffed.encoder.folder)) - 1)
     plan = AttributionPlan(episode.id, 2, (diffed.svf.id,))
     assert explain_at(episode, 2, diffed.svf).takes_long
     run, _ = enqueue(store, plan, Ticket.new())
@@ -212,12 +224,14 @@ def test_what_cannot_be_explained_is_said_in_one_sentence(diffed: Diffed, tmp_pa
     for one, checkpoint, error, words in cases:
         with pytest.raises(error, match=words):
             explain_at(one, 1, checkpoint)
-    gone = str(tmp_path / "moved")
-    away = replace(diffed.a, encoder=replace(diffed.a.encoder, name=gone))
-    with pytest.raises(CheckpointError, match=f"missing in the folder {gone}"):
-        explain_at(episode, 1, away)
-    there = explain_at(episode, 1, away, diffed.a.encoder.name)
-    assert there.encoder == diffed.a.encoder.name
+    (tmp_path / "trinity-inspector" / "encoders.json").write_text("{}")
+    with pytest.raises(
+        CheckpointError, match=f"'{diffed.a.encoder.name}' of checkpoint {diffed.a.id} is a folder"
+    ):
+        explain_at(episode, 1, diffed.a)
+    folder = str(diffed.encoder.folder)
+    assert explain_at(episode, 1, diffed.a, folder).encoder == folder
+    assert explain_at(episode, 1, diffed.a, store=diffed.store).encoder == folder, "as its run names it"
     with pytest.raises(CheckpointError, match="models--no--such"):
         encoder_size("no/such")
     assert encoder_size("pocket") == 430_896
