@@ -12,7 +12,6 @@ from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import Episode, Protocol, Status
 from storage.reads.episode_steps import Variation
-from storage.rows.summaries import RunStatus
 from storage.shelves.labels import Label
 from storage.store import Store
 from ui.presentation.course import (
@@ -27,9 +26,8 @@ from ui.presentation.course import (
 )
 from ui.presentation.glossary import define
 from ui.presentation.story import story
-from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
+from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import deciders, if_paid, rules_words, seconds, turns_words
-from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
 from ui.web.components.transport import (
@@ -56,6 +54,7 @@ from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.palette import PALETTE
 from ui.web.pickers.saved_views import neighbours
 from ui.web.progress.luck import luck_line
+from ui.web.progress.status import unfinished_words
 from ui.web.turns.bar import Near, Tool, episode_tools, listen, offer, same_task, turn_tools
 from ui.web.turns.course_panels import uncertainty_panel, usage_panel
 from ui.web.turns.find import find_field, found_in, found_list
@@ -163,7 +162,7 @@ def _header(recording: Recording) -> None:
     if told and (words := _story(recording.store, summary.id)):  # none where nobody could judge it
         st.markdown(label(words, 1_000), help=define("Story"))
     if episode.status is not Status.FINISHED:
-        _unfinished(recording)
+        unfinished_words(recording.store, episode)
     elif not _zen():
         luck_line(recording.store, summary)
 
@@ -185,42 +184,6 @@ def _turning_button(recording: Recording) -> None:
             if found is None:
                 state.go("forks", ep=recording.summary.id, every=1)
             state.go("forks", run=found[0])
-
-
-def _unfinished(recording: Recording) -> None:
-    episode = recording.episode
-    run = recording.store.runs.get(episode.run_id)
-    kind = kind_of(run)
-    icon = STATUS_MARKS[episode.status].icon
-    if episode.status is Status.RUNNING and is_stalled(run, time.time()):
-        icon = STALLED.icon
-        sentence = (
-            "This episode has stalled: the process that plays it gives no sign of life. Every turn it had finished "
-            "is here."
-        )
-    elif episode.status is Status.RUNNING:
-        sentence = (
-            "This episode is still being played; new turns appear by themselves and the page stays here."
-        )
-    elif episode.status is Status.MISSING:
-        sentence = (
-            "This episode ended by a failure of the infrastructure, not of a model: it counts neither as "
-            f"right nor as wrong. {label(episode.error or '', 400)}"
-        )
-    else:
-        why = "the process that played it died"
-        if episode.end_reason:
-            why = END_WORDS[episode.end_reason]
-        elif run.error:
-            why = one_line(run.error, 300).rstrip(".")
-        sentence = f"This episode was interrupted: {why}. Every turn it had finished is here."
-        command = "" if kind.resumes else kind.command
-        if command and run.status is RunStatus.INTERRUPTED:
-            sentence += f" To go on after the last one: `{command}` {label(run.id)}"
-    st.info(sentence, icon=icon)
-    if kind.resumes:
-        words = f"Its run on the {kind.page.capitalize()} page"
-        state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
 def _outcome(recording: Recording) -> str:
