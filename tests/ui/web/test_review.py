@@ -56,7 +56,7 @@ def test_a_queue_is_worked_through_blind_and_survives_a_reload(mine: Store) -> N
     assert "have labelled **0 of 8**" in told
     assert "family user; live plays too, forks left out" in told.replace("\\", "")
     assert "1st in the queue" in shown(page)
-    assert "what you think of it" in shown(page)
+    assert "attach a label of one word" in shown(page)
     assert "expected **" not in shown(page)
     assert "Open in Replay" not in shown(page)
     press(page, "quick_label_2")

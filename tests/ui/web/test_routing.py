@@ -142,7 +142,7 @@ def test_what_pays_claims_no_more_than_was_played(tmp_path: Path, monkeypatch: p
         )
     text = shown(opened("routing", part="pays", policy=checkpoint(30).id))
     assert "the best of the 2 models that have been played alone" in text
-    assert "The upper bound is what somebody would solve" in text
+    assert "The upper bound counts a task as solved if any of these tries was right" in text
     store.close()
 
 
