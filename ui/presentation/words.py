@@ -6,6 +6,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
@@ -17,7 +18,7 @@ from storage.rows.summaries import CheckpointSummary, EpisodeSummary, PlannerSum
 from storage.shelves.labels import NOTE, Label, Place
 from storage.store import Store
 from storage.upkeep.retention import LOST, WORDS, Pruning
-from ui.presentation.theme import REVISE, ROLE_STYLES, one_line, percent, plain, strip_legend
+from ui.presentation.theme import REVISE, ROLE_STYLES, label, one_line, percent, plain, strip_legend
 
 #: The name of an evolution beside a generation is cut to so many characters.
 _RUN_NAME = 24
@@ -187,21 +188,51 @@ def unsaid_words(text: TurnText) -> str:
     return f"{characters:,} characters of thinking or of chat template marks are left out here."
 
 
-def word_diff(before: str, after: str) -> str:
-    """What changed word by word, marked in the text itself: `the [-cat-] {+dog+} sat`. Long texts are
-    cut first."""
+#: Of a part of two texts that are compared: in both, only in the first, only in the second.
+Side = Literal["both", "removed", "added"]
+
+
+def word_diff(before: str, after: str) -> list[tuple[Side, str]]:
+    """What changed word by word, in order; each text up to CUT characters."""
     old, new = (re.findall(r"\s+|\S+", side[:CUT]) for side in (before, after))
-    parts: list[str] = []
+    parts: list[tuple[Side, str]] = []
     for kind, a0, a1, b0, b1 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
-            parts.append("".join(old[a0:a1]))
+            parts.append(("both", "".join(old[a0:a1])))
             continue
         if a1 > a0:
-            parts.append(f"[-{''.join(old[a0:a1])}-]")
+            parts.append(("removed", "".join(old[a0:a1])))
         if b1 > b0:
-            parts.append(f"{{+{''.join(new[b0:b1])}+}}")
-    cut = max(len(before), len(after)) - CUT
-    return "".join(parts) + (f"\n… compared up to {CUT:,} characters" if cut > 0 else "")
+            parts.append(("added", "".join(new[b0:b1])))
+    return parts
+
+
+#: How each side of a comparison is drawn, around its words on one line: in colour, and by signs for who sees none.
+_DRAWN: dict[Side, tuple[str, str]] = {
+    "both": ("", ""),
+    "removed": (":red-background[−\u202f~~", "~~]"),
+    "added": (":green-background[+\u202f**", "**]"),
+}
+
+
+def diff_markdown(parts: Sequence[tuple[Side, str]]) -> str:
+    """A comparison as Streamlit markdown, every word of it escaped: what only the first has struck out in red after a
+    minus, what only the second has bold in green after a plus. Line ends and indents stay."""
+    drawn: list[str] = []
+    for side, text in parts:
+        before, after = _DRAWN[side]
+        for line in re.split(r"(\r\n|\n|\r)", text):
+            words = line.strip()
+            if line.strip("\r\n") == "" and line:
+                drawn.append("  \n")
+            elif not words:
+                drawn.append("\u00a0" * len(line) if side == "both" and len(line) > 1 else line)
+            else:
+                start = len(line) - len(line.lstrip())
+                lead = "\u00a0" * start if start > 1 else line[:start]
+                tail = line[start + len(words) :]
+                drawn.append(f"{lead}{before}{label(words, CUT)}{after}{tail}")
+    return "".join(drawn)
 
 
 def retention_words(pruning: Pruning) -> list[str]:

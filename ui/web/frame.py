@@ -122,7 +122,7 @@ first = asked in FILTERED and "opened" not in st.session_state
 st.session_state["opened"] = True
 if first:
     st.sidebar.markdown("**Filters**")
-page = st.navigation(MENU, position="top")
+page = st.navigation(MENU, position="top", expanded=True)  # on a phone, beside filters too, all of them
 palette(TITLES)
 state.remember_place(page.url_path)
 state.renew_ticket(page.url_path)

@@ -21,7 +21,7 @@ from storage.rows.summaries import TurnOutline
 from tests.ui.pages import APP
 from ui.presentation.odds import alternatives, options, undecided, with_other_head
 from ui.presentation.theme import ROLE_STYLES, percent
-from ui.presentation.words import word_diff
+from ui.presentation.words import diff_markdown, word_diff
 from ui.web.checkpoints.figures import routing_change
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
@@ -287,10 +287,18 @@ def test_a_draw_without_a_head_claims_no_favourite(policy: Policy, words: str) -
     assert choice_markdown(decision, MODELS).startswith(words % pair)
 
 
-def test_word_diff_marks_in_the_text() -> None:
-    assert word_diff("the cat sat", "the dog sat") == "the [-cat-]{+dog+} sat"
-    assert word_diff("", "new") == "{+new+}"
-    assert word_diff("same words", "same words") == "same words"
+def test_a_comparison_marks_words_by_sign_and_colour() -> None:
+    def drawn(before: str, after: str) -> str:
+        return diff_markdown(word_diff(before, after)).replace("\u202f", " ")
+
+    changed = "the :red-background[− ~~cat~~]:green-background[+ **dog**] sat"
+    assert drawn("the cat sat", "the dog sat") == changed
+    assert drawn("", "new") == ":green-background[+ **new**]"
+    assert drawn("same words", "same words") == "same words"
+    assert drawn("a\n  b", "a\n  c").startswith("a  \n")
+    hostile = drawn("x", "**b** ![i](http://e) <b> ~~s~~ :red[r] $m$ ]")
+    for bare in ("![", "](", "<b>", " :red[", "$m$"):
+        assert bare not in hostile
 
 
 def test_dwell_is_clamped_and_divided_by_speed() -> None:

@@ -23,7 +23,7 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
         "**3 · Play a problem live**",
     ]
     assert "glossary" in shown(page)
-    for words, outcome in (("A good example", True), ("One that went wrong", False)):
+    for words, outcome in (("A good example", True), ("A wrong ACCEPT", False)):
         link = next(one for one in page.page_link if words in one.label)
         [episode] = parse_qs(link.proto.query_string)["ep"]
         assert samples.episodes.summary(episode).correct is outcome

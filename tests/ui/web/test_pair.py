@@ -48,7 +48,7 @@ def test_it_opens_at_the_first_divergence(app: AppTest) -> None:
 def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest, recorded: Store) -> None:
     said = shown(opened(app, a="e-right", b="e-wrong", t="4"))
     assert "**Row 4 of 5**" in said
-    assert "answer [-32-]{+36+}" in said
+    assert "answer :red-background[− ~~32~~]:green-background[+ **36**]" in said.replace("\u202f", " ")
     assert "B compared with A: **" in said
     table = app.dataframe[0].value
     assert list(table["Row"]) == ["⚑ 1", "2", "3", "4 ◀", "5"]
@@ -90,7 +90,8 @@ def test_swapping_keeps_the_row(app: AppTest) -> None:
         "e-right",
         "4",
     )
-    assert "answer [-36-]{+32+}" in shown(app)
+    said = shown(app).replace("\u202f", " ")
+    assert "answer :red-background[− ~~36~~]:green-background[+ **32**]" in said
 
 
 def test_swapping_keeps_a_row_that_only_one_side_has(

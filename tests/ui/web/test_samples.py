@@ -69,8 +69,12 @@ def test_home_shows_ones_own_and_leads_to_the_samples(mixed: Store) -> None:
     assert "The sample runs are kept apart" in said
     link = next(one for one in page.page_link if "sample episodes" in one.label)
     assert link.proto.query_string == "samples=only"
-    newest = [one for one in page.page_link if one.proto.query_string.startswith("ep=")]
+    opens = [one for one in page.page_link if one.proto.query_string.startswith("ep=")]
+    doors = {one.label: one.proto.query_string.removeprefix("ep=") for one in opens if "**" in one.label}
+    newest = [one for one in opens if one.label not in doors]
     assert {one.proto.query_string for one in newest} == {"ep=e-own-one", "ep=e-own-two"}
+    wrong = mixed.episodes.summary(doors[":blue[**A wrong ACCEPT**]"])
+    assert "false_accept" in wrong.flags, "one's own have none: the door leads to a sample"
 
 
 def _runs(page: AppTest) -> set[str]:

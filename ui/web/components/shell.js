@@ -46,6 +46,32 @@ function drawerCloses() {
   closeDrawer();
 }
 
+// Once drawn, Streamlit keeps the bar at the side on pages that put nothing into it, and with it the name of the app,
+// which then shows nowhere while the menu moves. Shut, the name is back in the bar above; what comes to put something
+// into it finds it open as it was left.
+function emptyBarShuts() {
+  const within = '[data-testid="stSidebar"]', filled = `${within} :is(nav, .stElementContainer)`;
+  let shut = false;
+  const look = () => {
+    const bar = document.querySelector(within);
+    if (!bar || window.innerWidth <= DRAWER_PX) return;
+    const open = bar.dataset.collapsed === "false", full = document.querySelector(filled) !== null;
+    if (open && !full) {
+      shut = true;
+      bar.querySelector('[data-testid="stSidebarCollapseButton"] button')?.click();
+    } else if (!open && full && shut) {
+      shut = false;
+      document.querySelector('[data-testid="stExpandSidebarButton"]')?.click();
+    }
+  };
+  let due = false;
+  new MutationObserver(() => {
+    if (due) return;
+    due = true;
+    setTimeout(() => { due = false; look(); }, 50);
+  }).observe(document.body, { childList: true, subtree: true });
+}
+
 // A link in a table opens a tab of its own. One of ours leads on in this tab, as every other link of ours, unless Ctrl,
 // Shift or the middle button asks for another; the page goes there as it goes back, with all that the tab remembers.
 function tableLinksStay() {
@@ -72,4 +98,5 @@ export default function () {
   escLeavesTheField();
   tableLinksStay();
   drawerCloses();
+  emptyBarShuts();
 }

@@ -117,6 +117,12 @@ def column_chooser() -> None:
         st.caption("Kept in the address: a link or a saved view shows the same columns.")
 
 
+def legend(items: Sequence[EpisodeSummary]) -> None:
+    """How the strips of a page's rows are read: above the table and the peek beside it, so that it keeps its height."""
+    if "turns" in columns_shown():
+        st.caption(strip_key(items))
+
+
 def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> None:
     """Render one page of the list; ticked rows go into the basket."""
     ids = [one.id for one in items]
@@ -124,13 +130,12 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> N
     if key not in st.session_state:  # a page that comes anew shows which of its rows are in the basket
         st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in held()]
     question_px, turns_px = WIDTHS[width_shown()]
-    legend = strip_key(items)
     columns = _COLUMNS | {
         "question": (
             _text("Question", width=question_px),
             lambda one: one_line(one.question, question_px // _CHARACTER),
         ),
-        "turns": (_text("Turns", width=turns_px, help=legend), _COLUMNS["turns"][1]),
+        "turns": (_text("Turns", width=turns_px, help=strip_key(items)), _COLUMNS["turns"][1]),
         "policy": (
             _COLUMNS["policy"][0],
             lambda one: decider_words(one, generation_of),
@@ -139,8 +144,6 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> N
     chosen = columns_shown()
     if state.param("peek"):
         chosen = [name for name in chosen if name in _PEEKING] or list(_PEEKING)
-    if "turns" in chosen:
-        st.caption(legend)
     column_table(
         {name: (columns[name][0], [columns[name][1](one) for one in items]) for name in chosen},
         key=key,

@@ -10,7 +10,7 @@ import streamlit as st
 
 from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
-from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES
+from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES, diff_markdown, word_diff
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.widgets import download
@@ -35,6 +35,20 @@ def rendered_block(body: str, *, key: str, empty: str = "Nothing was said.") -> 
 def reply_block(body: str, *, key: str, empty: str, look: str) -> None:
     """Show a reply as text or rendered, as `choose_look` says."""
     (rendered_block if look == "rendered" else text_block)(body, key=f"{key}_{look}", empty=empty)
+
+
+def diff_block(before: str, after: str, *, key: str, sides: tuple[str, str] = ("removed", "added")) -> None:
+    """Show what changed from one foreign text to another, in the text itself; `sides` say what its two marks mean."""
+    parts = word_diff(before, after)
+    if not parts:
+        st.caption("Both say nothing.")
+        return
+    marks = diff_markdown([("removed", sides[0]), ("both", " "), ("added", sides[1])])
+    st.markdown(marks)
+    with st.container(border=True, key=f"diff_{key}"):
+        st.markdown(diff_markdown(parts))
+    if max(len(before), len(after)) > CUT:
+        st.caption(f"Compared up to {CUT:,} characters.")
 
 
 def choose_look(key: str) -> str:

@@ -165,10 +165,13 @@ def writes_workflows(store: Store, policy: str) -> bool:
 
 
 @cached
-def played_planner(store: Store) -> str | None:
+def played_planner(store: Store, *, samples: bool = False) -> str | None:
     """The policy of the last planner of the newest training that has recorded episodes, None for none: of one's own as
-    soon as anything of one's own has played."""
-    here = {one.policy for one in own_first(policies_with_episodes(store))}
+    soon as anything of one's own has played; `samples`: of those that came with the program."""
+    played_in = policies_with_episodes(store)
+    here = {
+        one.policy for one in ([one for one in played_in if one.sample] if samples else own_first(played_in))
+    }
     played = [one for one in store.planners.list() if CONDUCTOR + one.id in here]
     newest = max(played, key=lambda one: (one.created, one.iteration or 0), default=None)
     return CONDUCTOR + newest.id if newest else None

@@ -61,22 +61,30 @@ def _open(pages: Mapping[str, str]) -> None:
         return
     typed = chosen.strip()[:200]
     meant = [places[chosen]] if chosen in places else called(typed, places)
-    if len(meant) == 1:
+    if meant:
         _, page, query = meant[0]
         state.go(page, **query)
-    for words, page, query in meant[:_FOUND]:
-        state.page_link(page, label(words, 120), icon=":material/arrow_forward:", **query)
     if store is not None:
-        _episodes(store, typed, silent=bool(meant))
+        _episodes(store, typed)
 
 
 def called(typed: str, places: Places) -> list[Place]:
-    """The places that are called what was typed; else those whose words hold it, as whole words. An episode is called
-    by its id: its question's words may stand in many others."""
-    exactly = [one for one in places.values() if one[0].casefold() == typed.casefold()]
-    within = re.compile(rf"(?<!\w){re.escape(typed)}(?!\w)", re.IGNORECASE)
+    """The places that what was typed means, the likeliest first: called so exactly; pages a word of whose title begins
+    so; others whose words hold it, as whole words; others a word of which begins so. An episode is called by its id:
+    its question's words may stand in many others."""
+    begins = re.compile(rf"(?<!\w){re.escape(typed)}", re.IGNORECASE)
+    whole = re.compile(rf"{begins.pattern}(?!\w)", re.IGNORECASE)
     named = {key: key if key.startswith("episode ") else one[0] for key, one in places.items()}
-    return exactly or [places[key] for key, name in named.items() if within.search(name)]
+
+    def rank(key: str) -> int:
+        if places[key][0].casefold() == typed.casefold():
+            return 0
+        if not begins.search(named[key]):
+            return 4
+        return 1 if key.startswith("page ") else 2 if whole.search(named[key]) else 3
+
+    ranks = {key: rank(key) for key in places} if typed.strip() else {}
+    return [places[key] for key in sorted(ranks, key=ranks.__getitem__) if ranks[key] < 4]
 
 
 @cached
@@ -116,17 +124,15 @@ def _words(one: EpisodeSummary) -> str:
     return f"{one_line(one.question, 70)} · {correct_mark(one.correct).word}"
 
 
-def _episodes(store: Store, words: str, *, silent: bool) -> None:
-    """The episodes whose id holds these words, else those in whose question or replies they stand. `silent`: nothing is
-    said where there are none."""
+def _episodes(store: Store, words: str) -> None:
+    """The episodes whose id holds these words, else those in whose question or replies they stand."""
     where = EpisodeFilter(q=write_expression(Holds(Name("id"), words)))
     found = store.episodes.page(where, limit=_FOUND)
     if not found.items:
         where = EpisodeFilter(text=words)
         found = store.episodes.page(where, limit=_FOUND)
     if not found.items:
-        if not silent:
-            st.caption(f"No page, checkpoint, run or episode is called, or says, “{label(words, 100)}”.")
+        st.caption(f"No page, checkpoint, run or episode is called, or says, “{label(words, 100)}”.")
         return
     if [one.id for one in found.items] == [words]:
         state.go("replay", ep=words)

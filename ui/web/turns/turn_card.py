@@ -24,9 +24,10 @@ from ui.presentation.theme import (
     plain,
     verdict_mark,
 )
-from ui.presentation.words import if_paid, missing_reply_words, seconds, unsaid_words, word_diff
+from ui.presentation.words import if_paid, missing_reply_words, seconds, unsaid_words
+from ui.web.components import key_focus
 from ui.web.kit import state
-from ui.web.kit.text import rendered_block, text_block
+from ui.web.kit.text import diff_block, rendered_block, text_block
 
 #: What a card can show of its turn, as the address says it -> its words.
 VIEWS = {
@@ -99,7 +100,9 @@ def turn_card(
     outline = outlines[index]
     st.markdown(turn_heading(outline, len(outlines), running=running, at_most=at_most))
     _outcome(outlines, index)
-    view = state.address_select("What to show of this turn", VIEWS, name=tab, key=f"{key}_view")
+    with st.container(key=f"{key}_views"):
+        view = state.address_select("What to show of this turn", VIEWS, name=tab, key=f"{key}_view")
+        key_focus(f"{key}_views")  # an arrow key then moves the turn, and not the view
     place = f"{key}_{outline.episode_id}_{index}_{view}"
     if view == "saw":
         _prompt(text(index), key=place)
@@ -210,8 +213,8 @@ def _diff_view(
         st.caption("No Worker has answered before this turn.")
         return
     before, after = text(earlier).said, text(index).said
-    st.caption(f"Turn {earlier + 1} (Worker) to turn {index + 1}: [-removed-] {{+added+}}")
-    text_block(word_diff(before, after), key=key, empty="Both say nothing.")
+    st.caption(f"From turn {earlier + 1} (Worker) to turn {index + 1}")
+    diff_block(before, after, key=key)
 
 
 def announcement(outlines: Sequence[TurnOutline], index: int) -> str:

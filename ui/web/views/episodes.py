@@ -28,7 +28,7 @@ from ui.web.components.filter_line import filter_line
 from ui.web.components.transport import Keys
 from ui.web.episodes.groups import GROUPS, group_asked, show_groups
 from ui.web.episodes.peek import show_preview
-from ui.web.episodes.table import column_chooser, empty_basket, show_table
+from ui.web.episodes.table import column_chooser, empty_basket, legend, show_table
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.widgets import download, nothing_here, popover
@@ -109,6 +109,7 @@ def show() -> None:
         _empty(where)
         return
     _pager(store, page, _total(page, where, facets), where, aside)
+    legend(page.items)
     peeked = state.param("peek")
     if peeked is None:
         show_table(page.items, names)

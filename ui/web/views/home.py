@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import streamlit as st
 
-from core.episode import Status
+from core.episode import Role, Status
 from storage.analysis.standings import figures, policies_with_episodes, runs_played, sides_of, task_sets
 from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.mapping import strip_moves
 from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.comparison import accuracy_words
@@ -39,6 +41,26 @@ _played = cached(policies_with_episodes)
 _task_sets = cached(task_sets)
 #: How many runs, episodes and saved views the page shows.
 RUNS, EPISODES, VIEWS = 3, 8, 3
+#: How many episodes are looked at for one of so many models, which is as good as more.
+_LOOKED_AT, _MODELS = 100, 3
+_ALL_ROLES = " and ".join(f'any(turn.role == "{role.value}")' for role in Role)
+_STEPS = "any(turn.step != None)"
+#: What is worth seeing, the best first: all three roles at work until an answer was accepted that is right; a wrong
+#: answer that was accepted; a workflow that lost a right answer, that could not be read, or whose answer is wrong.
+_TELLING = (
+    EpisodeFilter(correct="right", end_reason="accepted", min_turns=4, q=_ALL_ROLES),
+    EpisodeFilter(correct="right", end_reason="accepted", min_turns=3),
+    EpisodeFilter(correct="right"),
+)
+_ACCEPTED_WRONG = (
+    EpisodeFilter(correct="wrong", flag="false_accept", min_turns=3),
+    EpisodeFilter(correct="wrong", flag="false_accept"),
+)
+_BROKEN_WORKFLOWS = (
+    EpisodeFilter(correct="wrong", flag="answer_broke", q=_STEPS),
+    EpisodeFilter(end_reason="unreadable_plan"),
+    EpisodeFilter(correct="wrong", min_turns=2, q=_STEPS),
+)
 #: The runs that are no measurement of policies, of which the newest is named.
 _OTHERS: tuple[RunKind, ...] = ("live", "fork", "evolve", "train")
 
@@ -100,12 +122,12 @@ def _empty(store: Store) -> None:
 
 def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     """Three ways in, each one click from something worth seeing."""
-    telling = _telling_episode(store, "right") or newest[0]
-    wrong = [one for one in (_telling_episode(store, "wrong"),) if one]
-    ids = default_checkpoints(store)
+    telling = _first_of(store, _TELLING) or newest[0]
+    wrong = _first_of(store, _ACCEPTED_WRONG)
+    workflow = _first_of(store, _BROKEN_WORKFLOWS)
+    ids = default_checkpoints(store) or default_checkpoints(store, samples=True)
     beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
-    planner = played_planner(store)
-    workflow = _telling_episode(store, "right", planner) if planner else None
+    planner = played_planner(store) or played_planner(store, samples=True)
     two_systems: tuple[_Way, ...] = ()
     if planner and ids:
         best = best_and_baseline(store, ids)[1]
@@ -117,10 +139,12 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
             "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
             (
                 ("replay", "A good example", ":material/smart_display:", {"ep": telling.id}),
-                *(("replay", "One that went wrong", ":material/cancel:", {"ep": one.id}) for one in wrong),
                 *(
-                    ("replay", "A workflow", ":material/account_tree:", {"ep": one.id})
-                    for one in (workflow,)
+                    ("replay", words, icon, {"ep": one.id})
+                    for words, icon, one in (
+                        ("A wrong ACCEPT", ":material/cancel:", wrong),
+                        ("A workflow that broke", ":material/account_tree:", workflow),
+                    )
                     if one
                 ),
             ),
@@ -165,16 +189,19 @@ def _where_the_samples_are(store: Store) -> None:
             )
 
 
-def _telling_episode(store: Store, outcome: str, planner: str | None = None) -> EpisodeSummary | None:
-    """The newest episode of a checkpoint that took four turns or more and was accepted, with this outcome; of a
-    `planner`, one of three steps or more; else any."""
-    wanted = EpisodeFilter(correct=outcome, end_reason="accepted", min_turns=4)
-    if planner:
-        wanted = EpisodeFilter(correct=outcome, policy=planner, min_turns=3)
-    for where in (wanted, EpisodeFilter(correct=outcome, policy=planner)):
-        if found := store.episodes.page(where, limit=20).items:
-            return next((one for one in found if one.checkpoint_id), found[0])
+def _first_of(store: Store, wanted: Sequence[EpisodeFilter]) -> EpisodeSummary | None:
+    """The first episode worth seeing: of one's own, where there is one like the best of what is `wanted`, else of the
+    samples; then like the next. Of several like it the one that most models took part in."""
+    for where in wanted:
+        for samples in (None, "only"):
+            found = store.episodes.page(replace(where, samples=samples), limit=_LOOKED_AT).items
+            if found:
+                return max(found, key=lambda one: min(_MODELS, len({slot for slot, _ in _moves(one)})))
     return None
+
+
+def _moves(one: EpisodeSummary) -> Sequence[tuple[str, Role]]:
+    return strip_moves(one.models, one.strip)
 
 
 def _runs(store: Store) -> None:

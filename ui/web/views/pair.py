@@ -16,13 +16,13 @@ from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words
 from ui.presentation.glossary import define
 from ui.presentation.odds import apart_words
 from ui.presentation.theme import END_WORDS, correct_mark, label, one_line
-from ui.presentation.words import Generations, decider_words, dollars, seconds, word_diff
+from ui.presentation.words import Generations, decider_words, dollars, seconds
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
-from ui.web.kit.text import markdown_table, text_block
+from ui.web.kit.text import diff_block, markdown_table
 from ui.web.kit.widgets import outcome_badge
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.progress.luck import luck_line
@@ -335,12 +335,8 @@ def _reply_diff(reply_a: str, reply_b: str, row: int) -> None:
     if reply_a == reply_b:
         st.caption("Both say the same." if reply_a else "Both say nothing.")
         return
-    st.caption(
-        "One text for both: what only one of them says is marked.",
-        help="`[-so-]` marks words that only A wrote, `{+so+}` words that only B wrote. What is not marked stands "
-        "in both.",
-    )
-    text_block(word_diff(reply_a, reply_b), key=f"words_{row}")
+    st.caption("One text for both: what only one of them says is marked.")
+    diff_block(reply_a, reply_b, key=f"words_{row}", sides=("only A", "only B"))
 
 
 def _card(side: str, recording: Recording, turn: int | None) -> None:
