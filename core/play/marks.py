@@ -240,6 +240,7 @@ class _Code:
         ]
         self._starts = [start for start, *_ in self._fences]
         self._never_closed = set[str]()
+        self._has_spans = "`" in text
         self._next: tuple[int, int] | None = (-1, -1)
         self._blocks = list[tuple[int, int]]()
         at = 0
@@ -274,7 +275,9 @@ class _Code:
         text, start, end = self.text, mark.start(), mark.end()
         if start and text[start - 1] in _QUOTES and text[end : end + 1] in _QUOTES:
             return True
-        begin = max(text.rfind("\n", 0, start) + 1, start - _LONGEST_SPAN)
+        if not self._has_spans:
+            return False
+        begin = max(text.rfind("\n", max(0, start - _LONGEST_SPAN), start) + 1, start - _LONGEST_SPAN, 0)
         spans = _CODE_SPAN.finditer(text, begin, min(len(text), end + _LONGEST_SPAN))
         return any(one.start() < start < one.end() for one in spans)
 
