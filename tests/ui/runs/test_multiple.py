@@ -78,7 +78,7 @@ def test_readme_says_what_holds_of_the_shipped_differences(whole: Differences) -
     alone = sum(p < 0.05 for p in whole.ps.values())
     assert f"{len(whole.ps)} differences" in text
     assert f"{alone} leave out 0 one by one" in text
-    assert f"{len(whole.held)} hold" in text
+    assert f"and {len(whole.held)} hold" in text
     pairs = {(row, reference) for row, reference, _ in whole.held}
     # Each conclusion that README draws from a difference, and whether it holds among all.
     assert ("single:1", "trained:default") in pairs
