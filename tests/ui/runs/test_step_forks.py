@@ -273,7 +273,9 @@ def test_trinity_fork_changes_a_step(world: Sums, store: Store, parent: str) -> 
     done = world.trinity("fork", debate, "--turn", 4, "--access", " 3,1, 2", *few, "--json")
     assert done.code == 0, done.err
     assert done.json["change"] == {"kind": "access", "value": "1,2,3"}
-    assert "would be sent the same as before" in done.err, "what cannot change the answer is told before it plays"
+    assert "would be sent the same as before" in done.err, (
+        "what cannot change the answer is told before it plays"
+    )
     for arguments, says in (
         (["--turn", 4, "--access", "none"], "no step would read turn 1"),
         (["--turn", 4, "--access", "5"], "cannot read turn 5: choose among 1, 2, 3, or none"),
