@@ -111,6 +111,7 @@ _TAKEN_BACK = re.compile(
     r"|n['\u2019]?t\b|[?\u2248~]",
     re.IGNORECASE,
 )
+_RULED_OUT = re.compile(r"(?:and\s+)?not\s+([-\u2212\u2013]?\d[\d,]*(?:\.\d+)?)\.?", re.IGNORECASE)
 _ANY_NUMBER = re.compile(r"[-\u2212\u2013]?\d[\d,]*(?:\.\d+)?")
 #: Two values in one answer: "x = 3 or x = -3".
 _TWO_VALUES = re.compile(r"=[^=]*?(?:\bor\b|\band\b|;|,(?!\d))", re.IGNORECASE)
@@ -204,6 +205,8 @@ def _with_unit(value: Fraction, rest: str, is_money: bool, question: str) -> Fra
         return value if unit in ("", *_MONEY) else None  # "$42 m" are millions
     if not unit or unit in _asked_for(question):
         return value
+    if not question.strip() and re.fullmatch(r"[^\W\d_]{2,}", unit) and unit not in _NO_UNITS:
+        return value  # nothing tells what is counted: one word behind a number names it
     asked = {unit_of(word) for word in _asked_for(question)} - {""}
     return value if unit in UNITS and (not asked or unit_of(unit) in asked) else None
 
@@ -217,6 +220,8 @@ def _without_reasons(rest: str, value: Fraction) -> str | None:
         if not found:
             continue
         said = (found["inside"] or found["after"] or found["dash"] or found["reason"] or "").strip()
+        if (other := _RULED_OUT.fullmatch(said)) and _plain(other[1]) != value:  # "72, not 73"
+            return rest[:begin]
         if _TAKEN_BACK.search(said):
             return None
         reason, equation = _REASON.match(said), said.rpartition("=")
@@ -274,9 +279,12 @@ def _undressed(text: str) -> str:
     text = re.sub(r"\b(?:minus|negative)\s+(?=\d)", "-", text.replace("{,}", ","), flags=re.IGNORECASE)
     text = _FRACTION.sub(lambda it: f"{it[1]} {it[2]}/{it[3]}".translate(_NO_BRACES).strip(), text)
     text = re.sub(r"\\(?:text|mathrm|mbox|boxed)\s*\{([^{}]*)\}", r" \1 ", text)
+    text = re.sub(r"\^?\{?\\circ\}?", "\u00b0", text)
     text = re.sub(r"\\[,;! ()\[\]]|\\(?=[$%])|\*\*(?!\d)|(?<!\d)\*\*|[`\"']", "", text)
     if text.count("$") > 1:  # marks of mathematics, not of money
         text = text.replace("$", "")
+    if bracketed := re.fullmatch(r"\((-[^()]*)\)", text.strip()):
+        text = bracketed[1]  # a negative number, as it stands in a sum
     return " ".join(text.split())
 
 
