@@ -33,6 +33,7 @@ _INTRODUCED = re.compile(
     r"""(?:
       \b(?:final|correct|right|my|the)\ (?:answer|option|choice)(?:\ to\ [^.:\n]{1,80})?
         (?:\ (?:is|would\ be|equals)\b|\s*=)
+    | \b(?:final|correct|right|my)\ (?:answer|option|choice)\s*(?:[*_]+\s*)?:
     | (?:^|(?<=[.!?]\ )|(?<=[*_#>]))[ \t]*answer\ is\b
     | ^\#{1,6}\s*(?:the\ )?(?:final\ )?answer\s*$
     | (?:^|(?<=[.!?]\ )|(?<=[*_#>]))[ \t]*(?:the\ )?(?:final\ |correct\ )?answer\s*(?:[*_]+\s*)?:

@@ -162,6 +162,9 @@ def _undressed(text: str) -> str:
     """One line without emphasis, mathematics and quotes."""
     text = re.sub(r"^#{1,6}\s+", "", text.strip().translate(_NARROW))
     text = re.sub(r"^<([A-Za-z])>$", r"\1", text)
+    text = re.sub(
+        r"^(?:the|la|el|le|die|der|das)\s+(?=[(\[]?[A-Z][)\]]?[.]?$)", "", text, flags=re.IGNORECASE
+    )
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox|boxed)\s*\{([^{}]*)\}", r"\1", text)
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox|boxed)\s*\{([^{}]*)\}", r"\1", text)
     return (

@@ -205,7 +205,8 @@ def _with_unit(value: Fraction, rest: str, is_money: bool, question: str) -> Fra
         return value if unit in ("", *_MONEY) else None  # "$42 m" are millions
     if not unit or unit in _asked_for(question):
         return value
-    if not question.strip() and re.fullmatch(r"[^\W\d_]{2,}", unit) and unit not in _NO_UNITS:
+    noun = not question.strip() and rest[:1].isspace() and re.fullmatch(r"[^\W\d_]{2,}", unit)
+    if noun and unit not in _NO_UNITS:
         return value  # nothing tells what is counted: one word behind a number names it
     asked = {unit_of(word) for word in _asked_for(question)} - {""}
     return value if unit in UNITS and (not asked or unit_of(unit) in asked) else None
