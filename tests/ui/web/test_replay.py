@@ -179,7 +179,7 @@ def test_the_card_shows_what_was_seen_raw_and_changed(app: AppTest) -> None:
     app.segmented_control(key="card_view").set_value("raw").run()
     assert '"model_logits"' in shown(app)
     app.segmented_control(key="card_view").set_value("diff").run()
-    assert "answer [-36-]{+32+}" in shown(app)
+    assert "answer :red-background[−\u202f~~36~~]:green-background[+\u202f**32**]" in shown(app)
 
 
 def test_a_reply_is_text_until_it_is_asked_to_be_rendered(app: AppTest, recorded: Store) -> None:
@@ -204,7 +204,7 @@ def test_a_preview_and_a_review_render_replies_too() -> None:
 
 def test_a_link_keeps_the_tab_of_the_card(app: AppTest) -> None:
     opened(app, ep="e-right", t="4", show="diff")
-    assert "answer [-36-]{+32+}" in shown(app)
+    assert "answer :red-background[−\u202f~~36~~]:green-background[+\u202f**32**]" in shown(app)
     press(app, "go_back")
     assert app.segmented_control(key="card_view").value == "diff"
     app.segmented_control(key="card_view").set_value("reply").run()

@@ -251,7 +251,7 @@ def test_a_stored_planner_of_the_same_pool_can_learn_on(kept: Store) -> None:
     ids = record_training(kept, "rpocket", models=POCKET)
     page = opened("evolution", panel="train")
     options = page.selectbox(key="tr_planner").options
-    assert "Conductor, iteration 4" in options
+    assert "Conductor, iteration 4 of rpocket" in options
     page.selectbox(key="tr_planner").select(ids[4]).run()
     assert "tr_warm_up" not in [one.key for one in page.number_input]
     press(page, "begin")

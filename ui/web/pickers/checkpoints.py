@@ -19,7 +19,7 @@ from storage.analysis.standings import (
     policies_with_episodes,
     sides_of,
 )
-from storage.rows.summaries import CheckpointSummary
+from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
 from ui.presentation.theme import plain
@@ -62,6 +62,19 @@ def _all(store: Store) -> list[CheckpointSummary]:
 def generation_of(store: Store) -> Generations:
     """Policy -> generation, or iteration of a planner, by which it is named."""
     return generations_of(store)
+
+
+@remembered(most=4, seconds=60.0)
+def _lately(store: Store) -> Generations:
+    return generation_of(store)
+
+
+def generation_in(store: Store, one: EpisodeSummary) -> int | str | None:
+    """The generation by which an episode's policy is named. What was read within the last minute serves where it holds
+    the policy: most of what is written to a store meanwhile, such as a label, names nothing anew."""
+    lately = _lately(store)
+    names = lately if one.policy in lately or one.generation is None else generation_of(store)
+    return names.get(one.policy, one.generation)
 
 
 def others(store: Store, checkpoint: Checkpoint, *, reading: bool = True) -> list[CheckpointSummary]:

@@ -50,7 +50,7 @@ from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import popover
 from ui.web.pickers.basket import basket
-from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.checkpoints import generation_in, generation_of
 from ui.web.pickers.palette import PALETTE
 from ui.web.pickers.saved_views import neighbours
 from ui.web.progress.luck import luck_line
@@ -205,7 +205,7 @@ def _outcome(recording: Recording) -> str:
         parts.append(badge(STATUS_MARKS[summary.status]))
     by = deciders(
         summary.policy,
-        generation_of(recording.store).get(summary.policy, summary.generation),
+        generation_in(recording.store, summary),
         episode.deciders,
         lambda: generation_of(recording.store),
     )
