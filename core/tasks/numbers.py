@@ -122,12 +122,12 @@ def same_number(given: str, right: str, question: str) -> bool:
     expected = read_key(right, question)
     if expected is None:
         return False
-    comma = _number(right, question) is None
-    said = _number(given, question, comma=comma)
+    comma, nouns = _number(right, question) is None, not question.strip()
+    said = _number(given, question, comma=comma, nouns=nouns)
     if (
         said is None and not comma and len(given) <= _LONGEST and _POINTS_AND_COMMA.search(in_digits(given))
     ):  # it can mean nothing else
-        said = _number(given, question, comma=True)
+        said = _number(given, question, comma=True, nouns=nouns)
     return said is not None and any(_equal(one, expected) for one in _meant(said, expected, question))
 
 
@@ -173,7 +173,8 @@ def _in_percent(text: str) -> bool:
     return "%" in text or "percent" in text.casefold() or "per cent" in text.casefold()
 
 
-def _number(text: str, question: str, *, comma: bool = False) -> Number | None:
+def _number(text: str, question: str, *, comma: bool = False, nouns: bool = False) -> Number | None:
+    """With `nouns`, any one word behind the number may say what is counted, as nothing tells what that is."""
     text = " ".join(text.split()) if len(text) > _LONGEST else text
     text = _undressed(in_digits(text)) if len(text) <= _LONGEST else text
     if len(text) > _LONGEST:
@@ -188,13 +189,17 @@ def _number(text: str, question: str, *, comma: bool = False) -> Number | None:
             return None
         rest = text[match.end() :]
         for kept in (rest, _without_reasons(rest, value)):
-            scaled = None if kept is None else _with_unit(value, kept, bool(match["currency"]), question)
+            scaled = (
+                None
+                if kept is None
+                else _with_unit(value, kept, bool(match["currency"]), question, nouns=nouns)
+            )
             if kept is not None and scaled is not None:
                 return Number(scaled, _places(match), _in_percent(kept[:10]))
     return None
 
 
-def _with_unit(value: Fraction, rest: str, is_money: bool, question: str) -> Fraction | None:
+def _with_unit(value: Fraction, rest: str, is_money: bool, question: str, *, nouns: bool) -> Fraction | None:
     """The value with its scale, where a unit follows that can be meant; else None."""
     unit = re.sub(r"^(?:in total|altogether|in all|overall)$", "", rest.strip(" .").casefold())
     unit = unit.removesuffix("only").strip()
@@ -205,9 +210,8 @@ def _with_unit(value: Fraction, rest: str, is_money: bool, question: str) -> Fra
         return value if unit in ("", *_MONEY) else None  # "$42 m" are millions
     if not unit or unit in _asked_for(question):
         return value
-    noun = not question.strip() and rest[:1].isspace() and re.fullmatch(r"[^\W\d_]{2,}", unit)
-    if noun and unit not in _NO_UNITS:
-        return value  # nothing tells what is counted: one word behind a number names it
+    if nouns and rest[:1].isspace() and re.fullmatch(r"[^\W\d_]{2,}", unit) and unit not in _NO_UNITS:
+        return value
     asked = {unit_of(word) for word in _asked_for(question)} - {""}
     return value if unit in UNITS and (not asked or unit_of(unit) in asked) else None
 

@@ -296,7 +296,7 @@ def prompt_text(messages: Sequence[Message]) -> str:
     """A prompt as JSON; empty without messages."""
     if not messages:
         return ""
-    return clean(json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False))
+    return json.dumps([[m.role, clean(m.content)] for m in messages], ensure_ascii=False)
 
 
 def to_messages(body: str) -> tuple[Message, ...]:

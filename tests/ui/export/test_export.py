@@ -237,7 +237,7 @@ def test_a_page_holds_the_whole_episode_with_an_anchor_per_turn(recorded: Store)
         assert turn.reply.text in page
         assert f"{turn.decision.model_logits[0]:+.4f}" in page
         assert choice_words(turn.decision, played.episode.models) in page
-    assert "false accept" in page
+    assert "accepted a wrong answer" in page
     assert "script" not in re.sub("runs no script", "", page)
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     both = pair_page(read_played(recorded, "e-right"), read_played(recorded, "e-short"))
