@@ -61,7 +61,7 @@ def test_a_small_encoder_reads_on_one_thread_and_a_large_one_on_the_usual_number
     for encoder, wanted in ((small, 1), (large, 3)):
         found = seen_by(encoder.model)
         read(encoder)
-        assert found == [wanted]
+        assert set(found) == {wanted}  # also of what is tried beside a first decision
         assert torch.get_num_threads() == 3
 
 

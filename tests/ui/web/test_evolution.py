@@ -84,7 +84,7 @@ def test_a_process_of_its_own_evolves_to_the_end(world: Sums, store: Store) -> N
     assert [one.index for one in store.evolution.generations(run)] == [0, 1, 2, 3]
     assert "generation **3** of 3" in opened("evolution").markdown[0].value
     text = shown(opened("evolution", panel="progress"))
-    assert "Is it better than what learned nothing?" in text
+    assert "Is it better than the controls?" in text
     assert "validation tasks of" in text
     assert "No episode of any gen of this run is recorded yet" in text
 

@@ -224,7 +224,9 @@ def test_the_panels_of_a_decision(headed: Store) -> None:
     assert "Recomputed: matches" in [block.proto.popover.label for block in page.get("popover")]
     press(page, "panel_why")
     assert page.query_params["panel"] == "why"
-    assert "The encoder tiny is not at hand: its files are missing" in shown(page).replace("\\", "")
+    missing = shown(page).replace("\\", "")
+    assert "The encoder 'tiny' of checkpoint" in missing
+    assert "it is not known where that lies on this machine" in missing
     press(page, "panel_other")  # the newest has SVF, and has read this turn again
     assert "would have drawn" in shown(page)
     press(page, "go_next")

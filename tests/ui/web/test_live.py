@@ -337,7 +337,7 @@ def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) ->
 
 def test_who_is_put_in_charge_is_kept_by_id(store: Store, plan: LivePlan) -> None:
     run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
-    _stop_before_the_second_turn(store, run)
+    worker = _stop_before_the_second_turn(store, run)
     name = episode_id(run, 0)
     until(lambda: store.runs.proposal(name, 1) is not None)
     page = opened("live", run=run)
@@ -347,6 +347,8 @@ def test_who_is_put_in_charge_is_kept_by_id(store: Store, plan: LivePlan) -> Non
     press(page, "put_in_charge")
     assert store.runs.decider(name, 1) == "single:guesser"
     assert "single:guesser" not in page.selectbox(key="next_policy").options
+    store.runs.cancel(run)
+    worker.join(60)
 
 
 def test_two_tabs_that_step_from_one_turn_play_one_turn(store: Store, plan: LivePlan) -> None:
