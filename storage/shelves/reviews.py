@@ -20,6 +20,8 @@ from storage.rows.summaries import CappedCount, Order
 from storage.shelves.labels import Place, is_labelled, to_label
 
 _EVERYTHING = EpisodeFilter()
+#: How far a queue is counted: a reviewer who reads episode after episode wants to know how long it is.
+COUNTED = 20_000
 #: The value taken for a reviewer who reviewed an episode and did not give it a label that has one value only.
 NOT_GIVEN = "not given"
 
@@ -91,14 +93,14 @@ class Reviews:
         keyset, matching = ORDERS[order], conditions(where, self.engine.dialect.name)
         ids = select(episode.c.id).where(*matching)
         with reading(self.engine) as connection:
-            total = paging.count_capped(connection, ids)
+            total = paging.count_capped(connection, ids, COUNTED)
             done = select(func.count()).select_from(ids.where(is_labelled(author=author)).subquery())
             own = select(keyset.key, episode.c.id).where(episode.c.id == episode_id, *matching)
             here = connection.execute(own).first() if episode_id else None
             at = None
             if here is not None:
                 before = ids.where(keyset.beyond((here[0], here[1]), True))
-                at = paging.count_capped(connection, before).n + 1
+                at = paging.count_capped(connection, before, COUNTED).n + 1
             return QueueProgress(int(connection.execute(done).scalar_one()), total, at)
 
     def next(

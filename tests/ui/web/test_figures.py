@@ -49,6 +49,10 @@ DECISION = Decision(
 def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with_a_line() -> None:
     found = [Estimate("few", 0.8, 0.4, 0.9, symbol="circle-open"), Estimate("many", 0.0, 0.0, 0.1)]
     assert list(estimates_figure(found, "share").data[0].marker.line.width) == [0, 2.5]
+    ahead = estimates_figure([Estimate("B", 0.125, -0.05, 0.3125)], "points ahead", signed=True)
+    line = ahead.data[0]
+    assert (list(line.x), list(line.text)) == ([12.5], ["+12.5"]), "points on the axis, as in the words"
+    assert [*line.error_x.array, *line.error_x.arrayminus] == pytest.approx([18.75, 17.5])
     one, other = [
         [
             AtBudget(k, ClusteredShare.counted((task, task < right) for task in range(9)), 9, 9, 0.0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from streamlit.testing.v1 import AppTest
 
+from storage.analysis.costs import planning
 from storage.analysis.model_health import model_health
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
@@ -24,6 +27,21 @@ def test_each_model_is_left_out_alone_before_any_is_chosen(samples: Store) -> No
     turns = {one.split(" of ")[1].split(", ")[0] for one in table["picks"]}
     assert len(turns) == 1
     assert sum(changed) == int(turns.pop().replace(",", "")), "each pick is of one model"
+
+
+def test_calls_and_the_turns_at_which_nobody_was_asked_add_up_to_the_turns_of_other_pages(
+    samples: Store,
+) -> None:
+    page = opened("pool")
+    calls = int(page.dataframe[0].value["calls"].sum())
+    told = re.search(r"([0-9,]+) more turns of Verifiers", shown(page))
+    assert told
+    everything = EpisodeFilter()
+    plans = sum(one.n for one in planning(samples, everything, of_pool=True).values())
+    with samples.engine.connect() as connection:
+        turns = connection.execute(text("select count(*) from turn")).scalar_one()
+    assert calls - plans + int(told[1].replace(",", "")) == turns
+    assert ("or a plan that it wrote" in shown(page)) == (plans > 0)
 
 
 def test_the_models_of_a_store_are_counted(recorded: Store) -> None:

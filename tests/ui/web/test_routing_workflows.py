@@ -19,6 +19,7 @@ from tests.builders.stores import new_store
 from tests.builders.trainings import record_training
 from tests.builders.workflows import ASKED, FIXED, RANDOM, record_workflows
 from tests.ui.pages import command, opened, shown
+from ui.web.pickers.checkpoints import policy_label
 
 
 @pytest.fixture
@@ -93,7 +94,8 @@ def test_checkpoints_leads_from_two_planners_to_their_workflows(recorded: Store)
 
 
 def test_a_trained_planner_is_named_by_its_iteration_wherever_policies_are(recorded: Store) -> None:
-    planner = record_training(recorded)[2]
+    kept = record_training(recorded)
+    planner, unplayed = kept[2], kept[4]
     policy = f"conductor:{planner}"
     with writing(recorded.engine) as connection:
         connection.execute(episode.update().where(episode.c.policy == FIXED).values(policy=policy))
@@ -101,6 +103,9 @@ def test_a_trained_planner_is_named_by_its_iteration_wherever_policies_are(recor
     routing = opened("routing", part="workflows")
     assert name in routing.selectbox(key="routing_planner").options
     assert f"{name} · 17" in routing.selectbox(key="scope_policy").options
+    say = policy_label(recorded)
+    assert say(policy) == name
+    assert say(f"conductor:{unplayed}").endswith(" · has played nothing yet")
     listed = opened("episodes", policy=policy)
     assert any(name in option for option in listed.selectbox(key="facet_policy").options)
     assert f"policy {name}" in [one.label.replace("\\", "") for one in listed.button]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_HALF_UP, Decimal
+
 from streamlit.testing.v1 import AppTest
+
+from ui.presentation.theme import percent
 
 
 def test_a_column_that_tells_no_rows_apart_is_left_out() -> None:
@@ -31,3 +35,17 @@ def test_a_column_that_tells_no_rows_apart_is_left_out() -> None:
     assert list(few.value) == ["name", "cost", "n", "margin", "open"], (
         "of few rows only what is empty is left out"
     )
+
+
+def test_a_number_between_two_is_rounded_as_everywhere_else() -> None:
+    def page() -> None:
+        from ui.web.kit.tables import number, row_table, text
+
+        headings = {"name": text("Name"), "right": number("Right", "%.1f %%"), "n": number("n", "localized")}
+        row_table(headings, [("sage", 56.25, 3), ("pip", None, 4), ("jack", 18.75, 5)], key="rounded")
+
+    table = AppTest.from_function(page).run().dataframe[0].value
+    seen = [
+        Decimal(one).quantize(Decimal("0.1"), ROUND_HALF_UP) for one in table["right"].dropna()
+    ]  # by a browser
+    assert [f"{one} %" for one in seen] == [percent(54 / 96), percent(18 / 96)]

@@ -65,6 +65,10 @@ def test_every_page_says_what_its_total_leaves_out(store: Store) -> None:
     finished = sum(
         one.n for one in store.episodes.facets(EpisodeFilter(forks="without", status="finished")).policy
     )
+    together = opened("pool").selectbox(key="scope_policy").options
+    assert together[0].endswith(f" together · {every}"), "those too that two decided, which are of no policy"
+    alone = opened("pool", policy=LAST).selectbox(key="scope_policy").options
+    assert alone[0].endswith(f" · {every}"), "all of them, whichever is chosen"
     routing = opened("routing", mix="all")
     assert f"{finished} finished episodes of 4 policies" in shown(routing)
     switch = routing.button_group(key="facet_forks")

@@ -45,6 +45,8 @@ class Luck:
         if not n:
             return "Not replayed to its end yet."
         times = f"{right} time{'' if right == 1 else 's'} in {n}"
+        if later := len(self.outcomes) - n:  # side by side with the one that told it
+            times += f" ({later} more play{'' if later == 1 else 's'} ended after it could be told)"
         if self.told is None:
             few = "too few plays to say" if n < MOST_PLAYS else f"even {n} plays do not say"
             return f"Replayed unchanged it was right {times}: {few} if the {what} was {kind} luck."

@@ -115,7 +115,9 @@ def _lines(
     traces = [
         go.Scatter(
             x=[x for x, _, _ in line],
-            y=[y for _, y, _ in line],
+            y=[
+                round(y, 3) for _, y, _ in line
+            ],  # the browser would round 56.25 % up, all our words round it down
             customdata=[(i, meant) for _, _, meant in line],
             mode="lines+markers",
             name=look.name,

@@ -200,7 +200,7 @@ def _choices_table(found: Rescored, generation: int) -> None:
             "now": text("It would choose", width=170),
             "same": text("", width=60),
             "then": text("Recorded", width=170),
-            "p": st.column_config.ProgressColumn("Probability", min_value=0, max_value=1, format="percent"),
+            "p": st.column_config.ProgressColumn("Probability", min_value=0, max_value=100, format="%.1f %%"),
             "lead": text("Lead, logits", width=90),
             "replay": link("Replay", "Open", width=70),
         },
@@ -222,7 +222,7 @@ def _choice_row(found: Rescored, row: int, column: int) -> tuple[Any, ...]:
         "too close to tell" if unsure else now,
         "–" if unsure else "same" if now == then else "other",
         then,
-        found.chances[row, column],
+        100 * float(found.chances[row, column]),
         "–" if math.isinf(lead) else f"{lead:.2f}",
         state.href("replay", ep=line.episode.id, t=line.index + 1),
     )

@@ -33,9 +33,10 @@ def estimates_figure(estimates: Sequence[Estimate], along: str, *, signed: bool 
     """Points with their intervals, first on top. `along` says what they measure. `signed`: differences in points
     around a line at zero, instead of shares from 0 to 100 %. A click's custom data begins with the line's `key`."""
     shown = estimates[::-1]
+    scale = 100 if signed else 1  # the axis of a difference counts points, as the words above its marks do
     points = {
         "type": "scatter",
-        "x": [one.value for one in shown],
+        "x": [scale * one.value for one in shown],
         "y": list(range(len(shown))),
         "mode": "markers+text",
         "cliponaxis": False,  # on a narrow page the words above a mark at an end are wider than the axis
@@ -51,7 +52,11 @@ def estimates_figure(estimates: Sequence[Estimate], along: str, *, signed: bool 
         "textposition": "top center",
         "textfont": {"size": 11},
         "error_x": error_bars(
-            [one.value for one in shown], [(one.low, one.high) for one in shown], NEUTRAL_COLOUR, 1.5, 5
+            [scale * one.value for one in shown],
+            [(scale * one.low, scale * one.high) for one in shown],
+            NEUTRAL_COLOUR,
+            1.5,
+            5,
         ),
         "customdata": [[one.key, _hover(one, signed)] for one in shown],
         **CLICKABLE,
@@ -74,7 +79,7 @@ def estimates_figure(estimates: Sequence[Estimate], along: str, *, signed: bool 
 
 def _axis(along: str, signed: bool) -> dict[str, Any]:
     if signed:
-        look = {"zerolinecolor": NEUTRAL_COLOUR, "zerolinewidth": 2, "tickformat": "+.0%"}
+        look = {"zerolinecolor": NEUTRAL_COLOUR, "zerolinewidth": 2, "tickformat": "+.3~g"}
     else:  # wider than the shares: the words above a mark at an end must fit
         look = {"range": [-0.05, 1.05], "tickformat": ".0%", "dtick": 0.25}
     return {"zeroline": signed, "fixedrange": True, "title": {"text": along, "font": {"size": 11}}, **look}

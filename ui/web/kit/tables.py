@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,8 @@ import pandas as pd
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
+#: What a printf-like format says of the number of decimal places.
+_PLACES = re.compile(r"%[+]?\.(\d)f")
 #: How high a row is, and the frame around all, in pixels.
 ROW_PX, _FRAME_PX = 31, 3
 
@@ -45,6 +49,7 @@ def _show(
     row_height: int = ROW_PX,
     **more: Any,
 ) -> None:
+    frame = _rounded(frame, headings)
     st.dataframe(
         frame if all_columns else frame[_telling(frame, headings, kept, few)],
         key=key,
@@ -55,6 +60,23 @@ def _show(
         column_config=dict(headings),
         **more,
     )
+
+
+def _rounded(frame: pd.DataFrame, headings: Mapping[str, str | ColumnConfig]) -> pd.DataFrame:
+    """Numbers that stand between two of their format's places, moved by a hair to the one that all our words round to:
+    the browser would round 56.25 up, Python's formats round it down."""
+    frame = frame.copy()
+    for name in frame.columns:
+        heading: Any = headings[name]
+        if isinstance(heading, str):
+            continue
+        if found := _PLACES.search(str(heading["type_config"].get("format"))):
+            places = int(found[1])
+            frame[name] = [
+                math.nextafter(one, round(one, places)) if isinstance(one, float) else one
+                for one in frame[name]
+            ]
+    return frame
 
 
 def height_of(rows: int, row_height: int = ROW_PX) -> int:

@@ -215,8 +215,12 @@ def policy_label(store: Store) -> Callable[[str], str]:
     """How a list names a policy, plain text: `gen 30`, which checkpoints are samples, and which never played."""
     checkpoints = store.checkpoints.list()
     names = generation_of(store)
-    played, samples = store.checkpoints.ids_with_episodes(), store.runs.sample_ids()
+    planners, samples = store.planners.list(), store.runs.sample_ids()
+    played = store.checkpoints.ids_with_episodes() | {
+        CONDUCTOR + one for one in store.planners.ids_with_episodes()
+    }
     sampled = {one.id for one in checkpoints if one.run_id in samples}
+    sampled |= {CONDUCTOR + one.id for one in planners if one.run_id in samples}
 
     def words(name: str) -> str:
         called = policy_name(name, names.get(name))

@@ -111,7 +111,11 @@ def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) ->
     whose = _whose(store, where, facets.policy, all_at_first=everything or apart)
     columns = st.columns([3, 3, 2, 3], vertical_alignment="bottom")
     with columns[0]:
-        _choose_policy(whose, facets.policy, say)
+        # Not what the policies add up to: a play in which somebody else decided a turn is of none of them.
+        status = where.status if everything else Status.FINISHED
+        every_status = facets_of(store, replace(where, policy=None)).status
+        total = sum(one.n for one in every_status if status in (None, one.value))
+        _choose_policy(whose, facets.policy, say, total)
     with columns[1]:
         _compare_with(whose, [one.value for one in facets.policy], say)
     with columns[2]:
@@ -157,12 +161,14 @@ def _whose(
     return _Asked(baseline, best, chosen=False)
 
 
-def _choose_policy(whose: _Asked, policies: Sequence[FacetValue], say: Callable[[str], str]) -> None:
-    """The policy, or A; or all of them together."""
+def _choose_policy(
+    whose: _Asked, policies: Sequence[FacetValue], say: Callable[[str], str], total: int
+) -> None:
+    """The policy, or A; or all of them together, `total` episodes."""
     name, chosen = ("a", whose.a) if whose.b else ("policy", whose.policy)
     counts = counted(policies, chosen)
     every = "all" if len(policies) < 2 else f"all {len(policies)} together"
-    options = {"": f"{every} · {sum(one.n for one in policies):,}"}
+    options = {"": f"{every} · {total:,}"}
     options |= {value: f"{say(value)} · {n:,}" for value, n in counts.items()}
 
     def write(policy: str | None) -> None:

@@ -258,7 +258,9 @@ def _turn_row(diff: PolicyDiff, found: Agreement, other: int, row: int) -> tuple
 
     def choice(place: int) -> str:
         picks = diff.picks[place]
-        return f"{one_line(pair_name(int(picks.pairs[row]), models), 34)}, {picks.chances[row]:.0%}"
+        return (
+            f"{one_line(pair_name(int(picks.pairs[row]), models), 34)}, {percent(float(picks.chances[row]))}"
+        )
 
     return (
         state.href("replay", ep=turn.episode_id, t=turn.idx + 1, panel="other", other=second),

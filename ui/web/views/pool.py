@@ -125,6 +125,12 @@ def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
         key=f"pool_health{side.letter}",
         height=420,
     )
+    if unasked := sum(one.n for one in groups if not one.asked):
+        or_plan = ", or a plan that it wrote" if plans else ""
+        st.caption(
+            f"A call is a turn at which the model was asked{or_plan}. {unasked:,} more turn{'s' * (unasked > 1)} of "
+            "Verifiers came before any answer: no model is asked then."
+        )
     _where_it_goes(side, groups, plans, [one.model for one in found])
 
 

@@ -255,6 +255,7 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
         x=[one.overall.mean for one in shown],
         y=list(range(len(shown))),
         mode="markers+text",
+        cliponaxis=False,  # on a phone the words above a mark near 0 are wider than what is left of it
         marker={
             "size": 11,
             "color": [FIRST_COLOUR if one.row == table.reference else NEUTRAL_COLOUR for one in shown],
