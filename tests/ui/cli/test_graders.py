@@ -191,7 +191,9 @@ def test_forks_are_graded_as_their_episodes_were(world: Sums) -> None:
         }
 
 
-def test_what_came_in_with_an_import_has_no_code_loaded(world: Sums, tmp_path: Path) -> None:
+def test_what_came_in_with_an_import_has_no_code_loaded(
+    world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tasks = written(world, own("yes"), own("no"))
     assert run(world, tasks).code == 1  # missing, so that it can be resumed
     (world.folder / "ready").touch()
@@ -203,6 +205,7 @@ def test_what_came_in_with_an_import_has_no_code_loaded(world: Sums, tmp_path: P
     empty_store(other)
     assert world.trinity("import", file, "--store", other).code == 0
     before = calls(world)
+    monkeypatch.chdir(Path(tasks).parent)  # where the files lie that the run names
     refused = world.trinity("run", "--resume", known.id, "--store", other)
     assert refused.code == 1
     assert "called only in runs that are begun here" in refused.err

@@ -241,7 +241,7 @@ def test_the_panels_of_a_decision(headed: Store) -> None:
     left = [str(i + 1) for i, name in enumerate(MODELS) if name != chosen.model]
     page.pills(key="mask_models").set_value(left).run()
     assert page.query_params["without"] == str(MODELS.index(chosen.model) + 1)
-    assert "choices would have been others" in shown(page)
+    assert "choices would have changed" in shown(page)
     press(page, "panel_near")
     assert "nearest decisions choose" in shown(page)
     assert not page.exception
