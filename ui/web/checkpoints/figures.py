@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from core.analysis.comparison import Comparison
-from core.episode import ROLE_ORDER
 from storage.analysis.budgets import AtBudget
 from storage.analysis.standings import ENTROPY_BIN, Course
 from ui.presentation.theme import CLASS_COLOURS, CLASS_SYMBOLS, layout, one_line, percent
@@ -16,7 +15,7 @@ from ui.presentation.words import role_word
 from ui.web.kit.axes import shares as shares_axis
 from ui.web.kit.estimates import Estimate, estimates_figure
 from ui.web.kit.figures import literal
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.matrix import ROLES, MatrixCell, matrix
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
@@ -40,9 +39,9 @@ def policy_styles(names: Sequence[str]) -> list[PolicyStyle]:
 
 
 def shares(course: Course, models: Sequence[str]) -> list[list[float]]:
-    """Share of all turns by role (rows, in ROLE_ORDER) and model (columns)."""
+    """Share of all turns by role (rows, in ROLES) and model (columns)."""
     total = course.routed.total() or 1
-    return [[course.routed[model, role] / total for model in models] for role in ROLE_ORDER]
+    return [[course.routed[model, role] / total for model in models] for role in ROLES]
 
 
 def routing_change(a: Course, b: Course, models: Sequence[str], ink: str) -> go.Figure:
@@ -59,11 +58,11 @@ def routing_change(a: Course, b: Course, models: Sequence[str], ink: str) -> go.
             )
             for place, (model, before, after) in enumerate(zip(models, *rows, strict=True))
         ]
-        for role, *rows in zip(ROLE_ORDER, share_a, share_b, strict=True)
+        for role, *rows in zip(ROLES, share_a, share_b, strict=True)
     ]
     columns = [literal(model, 14) for model in models]
     return matrix(
-        cells, [role_word(role) for role in ROLE_ORDER], columns, ink, axes=("role", "model"), signed=True
+        cells, [role_word(role) for role in ROLES], columns, ink, axes=("role", "model"), signed=True
     )
 
 
