@@ -131,9 +131,10 @@ class Engineer:
             return [store.episodes.get(one.id) for one in store.episodes.of_run(run)]
 
     def spent_usd(self, run: str) -> float:
-        """What a run has cost by the store."""
+        """What a run has cost by the store, but for answers that could not be read: this server does not bill them, and
+        they are reckoned at the most that they can have cost."""
         with self.store() as store:
-            return store.runs.spent_usd(run)
+            return store.runs.spent_usd(run) - store.runs.unread_usd(run)
 
     def written(self) -> Iterator[tuple[Path, bytes]]:
         """Every file of the folder, with what it holds."""

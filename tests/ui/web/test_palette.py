@@ -58,7 +58,7 @@ def test_a_key_and_a_name_lead_there_from_any_page(tab: Page, served: Served) ->
     go_to(tab, listed[-1].id)
     arrive(tab, "/replay", ep=listed[-1].id)
     type_there(tab, "no such words anywhere")
-    tab.get_by_role("option", name="Search for: no such words anywhere").wait_for()
+    tab.get_by_role("option", name="Go to, or search for: no such words anywhere").wait_for()
     assert not tab.get_by_text("Add: ").count()
     tab.keyboard.press("Enter")
     tab.get_by_text("No page, checkpoint, run or episode is called").wait_for()

@@ -56,7 +56,7 @@ def _open(pages: Mapping[str, str]) -> None:
         placeholder="Type a name, an id, or words of a question, then Enter",
     )
     take_focus("palette_choice")
-    what_is_typed("Search for:")
+    what_is_typed("Go to, or search for:")
     if chosen is None:
         return
     typed = chosen.strip()[:200]
