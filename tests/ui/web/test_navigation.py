@@ -99,8 +99,7 @@ def test_esc_in_a_field_leaves_the_field_and_not_the_page(tab: Page, served: Ser
     tab.keyboard.press("Escape")
     field.wait_for(state="hidden")  # the menu is shut
     arrive(tab, "/replay", find="the")
-    tab.keyboard.press("Escape")
-    arrive(tab, "/episodes")
+    press(tab, "Escape", "/episodes")
 
 
 def test_the_drawer_is_closed_when_a_page_is_chosen(tab: Page, served: Served) -> None:
