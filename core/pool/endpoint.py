@@ -150,20 +150,20 @@ class Endpoint:
         )
 
     async def _counted(self, body: dict[str, object], call: _Call) -> Completion:
-        """The completion; from a server that does not know `stream_options`, or cannot be told that a tool must be
-        called, without that, also in later calls."""
-        demanded = body.get("tool_choice", "auto") != "auto"
+        """The completion; from a server that cannot be told that a tool must be called, or does not know
+        `stream_options`, without that, also in later calls."""
+        demands = body.get("tool_choice", "auto") != "auto"
         try:
             return await self._completion(body, call)
         except CallFailed as error:
-            if not error.refused or not (demanded or "stream_options" in body):
+            if not error.refused or not (demands or "stream_options" in body):
                 raise
-        if demanded:
-            completion = await self._completion({**body, "tool_choice": "auto"}, call)
+        if demands:
+            completion = await self._counted({**body, "tool_choice": "auto"}, call)
             self._demands_calls = False
             return completion
         without = {name: value for name, value in body.items() if name != "stream_options"}
-        completion = await self._completion(without, call)
+        completion = await self._counted(without, call)
         self._counts_in_streams = False
         return completion
 

@@ -293,9 +293,8 @@ class _MeteredFlight(WrappedFlight):
         super().__init__(behind)
         self._pool = pool
         self._held: deque[tuple[int, Ask]] = deque()
-        self._begun: list[
-            tuple[int, Ask, float]
-        ] = []  # by their numbers in the flight behind, with what is kept free
+        # By their numbers in the flight behind, with what is kept free.
+        self._begun: list[tuple[int, Ask, float]] = []
         self._added = 0
         self._at_most = 0.0  # of all that is under way
         self._costs: defaultdict[str, float] = defaultdict(
@@ -360,10 +359,8 @@ class _MeteredFlight(WrappedFlight):
             self._at_most += bound
             self._pool.dearest_bound_usd = max(self._pool.dearest_bound_usd, bound)
         asks: list[Ask] = []
-        for (
-            number,
-            ask,
-        ) in fitting:  # what is left when all have begun is for those that have to be made again
+        # What is left when all have begun is for those that have to be made again.
+        for number, ask in fitting:
             bound = self._pool.bound_usd(ask)
             asks.append(self._pool.with_budget(ask, self._at_most - bound))
             kept = bound if asks[-1].budget_usd is None else asks[-1].budget_usd

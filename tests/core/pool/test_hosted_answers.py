@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -114,6 +115,20 @@ def test_a_server_that_knows_no_stream_options_is_asked_without_and_not_again() 
     assert ["stream_options" in request.body for request in server.requests] == [True, False, False]
     _, lasting, _ = stream(fail(400, "No."), fail(400, "No."))
     assert "400" in why(lasting)
+
+
+def test_a_server_that_can_neither_be_told_to_count_nor_to_call_is_asked_without_both() -> None:
+    def answer(request: Request) -> Answer:
+        knows = request.body["tool_choice"] == "auto" and "stream_options" not in request.body
+        return (stream_head(), events("hi")) if knows else fail(422, "Extra inputs are not permitted")
+
+    tool = json.dumps([{"type": "function", "function": {"name": "add"}}])
+    with faulty_server(answer) as server:
+        pool = HttpPool([entry(server)], limits=QUICK)
+        replies = [[*pool.stream(ask(tools=tool, must_call=True))][-1] for _ in range(2)]
+        pool.close()
+    assert [reply.text for reply in replies if isinstance(reply, Reply)] == ["hi", "hi"]
+    assert len(server.requests) == 4  # and nothing of it is tried again
 
 
 def test_an_answer_may_come_in_parts() -> None:
