@@ -33,7 +33,7 @@ from ui.web.pickers.checkpoints import (
     generation_of,
     most_telling,
     own_and_shipped,
-    policy_label,
+    policy_words,
     startable,
     why_not_played,
 )
@@ -95,17 +95,16 @@ def _choose_policies(store: Store, specs: Sequence[ModelSpec], settings: Setting
         other := most_telling(store, [x for x in options if x != chosen[0]], chosen[0])
     ):
         chosen = [other, *chosen]
-    say = policy_label(store)
     st.session_state["play_policies"] = chosen
     st.multiselect(
         "Policies, the baseline first",
         options,
         key="play_policies",
-        format_func=say,
+        format_func=policy_words(store, options).__getitem__,
         max_selections=MOST_SIDES,
         placeholder="Choose two or more",
         help=define("Policy"),
-        on_change=lambda: state.set_params(c=listed(st.session_state["play_policies"])),
+        on_change=lambda: state.set_params(c=listed(state.entered("play_policies", options) or [])),
     )
     models = [spec.name for spec in specs]
     others = sum(list(one.config.get("models", ())) != models for one in store.checkpoints.list())
