@@ -93,6 +93,12 @@ def counted_episodes(store: Store, where: EpisodeFilter) -> list[ColumnElement[b
     return [*conditions(for_totals(where), store.engine.dialect.name), episode.c.status == Status.FINISHED]
 
 
+def count_episodes(store: Store, where: EpisodeFilter) -> int:
+    """How many episodes count. One query."""
+    query = select(func.count()).select_from(episode).where(*counted_episodes(store, where))
+    return int(fetch_rows(store.engine, query)[0][0])
+
+
 def counted_turns(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
     """The conditions under which a turn counts: over, of an episode that counts, and played by it."""
     over, counted = turn.c.stage == "finished", and_(*counted_episodes(store, where))

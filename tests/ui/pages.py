@@ -94,6 +94,11 @@ def shown(page: AppTest) -> str:
     )
 
 
+def plainly(page: AppTest) -> str:
+    """What the page says, without the marks that keep foreign text literal."""
+    return shown(page).replace("\\", "")
+
+
 def assert_literal(page: AppTest) -> None:
     """No foreign text acts on the page: not as markdown or HTML, nor as an invisible character."""
     assert not [block for block in page.code if {"\u202e", "\x1b"} & set(block.value)]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ui.answers.pages import ANALYSES
 from ui.cli.lazy import LazyGroup, Listed
 from ui.program import version as program_version
 
@@ -32,9 +33,7 @@ class Commands(LazyGroup):
         "compare": Listed("Compare policies with a baseline over the tasks both finished."),
         "fork": Listed("Change one thing at one turn of an episode, and see whether it matters."),
         "routing": Listed("Who is called in which role, and how such episodes end."),
-        "verifier": Listed(
-            "Which verifier accepts wrong answers, what a solution costs.", "ui.cli.routing:verifier"
-        ),
+        **{name: Listed(one.command, "ui.cli.analysis:command", made=True) for name, one in ANALYSES.items()},
         "policy": Listed("How often checkpoints would choose alike at recorded turns."),
         "separability": Listed("Read task family and chosen model off hidden states and logits."),
         "prune": Listed("Remove hidden states, prompts, texts or whole runs."),

@@ -20,15 +20,18 @@ _ARGUMENTS = "trinity.arguments"
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A command as the list of commands needs it: its help in one line, and its function, or its own group of commands,
-    as `module:name` where that is not `ui.cli.COMMAND:COMMAND`."""
+    as `module:name` where that is not `ui.cli.COMMAND:COMMAND`. `made`: the target makes the function of a command from
+    its name and its help."""
 
     help: str
     target: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    made: bool = False
 
     def load(self, name: str) -> Any:
         """The command itself; its module is imported."""
         found = resolve_name(self.target or f"ui.cli.{name}:{name}")
+        found = found(name, self.help) if self.made else found
         around = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
         if isinstance(found, typer.Typer):
             around.add_typer(found, name=name)

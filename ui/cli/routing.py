@@ -1,4 +1,4 @@
-"""`trinity routing` and `trinity verifier`: who does what, whose verdicts to trust, what a solved problem costs."""
+"""`trinity routing`: who does what."""
 
 from __future__ import annotations
 
@@ -119,79 +119,6 @@ def _workflows(use: WorkflowUse) -> dict[str, object]:
         "plans_unreadable": {fault.value: n for fault, n in use.faults.most_common()},
         "later_rounds": {outcome.value: asdict(rounds) for outcome, rounds in use.rounds.items()},
     }
-
-
-def verifier(
-    where: WhereOption = None,
-    run: RunOption = None,
-    policy: PolicyOption = None,
-    flag: FlagOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Which verifier accepts wrong answers, and what a solved problem costs.
-
-    A rate is of the wrong (right) answers that a verifier judged readably, with a 95 % interval in which the
-    turns of one task count together.
-
-    [dim]$[/] trinity verifier --run rp12
-    """
-    from storage.analysis.costs import policy_costs
-    from storage.analysis.verdicts import ledgers, turn_groups, turn_rates
-    from ui.presentation.words import per_solved
-
-    chosen = narrowed(where, run, policy, flag)
-    with opened_store(store) as opened:
-        books = ledgers(turn_groups(opened, chosen), turn_rates(opened, chosen))
-        costs = policy_costs(opened, chosen)
-    _refuse_nothing(sum(one.n for one in costs))
-    if as_json:
-        print_json(
-            {
-                "verifiers": [
-                    {
-                        "model": one.model,
-                        "false_accept": _share(one.false_accept),
-                        "false_revise": _share(one.false_revise),
-                        "self_verified": one.self_verified,
-                        **{what.value: n for what, n in one.counts.items()},
-                    }
-                    for one in books
-                ],
-                "policies": [
-                    {
-                        "policy": one.policy,
-                        "setting": one.setting,
-                        "accuracy": _share(one.accuracy),
-                        "cost_usd": one.cost_usd,
-                        "cost_usd_per_solved": one.per_solved(one.cost_usd),
-                        "tokens_per_solved": one.per_solved(one.tokens),
-                        "false_accept": _share(one.false_accept),
-                    }
-                    for one in costs
-                ],
-            }
-        )
-        return
-    print_table(
-        ["verifier", ">wrong answers accepted", "95 %", ">of", ">right answers sent back", "95 %", ">of"],
-        [(one.model, *_cells(one.false_accept), *_cells(one.false_revise)) for one in books],
-    )
-    tell()
-    print_table(
-        ["policy", ">solved", ">of", ">cost per solved", ">tokens per solved", ">wrong among accepted"],
-        [
-            (
-                one.token,
-                percent(one.accuracy.value),
-                one.n,
-                per_solved(one.cost_usd, one.right),
-                "-" if not one.right else f"{one.tokens / one.right:,.0f}",
-                percent(one.false_accept.value),
-            )
-            for one in costs
-        ],
-    )
 
 
 def _refuse_nothing(episodes: int) -> None:

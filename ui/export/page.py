@@ -40,7 +40,7 @@ PROMPT_CUT = 20_000
 
 def episode_page(played: PlayedEpisode) -> str:
     """The page of one episode; its turns have the anchors `#t1`, `#t2` and so on."""
-    return _environment().get_template("episode.html").render(one=played, strip=_strip(played))
+    return environment().get_template("episode.html").render(one=played, strip=_strip(played))
 
 
 def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
@@ -48,7 +48,7 @@ def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
     alignment = facts.aligned_turns(a, b)
     strips = (_strip(a), _strip(b))
     return (
-        _environment()
+        environment()
         .get_template("pair.html")
         .render(
             a=a,
@@ -63,7 +63,7 @@ def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
 
 def index_page(summaries: Sequence[EpisodeSummary], title: str) -> str:
     """The page that leads to the pages of several episodes lying beside it as `ID.html`."""
-    return _environment().get_template("index.html").render(title=title, episodes=summaries)
+    return environment().get_template("index.html").render(title=title, episodes=summaries)
 
 
 def _strip(played: PlayedEpisode) -> object:
@@ -78,8 +78,9 @@ def printed(value: object) -> object:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """What renders the templates: it escapes all that they print."""
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         finalize=printed,
@@ -88,7 +89,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals |= {
+    made.globals |= {
         "facts": facts,
         "alternatives": alternatives,
         "choice_words": choice_words,
@@ -108,4 +109,4 @@ def _environment() -> Environment:
         "reply_cut": HARD_CUT,
         "prompt_cut": PROMPT_CUT,
     }
-    return environment
+    return made

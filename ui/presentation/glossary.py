@@ -29,6 +29,11 @@ SECTIONS = _read()
 _BY_WORD = {term.word: term for terms in SECTIONS.values() for term in terms}
 
 
+def is_word(word: str) -> bool:
+    """Whether the glossary has it."""
+    return word in _BY_WORD
+
+
 def define(word: str) -> str:
     """A term's one sentence, for a tooltip. KeyError for a word the glossary does not have."""
     return _BY_WORD[word].short

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from ui.answers.pages import ANALYSES
 from ui.web.components import shell
 from ui.web.kit import state
 from ui.web.middleware import FILTERED
@@ -41,13 +42,13 @@ HELP = {
     "evolution": "How a coordinator or a planner came about, step by step; begin, watch, stop and resume one.",
     "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
     "routing": "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
-    "verifier": "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
     "pool": "How each model has been answering, its errors, times and cost, and what would happen without it.",
     "separability": "Hidden states and logits as points: do task families and chosen models lie apart?",
     "review": "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
     "data": "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
     "settings": "The keys of every page, the store and its tables, who works on what, caches and versions.",
     "glossary": "The words used here: logit, margin, flip, SVF and the others.",
+    **{name: one.about for name, one in ANALYSES.items()},
 }
 
 
@@ -92,7 +93,7 @@ MENU = {
         _page("evolution", "Evolution and training", "trending_up"),
         _page("results", "Results", "leaderboard"),
         _page("routing", "Routing", "route"),
-        _page("verifier", "Verifier & cost", "fact_check"),
+        *(_page(name, one.title, one.icon) for name, one in ANALYSES.items()),
         _page("pool", "Pool", "dns"),
         _page("separability", "Separability", "scatter_plot"),
     ],

@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from core.analysis.comparison import MatchedTasks, compare
 from core.episode import Protocol
@@ -24,7 +23,7 @@ from tests.builders.recorded import events_of
 from tests.builders.sample_store import EVOLVED, MODELS, PLAYED, checkpoint, sample_store
 from tests.builders.stores import begin_run
 from tests.tables import compare_counts
-from tests.ui.pages import assert_literal, command, opened, shown
+from tests.ui.pages import assert_literal, command, opened, plainly, shown
 from ui.presentation.comparison import basis, leading, plays_words, tasks_words, verdict
 from ui.presentation.glossary import define
 from ui.presentation.theme import percent
@@ -203,11 +202,6 @@ def test_who_played_tasks_again_in_other_runs_is_told_with_what_all_of_them_come
     store.close()
 
 
-def plainly(page: AppTest) -> str:
-    """What the page says, without the marks that keep foreign text literal."""
-    return shown(page).replace("\\", "")
-
-
 def test_a_head_of_zeros_is_told_to_choose_like_chance(samples: Store) -> None:
     assert prefers_nothing(samples, FIRST)  # found from its numbers
     assert not prefers_nothing(samples, LAST)
@@ -229,8 +223,8 @@ def test_one_word_for_each_share_of_wrong_answers(capsys: pytest.CaptureFixture[
     assert "False accepts" not in columns
     assert command(["verifier"]) == 0
     said = capsys.readouterr().out
-    assert "wrong among accepted" in said
-    assert "wrong answers accepted" in said
+    assert "Wrong among accepted" in said
+    assert "Wrong answers accepted" in said
     assert define("Wrong among accepted") != define("Wrong answers accepted")
 
 

@@ -24,7 +24,7 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     tab.wait_for_url("**into=accepted_wrong*")
     tab.locator(".st-key-into_close").first.wait_for()
     # Cost: the episodes of the policy that was clicked.
-    click_first(at(tab, "/verifier?part=cost", "frontier"))
+    click_first(at(tab, "/verifier?part=cost", "verifier_cost"))
     tab.wait_for_url("**/episodes?*")
     asked = query(tab)
     assert asked["policy"]

@@ -15,13 +15,15 @@ from core.analysis.metrics import ClusteredShare
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
 from core.play.policies import PLAN_WORK_CHECK, RandomPolicy, cycle_policy
 from core.play.policy import Policy
-from storage.analysis.budgets import AtBudget
 from storage.analysis.standings import Course
 from storage.rows.summaries import TurnOutline
 from tests.ui.pages import APP
+from ui.answers import blocks
+from ui.answers.blocks import Curve, Point
 from ui.presentation.odds import alternatives, options, undecided, with_other_head
 from ui.presentation.theme import ROLE_STYLES, percent
 from ui.presentation.words import diff_markdown, word_diff
+from ui.web.analysis.figures import curve
 from ui.web.checkpoints.figures import routing_change
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
@@ -31,7 +33,6 @@ from ui.web.kit.widgets import Standing, standings_figure
 from ui.web.policy.figures import firsts_figure
 from ui.web.turns import figures
 from ui.web.turns.decision import choice_markdown
-from ui.web.verifier.figures import accuracy_by_budget_figure
 
 MODELS = ("alpha", "beta", "gamma")
 DECISION = Decision(
@@ -55,12 +56,12 @@ def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with
     assert [*line.error_x.array, *line.error_x.arrayminus] == pytest.approx([18.75, 17.5])
     one, other = [
         [
-            AtBudget(k, ClusteredShare.counted((task, task < right) for task in range(9)), 9, 9, 0.0)
+            Point(k, blocks.Estimate.of(ClusteredShare.counted((task, task < right) for task in range(9))))
             for k, right in ((1, few), (2, 9 - few))
         ]
         for few in (0, 3)
     ]
-    figure = accuracy_by_budget_figure([("a", one), ("b", other)])
+    figure = curve(Curve({"a": one, "b": other}, ("turn budget", "answered right")))
     bands, lines = figure.data[::2], figure.data[1::2]
     assert {band.mode for band in bands} == {"lines"}  # no marks where there is no value
     assert [list(line.textposition) for line in lines] == [

@@ -101,9 +101,9 @@ def test_no_policys_figures_count_it(store: Store) -> None:
     costs = next(
         one.value
         for one in opened("verifier", part="cost", mix="all", forks="with").dataframe
-        if "dollars" in one.value
+        if "tokens_per_solved" in one.value
     )
-    by_policy = dict(zip(costs["policy"], zip(costs["n"], costs["open"], strict=True), strict=True))
+    by_policy = dict(zip(costs["name"], zip(costs["episodes"], costs["open"], strict=True), strict=True))
     assert by_policy["gen 30"][0] == n + 2
     assert by_policy[BY_TWO][0] == 2
     assert parse_qs(urlsplit(by_policy[BY_TWO][1]).query)["q"] == [TWO_DECIDED]

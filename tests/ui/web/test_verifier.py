@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -28,9 +29,11 @@ from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, text
 from storage.store import Store
 from tests.builders.sample_store import checkpoint, sample_store
-from tests.ui.pages import assert_literal, command, opened, press, shown
-from ui.web.verifier.figures import label_sides
-from ui.web.views.verifier import PARTS, into_verdict, solved_cost, worst
+from tests.ui.pages import assert_literal, command, opened, plainly, press, shown
+from ui.answers.costs import solved_cost
+from ui.answers.pages import analysis
+from ui.answers.verdicts import into_verdict, worst
+from ui.web.analysis.figures import label_sides
 
 pytestmark = pytest.mark.usefixtures("samples")
 
@@ -48,11 +51,9 @@ def share(k: int, n: int) -> ClusteredShare:
 def test_the_worst_verifier_is_named_only_where_chance_allows() -> None:
     assert "no verifier judged 10 or more" in worst([book("few", 5, 2)])
     only = worst([book("all", 1, 0), book("much", 2, 29)])
-    assert only.startswith(
-        "Too few wrong answers to tell: only **much** judged 10 or more; it accepted **6.5 %**"
-    )
+    assert only.startswith("Too few wrong answers to tell: only much judged 10 or more; it accepted 6.5 %")
     clear = worst([book("lax", 80, 20), book("strict", 5, 95)])
-    assert "**lax**" in clear
+    assert clear.startswith("lax: ")
     assert "80.0 %" in clear
     assert "cannot be told" not in clear
     close = worst([book("one", 10, 10), book("other", 9, 11), book("few", 1, 0)])
@@ -70,10 +71,13 @@ def cost(cost_usd: float | None, right: int = 5) -> PolicyCost:
 
 def test_a_solved_problem_costs_what_all_attempts_did() -> None:
     assert solved_cost([cost(0.0)]) == (
-        "**200 tokens** per solved problem (10 played, 5 solved). These models are free."
+        "200 tokens per solved problem (10 played, 5 solved: 50.0 % (24 to 76)). These models are free."
     )
     assert "no known price" in solved_cost([cost(1.0), cost(None)])
-    assert solved_cost([cost(1.0)]) == "**$0.2000** and 200 tokens per solved problem (10 played, 5 solved)."
+    assert (
+        solved_cost([cost(1.0)])
+        == "$0.2000 and 200 tokens per solved problem (10 played, 5 solved: 50.0 % (24 to 76))."
+    )
     assert solved_cost([cost(1.0, right=0)]) == "Nothing was solved."
 
 
@@ -89,9 +93,10 @@ def test_names_beside_marks_do_not_cover_each_other() -> None:
 def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) -> None:
     page = opened("verifier", mix="all")
     books = ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
-    _, _, first, _, second, *_ = (one.value for one in page.markdown)  # each below its question
-    assert worst(books) in first
-    assert solved_cost(policy_costs(samples, EpisodeFilter())) in second
+    assert worst(books) in plainly(page)
+    assert solved_cost(policy_costs(samples, EpisodeFilter())) in plainly(
+        opened("verifier", part="cost", mix="all")
+    )
     table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
     assert list(table["model"]) == [one.model for one in books]
     assert list(table["accepted_wrong"]) == [
@@ -116,14 +121,14 @@ def test_where_the_two_sides_judged_too_little_the_first_answer_is_of_all_polici
     assert b
     assert all("Too few" in answer(one) for one in (a, b))
     assert "Too few" not in answer(None)
-    assert answer(None) in shown(page)
+    assert answer(None) in plainly(page)
     assert "its verdicts under all policies" in shown(page)
     table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
     assert table["model"].is_unique  # the part below counts what the answer counts
-    press(page, "whose_verdicts")
+    press(page, "choose_verdicts")
     assert page.query_params["verdicts"] == "sides"
-    assert f"A: {answer(a)}" in shown(page)
-    assert f"B: {answer(b)}" in shown(opened("verifier", a=a, b=b))  # who chooses two sees the two
+    assert f"A: {answer(a)}" in plainly(page)
+    assert f"B: {answer(b)}" in plainly(opened("verifier", a=a, b=b))  # who chooses two sees the two
     store.close()
 
 
@@ -143,17 +148,18 @@ def test_a_decision_by_hand_counts_only_when_asked_for(
     page = opened("verifier", mix="all")
     switch = page.button_group(key="facet_forks")
     assert (switch.label, switch.options) == ("Live plays, requests, evolutions (2)", ["hidden", "included"])
-    assert "A Verifier ended" in (ended := page.markdown[5].value)
-    assert f"of {counted:,}" in ended
+    assert re.search(rf"A Verifier ended \d+ of {counted:,} episodes", plainly(page))
     switch.set_value("with").run()
     assert page.query_params["forks"] == "with"
-    assert f"of {every:,}" in page.markdown[5].value
+    assert re.search(rf"A Verifier ended \d+ of {every:,} episodes", plainly(page))
     table = next(
-        one.value for one in opened("verifier", part="cost", mix="all").dataframe if "dollars" in one.value
+        one.value
+        for one in opened("verifier", part="cost", mix="all").dataframe
+        if "tokens_per_solved" in one.value
     )
-    assert table["n"].sum() == counted
+    assert table["episodes"].sum() == counted
     assert all("forks=without" in link for link in table["open"])
-    shares = [float(one.split(" %")[0]) for one in table["solved"]]
+    shares = [float(one.split(" %")[0]) for one in table["accuracy"]]
     assert shares == sorted(shares, reverse=True)
     store.close()
 
@@ -168,7 +174,7 @@ def test_where_a_role_was_always_kept_to_there_is_no_list_of_lapses() -> None:
     assert table["open"][~whole].str.startswith("/episodes?").all()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", [one.key for one in analysis("verifier").parts])
 def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
     assert_literal(opened("verifier", part=part, family="user"))
     page = opened("verifier", part=part, a="random", b=checkpoint(30).id)
@@ -196,7 +202,7 @@ def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(
     found = [one for one in thinker_plans(store, EpisodeFilter()) if one.turn.episode_id in ids]
     assert {(one.turn.episode_id, one.breach) for one in found} == set(zip(ids, said.values(), strict=True))
     monkeypatch.setenv("TRINITY_STORE", store.url)
-    page = press(opened("verifier", part="roles", mix="all"), "read_plans")
+    page = press(opened("verifier", part="roles", mix="all"), "choose_plans")
     assert page.query_params["plans"] == "read"
     table = next(one.value for one in page.dataframe if "verdict" in one.value)
     astray = [one for one in thinker_plans(store, EpisodeFilter()) if one.breach]
@@ -235,9 +241,9 @@ def test_the_command_line_prints_the_ledger_and_the_costs(
         one.model: one
         for one in ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
     }
-    for one in told["verifiers"]:
+    for one in told["verifiers"]["rows"]:
         assert one["false_accept"]["k"] == books[one["model"]].false_accept.k
-    assert {one["policy"] for one in told["policies"]} >= {"random", checkpoint(30).id}
+    assert {one["policy"] for one in told["cost"]["policies"]} >= {"random", checkpoint(30).id}
     assert command(["verifier"]) == 0
     assert "wrong answers accepted" in capsys.readouterr().out
 
@@ -314,7 +320,7 @@ def test_lists_of_judgements_and_of_wrong_ends_hold_what_is_counted(
     ended = [one for one in episodes if one.end_reason == "accepted"]
     wrong = sorted(one.id for one in ended if not one.correct)
     page = opened("verifier", mix="all")
-    assert f"A Verifier ended {len(ended):,} of {len(episodes):,} episodes" in shown(page)
+    assert f"A Verifier ended {len(ended):,} of {len(episodes):,} episodes" in plainly(page)
     assert listed(store, f"/episodes?{link_query(page, 'List these')}") == wrong
 
 
@@ -329,11 +335,13 @@ def of_links(links: Iterable[str]) -> list[str]:
 def test_costs_and_roles_list_what_they_count(with_a_lost_one: tuple[Store, list[Episode]]) -> None:
     store, episodes = with_a_lost_one
     costs = next(
-        one.value for one in opened("verifier", part="cost", mix="all").dataframe if "dollars" in one.value
+        one.value
+        for one in opened("verifier", part="cost", mix="all").dataframe
+        if "tokens_per_solved" in one.value
     )
-    assert sum(costs["n"]) == len(episodes)
+    assert sum(costs["episodes"]) == len(episodes)
     for row in costs.to_dict("records"):
-        assert len(listed(store, row["open"])) == row["n"]
+        assert len(listed(store, row["open"])) == row["episodes"]
     kept = next(
         one.value for one in opened("verifier", part="roles", mix="all").dataframe if "kept" in one.value
     )

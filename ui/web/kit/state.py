@@ -71,10 +71,10 @@ def store() -> Store:
     return opened
 
 
-def run(show: Callable[[], None]) -> None:
+def run(show: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
     """Run a page; a user's mistake becomes an error box with its one sentence, never a traceback."""
-    guarded(show)()
-    _show_address(inspect.getfile(show))
+    guarded(show)(*arguments, **named)
+    _show_address(f"{inspect.getfile(show)} {arguments}")
 
 
 def _show_address(page: str) -> None:

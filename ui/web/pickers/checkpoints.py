@@ -21,6 +21,8 @@ from storage.analysis.standings import (
 )
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
+from ui.answers.policies import like_chance as like_chance_words
+from ui.answers.policies import prefers_nothing as has_no_preference
 from ui.presentation.comparison import MOST_SIDES
 from ui.presentation.theme import plain
 from ui.presentation.words import Generations, distinct, generations_of, policy_name, setting_words
@@ -264,28 +266,12 @@ def readers(store: Store, checkpoint: Checkpoint) -> Sequence[str]:
     return sorted({checkpoint.id, *alike})
 
 
-@cached
-def prefers_nothing(store: Store, checkpoint: str) -> bool:
-    """Whether all parameters of a checkpoint's head are zero and its choices are drawn among everything; False for
-    what is no stored checkpoint."""
-    found = store.checkpoints.find(checkpoint)
-    if found is None:
-        return False
-    one = Checkpoint.from_bytes(found[0].config, found[1])
-    return not (one.head_vector.any() or one.head.argmax or one.model_mask or one.role_mask)
+prefers_nothing = cached(has_no_preference)
 
 
 def like_chance(store: Store, policies: Sequence[str], say: Callable[[str], str]) -> str:
-    """Why checkpoints among these policies have the numbers of `random`, plain text; empty where none does or `random`
-    is not among them. `say` names a policy."""
-    if "random" not in policies:
-        return ""
-    neutral = [one for one in dict.fromkeys(policies) if one != "random" and prefers_nothing(store, one)]
-    return " ".join(
-        f"{say(one)} prefers nothing: all parameters of its head are zero, so it draws evenly like “{say('random')}”. "
-        "With the same seeds both make the same choices, and their numbers are the same."
-        for one in neutral
-    )
+    """Why checkpoints among these policies have the numbers of `random`, plain text; empty where none does."""
+    return like_chance_words(policies, say, lambda policy: prefers_nothing(store, policy))
 
 
 #: Policies that nobody learned or wrote, beside the models alone.

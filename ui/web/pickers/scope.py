@@ -12,9 +12,9 @@ import streamlit as st
 from core.episode import Status
 from storage.analysis.routing import NEWEST, TurnReference
 from storage.filters.episode_filter import EpisodeFilter, for_totals
-from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.summaries import Facets, FacetValue
 from storage.store import Store
+from ui.answers.asked import Side
 from ui.presentation.glossary import define
 from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import policy_name, strip_text
@@ -45,13 +45,14 @@ class ScopeSide:
         """The name with its letter, as markdown."""
         return f"{self.letter} · {label(self.name, 60)}" if self.letter else label(self.name, 60)
 
+    @property
+    def side(self) -> Side:
+        """As answers know it."""
+        return Side(self.letter, self.name, self.where)
+
     def listed(self, q: str | None = None, **more: str | None) -> dict[str, str | None]:
-        """The address parameters of a list of these episodes as totals count them, finished ones alone: those for
-        which an expression of the filter language holds, and with more fields of the filter set."""
-        where = self.where if q is None else self.where.narrowed(q)
-        if more.get("policy") == MIXED:
-            where, more = where.narrowed(TWO_DECIDED), {**more, "policy": None}
-        return {**where.to_query(), "status": Status.FINISHED.value, **more}
+        """The parameters of `Side.listed`."""
+        return dict(self.side.listed(q, **more).params)
 
     def episodes(self, q: str | None = None, **more: str | None) -> str:
         """A link to the list that `listed` describes."""

@@ -1,0 +1,108 @@
+"""Every question's answer: its page, its command and its saved page give the same numbers, and each has a sentence."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError
+from storage.filters.episode_filter import EpisodeFilter
+from storage.store import Store
+from tests.builders.sample_store import checkpoint
+from tests.ui.pages import command, opened
+from ui.answers import plain
+from ui.answers.asked import asked_of
+from ui.answers.blocks import Answer
+from ui.answers.pages import ANALYSES, analysis, answers
+from ui.cli.console import print_json
+from ui.presentation.theme import percent
+from ui.presentation.words import share_words
+from ui.web.analysis import page
+
+A, B = checkpoint(0).id, checkpoint(30).id
+#: What is asked: the policy, the one it is set against, and both as an address.
+SELECTIONS: tuple[tuple[str, str | None, dict[str, str]], ...] = (
+    (B, None, {"policy": B}),
+    (A, B, {"a": A, "b": B}),
+)
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_page_command_and_saved_page_give_the_same_numbers(
+    samples: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    selection: tuple[str, str | None, dict[str, str]],
+) -> None:
+    policy, against, address = selection
+    asked = asked_of(samples, EpisodeFilter(policy=policy), against)
+    print_json({"episodes": asked.counts(), **plain.page(answers(name, asked))})
+    expected = json.loads(capsys.readouterr().out)
+    options = [name, "--policy", policy, *(["--against", against] if against else [])]
+    assert command([*options, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == expected
+    given: dict[str, Answer] = {}
+    monkeypatch.setattr(page, "draw", lambda one, *_, **__: given.update({one.key: one}))
+    for part in analysis(name).parts:
+        opened(name, part=part.key, **address)
+    print_json({key: plain.answer(one) for key, one in given.items()})
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == {key: value for key, value in expected.items() if key != "episodes"}
+    assert command([*options, "--html", str(tmp_path / "saved.html")]) == 0
+    saved = html.unescape((tmp_path / "saved.html").read_text("utf-8"))
+    assert numbers(expected), "there is something to compare"
+    assert [words for words in numbers(expected) if words not in saved] == []
+    assert [one["answer"] for key, one in shown.items() if one["answer"].splitlines()[0] not in saved] == []
+
+
+def numbers(value: Any) -> list[str]:
+    """The words of every share in what JSON holds."""
+    return list(_numbers(value))
+
+
+def _numbers(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        share, ends = value.get("share"), value.get("ci95")
+        if share is not None and ends is not None and "n" in value:
+            yield share_words(share, ends)
+        elif isinstance(share, float):
+            yield percent(share)
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _numbers(one)
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_every_answer_has_a_sentence_and_a_name_of_its_own(samples: Store, name: str) -> None:
+    found = [one for of in answers(name, asked_of(samples, EpisodeFilter())).values() for one in of]
+    assert [one.key for one in found if not one.sentence.strip() or not one.question.endswith("?")] == []
+    assert [key for key, n in Counter(one.key for one in found).items() if n > 1] == []
+    for one in found:
+        blocks = [block.key for block in (*one.blocks, *one.measured) if not isinstance(block, str)]
+        assert len(set(blocks)) == len(blocks), one.key
+
+
+def test_a_choice_or_part_that_is_not_there_is_refused_in_a_sentence(samples: Store) -> None:
+    with pytest.raises(
+        ConfigError, match="There is no part 'x': choose one of verdicts, cost, budget, roles"
+    ):
+        answers("verifier", asked_of(samples, EpisodeFilter()), ["x"])
+    with pytest.raises(ConfigError, match="plans cannot be 'maybe': choose one of read"):
+        answers("verifier", asked_of(samples, EpisodeFilter(), choices={"plans": "maybe"}))
+    with pytest.raises(ConfigError, match="'verdict' is no choice here: there is plans"):
+        answers("verifier", asked_of(samples, EpisodeFilter(), choices={"verdict": "all"}))
+    with pytest.raises(ConfigError, match="No finished episode matches"):
+        answers("verifier", asked_of(samples, EpisodeFilter(policy="nobody")))
+    with pytest.raises(ConfigError, match="name the first by --policy"):
+        asked_of(samples, EpisodeFilter(), A)

@@ -1,0 +1,181 @@
+"""What is asked: which episodes, whose, what else a reader has chosen, and how a store is read for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from core.episode import Status
+from core.errors import ConfigError
+from storage.analysis.routing import TurnReference, count_episodes
+from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.listing import MIXED, TWO_DECIDED
+from storage.store import Store
+from ui.answers.blocks import Address, Choice, Column, Table, Way
+from ui.presentation.theme import correct_mark, one_line
+from ui.presentation.words import generations_of, policy_name, strip_text
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The episodes that are counted together, `letter` empty where there is one side only. `name` is plain text."""
+
+    letter: str
+    name: str
+    where: EpisodeFilter
+
+    @property
+    def title(self) -> str:
+        """The name with its letter where there are two, else nothing."""
+        return f"{self.letter} · {self.name}" if self.letter else ""
+
+    def listed(self, q: str | None = None, **more: str | None) -> Address:
+        """The list of these episodes as totals count them, finished ones alone: those for which an expression of the
+        filter language holds, and with more fields of the filter set."""
+        where = self.where if q is None else self.where.narrowed(q)
+        if more.get("policy") == MIXED:
+            where, more = where.narrowed(TWO_DECIDED), {**more, "policy": None}
+        return Address("episodes", {**where.to_query(), "status": Status.FINISHED.value, **more})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One side, or A and B, and how their store is read.
+
+    `chosen`: the reader named them; else they are what a page opens on. `together` are all policies, as one side.
+    `mixture`: the one side counts so many policies together, 0 where it is of one. `choices` are what the address, or
+    the command line, says beside that. `read` calls a function of (store, *arguments); a page remembers what it
+    gave."""
+
+    store: Store
+    sides: tuple[Side, ...]
+    together: Side
+    chosen: bool = True
+    mixture: int = 0
+    choices: Mapping[str, str] = field(default_factory=dict)
+    remember: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda read: read
+
+    @property
+    def compared(self) -> bool:
+        """Two selections are set against each other."""
+        return len(self.sides) == 2
+
+    def read(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What `function(store, *arguments)` gives; nobody may change it."""
+        found: T = self.remember(function)(self.store, *arguments)
+        return found
+
+    def say(self, policy: str) -> str:
+        """A policy's name, plain text."""
+        return policy_name(policy, self.read(generations_of).get(policy))
+
+    def each(self, words: Callable[[Side], str]) -> str:
+        """A line for each side, with its letter where there are two."""
+        lines = [(side.letter, words(side)) for side in self.sides]
+        return "\n".join(f"{letter}: {line}" if letter else line for letter, line in lines if line)
+
+    def choice(
+        self, name: str, words: str, options: Mapping[str, str], default: str = "", *, flip: bool = False
+    ) -> Choice:
+        """What the reader has chosen among `options`; an address that names none of them means the first, or
+        `default`."""
+        value = self.choices.get(name, "")
+        meant = default or next(iter(options))
+        return Choice(name, words, options, value if value in options else meant, flip)
+
+    def counts(self) -> dict[str, int]:
+        """How many finished episodes of each side count, by its name."""
+        return {side.title or side.name: self.read(count_episodes, side.where) for side in self.sides}
+
+    def refuse_unknown(self, offered: Mapping[str, Choice]) -> None:
+        """ConfigError for a choice that no question offers, or a value that it does not have."""
+        for name, value in self.choices.items():
+            if name not in offered:
+                raise ConfigError(
+                    f"'{name}' is no choice here: there is {', '.join(sorted(offered)) or 'none'}."
+                )
+            if value not in (options := offered[name].options):
+                some = ", ".join(filter(None, options))
+                raise ConfigError(f"{name} cannot be '{value}': choose one of {some}.")
+
+    def alone(self, *sides: Side) -> Asked:
+        """The same, asked of other sides."""
+        return replace(self, sides=sides, mixture=0)
+
+
+def asked_of(
+    store: Store, where: EpisodeFilter, against: str | None = None, choices: Mapping[str, str] | None = None
+) -> Asked:
+    """The episodes of a filter or, with `against`, its policy (A) beside that one (B). What is read once is remembered.
+    ConfigError where `against` has no policy to be set against."""
+    names = generations_of(store)
+
+    def side(letter: str, policy: str | None) -> Side:
+        name = "all policies" if policy is None else policy_name(policy, names.get(policy))
+        return Side(letter, name, replace(where, policy=policy))
+
+    if against is not None and where.policy is None:
+        raise ConfigError("A policy can only be set against another: name the first by --policy.")
+    sides = [side("A", where.policy), side("B", against)] if against else [side("", where.policy)]
+    return Asked(store, tuple(sides), side("", None), choices=choices or {}, remember=memory())
+
+
+def memory() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What makes a function give what it gave before for the same arguments, as long as this lives."""
+    found: dict[Any, Any] = {}
+
+    def remember(read: Callable[..., Any]) -> Callable[..., Any]:
+        def lookup(*arguments: Any) -> Any:
+            key = read, arguments
+            if key not in found:
+                found[key] = read(*arguments)
+            return found[key]
+
+        return lookup
+
+    return remember
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The turns behind a mark: what they are, the way to their episodes, the newest of them."""
+
+    words: str
+    way: Way
+    turns: Sequence[TurnReference]
+
+
+_TURNS = (
+    Column("open", "Open", "link", link="This turn"),
+    Column("episode", "Episode", "id"),
+    Column("turn", "Turn", "count"),
+    Column("answer", "Answer"),
+    Column("question", "Question"),
+    Column("turns", "Turns"),
+    Column("policy", "Policy"),
+)
+
+
+def turns_table(asked: Asked, found: Sequence[TurnReference], title: str = "", key: str = "turns") -> Table:
+    """Turns, each a link to its replay."""
+    marks = [correct_mark(one.correct) for one in found]
+    return Table(
+        _TURNS,
+        [
+            (
+                Address("replay", {"ep": one.episode_id, "t": str(one.index + 1)}),
+                one.episode_id,
+                one.index + 1,
+                f"{mark.glyph} {mark.word}",
+                one_line(one.question, 90),
+                strip_text(one.strip),
+                asked.say(one.policy) + ", not alone" * one.mixed,
+            )
+            for one, mark in zip(found, marks, strict=True)
+        ],
+        title,
+        key,
+    )

@@ -1,0 +1,221 @@
+"""What an answer is made of: plain values that every door can draw. No screen, no terminal, no number as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from core.analysis.metrics import ClusteredShare
+
+#: What a column's values are: `words`; a `count`; a `number`; an `estimate` (an Estimate); a `part` of a whole, drawn
+#: as a bar; `points` (a difference of shares, in 0 to 1); `usd` (None: no known price); a `link` (an Address or None);
+#: an `id` that programs need and a page leaves out.
+Kind = Literal["words", "count", "number", "estimate", "part", "points", "usd", "link", "id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A page and its parameters."""
+
+    page: str
+    params: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A share, or a difference of shares, in 0 to 1, with its 95 % interval, and how many of how many it is where it
+    counts something. `value` is None of nothing."""
+
+    value: float | None
+    ci95: tuple[float, float] | None
+    k: int | None = None
+    n: int | None = None
+
+    @classmethod
+    def of(cls, share: ClusteredShare) -> Estimate:
+        """The same as a value that needs no clusters any more."""
+        return cls(share.value, share.ci95 if share.n else None, share.k, share.n)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where what is drawn leads: `into` names the turns behind it, for the page's own list of turns; `to` is another
+    page; `side` is the letter of the selection that it is of, where there are two."""
+
+    into: str = ""
+    to: Address | None = None
+    side: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its key in JSON, its heading, what its values are, and what it means: a word of the glossary or a
+    sentence. `places` are decimals of a number, `link` the words of a link."""
+
+    key: str
+    words: str
+    kind: Kind = "words"
+    help: str = ""
+    places: int = 0
+    link: str = "List"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows with a plain value for each column."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    key: str = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One estimate; `faint` where it is too thin to be ranked, `plain` where it does not stand out."""
+
+    name: str
+    estimate: Estimate
+    mark: Mark = Mark()
+    faint: bool = False
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Estimates with their intervals, a line each, the first on top; `along` says what they measure. `signed`:
+    differences around zero. A line without a name is a gap."""
+
+    lines: Sequence[Line]
+    along: str
+    signed: bool = False
+    title: str = ""
+    key: str = "estimates"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A share in a grid, of what (`detail`), with a sign beside its number. None: nothing is known."""
+
+    value: float | None
+    detail: str = ""
+    sign: str = ""
+    mark: Mark = Mark()
+    ci95: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Shares by row and column; `axes` say what rows and columns are. `signed`: differences. `top`: the value of the
+    strongest colour, else the largest."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    axes: tuple[str, str]
+    cells: Sequence[Sequence[Cell]]
+    signed: bool = False
+    top: float | None = None
+    title: str = ""
+    key: str = "grid"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Counts of one kind, a number for each group; `tone` is how it is coloured."""
+
+    name: str
+    counts: Sequence[int]
+    tone: Literal["right", "wrong", "neutral"] = "neutral"
+    marks: Sequence[Mark] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Counts by group, one kind above the other; `axes` say what the groups and the counts are. `level`: the groups are
+    names, each a bar from left to right."""
+
+    groups: Sequence[str]
+    series: Sequence[Series]
+    axes: tuple[str, str]
+    level: bool = False
+    title: str = ""
+    key: str = "bars"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place on a curve, or a mark of its own: `x`, an estimate, and whether it can be compared with the others. A
+    name is drawn beside it where it `stands_out`."""
+
+    x: float
+    estimate: Estimate
+    name: str = ""
+    detail: str = ""
+    faint: bool = False
+    stands_out: bool = False
+    mark: Mark = Mark()
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Estimates along x with their bands, a line per selection; `axes` are the words of x and y."""
+
+    lines: Mapping[str, Sequence[Point]]
+    axes: tuple[str, str]
+    title: str = ""
+    key: str = "curve"
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Marks at (x, share); those that stand out are joined by steps."""
+
+    points: Sequence[Point]
+    axes: tuple[str, str]
+    title: str = ""
+    key: str = "points"
+
+
+Drawn = Table | Estimates | Grid | Bars | Curve | Points
+#: A sentence, or what is drawn.
+Block = str | Drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a reader may choose within a question: its name in the address and on the command line, its options (value
+    -> words; the first is meant where nothing is said) and the one that holds. `flip`: two options of which the page
+    offers the other one as a button."""
+
+    name: str
+    words: str
+    options: Mapping[str, str]
+    value: str
+    flip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A link in words."""
+
+    words: str
+    to: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question, what answers it in a sentence, and what that rests on.
+
+    `key` is its name in JSON and its anchor. The sentence says what the numbers say, with an interval, a line for each
+    selection; where they cannot tell, what would. The first block is the one picture. `measured` is what stands in the
+    fold "How this is measured": the method, what is left out, second readings. `term`: the glossary's word for it."""
+
+    key: str
+    question: str
+    sentence: str
+    blocks: Sequence[Block] = ()
+    measured: Sequence[Block] = ()
+    term: str = ""
+    choices: Sequence[Choice] = ()
+    ways: Sequence[Way] = ()

@@ -1,0 +1,91 @@
+"""The analyses there are, each imported when it is opened: its name in addresses and commands, its title, its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ui.answers.asked import Asked, Behind
+    from ui.answers.blocks import Answer
+
+#: One question, or several that share their reads; None where the episodes have nothing of the kind.
+Question = Callable[["Asked"], "Answer | Sequence[Answer] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Questions that a page shows together: `key` in the address, `words` on the page. `there`: whether these episodes
+    have anything of it."""
+
+    key: str
+    words: str
+    questions: Sequence[Question]
+    there: Callable[[Asked], bool] = lambda asked: True
+
+    def answers(self, asked: Asked) -> list[Answer]:
+        """Every question's answer."""
+        found: list[Answer] = []
+        for question in self.questions:
+            answer = question(asked)
+            found += [] if answer is None else list(answer) if isinstance(answer, Sequence) else [answer]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a page, a command and an exported page show. `behind`: the turns behind a mark's `into`, of the first side
+    or, where the flag is set, the second; None for what names nothing. `apart`: parts that keep policies apart by
+    themselves, and open on all of them."""
+
+    parts: Sequence[Part]
+    behind: Callable[[Asked, str, bool], Behind | None] = lambda asked, into, second: None
+    apart: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An analysis as menus and `--help` need it: `ui.answers.NAME` is not imported for that."""
+
+    title: str
+    icon: str
+    about: str  # in the menu
+    command: str  # in `trinity --help`
+
+
+#: By name, in the order of the menu.
+ANALYSES: dict[str, Listed] = {
+    "verifier": Listed(
+        "Verifier & cost",
+        "fact_check",
+        "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
+        "Which verifier accepts wrong answers, what a solution costs.",
+    ),
+}
+
+
+def analysis(name: str) -> Analysis:
+    """The analysis of this name."""
+    found: Analysis = import_module(f"ui.answers.{name}").ANALYSIS
+    return found
+
+
+def answers(name: str, asked: Asked, parts: Sequence[str] = ()) -> dict[str, list[Answer]]:
+    """The answers of an analysis by the words of their part; of all parts, unless some are named. ConfigError where
+    there is no such part or choice, or no episode."""
+    there = {one.key: one for one in analysis(name).parts if one.there(asked)}
+    if unknown := [part for part in parts if part not in there]:
+        raise ConfigError(f"There is no part '{unknown[0]}': choose one of {', '.join(there)}.")
+    if not any(asked.counts().values()):
+        raise ConfigError(
+            "No finished episode matches: leave a filter out, or list what there is by trinity episodes."
+        )
+    found = {one.words: one.answers(asked) for key, one in there.items() if not parts or key in parts}
+    asked.refuse_unknown(
+        {choice.name: choice for of in found.values() for one in of for choice in one.choices}
+    )
+    return found

@@ -1,0 +1,87 @@
+"""Answers as JSON has them: every number as it is, no number as words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ui.answers.blocks import (
+    Answer,
+    Bars,
+    Cell,
+    Curve,
+    Drawn,
+    Estimate,
+    Estimates,
+    Grid,
+    Point,
+    Points,
+    Table,
+)
+
+
+def answer(one: Answer) -> dict[str, Any]:
+    """An answer by the names of its parts: what was chosen, the sentence, each block under its own key."""
+    blocks = [block for block in (*one.blocks, *one.measured) if not isinstance(block, str)]
+    return {
+        "question": one.question,
+        "answer": one.sentence,
+        **{choice.name: choice.value for choice in one.choices},
+        **{block.key: values(block) for block in blocks},
+        "measured": [note for note in one.measured if isinstance(note, str)],
+    }
+
+
+def values(block: Drawn) -> Any:
+    """What a block holds."""
+    match block:
+        case Table(columns, rows):
+            keys = [(i, column.key) for i, column in enumerate(columns) if column.kind != "link"]
+            return [{key: _value(row[i]) for i, key in keys} for row in rows]
+        case Estimates(lines):
+            return [
+                {"name": one.name, **_side(one.mark.side), **estimate(one.estimate)}
+                for one in lines
+                if one.name
+            ]
+        case Grid(rows, columns, axes, cells):
+            return [
+                {axes[0]: row, axes[1]: column, **_cell(cell)}
+                for row, of in zip(rows, cells, strict=True)
+                for column, cell in zip(columns, of, strict=True)
+                if cell.value is not None
+            ]
+        case Bars(groups, series):
+            return {one.name: dict(zip(groups, one.counts, strict=True)) for one in series}
+        case Curve(lines):
+            return {name: [_point(point) for point in points] for name, points in lines.items()}
+        case Points(points):
+            return [_point(point) for point in points]
+
+
+def estimate(one: Estimate) -> dict[str, Any]:
+    """`k` of `n` where it counts something, the share (or difference) and its interval."""
+    counts = {} if one.n is None else {"k": one.k, "n": one.n}
+    return {**counts, "share": one.value, "ci95": one.ci95}
+
+
+def _value(value: Any) -> Any:
+    return estimate(value) if isinstance(value, Estimate) else value
+
+
+def _side(letter: str) -> Mapping[str, str]:
+    return {"side": letter} if letter else {}
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    return {"share": cell.value, **({"ci95": cell.ci95} if cell.ci95 else {})}
+
+
+def _point(one: Point) -> dict[str, Any]:
+    named = {"name": one.name} if one.name else {}
+    return {**named, **_side(one.mark.side), "x": one.x, **estimate(one.estimate)}
+
+
+def page(parts: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
+    """All answers by their keys, whatever part they are of."""
+    return {one.key: answer(one) for of in parts.values() for one in of}

@@ -1,0 +1,169 @@
+"""Whether the models keep to what their roles ask for, and whether Thinkers refrain from answering."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from core.analysis.metrics import ClusteredShare
+from core.episode import Role
+from storage.analysis.routing import pool_order
+from storage.analysis.verdicts import (
+    MOST_PLANS,
+    RoleCompliance,
+    role_compliance,
+    thinker_plans,
+    turn_groups,
+    turn_rates,
+    with_lapse,
+)
+from ui.answers.asked import Asked, Side, turns_table
+from ui.answers.blocks import Answer, Block, Cell, Column, Estimate, Grid, Table
+from ui.presentation.theme import one_line
+from ui.presentation.words import pair_words, role_word, share_words
+
+#: The roles in the order in which a problem is usually worked on.
+ROLES = (Role.THINKER, Role.WORKER, Role.VERIFIER)
+_MOST_ASTRAY = 50
+_KEPT = (
+    Column("side", ""),
+    Column("model", "Model"),
+    Column("role", "Role"),
+    Column("kept", "Kept to it", "estimate"),
+    Column("turns", "Turns", "count", "Those in which a model was asked"),
+    Column("failed", "No reply at all", "count"),
+    Column("open", "Where it did not", "link"),
+)
+
+
+def _compliance(asked: Asked, side: Side) -> list[RoleCompliance]:
+    return role_compliance(asked.read(turn_groups, side.where), asked.read(turn_rates, side.where))
+
+
+def kept(asked: Asked) -> Answer:
+    """Who keeps to what its role asks for."""
+    rows = [
+        (
+            side.letter,
+            one_line(one.model, 40),
+            role_word(one.role),
+            Estimate.of(one.compliant),
+            one.compliant.n,
+            one.failed,
+            side.listed(with_lapse(one.model, one.role)) if one.compliant.k < one.compliant.n else None,
+        )
+        for side in asked.sides
+        for one in sorted(_compliance(asked, side), key=lambda one: one.compliant.value or 0.0)
+    ]
+    return Answer(
+        "kept",
+        "Do the models keep to their roles?",
+        asked.each(lambda side: _kept_words(_compliance(asked, side))),
+        [*(_kept_grid(asked, side) for side in asked.sides), Table(_KEPT, rows)],
+        [
+            "Of the turns in which a model was asked, the share whose reply had what its role asks for: a Thinker a "
+            "readable plan, a Worker an answer, a Verifier one clear verdict. A missing plan, answer or verdict is the "
+            "model's fault, not the coordinator's."
+        ],
+    )
+
+
+def _kept_words(found: Sequence[RoleCompliance]) -> str:
+    if not found:
+        return "No model was asked here."
+    least = min(found, key=lambda one: one.compliant.value or 0.0)
+    share = least.compliant
+    if share.k == share.n:
+        return (
+            f"Always: each of {sum(one.compliant.n for one in found):,} replies had what its role asks for."
+        )
+    whole = sum(one.compliant.k for one in found) / sum(one.compliant.n for one in found)
+    who = pair_words(least.role, one_line(least.model, 40))
+    return (
+        f"In {100 * whole:.0f} % of all turns. Least: {who}, {share_words(share.value or 0.0, share.ci95)} of "
+        f"{share.n:,}."
+    )
+
+
+def _kept_grid(asked: Asked, side: Side) -> Grid:
+    found = {(one.role, one.model): one for one in _compliance(asked, side)}
+    models = [name for name in asked.read(pool_order, side.where) if any(name == model for _, model in found)]
+
+    def cell(role: Role, model: str) -> Cell:
+        one = found.get((role, model))
+        if one is None:
+            return Cell(None, "never")
+        share = one.compliant
+        return Cell(share.value, f"{share.k:,} of {share.n:,} turns", ci95=share.ci95)
+
+    return Grid(
+        [role_word(role) for role in ROLES],
+        models,
+        ("role", "model"),
+        [[cell(role, model) for model in models] for role in ROLES],
+        top=1.0,
+        title=side.title,
+        key=f"grid{side.letter}",
+    )
+
+
+_PLANS = (
+    Column("model", "Model"),
+    Column("kept", "Kept to planning", "estimate"),
+    Column("answer", "Gave an answer", "count"),
+    Column("verdict", "Gave a verdict", "count"),
+    Column("read", "Replies read", "count"),
+)
+
+
+def refrained(asked: Asked) -> Answer:
+    """Whether Thinkers kept to planning, read from what they said when somebody asks."""
+    read = asked.choice("plans", "Plans", {"": "Close them", "read": "Read what Thinkers said"}, flip=True)
+    blocks: list[Block] = []
+    said = "Not read yet: it is found in what Thinkers said, which takes a moment."
+    if read.value:
+        said = asked.each(lambda side: _plans(asked, side, blocks))
+    return Answer(
+        "plans",
+        "Did Thinkers refrain from answering?",
+        said,
+        blocks,
+        [
+            "A Thinker is asked for a plan. It strays when its reply can be read as a Worker's answer or as a "
+            f"Verifier's verdict. The newest {MOST_PLANS:,} replies are read at most."
+        ],
+        choices=[read],
+    )
+
+
+def _plans(asked: Asked, side: Side, blocks: list[Block]) -> str:
+    """The sentence of a side; its tables are added to `blocks`."""
+    found = thinker_plans(asked.store, side.where)
+    if not found:
+        return "No Thinker has said anything here."
+    gave: dict[str, Counter[str]] = {}
+    for one in found:
+        gave.setdefault(one.model, Counter())[one.breach or "plan"] += 1
+    shares = {
+        name: ClusteredShare.counted((one.task, not one.breach) for one in found if one.model == name)
+        for name in gave
+    }
+    rows = [
+        (
+            one_line(name, 40),
+            Estimate.of(shares[name]),
+            gave[name]["answer"],
+            gave[name]["verdict"],
+            shares[name].n,
+        )
+        for name in sorted(gave, key=lambda name: (shares[name].value or 0.0, name))
+    ]
+    blocks.append(Table(_PLANS, rows, side.title, f"thinkers{side.letter}"))
+    if astray := [one.turn for one in found if one.breach][:_MOST_ASTRAY]:
+        title = "Turns in which a Thinker strayed, the newest first"
+        blocks.append(turns_table(asked, astray, title, f"astray{side.letter}"))
+    every = ClusteredShare.counted((one.task, not one.breach) for one in found)
+    return f"{share_words(every.value or 0.0, every.ci95)} of {every.n:,} replies kept to planning."
+
+
+QUESTIONS = (kept, refrained)

@@ -1,0 +1,1 @@
+"""Answers on a page: drawn by what they are made of, with the turns behind what is clicked."""

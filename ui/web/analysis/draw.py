@@ -1,0 +1,209 @@
+"""An answer on a page: its question, its sentence, its picture, what it rests on, and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
+
+from ui.answers.blocks import (
+    Answer,
+    Bars,
+    Block,
+    Choice,
+    Column,
+    Curve,
+    Drawn,
+    Estimate,
+    Estimates,
+    Grid,
+    Mark,
+    Points,
+    Table,
+)
+from ui.presentation.glossary import define, is_word
+from ui.presentation.theme import label, one_line, percent
+from ui.presentation.words import cost_words, share_words
+from ui.web.analysis import figures
+from ui.web.kit import state
+from ui.web.kit.buttons import tool
+from ui.web.kit.chart import plot
+from ui.web.kit.clicks import clickable, picked
+from ui.web.kit.tables import link, number, row_table, text
+from ui.web.kit.widgets import ink, nothing_here
+
+#: A table of more rows than this scrolls.
+_ROWS = 12
+#: Of a sentence, so many characters are shown.
+_SENTENCE = 900
+
+
+def draw(one: Answer, page: str, *, first: bool = False) -> None:
+    """Draw it; `page` begins the keys of what can be clicked. The first of a page says that this can be."""
+    st.subheader(one.question, anchor=one.key, help=define(one.term) if one.term else None)
+    for line in one.sentence.splitlines():
+        st.markdown(label(line, _SENTENCE))
+    for choice in one.choices:
+        _choose(choice)
+    for i, block in enumerate(one.blocks):
+        _block(block, one, f"{page}_{one.key}{i or ''}")
+        if first and not i and any(mark.into or mark.to for mark in marks(one)):
+            st.caption("Click a mark for what is behind it.")
+    if one.ways:
+        with st.container(horizontal=True):
+            for way in one.ways:
+                state.page_link(way.to.page, label(way.words), icon=":material/table_rows:", **way.to.params)
+
+
+def draw_measured(answers: Sequence[Answer], page: str) -> None:
+    """How the answers of a part were measured, in one fold."""
+    if not any(one.measured for one in answers):
+        return
+    with st.expander("How this is measured", icon=":material/straighten:", key=f"{page}_measured"):
+        for one in answers:
+            if one.measured and len(answers) > 1:
+                st.markdown(f"**{label(one.question)}**")
+            for i, block in enumerate(one.measured):
+                _block(block, one, f"{page}_{one.key}_measured{i}")
+
+
+def marks(one: Answer) -> Iterator[Mark]:
+    """What of an answer can be clicked."""
+    for block in (*one.blocks, *one.measured):
+        if not isinstance(block, str):
+            yield from _marks(block)
+
+
+def _marks(block: Drawn) -> list[Mark]:
+    match block:
+        case Estimates(lines):
+            return [one.mark for one in lines]
+        case Grid():
+            return [cell.mark for of in block.cells for cell in of]
+        case Bars():
+            return [mark for one in block.series for mark in one.marks]
+        case Points(points):
+            return [one.mark for one in points]
+        case Curve(lines):
+            return [one.mark for line in lines.values() for one in line]
+    return []
+
+
+def _choose(choice: Choice) -> None:
+    """What can be chosen within a question; a new choice is about other turns than those that were looked into."""
+
+    def write(value: str | None) -> None:
+        unsaid = not choice.flip and value == next(iter(choice.options))
+        state.set_params(**{choice.name: None if unsaid else value, "into": None})
+
+    key = f"choose_{choice.name}"
+    if choice.flip:
+        other, words = next(
+            (value, words) for value, words in choice.options.items() if value != choice.value
+        )
+        tool(words, key, partial(write, other), icon="swap_horiz")
+    else:
+        look = {"required": True, "label_visibility": "collapsed"}
+        state.select(choice.words, choice.options, choice.value, write, key=key, widget="segments", **look)
+
+
+def _block(block: Block, one: Answer, key: str) -> None:
+    if isinstance(block, str):
+        st.caption(label(block, _SENTENCE))
+        return
+    if block.title:
+        st.markdown(f"**{label(block.title, 80)}**")
+    if isinstance(block, Table):
+        draw_table(block, key)
+        return
+    found = _marks(block)
+    if not isinstance(block, Bars | Curve) and not found:
+        nothing_here("Nothing of this kind is recorded here.")
+        return
+    figure, alt = _figure(block), f"{one.question} {one.sentence}"
+    if to := {figures.key_of(mark): mark.to for mark in found if mark.to is not None}:
+        chosen = picked(figure, key=key, alt=alt)
+        if chosen and (address := to.get(str(chosen[0]))) is not None:
+            state.go(address.page, **address.params)
+    elif any(mark.into for mark in found):
+        clickable(figure, _look_into, key=key, alt=alt)
+    else:
+        plot(figure, key=key, small=True, alt=alt)
+
+
+def _look_into(into: str) -> None:
+    state.set_params(into=into)
+
+
+def _figure(block: Estimates | Grid | Bars | Curve | Points) -> go.Figure:
+    match block:
+        case Estimates():
+            return figures.estimates(block)
+        case Grid():
+            return figures.grid(block, ink())
+        case Bars():
+            return figures.bars(block)
+        case Curve():
+            return figures.curve(block)
+        case Points():
+            return figures.marks(block)
+
+
+def draw_table(block: Table, key: str) -> None:
+    """A table; a column that says the same in every row is left out."""
+    shown = [
+        (i, column)
+        for i, column in enumerate(block.columns)
+        if column.kind != "id" and any(row[i] not in ("", None) for row in block.rows)
+    ]
+    row_table(
+        {column.key: _heading(column) for _, column in shown},
+        [[_value(column, row[i]) for i, column in shown] for row in block.rows],
+        key=key,
+        at_most=_ROWS,
+        height=390,
+        placeholder="–",
+    )
+
+
+def _heading(column: Column) -> ColumnConfig:
+    help = (define(column.help) if is_word(column.help) else column.help) or None
+    match column.kind:
+        case "estimate":
+            return text(column.words, help=f"{help or ''} With 95 % interval".strip())
+        case "count":
+            return number(column.words, "localized", help=help)
+        case "number":
+            return number(column.words, f"%.{column.places}f", help=help)
+        case "points":
+            return number(column.words, "%+.1f", help=help)
+        case "part":
+            return st.column_config.ProgressColumn(
+                column.words, format="%.1f %%", min_value=0, max_value=100, help=help
+            )
+        case "link":
+            return link(column.words, column.link, help=help)
+    return text(column.words, help=help)
+
+
+def _value(column: Column, value: Any) -> Any:
+    if value is None:
+        return None
+    match column.kind:
+        case "estimate":
+            return _estimate(value)
+        case "points" | "part":
+            return 100 * value
+        case "usd":
+            return cost_words(value)
+        case "link":
+            return state.href(value.page, **value.params)
+    return one_line(value, 100) if isinstance(value, str) else value
+
+
+def _estimate(one: Estimate) -> str:
+    return share_words(one.value, one.ci95) if one.value is not None and one.ci95 else percent(one.value)

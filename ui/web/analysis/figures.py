@@ -1,0 +1,270 @@
+"""Figures of an answer's blocks: estimates, grids, bars, curves and marks; pure functions of what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ui.answers.blocks import Bars, Cell, Curve, Estimates, Grid, Mark, Point, Points
+from ui.presentation.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    RIGHT_COLOUR,
+    SECOND_COLOUR,
+    WRONG_COLOUR,
+    layout,
+    percent,
+)
+from ui.web.kit.axes import band, shares, values
+from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit.figures import CLICKABLE, error_bars, literal
+from ui.web.kit.matrix import MatrixCell, matrix
+
+#: A and B, or the only side: colour, dash and mark, so that colour is never alone.
+SIDES = ((FIRST_COLOUR, "solid", "circle"), (SECOND_COLOUR, "dash", "square"))
+#: Where the name of a mark may stand: never right above or below, where its interval is drawn.
+_PLACES = ("top left", "top right", "bottom right", "bottom left", "middle right", "middle left")
+_TONES = {
+    "right": (RIGHT_COLOUR, ""),
+    "wrong": (WRONG_COLOUR, "/"),
+    "neutral": (NEUTRAL_COLOUR, ""),
+}
+
+
+def key_of(mark: Mark) -> str:
+    """What a click on a mark gives back: what it looks into, as addresses name it, else its page's parameters."""
+    if mark.to is not None:
+        return repr(sorted(mark.to.params.items(), key=str))
+    return f"{mark.into}#B" if mark.into and mark.side == "B" else mark.into
+
+
+def estimates(block: Estimates) -> go.Figure:
+    """Points with their intervals; a mark's shape and colour are its side's, hollow where it is faint."""
+    found = []
+    for one in block.lines:
+        colour, _, symbol = SIDES[one.mark.side == "B"]
+        share, (low, high) = one.estimate.value or 0.0, one.estimate.ci95 or (0.0, 0.0)
+        counts = f" · {one.estimate.k:,} of {one.estimate.n:,}" if one.estimate.n is not None else ""
+        name = f"{one.mark.side} · {one.name}" if one.mark.side else one.name
+        found.append(
+            Estimate(
+                f"{name}{counts}",
+                share,
+                low,
+                high,
+                key=key_of(one.mark),
+                colour=NEUTRAL_COLOUR if one.plain else colour,
+                symbol=f"{symbol}-open" if one.faint else symbol,
+            )
+        )
+    return estimates_figure(found, block.along, signed=block.signed)
+
+
+def grid(block: Grid, ink: str) -> go.Figure:
+    """A heat map whose cells can be clicked; numbers are percent, or points of a difference."""
+    return matrix(
+        [
+            [
+                MatrixCell(
+                    cell.value,
+                    _number(cell.value, block.signed) + cell.sign,
+                    _hover(row, column, cell),
+                    key_of(cell.mark),
+                )
+                for column, cell in zip(block.columns, of, strict=True)
+            ]
+            for row, of in zip(block.rows, block.cells, strict=True)
+        ],
+        [literal(one, 30) for one in block.rows],
+        [literal(one, 14) for one in block.columns],
+        ink,
+        axes=block.axes,
+        signed=block.signed,
+        most=block.top,
+    )
+
+
+def _number(value: float | None, signed: bool) -> str:
+    if value is None:
+        return ""
+    rounded = round(100 * value)
+    return f"{rounded:+d}" if signed and rounded else str(rounded)
+
+
+def _hover(row: str, column: str, cell: Cell) -> str:
+    ends = f"<br>95 % {percent(cell.ci95[0])} to {percent(cell.ci95[1])}" if cell.ci95 else ""
+    return f"{literal(row, 40)}, {literal(column, 30)}: {literal(cell.detail, 80)}{ends}"
+
+
+def bars(block: Bars) -> go.Figure:
+    """Counts by group, stacked; what is wrong is hatched."""
+    data = []
+    for one in block.series:
+        colour, pattern = _TONES[one.tone]
+        look = {"shape": pattern, "fgcolor": "rgba(255,255,255,0.55)", "fillmode": "overlay"}
+        data.append(
+            go.Bar(
+                x=list(block.groups),
+                y=list(one.counts),
+                name=one.name,
+                marker={"color": colour, "pattern": look},
+                hovertemplate=f"{block.axes[0]} %{{x}}: %{{y:,}} {one.name}<extra></extra>",
+            )
+        )
+    axis = {"type": "category", "title": {"text": block.axes[0]}, "fixedrange": True}
+    return go.Figure(data, layout(250, barmode="stack", xaxis=axis, yaxis=values(block.axes[1])))
+
+
+def curve(block: Curve) -> go.Figure:
+    """Shares along x with their 95 % bands; the first solid, the second dashed."""
+    data: list[Any] = []
+    lines = list(block.lines.values())
+    top = max((_ends(one)[1] for line in lines for one in line), default=1.0)
+    for (name, line), (colour, dash, symbol) in zip(block.lines.items(), SIDES, strict=False):
+        data.append(_band(line, colour))
+        data.append(
+            go.Scatter(
+                x=[one.x for one in line],
+                y=[one.estimate.value for one in line],
+                name=literal(name, 40),
+                mode="lines+markers+text",
+                line={"color": colour, "dash": dash, "width": 2},
+                marker={"symbol": [f"{symbol}-open" if one.faint else symbol for one in line], "size": 9},
+                text=[percent(one.estimate.value) for one in line],
+                textposition=[_side_of(one, lines) for one in line],
+                textfont={"size": 11},
+                cliponaxis=False,
+                customdata=[(one.estimate.k, one.estimate.n, one.detail) for one in line],
+                hovertemplate="%{x}: %{customdata[0]:,} of %{customdata[1]:,}, %{customdata[2]}<extra></extra>",
+            )
+        )
+    return go.Figure(
+        data,
+        layout(
+            300,
+            showlegend=len(lines) > 1,
+            xaxis={"dtick": 1, "title": {"text": block.axes[0]}, "fixedrange": True},
+            # Room for a number below a mark at 0.
+            yaxis=shares(block.axes[1], range=[-0.1 * top, min(1.08, 1.15 * top + 0.05)]),
+        ),
+    )
+
+
+def _ends(one: Point) -> tuple[float, float]:
+    return one.estimate.ci95 or (one.estimate.value or 0.0, one.estimate.value or 0.0)
+
+
+def _band(line: Sequence[Point], colour: str) -> dict[str, Any]:
+    """The 95 % intervals of a curve as one tinted area."""
+    low, high = [_ends(one)[0] for one in line], [_ends(one)[1] for one in line]
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return band([one.x for one in line], low, high, f"rgba({red},{green},{blue},0.15)", showlegend=False)
+
+
+def _side_of(one: Point, lines: Sequence[Sequence[Point]]) -> str:
+    """Where the number of a mark stands: below it where another curve lies above."""
+    others = [other.estimate.value or 0.0 for line in lines for other in line if other.x == one.x]
+    return "bottom center" if (one.estimate.value or 0.0) < max(others) else "top center"
+
+
+def marks(block: Points) -> go.Figure:
+    """Every mark by x and its share; the ones that stand out are joined, solid and named."""
+    ahead = sorted((one.x, one.estimate.value) for one in block.points if one.stands_out)
+    steps = go.Scatter(
+        x=[x for x, _ in ahead],
+        y=[share for _, share in ahead],
+        mode="lines",
+        line={"color": NEUTRAL_COLOUR, "shape": "hv", "dash": "dot", "width": 1.5},
+        hoverinfo="skip",
+    )
+    left, right = _room([one.x for one in block.points])
+    return go.Figure(
+        [steps, _marks(block, left, right)],
+        layout(
+            340,
+            showlegend=False,
+            hovermode="closest",
+            xaxis={"title": {"text": block.axes[0]}, "range": [left, right], "zeroline": False},
+            yaxis={"title": {"text": block.axes[1]}, "tickformat": ".0%", "rangemode": "tozero"},
+        ),
+    )
+
+
+def _marks(block: Points, left: float, right: float) -> go.Scatter:
+    points = block.points
+    intervals = [_ends(one) for one in points]
+    heights = [one.estimate.value or 0.0 for one in points]
+    names = [literal(one.name, 26) if one.stands_out or len(points) <= 8 else "" for one in points]
+    places = [((one.x - left) / (right - left), height) for one, height in zip(points, heights, strict=True)]
+    return go.Scatter(
+        x=[one.x for one in points],
+        y=heights,
+        mode="markers+text",
+        marker={
+            "size": [12 if one.stands_out else 8 for one in points],
+            "opacity": 1,  # sizes that differ would make them pale
+            "symbol": ["diamond" if one.stands_out else "circle-open" for one in points],
+            "color": [FIRST_COLOUR if one.stands_out else NEUTRAL_COLOUR for one in points],
+        },
+        text=names,
+        textposition=label_sides(places, names, intervals),
+        textfont={"size": 11},
+        error_y=error_bars(heights, intervals, "rgba(136,148,165,0.5)", 1, 3),
+        customdata=[
+            (
+                key_of(one.mark),
+                f"{literal(one.detail, 60)}<br>{percent(height)} of {one.estimate.n or 0:,} right"
+                f"<br>{one.x:,.4g} {block.axes[0]}",
+            )
+            for one, height in zip(points, heights, strict=True)
+        ],
+        **CLICKABLE,
+    )
+
+
+def _room(amounts: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis of prices, with room for names on both sides; from zero on where the cheapest is near it."""
+    low, high = min(amounts, default=0.0), max(amounts, default=1.0)
+    wide = max(high - low, 0.1 * high) or 1.0
+    return max(0.0, low - 0.4 * wide), high + 0.4 * wide
+
+
+def label_sides(
+    points: Sequence[tuple[float, float]], names: Sequence[str], bars: Sequence[tuple[float, float]]
+) -> list[str]:
+    """On which side of its point each name stands, so that names cover neither each other, nor points, nor the
+    `bars` (ends of intervals in y), nor leave the chart: `points` are (x, y), both from 0 to 1. Greedy, from the top
+    down."""
+    places: dict[int, str] = {}
+    taken = [(x - 0.01, y - 0.015, x + 0.01, y + 0.015) for x, y in points]
+    taken += [(x - 0.002, low, x + 0.002, high) for (x, _), (low, high) in zip(points, bars, strict=True)]
+    for at in sorted(range(len(points)), key=lambda at: (-points[at][1], points[at][0])):
+        boxes = {place: _box(*points[at], names[at], place) for place in _PLACES}
+        places[at] = min(_PLACES, key=lambda place: _covered(boxes[place], taken))
+        if names[at]:
+            taken.append(boxes[places[at]])
+    return [places[at] for at in range(len(points))]
+
+
+def _box(x: float, y: float, name: str, place: str) -> tuple[float, float, float, float]:
+    """What a name takes of a chart some 600 px wide: (left, bottom, right, top)."""
+    long, high, gap = 0.0125 * len(name), 0.05, 0.012
+    left = x - gap - long if place.endswith("left") else x + gap
+    bottom = {"top": y + gap, "mid": y - high / 2, "bot": y - gap - high}[place[:3]]
+    return left, bottom, left + long, bottom + high
+
+
+def _covered(
+    box: tuple[float, float, float, float], taken: Sequence[tuple[float, float, float, float]]
+) -> float:
+    """How much of it lies outside the chart or over what is there already."""
+    left, bottom, right, top = box
+    outside = max(0.0, -left) + max(0.0, right - 1)
+    over = sum(
+        max(0.0, min(right, other[2]) - max(left, other[0]))
+        * max(0.0, min(top, other[3]) - max(bottom, other[1]))
+        for other in taken
+    )
+    return 1000 * over + outside

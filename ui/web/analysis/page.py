@@ -1,0 +1,95 @@
+"""The page of an analysis: which episodes it asks about, its parts, its answers, the turns behind a click."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import streamlit as st
+
+from storage.analysis.routing import NEWEST
+from storage.store import Store
+from ui.answers.asked import Asked, memory, turns_table
+from ui.answers.pages import ANALYSES, Analysis, analysis, answers
+from ui.export.analysis import analysis_page
+from ui.presentation.theme import label
+from ui.web.analysis.draw import draw, draw_measured, draw_table, marks
+from ui.web.analysis.figures import key_of
+from ui.web.components import in_sight
+from ui.web.kit import state
+from ui.web.kit.buttons import tool
+from ui.web.kit.cache import cached
+from ui.web.kit.widgets import download, nothing_here
+from ui.web.pickers.scope import Scope, scope_bar
+
+
+def show(name: str) -> None:
+    """Render the page of this analysis."""
+    store, found, listed = state.store(), analysis(name), ANALYSES[name]
+    st.title(listed.title)
+    asked = _asked(store, scope_bar(store, apart=state.param("part") in found.apart))
+    if not any(asked.counts().values()):
+        nothing_here("No finished episode here.", ":material/filter_alt_off:")
+        with st.container(horizontal=True):
+            state.page_link(name, "Without these conditions", icon=f":material/{listed.icon}:")
+            state.page_link("home", "See how to record or load some", icon=":material/home:")
+        return
+    parts = {one.key: one for one in found.parts if one.there(asked)}
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        words = {key: one.words for key, one in parts.items()}
+        part = state.address_select("Part", words, name="part", key=f"{name}_part", forgets=("into",))
+        saved = partial(_saved, name, asked)
+        download(
+            "Save as a web page",
+            saved,
+            f"trinity-{name}.html",
+            "text/html",
+            key=f"{name}_save",
+            type="tertiary",
+        )
+    found_answers, into = parts[part].answers(asked), state.param("into")
+    there = [into in [key_of(mark) for mark in marks(one)] for one in found_answers]
+    for i, one in enumerate(found_answers):
+        draw(one, name, first=not i)
+        if into and (there[i] or (not i and not any(there))):
+            _into(found, asked, into)
+    draw_measured(found_answers, f"{name}_{part}")
+
+
+def _asked(store: Store, scope: Scope) -> Asked:
+    return Asked(
+        store,
+        tuple(one.side for one in scope.sides),
+        scope.together.side,
+        scope.chosen,
+        scope.mixture,
+        st.query_params.to_dict(),
+        cached,
+    )
+
+
+def _into(found: Analysis, asked: Asked, into: str) -> None:
+    """What was clicked: its name, the way to its episodes, and its newest turns; it can be closed."""
+    behind = found.behind(asked, into.removesuffix("#B"), into.endswith("#B"))
+    if behind is None:
+        st.info("The link names nothing that this page knows; click a mark instead.", icon=":material/info:")
+        return
+    with st.container(border=True, key="behind"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{label(behind.words, 200)}**", width="stretch")
+            to = behind.way.to
+            state.page_link(to.page, label(behind.way.words), icon=":material/table_rows:", **to.params)
+            tool("", "into_close", partial(state.set_params, into=None), icon="close", help="Close")
+        if behind.turns:
+            draw_table(turns_table(asked, behind.turns), "behind_rows")
+        else:
+            nothing_here("No turn of these episodes is like that.")
+        if len(behind.turns) == NEWEST:
+            st.caption(f"The {NEWEST} newest.")
+        in_sight("behind", behind.words)
+
+
+def _saved(name: str, asked: Asked) -> bytes:
+    """The answers of all parts as a page that needs no network."""
+    asked = replace(asked, remember=memory(), choices={})
+    return analysis_page(name, asked.counts(), answers(name, asked)).encode()

@@ -1,1 +1,0 @@
-"""Verdicts and what a solved problem cost."""
