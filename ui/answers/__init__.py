@@ -2,16 +2,16 @@
 
 How a page becomes answers (`verifier.py` with `verdicts.py`, `costs.py`, `roles.py` is the pattern):
 
-1. Write `ui/answers/NAME.py`: a function `question(asked) -> Answer` for each question, in a tuple; `asked.sides` are the
-   one selection or A and B, `asked.read(query, side.where)` runs a query of `storage.analysis` and remembers it.
+1. Write `ui/answers/NAME.py`: a function `question(asked) -> Answer` for each question, in a tuple; `asked.sides` are
+   the one selection or A and B, `asked.read(query, side.where)` runs a query of `storage.analysis` and remembers it.
 2. `Answer.sentence` says what the numbers say, with its interval (`asked.each` makes a line a side); where they cannot
    tell, what would. The first block is the one picture. Method, what is left out and second readings go to `measured`.
 3. Blocks hold numbers, never numbers as words. A block per side has a title and a key with the side's letter; a `Mark`
    leads into turns (`into`, found again by `Analysis.behind`) or to another page (`to`, from `side.listed`).
 4. What a reader may choose within a question is a `Choice` from `asked.choice`: a control, a parameter of the address
    and `--choose NAME=VALUE` at once. Questions that a page shows together are a `Part`; NAME.py ends with `ANALYSIS`.
-5. Give it a line in `pages.ANALYSES` (menu, command, tests over all questions follow) and make `ui/web/views/NAME.py` as
-   short as `views/verifier.py`; then remove the page's panels and figures, and the command's module.
-6. If a block lacks what a picture needs, widen it in `blocks.py` and in its renderers: `ui.web.analysis`, `ui.cli.analysis`,
-   `ui.export.analysis`, `plain`. A question of its own renderer is the last resort.
+5. Give it a line in `pages.ANALYSES` (menu, command, tests over all questions follow) and make `ui/web/views/NAME.py`
+   as short as `views/verifier.py`; then remove the page's panels and figures, and the command's module.
+6. If a block lacks what a picture needs, widen it in `blocks.py` and in its renderers: `ui.web.analysis`,
+   `ui.cli.analysis`, `ui.export.analysis`, `plain`. A renderer for one question alone is the last resort.
 """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from core.episode import Status
 from core.errors import ConfigError
@@ -13,7 +13,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.store import Store
 from ui.answers.blocks import Address, Choice, Column, Table, Way
-from ui.presentation.theme import correct_mark, one_line
+from ui.presentation.theme import Mark, correct_mark
 from ui.presentation.words import generations_of, policy_name, strip_text
 
 T = TypeVar("T")
@@ -39,6 +39,17 @@ class Side:
         if more.get("policy") == MIXED:
             where, more = where.narrowed(TWO_DECIDED), {**more, "policy": None}
         return Address("episodes", {**where.to_query(), "status": Status.FINISHED.value, **more})
+
+
+class Row(NamedTuple, Generic[T]):
+    """One thing of a side, for a table."""
+
+    side: Side
+    of: T
+
+
+#: The column that tells rows of A from rows of B; empty, and so left out, where there is one side.
+SIDE = Column("side", "", get=lambda row: row.side.letter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,10 @@ class Asked:
     def say(self, policy: str) -> str:
         """A policy's name, plain text."""
         return policy_name(policy, self.read(generations_of).get(policy))
+
+    def rows(self, find: Callable[[Side], Iterable[T]]) -> list[Row[T]]:
+        """What is found for each side, side by side."""
+        return [Row(side, one) for side in self.sides for one in find(side)]
 
     def each(self, words: Callable[[Side], str]) -> str:
         """A line for each side, with its letter where there are two."""
@@ -148,34 +163,26 @@ class Behind:
     turns: Sequence[TurnReference]
 
 
-_TURNS = (
-    Column("open", "Open", "link", link="This turn"),
-    Column("episode", "Episode", "id"),
-    Column("turn", "Turn", "count"),
-    Column("answer", "Answer"),
-    Column("question", "Question"),
-    Column("turns", "Turns"),
-    Column("policy", "Policy"),
-)
-
-
 def turns_table(asked: Asked, found: Sequence[TurnReference], title: str = "", key: str = "turns") -> Table:
     """Turns, each a link to its replay."""
-    marks = [correct_mark(one.correct) for one in found]
-    return Table(
-        _TURNS,
-        [
-            (
-                Address("replay", {"ep": one.episode_id, "t": str(one.index + 1)}),
-                one.episode_id,
-                one.index + 1,
-                f"{mark.glyph} {mark.word}",
-                one_line(one.question, 90),
-                strip_text(one.strip),
-                asked.say(one.policy) + ", not alone" * one.mixed,
-            )
-            for one, mark in zip(found, marks, strict=True)
-        ],
-        title,
-        key,
+    return Table.of(
+        found,
+        Column("open", "Open", "link", _replay, link="This turn"),
+        Column("episode", "Episode", "id", lambda one: one.episode_id),
+        Column("turn", "Turn", "count", lambda one: one.index + 1),
+        Column("answer", "Answer", get=lambda one: mark_words(correct_mark(one.correct))),
+        Column("question", "Question", get=lambda one: one.question),
+        Column("turns", "Turns", get=lambda one: strip_text(one.strip)),
+        Column("policy", "Policy", get=lambda one: asked.say(one.policy) + ", not alone" * one.mixed),
+        title=title,
+        key=key,
     )
+
+
+def _replay(one: TurnReference) -> Address:
+    return Address("replay", {"ep": one.episode_id, "t": str(one.index + 1)})
+
+
+def mark_words(mark: Mark) -> str:
+    """A mark in text: `● right`."""
+    return f"{mark.glyph} {mark.word}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from core.analysis.metrics import ClusteredShare
+from ui.presentation.theme import one_line
+
+#: Of words in a table, so many characters are kept.
+LONGEST = 100
 
 #: What a column's values are: `words`; a `count`; a `number`; an `estimate` (an Estimate); a `part` of a whole, drawn
 #: as a bar; `points` (a difference of shares, in 0 to 1); `usd` (None: no known price); a `link` (an Address or None);
@@ -50,12 +54,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its key in JSON, its heading, what its values are, and what it means: a word of the glossary or a
-    sentence. `places` are decimals of a number, `link` the words of a link."""
+    """A column: its key in JSON, its heading, what its values are, how a value is got from what a row is about, and
+    what it means: a word of the glossary or a sentence. `places` are decimals of a number, `link` the words of a
+    link."""
 
     key: str
     words: str
     kind: Kind = "words"
+    get: Callable[[Any], Any] = lambda row: row
     help: str = ""
     places: int = 0
     link: str = "List"
@@ -69,6 +75,18 @@ class Table:
     rows: Sequence[Sequence[Any]]
     title: str = ""
     key: str = "rows"
+
+    @classmethod
+    def of(cls, things: Iterable[Any], *columns: Column, title: str = "", key: str = "rows") -> Table:
+        """A row for each of these things; a ClusteredShare becomes an Estimate, words stay on one line."""
+        rows = [[_plain(column.get(one)) for column in columns] for one in things]
+        return cls(columns, rows, title, key)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ClusteredShare):
+        return Estimate.of(value)
+    return one_line(value, LONGEST) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,33 +20,17 @@ from storage.analysis.routing import counted_episodes
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from ui.answers.asked import Asked, Side
-from ui.answers.blocks import Answer, Column, Curve, Estimate, Mark, Point, Points, Table
+from ui.answers.asked import SIDE, Asked, Row, Side
+from ui.answers.blocks import Address, Answer, Column, Curve, Estimate, Mark, Point, Points, Table
 from ui.answers.policies import like_chance, named, prefers_nothing
 from ui.presentation.theme import one_line, percent
 from ui.presentation.words import dollars, role_word, share_words
 
-_COSTS = (
-    Column("side", ""),
-    Column("name", "Policy", help="Alone"),
-    Column("policy", "Policy", "id"),
-    Column("setting", "Setting", "id"),
-    Column("accuracy", "Solved", "estimate"),
-    Column("episodes", "Episodes", "count"),
-    Column("cost_usd", "Cost", "id"),
-    Column("cost_usd_per_solved", "Cost per solved", "usd"),
-    Column("tokens_per_solved", "Tokens per solved", "number"),
-    Column("seconds_per_solved", "Seconds per solved", "number", places=2),
-    Column("turns", "Turns", "number", "Mean per episode", places=2),
-    Column("false_accept", "Wrong among accepted", "estimate", "Wrong among accepted"),
-    Column("open", "List", "link"),
-)
-
 
 def cost(asked: Asked) -> Answer:
     """What a solved problem cost, by policy, and whether policies that cost more solve more."""
-    found = [(side, one) for side in asked.sides for one in asked.read(policy_costs, side.where)]
-    every = [one for _, one in found]
+    found = asked.rows(lambda side: asked.read(policy_costs, side.where))
+    every = [row.of for row in found]
     names = {one.token: named(one, asked.say, every) for one in every}
     in_dollars = any(one.cost_usd for one in every)
     best = frontier(
@@ -122,7 +106,7 @@ def _frontier_words(best: Sequence[str], names: Mapping[str, str]) -> list[str]:
 
 
 def _price_and_accuracy(
-    found: Sequence[tuple[Side, PolicyCost]], names: Mapping[str, str], best: Sequence[str], in_dollars: bool
+    found: Sequence[Row[PolicyCost]], names: Mapping[str, str], best: Sequence[str], in_dollars: bool
 ) -> Points:
     points = [
         Point(
@@ -131,7 +115,7 @@ def _price_and_accuracy(
             re.sub(r" \(.*?\)", "", names[one.token]),  # the id in brackets is left to the pointer
             names[one.token],
             stands_out=one.token in best,
-            mark=Mark(to=side.listed(one.expression, policy=one.policy), side=side.letter),
+            mark=Mark(to=_episodes(Row(side, one)), side=side.letter),
         )
         for side, one in found
         if one.n and (spent := _per_episode(one, in_dollars)) is not None
@@ -139,46 +123,45 @@ def _price_and_accuracy(
     return Points(points, (f"{'US dollars' if in_dollars else 'tokens'} per episode", "solved"))
 
 
-def _cost_table(found: Sequence[tuple[Side, PolicyCost]], names: Mapping[str, str]) -> Table:
+def _cost_table(found: Sequence[Row[PolicyCost]], names: Mapping[str, str]) -> Table:
     """A row per policy and side, best first; among equals the one that took fewer tokens."""
-    ordered = sorted(found, key=lambda row: (-(row[1].accuracy.value or 0.0), row[1].tokens / row[1].n))
-    return Table(
-        _COSTS,
-        [
-            (
-                side.letter,
-                names[one.token],
-                one.policy,
-                one.setting,
-                Estimate.of(one.accuracy),
-                one.n,
-                one.cost_usd,
-                one.per_solved(one.cost_usd),
-                one.per_solved(one.tokens),
-                one.per_solved(one.latency_s),
-                one.turns / one.n,
-                Estimate.of(one.false_accept),
-                side.listed(one.expression, policy=one.policy),
-            )
-            for side, one in ordered
-        ],
+    return Table.of(
+        sorted(found, key=lambda row: (-(row.of.accuracy.value or 0.0), row.of.tokens / row.of.n)),
+        SIDE,
+        Column("name", "Policy", get=lambda row: names[row.of.token], help="Alone"),
+        Column("policy", "Id", "id", lambda row: row.of.policy),
+        Column("setting", "Setting", "id", lambda row: row.of.setting),
+        Column("accuracy", "Solved", "estimate", lambda row: row.of.accuracy),
+        Column("episodes", "Episodes", "count", lambda row: row.of.n),
+        Column("cost_usd", "Cost", "id", lambda row: row.of.cost_usd),
+        Column(
+            "cost_usd_per_solved", "Cost per solved", "usd", lambda row: row.of.per_solved(row.of.cost_usd)
+        ),
+        Column(
+            "tokens_per_solved", "Tokens per solved", "number", lambda row: row.of.per_solved(row.of.tokens)
+        ),
+        Column(
+            "seconds_per_solved",
+            "Seconds per solved",
+            "number",
+            lambda row: row.of.per_solved(row.of.latency_s),
+            places=2,
+        ),
+        Column("turns", "Turns", "number", lambda row: row.of.turns / row.of.n, "Mean per episode", 2),
+        Column(
+            "false_accept",
+            "Wrong among accepted",
+            "estimate",
+            lambda row: row.of.false_accept,
+            "Wrong among accepted",
+        ),
+        Column("open", "List", "link", _episodes),
         key="policies",
     )
 
 
-_SPENT = (
-    Column("share", "Share", "part"),
-    Column(
-        "replies",
-        "Replies",
-        "count",
-        "Turns in which a model was asked; of a planner: the workflows that it wrote",
-    ),
-    Column("tokens", "Tokens", "id"),
-    Column("tokens_per_reply", "Tokens per reply", "number"),
-    Column("cost_usd", "Cost", "usd"),
-    Column("seconds_per_reply", "Seconds per reply", "number", places=3),
-)
+def _episodes(row: Row[PolicyCost]) -> Address:
+    return row.side.listed(row.of.expression, policy=row.of.policy)
 
 
 def spending(asked: Asked) -> Answer:
@@ -216,38 +199,21 @@ def _spent_words(found: Mapping[str, Spending], unit: str) -> str:
 
 def _spent_table(side: Side, words: str, found: Mapping[str, Spending], unit: str) -> Table:
     whole = sum(_amount(one, unit) for one in found.values()) or 1.0
-    rows = [
-        (
-            one_line(name, 40),
-            _amount(one, unit) / whole,
-            one.n,
-            one.tokens,
-            one.tokens_per_reply,
-            one.cost_usd,
-            one.seconds_per_reply,
-        )
-        for name, one in found.items()
-    ]
-    title = f"By {words}, share of {unit}"
-    if side.letter:
-        title = f"{side.title}: {title[0].lower()}{title[1:]}"
-    return Table((Column(words, words.capitalize()), *_SPENT), rows, title, f"{words}s{side.letter}")
-
-
-_BUDGETS = (
-    Column("side", "Policy"),
-    Column("budget", "Turn budget", "count"),
-    Column("solved", "Solved", "estimate"),
-    Column(
-        "episodes",
-        "Episodes",
-        "count",
-        "Episodes that tell: one that ran into its own smaller budget says nothing about a larger one",
-    ),
-    Column("turns", "Turns per episode", "number", places=2),
-    Column("tokens", "Tokens per episode", "number"),
-    Column("cost_usd", "Cost per episode", "usd"),
-)
+    asked = "Turns in which a model was asked; of a planner: the workflows that it wrote"
+    return Table.of(
+        found.items(),
+        Column(words, words.capitalize(), get=lambda one: one[0]),
+        Column("share", f"Share of {unit}", "part", lambda one: _amount(one[1], unit) / whole),
+        Column("replies", "Replies", "count", lambda one: one[1].n, asked),
+        Column("tokens", "Tokens", "id", lambda one: one[1].tokens),
+        Column("tokens_per_reply", "Tokens per reply", "number", lambda one: one[1].tokens_per_reply),
+        Column("cost_usd", "Cost", "usd", lambda one: one[1].cost_usd),
+        Column(
+            "seconds_per_reply", "Seconds per reply", "number", lambda one: one[1].seconds_per_reply, places=3
+        ),
+        title=f"{side.title}: by {words}" if side.letter else f"By {words}",
+        key=f"{words}s{side.letter}",
+    )
 
 
 def by_budget(store: Store, where: EpisodeFilter) -> list[AtBudget]:
@@ -260,19 +226,17 @@ def budget(asked: Asked) -> Answer:
     curves = {side: asked.read(by_budget, side.where) for side in asked.sides}
     names = {side: side.title or side.name for side in asked.sides}
     lines = {names[side]: [_at(one, curve) for one in curve] for side, curve in curves.items()}
-    rows = [
-        (
-            names[side],
-            one.budget,
-            Estimate.of(one.right),
-            one.n,
-            one.turns / one.n,
-            one.tokens / one.n,
-            None if one.cost_usd is None else one.cost_usd / one.n,
-        )
-        for side, curve in curves.items()
-        for one in curve
-    ]
+    tell = "Episodes that tell: one that ran into its own smaller budget says nothing about a larger one"
+    table = Table.of(
+        asked.rows(curves.__getitem__),
+        SIDE,
+        Column("budget", "Turn budget", "count", lambda row: row.of.budget),
+        Column("solved", "Solved", "estimate", lambda row: row.of.right),
+        Column("episodes", "Episodes", "count", lambda row: row.of.n, tell),
+        Column("turns", "Turns per episode", "number", lambda row: row.of.turns / row.of.n, places=2),
+        Column("tokens", "Tokens per episode", "number", lambda row: row.of.tokens / row.of.n),
+        Column("cost_usd", "Cost per episode", "usd", _cost_per_episode),
+    )
     notes = [
         "Recorded episodes, cut after so many turns: what stood as the answer then counts. An episode that a Verifier "
         "had ended earlier counts as it ended. No model is asked. Bands are 95 % intervals."
@@ -286,9 +250,13 @@ def budget(asked: Asked) -> Answer:
         "budget",
         "What would a smaller turn budget have done?",
         asked.each(lambda side: _budget_words(curves[side])),
-        [Curve(lines, ("turn budget", "answered right")), Table(_BUDGETS, rows)] if rows else [],
+        [Curve(lines, ("turn budget", "answered right")), table] if table.rows else [],
         notes,
     )
+
+
+def _cost_per_episode(row: Row[AtBudget]) -> float | None:
+    return None if row.of.cost_usd is None else row.of.cost_usd / row.of.n
 
 
 def _covers_most(one: AtBudget, curve: Sequence[AtBudget]) -> bool:

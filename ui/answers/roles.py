@@ -17,23 +17,14 @@ from storage.analysis.verdicts import (
     turn_rates,
     with_lapse,
 )
-from ui.answers.asked import Asked, Side, turns_table
-from ui.answers.blocks import Answer, Block, Cell, Column, Estimate, Grid, Table
+from ui.answers.asked import SIDE, Asked, Row, Side, turns_table
+from ui.answers.blocks import Address, Answer, Block, Cell, Column, Grid, Table
 from ui.presentation.theme import one_line
 from ui.presentation.words import pair_words, role_word, share_words
 
 #: The roles in the order in which a problem is usually worked on.
 ROLES = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 _MOST_ASTRAY = 50
-_KEPT = (
-    Column("side", ""),
-    Column("model", "Model"),
-    Column("role", "Role"),
-    Column("kept", "Kept to it", "estimate"),
-    Column("turns", "Turns", "count", "Those in which a model was asked"),
-    Column("failed", "No reply at all", "count"),
-    Column("open", "Where it did not", "link"),
-)
 
 
 def _compliance(asked: Asked, side: Side) -> list[RoleCompliance]:
@@ -42,30 +33,35 @@ def _compliance(asked: Asked, side: Side) -> list[RoleCompliance]:
 
 def kept(asked: Asked) -> Answer:
     """Who keeps to what its role asks for."""
-    rows = [
-        (
-            side.letter,
-            one_line(one.model, 40),
-            role_word(one.role),
-            Estimate.of(one.compliant),
-            one.compliant.n,
-            one.failed,
-            side.listed(with_lapse(one.model, one.role)) if one.compliant.k < one.compliant.n else None,
-        )
-        for side in asked.sides
-        for one in sorted(_compliance(asked, side), key=lambda one: one.compliant.value or 0.0)
-    ]
+    found = asked.rows(
+        lambda side: sorted(_compliance(asked, side), key=lambda one: one.compliant.value or 0.0)
+    )
+    table = Table.of(
+        found,
+        SIDE,
+        Column("model", "Model", get=lambda row: row.of.model),
+        Column("role", "Role", get=lambda row: role_word(row.of.role)),
+        Column("kept", "Kept to it", "estimate", lambda row: row.of.compliant),
+        Column("turns", "Turns", "count", lambda row: row.of.compliant.n, "Those in which a model was asked"),
+        Column("failed", "No reply at all", "count", lambda row: row.of.failed),
+        Column("open", "Where it did not", "link", _lapses),
+    )
     return Answer(
         "kept",
         "Do the models keep to their roles?",
         asked.each(lambda side: _kept_words(_compliance(asked, side))),
-        [*(_kept_grid(asked, side) for side in asked.sides), Table(_KEPT, rows)],
+        [*(_kept_grid(asked, side) for side in asked.sides), table],
         [
             "Of the turns in which a model was asked, the share whose reply had what its role asks for: a Thinker a "
             "readable plan, a Worker an answer, a Verifier one clear verdict. A missing plan, answer or verdict is the "
             "model's fault, not the coordinator's."
         ],
     )
+
+
+def _lapses(row: Row[RoleCompliance]) -> Address | None:
+    kept = row.of.compliant
+    return row.side.listed(with_lapse(row.of.model, row.of.role)) if kept.k < kept.n else None
 
 
 def _kept_words(found: Sequence[RoleCompliance]) -> str:
@@ -107,15 +103,6 @@ def _kept_grid(asked: Asked, side: Side) -> Grid:
     )
 
 
-_PLANS = (
-    Column("model", "Model"),
-    Column("kept", "Kept to planning", "estimate"),
-    Column("answer", "Gave an answer", "count"),
-    Column("verdict", "Gave a verdict", "count"),
-    Column("read", "Replies read", "count"),
-)
-
-
 def refrained(asked: Asked) -> Answer:
     """Whether Thinkers kept to planning, read from what they said when somebody asks."""
     read = asked.choice("plans", "Plans", {"": "Close them", "read": "Read what Thinkers said"}, flip=True)
@@ -148,17 +135,18 @@ def _plans(asked: Asked, side: Side, blocks: list[Block]) -> str:
         name: ClusteredShare.counted((one.task, not one.breach) for one in found if one.model == name)
         for name in gave
     }
-    rows = [
-        (
-            one_line(name, 40),
-            Estimate.of(shares[name]),
-            gave[name]["answer"],
-            gave[name]["verdict"],
-            shares[name].n,
+    blocks.append(
+        Table.of(
+            sorted(gave, key=lambda name: (shares[name].value or 0.0, name)),
+            Column("model", "Model"),
+            Column("kept", "Kept to planning", "estimate", shares.__getitem__),
+            Column("answer", "Gave an answer", "count", lambda name: gave[name]["answer"]),
+            Column("verdict", "Gave a verdict", "count", lambda name: gave[name]["verdict"]),
+            Column("read", "Replies read", "count", lambda name: shares[name].n),
+            title=side.title,
+            key=f"thinkers{side.letter}",
         )
-        for name in sorted(gave, key=lambda name: (shares[name].value or 0.0, name))
-    ]
-    blocks.append(Table(_PLANS, rows, side.title, f"thinkers{side.letter}"))
+    )
     if astray := [one.turn for one in found if one.breach][:_MOST_ASTRAY]:
         title = "Turns in which a Thinker strayed, the newest first"
         blocks.append(turns_table(asked, astray, title, f"astray{side.letter}"))

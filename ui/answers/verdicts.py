@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,8 +25,9 @@ from storage.analysis.verdicts import (
     with_judgement,
     wrong_accepts,
 )
-from ui.answers.asked import Asked, Behind, Side
+from ui.answers.asked import SIDE, Asked, Behind, Row, Side
 from ui.answers.blocks import (
+    Address,
     Answer,
     Bars,
     Cell,
@@ -203,48 +204,50 @@ _COUNTS = {
     VerdictOutcome.NOTHING: ("∅ no answer to check", ""),
     VerdictOutcome.FAILED: ("⚠ no reply", ""),
 }
-_LEDGER = (
-    Column("side", ""),
-    Column("model", "Verifier"),
-    Column("false_accept", "Wrong answers accepted", "estimate", "Wrong answers accepted"),
-    Column("false_revise", "Right answers sent back", "estimate"),
-    *(Column(what.value, words, "count", help) for what, (words, help) in _COUNTS.items()),
-    Column("self_verified", "Its own answers", "count", "Self-verified"),
-    Column("open", "Episodes", "link"),
-    Column("false", "With ✓ wrong", "link", "Its episodes in which it accepted a wrong answer"),
-)
 
 
 def ledger(asked: Asked) -> Answer | None:
     """Every verdict against the truth."""
     asked = _judging(asked)
-    books = [(side, one) for side in asked.sides for one in _books(asked, side)]
-    if not books:
+    rows = asked.rows(lambda side: _books(asked, side))
+    if not rows:
         return None
-    rows = [
-        (
-            side.letter,
-            one_line(one.model, 40),
-            Estimate.of(one.false_accept),
-            Estimate.of(one.false_revise),
-            *(one.counts.get(what, 0) for what in _COUNTS),
-            one.self_verified,
-            side.listed(model=one.model, role=Role.VERIFIER.value),
-            side.listed(with_judgement(one.model, VerdictOutcome.ACCEPTED_WRONG))
-            if one.counts.get(VerdictOutcome.ACCEPTED_WRONG)
-            else None,
-        )
-        for side, one in books
-    ]
-    said = asked.each(lambda side: wrong_accepts_words(*asked.read(wrong_accepts, side.where)))
-    none = "No verdict accepted a wrong answer."
-    return Answer(
-        "verifiers",
-        "What did their verdicts come to?",
-        said or none,
-        [Table(_LEDGER, rows)],
-        term="False accept",
+    table = Table.of(
+        rows,
+        SIDE,
+        Column("model", "Verifier", get=lambda row: row.of.model),
+        Column(
+            "false_accept",
+            "Wrong answers accepted",
+            "estimate",
+            lambda row: row.of.false_accept,
+            "Wrong answers accepted",
+        ),
+        Column("false_revise", "Right answers sent back", "estimate", lambda row: row.of.false_revise),
+        *(Column(what.value, words, "count", _times(what), help) for what, (words, help) in _COUNTS.items()),
+        Column(
+            "self_verified", "Its own answers", "count", lambda row: row.of.self_verified, "Self-verified"
+        ),
+        Column("open", "Episodes", "link", _as_verifier),
+        Column("false", "With ✓ wrong", "link", _wrongly, "Its episodes in which it accepted a wrong answer"),
     )
+    said = asked.each(lambda side: wrong_accepts_words(*asked.read(wrong_accepts, side.where)))
+    sentence = said or "No verdict accepted a wrong answer."
+    return Answer("verifiers", "What did their verdicts come to?", sentence, [table], term="False accept")
+
+
+def _times(what: VerdictOutcome) -> Callable[[Row[VerifierLedger]], int]:
+    return lambda row: row.of.counts.get(what, 0)
+
+
+def _as_verifier(row: Row[VerifierLedger]) -> Address:
+    return row.side.listed(model=row.of.model, role=Role.VERIFIER.value)
+
+
+def _wrongly(row: Row[VerifierLedger]) -> Address | None:
+    if not row.of.counts.get(VerdictOutcome.ACCEPTED_WRONG):
+        return None
+    return row.side.listed(with_judgement(row.of.model, VerdictOutcome.ACCEPTED_WRONG))
 
 
 def authors(asked: Asked) -> Answer | None:

@@ -178,7 +178,7 @@ def test_where_a_role_was_always_kept_to_there_is_no_list_of_lapses() -> None:
 def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
     assert_literal(opened("verifier", part=part, family="user"))
     page = opened("verifier", part=part, a="random", b=checkpoint(30).id)
-    assert "A · random" in shown(page) or "A: " in shown(page)
+    assert "A: " in plainly(page)
 
 
 def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(

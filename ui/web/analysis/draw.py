@@ -26,7 +26,7 @@ from ui.answers.blocks import (
     Table,
 )
 from ui.presentation.glossary import define, is_word
-from ui.presentation.theme import label, one_line, percent
+from ui.presentation.theme import label, percent
 from ui.presentation.words import cost_words, share_words
 from ui.web.analysis import figures
 from ui.web.kit import state
@@ -202,7 +202,7 @@ def _value(column: Column, value: Any) -> Any:
             return cost_words(value)
         case "link":
             return state.href(value.page, **value.params)
-    return one_line(value, 100) if isinstance(value, str) else value
+    return value
 
 
 def _estimate(one: Estimate) -> str:
