@@ -34,7 +34,7 @@ from storage.filters.episode_filter import (
     sets_samples_aside,
 )
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
-from storage.rows.mapping import Rows, to_flag_names
+from storage.rows.mapping import FORK_COLUMNS, Rows, to_flag_names
 from storage.rows.paging import Keyset
 from storage.rows.schema import episode, run
 from storage.rows.summaries import (
@@ -50,6 +50,8 @@ from storage.rows.summaries import (
 _CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
 #: The columns of an EpisodeSummary.
 LIGHT = [_CUT_ANSWER if field.name == "answer" else episode.c[field.name] for field in fields(EpisodeSummary)]
+#: The columns of what `storage.rows.mapping.to_fork` makes.
+FORK = [episode.c[name] for name in FORK_COLUMNS]
 
 _NEVER = 1e300  # sorts behind every real value
 _TOKENS = episode.c.tokens_in + episode.c.tokens_out

@@ -13,20 +13,23 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import RowMapping
 
 from core.analysis.metrics import decision_entropy, decision_margin
 from core.episode import (
+    Change,
     Decision,
     EndReason,
     Episode,
     Failure,
     Flag,
+    Fork,
     Message,
     Plan,
     Protocol,
+    Removable,
     Reply,
     Role,
     Status,
@@ -38,7 +41,6 @@ from core.episode import (
 )
 from core.texts import well_formed
 from core.workflow import AccessMode, PlanFault, Workflow
-from storage.rows.meta_column import facts_of, notes_of
 from storage.rows.summaries import EPISODE_FLAGS, LOW_MARGIN, QUESTION_CUT
 
 Row = dict[str, Any]
@@ -46,7 +48,15 @@ Rows = Mapping[str, Any] | RowMapping
 
 _LETTERS = {Role.THINKER: "T", Role.WORKER: "W", Role.VERIFIER: "V"}
 #: Fields of a value that stand in columns of the same name: as they are, as packed numbers, as strings of 0 and 1.
-_EPISODE = ("id", "run_id", "policy", "turn_budget", "seed", "argmax")
+_EPISODE = ("id", "run_id", "policy", "generation", "turn_budget", "seed", "argmax")
+_FORK = ("number", "prefix", "pool", "held")
+#: The columns of a fork.
+FORK_COLUMNS = (
+    *("parent_episode_id", "fork_turn", "fork_change", "fork_value"),
+    *(f"fork_{name}" for name in _FORK),
+)
+#: What can be removed from an episode, and the column that says on which day it was.
+REMOVED: dict[Removable, str] = {what: f"{what}_removed" for what in get_args(Removable)}
 _PROMPT = ("prompt_digest", "prompt_tokens", "prompt_overflow")
 _PROGRESS = (
     "turns",
@@ -160,19 +170,57 @@ def to_task(row: Rows) -> Task:
 def episode_row(episode: Episode, task_key: int, started: float) -> Row:
     """What is fixed from an episode's start."""
     return {
-        **{name: getattr(episode, name) for name in (*_EPISODE, "generation")},
+        **{name: getattr(episode, name) for name in _EPISODE},
         "task_key": task_key,
         "task_id": episode.task.id,
         "family": episode.task.family,
         "question": cut(episode.task.question),
         "models": json.dumps(episode.models),
         "protocol": episode.protocol or "",
-        "parent_episode_id": episode.fork.parent if episode.fork else None,
-        "fork_turn": episode.fork.turn if episode.fork else None,
-        "meta": notes_of(episode),
+        **_fork_columns(episode.fork),
+        "left_out": json.dumps(episode.left_out) if episode.left_out else None,
+        "deciders": deciders_column(episode.deciders),
+        **{column: episode.removed.get(what) for what, column in REMOVED.items()},
+        "meta": json.dumps(dict(episode.meta)),
         "status": Status.RUNNING.value,
         "started": started,
     }
+
+
+def _fork_columns(fork: Fork | None) -> Row:
+    if fork is None:
+        return dict.fromkeys(FORK_COLUMNS)
+    return {
+        "parent_episode_id": fork.parent,
+        "fork_turn": fork.turn,
+        "fork_change": fork.change.kind if fork.change else None,
+        "fork_value": clean(fork.change.value) if fork.change else None,
+        **{f"fork_{name}": getattr(fork, name) for name in _FORK},
+    }
+
+
+def to_fork(row: Rows) -> Fork | None:
+    """The fork that a row of an episode is; None for a play from the beginning."""
+    if row["parent_episode_id"] is None:
+        return None
+    change = Change(row["fork_change"], row["fork_value"]) if row["fork_change"] else None
+    fields = {name: row[f"fork_{name}"] for name in _FORK}
+    return Fork(row["parent_episode_id"], row["fork_turn"], change, **fields)
+
+
+def deciders_column(deciders: Mapping[int, str]) -> str | None:
+    """`Episode.deciders` as a column."""
+    return json.dumps(deciders) if deciders else None
+
+
+def to_deciders(column: str | None) -> dict[int, str]:
+    """Inverse of `deciders_column`."""
+    return {int(turn): policy for turn, policy in json.loads(column or "{}").items()}
+
+
+def to_left_out(column: str | None) -> tuple[str, ...]:
+    """`Episode.left_out` of its column."""
+    return tuple(json.loads(column or "[]"))
 
 
 def outcome_row(episode: Episode) -> Row:
@@ -183,7 +231,7 @@ def outcome_row(episode: Episode) -> Row:
         "end_reason": episode.end_reason.value if episode.end_reason else None,
         "answer": episode.answer and clean(episode.answer),
         "correct": episode.correct,
-        "meta": notes_of(episode),
+        "error": episode.error and clean(episode.error),
         **progress_row(progress),
         "flags": flag_bits(episode_flags(episode, progress)),
     }
@@ -201,7 +249,7 @@ def progress_row(progress: EpisodeProgress) -> Row:
 def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan, ...] = ()) -> Episode:
     """The episode of its rows."""
     return Episode(
-        **{name: row[name] for name in (*_EPISODE, "answer", "correct")},
+        **{name: row[name] for name in (*_EPISODE, "answer", "correct", "error")},
         task=task,
         models=tuple(json.loads(row["models"])),
         protocol=Protocol(row["protocol"]) if row["protocol"] else None,
@@ -209,7 +257,11 @@ def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan
         plans=plans,
         status=Status(row["status"]),
         end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
-        **facts_of(row["meta"], row["parent_episode_id"], row["fork_turn"]),
+        fork=to_fork(row),
+        left_out=to_left_out(row["left_out"]),
+        deciders=to_deciders(row["deciders"]),
+        removed={what: day for what, column in REMOVED.items() if (day := row[column]) is not None},
+        meta=json.loads(row["meta"]),
     )
 
 

@@ -206,8 +206,9 @@ def _moves(one: EpisodeSummary) -> Sequence[tuple[str, Role]]:
 
 def _runs(store: Store) -> None:
     st.subheader("Latest runs")
-    found = [run for kind in ("run", "import") for run in store.runs.list(kind, limit=20) if run.episodes]
-    found = [run for run in found if not run.sample] or found
+    played = [*store.runs.list("run", limit=20), *store.runs.list("reproduction", limit=20)]
+    found = [run for run in played if run.episodes]
+    found = [run for run in found if not run.is_sample] or found
     runs = sorted(found, key=lambda run: run.created, reverse=True)[:RUNS]
     if not runs:
         nothing_here("No run of several episodes yet: `trinity run` records one.")
