@@ -35,7 +35,7 @@ from core.errors import StoreError
 from storage.rows import mapping
 from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes, new_episode_row, read_episodes
-from storage.rows.mapping import EpisodeProgress
+from storage.rows.progress import EpisodeProgress
 from storage.rows.schema import episode, plan, run, state, text, turn
 from storage.rows.summaries import PURPOSES, RunKind, RunStatus
 from storage.shelves.runs import check_owner

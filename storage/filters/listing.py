@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from core.episode import EndReason, Status
-from storage.filters.clusters import NOTHING, cluster_sums, to_share
+from storage.filters.clusters import NOTHING, read_shares
 from storage.filters.episode_filter import (
     EpisodeFilter,
     conditions,
@@ -289,18 +289,14 @@ def read_groups(
         .limit(limit + 1)
     )
     rows = [dict(row) for row in connection.execute(query).mappings()]
-    tasks = (
-        select(column.label("value"), RIGHT.label("right"), func.count(episode.c.correct).label("n"))
-        .where(*conditions(where, dialect), _finished, column.in_([row["value"] for row in rows]))
-        .group_by(column, episode.c.task_key)
-        .having(func.count(episode.c.correct) > 0)
-        .subquery()
+    judged = select(column).where(
+        *conditions(where, dialect), _finished, column.in_([row["value"] for row in rows])
     )
-    shares = select(tasks.c.value, *cluster_sums(tasks.c.right, tasks.c.n)).group_by(tasks.c.value)
-    right = {value: to_share(sums) for value, *sums in connection.execute(shares)}
+    share = (episode.c.correct.is_(True), episode.c.correct.is_not(None))
+    right = read_shares(connection, judged, [column], share)
     found = []
     for row in rows[:limit]:
         turns = row.pop("turns")
-        its = right.get(row["value"], NOTHING)
+        [its] = right.get((row["value"],), [NOTHING])
         found.append(EpisodeGroup(**row, right=its, turns=None if turns is None else float(turns)))
     return found, len(rows) > limit

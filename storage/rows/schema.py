@@ -78,12 +78,7 @@ run = Table(
         nullable=False,
         doc="What it is: run, reproduction, evolve, train, live, fork, reencode, attribute or serve",
     ),
-    Column(
-        "purpose",
-        String,
-        nullable=False,
-        doc="What its episodes are for: measured, learning, live, fork, served, reading or sample",
-    ),
+    Column("purpose", String, nullable=False, doc="What its episodes are for: measured, learning, live …"),
     Column("name", String, doc="What a person calls it; empty: nothing"),
     Column("status", String, nullable=False),
     Column("config", Text, nullable=False),  # JSON object
@@ -93,9 +88,7 @@ run = Table(
     Column("heartbeat", Float, doc="The last sign of life of its process, Unix seconds"),
     Column("owner", String, doc="The process that plays it: host:pid@start"),
     Column("error", Text, doc="Why it failed, in one sentence"),
-    Column(
-        "pool", String, doc="A digest of the models that answered and their temperatures; empty: not recorded"
-    ),
+    Column("pool", String, doc="A digest of the models that answered, temperatures too; empty: unknown"),
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),

@@ -28,9 +28,11 @@ def new_store(path: Path | str, now: Callable[[], float] = time.time) -> Store:
     return open_store(path, now=now)
 
 
-def begin_run(store: Store, run_id: str, kind: RunKind, config: Mapping[str, Any]) -> None:
+def begin_run(
+    store: Store, run_id: str, kind: RunKind, config: Mapping[str, Any], name: str | None = None
+) -> None:
     """A run whose models are recorded, like every one that the product plays."""
-    store.runs.create(run_id, kind, config)
+    store.runs.create(run_id, kind, config, name=name)
     store.runs.note_pool(run_id, POOL)
 
 

@@ -27,7 +27,7 @@ from ui.web.views.settings import PARTS, key_sheets, tail
 def test_the_store_is_told_in_full(samples: Store) -> None:
     page, health = opened("settings"), samples.health()
     assert page.code[0].value == health.url
-    assert page.markdown[2].value.startswith("**Schema 1.0001**")
+    assert page.markdown[2].value.startswith("**Schema 1\\.0001**")
     assert health.backup_hint in shown(page)
     assert "Labels\\, saved views" not in shown(page)  # what each migration was about is nobody's errand here
     sizes = {one.name: one for one in table_sizes(samples.engine)}
@@ -60,7 +60,7 @@ def test_runs_to_look_after_show_their_process_and_its_last_words(
     assert "Nothing is running" in shown(opened("settings", part="work"))
     store.runs.create("rdead", "live", {}, owner="elsewhere:17")
     tiny = EvolutionPlan("pocket", 1, 0, "pocket", "pocket", None, EvolveConfig(), "tiny")
-    store.runs.create("rwaits", "evolve", to_config(tiny), status=RunStatus.QUEUED)
+    store.runs.create("rwaits", "evolve", to_config(tiny), name="tiny", status=RunStatus.QUEUED)
     store.runs.create("rfork", "fork", {}, owner="elsewhere:18")
     store.runs.finish("rfork", RunStatus.INTERRUPTED, owner="elsewhere:18")
     store.runs.create("rstill", "run", {})

@@ -11,7 +11,7 @@ import streamlit as st
 from core.episode import Role, Status
 from storage.analysis.standings import figures, policies_with_episodes, runs_played, sides_of, task_sets
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.mapping import strip_moves
+from storage.rows.progress import strip_moves
 from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.comparison import accuracy_words
