@@ -35,10 +35,9 @@ from core.errors import StoreError
 from storage.rows import mapping
 from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes, new_episode_row, read_episodes
-from storage.rows.mapping import EpisodeProgress
-from storage.rows.meta_column import deciders_in
+from storage.rows.progress import EpisodeProgress
 from storage.rows.schema import episode, plan, run, state, text, turn
-from storage.rows.summaries import RunStatus
+from storage.rows.summaries import PURPOSES, RunKind, RunStatus
 from storage.shelves.runs import check_owner
 from storage.store import Store
 
@@ -92,14 +91,20 @@ def _thrown(source: Generator[Event], fault: Exception) -> Event | None:
 
 
 def record_finished_run(
-    store: Store, run_id: str, config: Mapping[str, Any], episodes: Sequence[Episode], pool: str | None = None
+    store: Store,
+    run_id: str,
+    kind: RunKind,
+    config: Mapping[str, Any],
+    episodes: Sequence[Episode],
+    pool: str | None = None,
 ) -> None:
     """Store a run that is over, with its finished episodes, in one transaction: all of it or nothing. `pool` is the
     digest of the models that answered."""
     at = store.now()
     row = {
         "id": run_id,
-        "kind": "run",
+        "kind": kind,
+        "purpose": PURPOSES[kind],
         "status": RunStatus.FINISHED.value,
         "config": json.dumps(dict(config)),
         "pool": pool,
@@ -281,8 +286,8 @@ class _EventWriter:
         self._show_progress(connection, event.episode_id)
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
-        noted = connection.execute(select(episode.c.meta).where(episode.c.id == ended.id)).scalar()
-        ended = replace(ended, deciders=deciders_in(noted or "{}"))  # by a person, meanwhile
+        deciders = connection.execute(select(episode.c.deciders).where(episode.c.id == ended.id)).scalar()
+        ended = replace(ended, deciders=mapping.to_deciders(deciders))  # by a person, meanwhile
         changed = connection.execute(
             update(episode)
             .where(episode.c.id == ended.id, episode.c.status != Status.FINISHED)

@@ -65,15 +65,8 @@ class PlannerCard:
         """Inverse of `to_json`. CheckpointError for anything damaged or foreign."""
         if not isinstance(stored, Mapping) or stored.get("format") != FORMAT:
             raise CheckpointError(f"This is not a planner's checkpoint: its {CARD_FILE} does not say so.")
-        version = stored.get("version")
-        if version == 1 and stored.get("shown") == Shown.SHORT:
-            raise CheckpointError(
-                "This planner writes the lists of an earlier short form: train it again with 'trinity train'."
-            )
-        if version not in (1, VERSION):
-            raise CheckpointError(
-                f"This planner has format version {version!r}; only 1 and {VERSION} can be read."
-            )
+        if (version := stored.get("version")) != VERSION:
+            raise CheckpointError(f"This planner has format version {version!r}; only {VERSION} can be read.")
         try:
             texts = {name: str(stored[name]) for name in ("weights_sha256", "kind", "parent_run", "notes")}
             numbers = {name: int(stored[name]) for name in ("most_steps", "most_tokens", "iteration")}

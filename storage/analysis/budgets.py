@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, case, func, literal, or_, select
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Status
-from storage.filters.clusters import cluster_sums, count_if, to_share
+from storage.filters.clusters import read_shares
 from storage.filters.listing import total_if_all_known
 from storage.rows.engine import reading
 from storage.rows.schema import episode, turn
@@ -74,18 +74,15 @@ def accuracy_by_budget(store: Store, *where: ColumnElement[bool]) -> list[AtBudg
         last = turn.c.idx == episode.c.turns - 1
         right = case((last, episode.c.correct), else_=turn.c.correct_after)
         stands = turn.c.idx == case((episode.c.turns < budgets.c.k, episode.c.turns), else_=budgets.c.k) - 1
-        tasks = (
-            select(budgets.c.k, count_if(right.is_(True)).label("right"), func.count().label("n"))
+        answers = (
+            select(budgets.c.k)
             .select_from(episode)
             .join(budgets, or_(episode.c.turns >= budgets.c.k, ended))
             .join(turn, and_(turn.c.episode_id == episode.c.id, stands))
             .where(counted)
-            .group_by(budgets.c.k, episode.c.task_key)
-            .subquery()
         )
-        shares = select(tasks.c.k, *cluster_sums(tasks.c.right, tasks.c.n)).group_by(tasks.c.k)
-        found = {k: to_share(sums) for k, *sums in connection.execute(shares)}
-    return [_at(k, found[k], rows) for k in sorted(found)]
+        found = read_shares(connection, answers, [budgets.c.k], (right.is_(True), None))
+    return [_at(k, share, rows) for (k,), [share] in sorted(found.items())]
 
 
 def _at(k: int, right: ClusteredShare, rows: Sequence[Any]) -> AtBudget:

@@ -14,7 +14,7 @@ from core.episode import EndReason, Flag
 from storage.analysis.routing import counted_episodes
 from storage.analysis.standings import SETTING, Setting, setting_of
 from storage.analysis.verdicts import TurnGroup
-from storage.filters.clusters import cluster_sums, count_if, to_shares
+from storage.filters.clusters import read_shares
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import DECIDER, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
@@ -164,37 +164,19 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
         )
         .join(run, run.c.id == episode.c.run_id)
         .where(*counted_episodes(store, where))
-        .group_by(*keys)
     )
-    tasks = (
-        select(
-            *whose,
-            count_if(right.is_(True)).label("right"),
-            func.count().label("n"),
-            count_if(accepted).label("accepted"),
-            count_if(accepted & right.is_(False)).label("falsely"),
-        )
-        .join(run, run.c.id == episode.c.run_id)
-        .where(*counted_episodes(store, where))
-        .group_by(*whose, episode.c.task_key)
-        .subquery()
-    )
-    its = [tasks.c[column.name] for column in whose]
-    shares = select(
-        *its,
-        *cluster_sums(tasks.c.right, tasks.c.n),
-        *cluster_sums(tasks.c.accepted, tasks.c.n),
-        *cluster_sums(tasks.c.falsely, tasks.c.accepted),
-    ).group_by(*its)
     n = len(whose)
     rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     with reading(store.engine) as connection:
-        for row in connection.execute(query):
+        for row in connection.execute(query.group_by(*keys)):
             rows.setdefault(tuple(row[:n]), []).append(tuple(row[n:]))
-        sums = {tuple(row[:n]): to_shares(row[n:]) for row in connection.execute(shares)}
-    settings = Counter(policy for policy, *_ in sums)
+        falsely = accepted & right.is_(False)
+        shares = read_shares(
+            connection, query, whose, (right.is_(True), None), (accepted, None), (falsely, accepted)
+        )
+    settings = Counter(policy for policy, *_ in shares)
     found = []
-    for (policy, *columns), shares_of in sums.items():
+    for (policy, *columns), shares_of in shares.items():
         setting = setting_of(*columns)
         named = settings[policy] > 1 or not setting.is_recorded
         found.append(_policy_cost(policy, setting if named else None, rows[policy, *columns], *shares_of))

@@ -19,7 +19,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
 from storage.filters.vocabulary import IS_MIXED
 from storage.rows.engine import fetch_rows
-from storage.rows.mapping import strip_moves
+from storage.rows.progress import strip_moves
 from storage.rows.schema import episode, run
 from storage.store import Store
 

@@ -18,7 +18,7 @@ from storage.filters.episode_filter import EpisodeFilter, conditions, for_totals
 from storage.filters.listing import DECIDER, RIGHT
 from storage.filters.vocabulary import IS_MIXED
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.mapping import strip_moves
+from storage.rows.progress import strip_moves
 from storage.rows.schema import episode, turn
 from storage.store import Store
 

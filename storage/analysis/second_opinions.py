@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, func, insert, select
 from core.play.deciders import decider_at
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
-from storage.rows.meta_column import deciders_in
+from storage.rows.mapping import to_deciders
 from storage.rows.schema import episode, same_turn, second_opinion, state, turn
 from storage.shelves.runs import check_owner
 from storage.store import Store
@@ -50,7 +50,7 @@ class JudgedEpisode(NamedTuple):
     protocol: str
     models: tuple[str, ...]
     argmax: bool
-    meta: str  # JSON object
+    deciders: dict[int, str]  # turn -> the policy that decides from it on
 
 
 class JudgedTurn(NamedTuple):
@@ -98,6 +98,7 @@ class JudgedTurns:
 
 
 _PLAYED = [episode.c[name] for name in JudgedEpisode._fields]
+_MODELS, _DECIDERS = (JudgedEpisode._fields.index(name) for name in ("models", "deciders"))
 _TURN = [turn.c[name] for name in JudgedTurn._fields if name not in ("hidden", "policy")]
 
 
@@ -118,7 +119,8 @@ def read_judged(store: Store, scope: EpisodeScope) -> JudgedTurns:
             if episodes and turns > MOST_JUDGED_TURNS:
                 break
             one = JudgedEpisode(*columns)
-            episodes[one.id] = one._replace(models=tuple(json.loads(str(one.models))))
+            models, deciders = json.loads(columns[_MODELS]), to_deciders(columns[_DECIDERS])
+            episodes[one.id] = one._replace(models=tuple(models), deciders=deciders)
         newest = _newest(scope, store, len(episodes))
         query = (
             select(*_TURN, state.c.hidden)
@@ -126,13 +128,10 @@ def read_judged(store: Store, scope: EpisodeScope) -> JudgedTurns:
             .where(turn.c.episode_id.in_(newest), turn.c.stage == "finished")
             .order_by(turn.c.episode_id.desc(), turn.c.idx)
         )
-        deciders = {one.id: deciders_in(one.meta) for one in episodes.values()}
         judged = tuple(
-            JudgedTurn._make(
-                (*row[:-1], row[-1] or b"", decider_at(episodes[row[0]].policy, deciders[row[0]], row[1]))
-            )
+            JudgedTurn._make((*row[:-1], row[-1] or b"", decider_at(one.policy, one.deciders, row[1])))
             for row in connection.execute(query).all()
-            if row[0] in episodes
+            if (one := episodes.get(row[0]))
         )
     return JudgedTurns(episodes, judged, total)
 

@@ -144,15 +144,15 @@ class Course:
 def policies_with_episodes(store: Store) -> list[PolicyInRun]:
     """The policies with finished episodes of their own (no forks, no live plays), runs newest first, then by policy."""
     query = (
-        select(episode.c.run_id, episode.c.policy, run.c.sample, *SETTING, func.count())
+        select(episode.c.run_id, episode.c.policy, run.c.purpose, *SETTING, func.count())
         .join(run, run.c.id == episode.c.run_id)
         .where(_FINISHED, IS_MEASURED)
-        .group_by(episode.c.run_id, episode.c.policy, run.c.sample, *SETTING)
+        .group_by(episode.c.run_id, episode.c.policy, run.c.purpose, *SETTING)
         .order_by(episode.c.run_id.desc(), episode.c.policy, *SETTING[:3])
     )
     return [
-        PolicyInRun(run_id, policy, setting_of(*setting), n, sample)
-        for run_id, policy, sample, *setting, n in fetch_rows(store.engine, query)
+        PolicyInRun(run_id, policy, setting_of(*setting), n, purpose == "sample")
+        for run_id, policy, purpose, *setting, n in fetch_rows(store.engine, query)
     ]
 
 

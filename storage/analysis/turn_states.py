@@ -14,12 +14,13 @@ from sqlalchemy import func, select
 
 from core.analysis.learning import AnswerState, answer_states
 from core.analysis.metrics import ClusteredShare
+from core.analysis.rounding import read_half
 from core.draws import uniform
 from core.episode import Flag, Protocol, Role, Status
 from core.heads import Array
-from storage.filters.clusters import cluster_sums, count_if, to_share
+from storage.filters.clusters import read_shares
 from storage.filters.vocabulary import IS_MEASURED
-from storage.rows.engine import fetch_rows
+from storage.rows.engine import fetch_rows, reading
 from storage.rows.mapping import to_flags
 from storage.rows.schema import episode, same_turn, state, turn
 from storage.store import Store
@@ -92,8 +93,7 @@ def _together(
         policy, task, family, _ = drawn[one]
         before = answer_states((role, answered) for _, role, answered, _ in turns)
         for (idx, _, _, hidden), answer in zip(turns, before, strict=True):
-            vector = np.frombuffer(hidden, "<f2").astype(np.float64) if len(hidden) == 2 * width else None
-            if vector is not None and np.isfinite(vector).all():
+            if (vector := read_half(hidden, width)) is not None:
                 rows.append((one, vector, idx, task, family, answer))
                 whose[policy] += 1
     return TurnStates(
@@ -135,25 +135,17 @@ def best_models(store: Store, models: Sequence[str]) -> dict[str, BestModel]:
         .group_by(turn.c.episode_id)
         .subquery()
     )
-    tasks = (
-        select(
-            episode.c.family,
-            turn.c.model,
-            count_if(turn.c.correct_after.is_(True)).label("right"),
-            func.count().label("n"),
-        )
+    answers = (
+        select(turn.c.idx)
         .select_from(first)
         .join(turn, same_turn(first))
         .join(episode, episode.c.id == turn.c.episode_id)
-        .group_by(episode.c.family, turn.c.model, episode.c.task_key)
-        .subquery()
     )
-    query = select(tasks.c.family, tasks.c.model, *cluster_sums(tasks.c.right, tasks.c.n)).group_by(
-        tasks.c.family, tasks.c.model
-    )
+    right = (turn.c.correct_after.is_(True), None)
+    with reading(store.engine) as connection:
+        found = read_shares(connection, answers, (episode.c.family, turn.c.model), right)
     shares: dict[str, dict[str, ClusteredShare]] = defaultdict(dict)
-    for family, model, *sums in fetch_rows(store.engine, query):
-        share = to_share(sums)
+    for (family, model), [share] in found.items():
         if share.n >= FEWEST_ANSWERS and model in models:
             shares[family][model] = share
     best = {family: _best(of, models) for family, of in sorted(shares.items()) if len(of) > 1}

@@ -22,7 +22,7 @@ from storage.analysis.routing import (
     own_turns,
     read_turn_references,
 )
-from storage.filters.clusters import NOTHING, cluster_sums, count_if, to_share, to_shares
+from storage.filters.clusters import NOTHING, read_shares
 from storage.filters.compiled import by_episode, condition
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.filters.expression import (
@@ -137,39 +137,29 @@ Rates = dict[tuple[str, Role], TurnRates]
 def turn_rates(store: Store, where: EpisodeFilter) -> Rates:
     """By model and role. One query."""
 
-    def did(*what: VerdictOutcome) -> ColumnElement[int]:
-        return count_if(or_(*(condition(_did(one), dialect) for one in what)))
+    def did(*what: VerdictOutcome) -> ColumnElement[bool]:
+        return or_(*(condition(_did(one), dialect) for one in what))
 
     dialect = store.engine.dialect.name
     lapsed = or_(*((turn.c.role == role) & condition(_lapse(role), dialect) for role in Role))
     asked = not_(condition(_NOTHING, dialect))  # else there is no reply that could keep to anything
-    keys = (turn.c.model, turn.c.role)
-    tasks = (
-        select(
-            *keys,
-            count_if(and_(asked, not_(lapsed))).label("kept"),
-            count_if(asked).label("n"),
-            did(VerdictOutcome.ACCEPTED_WRONG).label("accepted"),
-            did(VerdictOutcome.ACCEPTED_WRONG, VerdictOutcome.REVISED_WRONG).label("wrong"),
-            did(VerdictOutcome.REVISED_RIGHT).label("revised"),
-            did(VerdictOutcome.REVISED_RIGHT, VerdictOutcome.ACCEPTED_RIGHT).label("right"),
-        )
+    judged_wrong = did(VerdictOutcome.ACCEPTED_WRONG, VerdictOutcome.REVISED_WRONG)
+    judged_right = did(VerdictOutcome.REVISED_RIGHT, VerdictOutcome.ACCEPTED_RIGHT)
+    turns = (
+        select(turn.c.idx)
         .join(episode, episode.c.id == turn.c.episode_id)
         .where(turn.c.stage == "finished", *counted_episodes(store, where), *own_turns(where))
-        .group_by(*keys, episode.c.task_key)
-        .subquery()
     )
-    query = select(
-        tasks.c.model,
-        tasks.c.role,
-        *cluster_sums(tasks.c.kept, tasks.c.n),
-        *cluster_sums(tasks.c.accepted, tasks.c.wrong),
-        *cluster_sums(tasks.c.revised, tasks.c.right),
-    ).group_by(tasks.c.model, tasks.c.role)
-    return {
-        (model, Role(role)): TurnRates(*to_shares(sums))
-        for model, role, *sums in fetch_rows(store.engine, query)
-    }
+    with reading(store.engine) as connection:
+        shares = read_shares(
+            connection,
+            turns,
+            (turn.c.model, turn.c.role),
+            (and_(asked, not_(lapsed)), asked),
+            (did(VerdictOutcome.ACCEPTED_WRONG), judged_wrong),
+            (did(VerdictOutcome.REVISED_RIGHT), judged_right),
+        )
+    return {(model, Role(role)): TurnRates(*rates) for (model, role), rates in shares.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +218,7 @@ def by_author(store: Store, where: EpisodeFilter) -> VerdictsOnAuthors:
             turn.c.model.label("verifier"),
             _author().label("author"),
             episode.c.task_key.label("task"),
-            case((turn.c.verdict == Verdict.ACCEPT, 1), else_=0).label("accepted"),
+            (turn.c.verdict == Verdict.ACCEPT).label("accepted"),
         )
         .join(episode, episode.c.id == turn.c.episode_id)
         .where(
@@ -239,30 +229,14 @@ def by_author(store: Store, where: EpisodeFilter) -> VerdictsOnAuthors:
         )
         .subquery()
     )
-    tasks = (
-        select(
-            judged.c.verifier, judged.c.author, judged.c.task, func.sum(judged.c.accepted).label("k"),
-            func.count().label("n"),
-        )
-        .where(judged.c.author.is_not(None))
-        .group_by(judged.c.verifier, judged.c.author, judged.c.task)
-        .cte()
-    )  # fmt: skip
-    pairs = select(tasks.c.verifier, tasks.c.author, *cluster_sums(tasks.c.k, tasks.c.n))
-    own = case((tasks.c.verifier == tasks.c.author, 1), else_=0)
-    whose = (
-        select(own.label("own"), func.sum(tasks.c.k).label("k"), func.sum(tasks.c.n).label("n"))
-        .group_by(own, tasks.c.task)
-        .subquery()
-    )
-    pooled = select(whose.c.own, *cluster_sums(whose.c.k, whose.c.n)).group_by(whose.c.own)
+    known = select(judged.c.task).where(judged.c.author.is_not(None))
+    share, task = (judged.c.accepted, None), judged.c.task
     with reading(store.engine) as connection:
-        found = connection.execute(pairs.group_by(tasks.c.verifier, tasks.c.author)).all()
-        shares = {bool(mine): to_share(sums) for mine, *sums in connection.execute(pooled)}
+        pairs = read_shares(connection, known, (judged.c.verifier, judged.c.author), share, cluster=task)
+        pooled = read_shares(connection, known, [judged.c.verifier == judged.c.author], share, cluster=task)
     return VerdictsOnAuthors(
-        {(verifier, author): to_share(sums) for verifier, author, *sums in sorted(found)},
-        shares.get(True, NOTHING),
-        shares.get(False, NOTHING),
+        {(verifier, author): one for (verifier, author), [one] in sorted(pairs.items())},
+        *(pooled.get((own,), [NOTHING])[0] for own in (True, False)),
     )
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 
@@ -16,9 +15,8 @@ from core.analysis.metrics import ClusteredShare
 from core.workflow import PlanFault, Topology
 from storage.analysis.lapses import Share
 from storage.analysis.routing import counted_episodes
-from storage.filters.clusters import NOTHING, cluster_sums, to_share
+from storage.filters.clusters import NOTHING, read_shares
 from storage.filters.episode_filter import EpisodeFilter
-from storage.filters.listing import RIGHT
 from storage.rows.engine import fetch_scalar, reading
 from storage.rows.schema import episode, plan, turn
 from storage.store import Store
@@ -122,22 +120,15 @@ def _read_accuracies(
 ) -> None:
     """Episodes that ended right, in all and by the shape of their workflow."""
     for shape in ((), (episode.c.topology,)):
-        keys: tuple[ColumnElement[Any], ...] = (episode.c.policy, *shape)
-        tasks = (
-            select(*keys, func.count().label("n"), RIGHT.label("k"))
-            .where(counted, episode.c.id.in_(select(plan.c.episode_id)))
-            .group_by(*keys, episode.c.task_key)
-            .subquery()
-        )
-        own = [tasks.c[one.key] for one in keys if one.key is not None]
-        for policy, *rest in connection.execute(
-            select(*own, *cluster_sums(tasks.c.k, tasks.c.n)).group_by(*own)
-        ):
+        planned = select(episode.c.id).where(counted, episode.c.id.in_(select(plan.c.episode_id)))
+        right = (episode.c.correct.is_(True), None)
+        shares = read_shares(connection, planned, (episode.c.policy, *shape), right)
+        for (policy, *of), [share] in shares.items():
             use = found.setdefault(policy, WorkflowUse())
             if not shape:
-                use.right = to_share(rest)
-            elif rest[0] is not None:
-                use.topologies[Topology(rest[0])] = to_share(rest[1:])
+                use.right = share
+            elif of[0] is not None:
+                use.topologies[Topology(of[0])] = share
 
 
 def _read_steps(

@@ -30,7 +30,6 @@ from storage.files.atomic import atomic_file
 from storage.files.jsonl import (
     FORMAT,
     VERSION,
-    VERSIONS,
     Body,
     CheckpointLine,
     EndLine,
@@ -186,7 +185,6 @@ class _Reader:
     connection: Connection
     number: int = 0
     begun: bool = False  # whether the header has come
-    version: int = VERSION
     runs: tuple[str, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
     added: Counter[str] = field(default_factory=Counter)
@@ -210,7 +208,7 @@ class _Reader:
                     raise self.fault("does not match the lines before it: the file was changed")
                 over = True
             elif isinstance(line, HeaderLine):
-                self.begun, self.runs, self.version = True, line.runs, line.version
+                self.begun, self.runs = True, line.runs
             else:
                 self.counts[line.kind] += 1
                 self._check(line)
@@ -243,14 +241,14 @@ class _Reader:
         if not content.endswith(b"\n"):
             raise self.fault("breaks off: the file is truncated")
         try:
-            line = parse_line(content, self.version)
+            line = parse_line(content)
         except ValueError as error:
             raise self.fault(str(error) if self.begun else _NO_HEADER) from error
         if self.begun is isinstance(line, HeaderLine):
             raise self.fault("is a second header" if self.begun else _NO_HEADER)
-        if isinstance(line, HeaderLine) and (line.format != FORMAT or line.version not in VERSIONS):
+        if isinstance(line, HeaderLine) and (line.format, line.version) != (FORMAT, VERSION):
             raise self.fault(
-                f"says {line.format} version {line.version}, and only {FORMAT} up to version {VERSION} is known"
+                f"says {line.format} version {line.version}, and only {FORMAT} version {VERSION} is known"
             )
         return line
 

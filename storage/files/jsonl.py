@@ -1,10 +1,11 @@
-"""The lines of an interchange file, version 7, and how strictly they are read.
+"""The lines of an interchange file, version 1, and how strictly they are read.
 
 A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl.gz`). Every line is an object
 whose `kind` says what it is; they come in this order:
 
-    header      format "trinity-jsonl", version 7, runs: ids of the runs that follow
-    run         id, run_kind, status, config, created, started, finished, error, pool (left out: not recorded)
+    header      format "trinity-jsonl", version 1, runs: ids of the runs that follow
+    run         id, run_kind, purpose, name, status, config, created, started, finished, error, pool (null: not
+                recorded)
     checkpoint  id, run (null when its run is not in the file), generation, head_kind, created, config,
                 weights (safetensors, base64)
     planner     id, run (null when its run is not in the file), created, card, files (a zip archive, base64; null:
@@ -15,18 +16,16 @@ whose `kind` says what it is; they come in this order:
     optimiser   run, generation, state (base64): to resume an evolution or a training from where it stands
     episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
                 turns and texts included; hidden states are base64 of little-endian float16, logits all digits;
-                a protocol that is left out is not recorded; plans and a turn's step are those of a workflow
+                plans and a turn's step are those of a workflow
     label       episode, turn, span_start, span_end (characters of the turn's reply; null: all of it, the whole
                 episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
     end         counts: {kind: lines}, sha256: of every byte before this line
 
 A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
-rest. Earlier versions are read as well: the sixth had no planners, the fifth did not say how many tokens of a prompt
-were billed as read before, the fourth not by which rule an answer was found, the third had no pool, the first no
-labels, and in the first two an episode's `meta` held what now are fields of its own (see
-`storage/rows/meta_column.py`). Times are Unix seconds. Numbers of turns (a turn's `index`, a fork's and a label's
+rest. A field that is left out has its usual value, but a protocol that is left out is not recorded. Times are Unix
+seconds. Numbers of turns (a turn's `index`, a fork's and a label's
 `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are written; what was
-running is written as interrupted. A usage has `at_most_usd` and `unread_usd` where any of its episode has. Files and
+running is written as interrupted. Files and
 folders of the machine (a task file, a pool file, an encoder) are named
 without their place; what is in them, a run's `config` and `pool` say by digests. Texts hold no NUL and no lone
 surrogate: U+FFFD stands for them. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond
@@ -38,7 +37,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NoReturn, Self
 
@@ -54,16 +53,10 @@ from pydantic import (
 
 from core.episode import Episode
 from core.texts import well_formed
-from storage.rows.meta_column import facts
-from storage.rows.summaries import CandidateSummary, RunKind, RunStatus
+from storage.rows.summaries import CandidateSummary, Purpose, RunKind, RunStatus
 
 FORMAT = "trinity-jsonl"
-VERSION = 7
-#: What can be read.
-VERSIONS = (1, 2, 3, 4, 5, 6, 7)
-
-#: Since when what an episode's `meta` held of our own has fields.
-_TYPED = 3
+VERSION = 1
 
 #: What an id may look like: it stands in addresses and in names of files.
 ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
@@ -153,14 +146,15 @@ class RunLine(_Line):
     kind: Literal["run"] = "run"
     id: Id
     run_kind: RunKind
+    purpose: Purpose
+    name: Annotated[str, AfterValidator(well_formed)] | None
     status: RunStatus
     config: Annotated[dict[str, Any], AfterValidator(storable), AfterValidator(_portable)]
     created: float
     started: float | None
     finished: float | None
     error: Annotated[str, AfterValidator(well_formed), AfterValidator(without_places)] | None
-    #: A digest of the models that answered.
-    pool: str | None = Field(default=None, exclude_if=lambda pool: pool is None)
+    pool: str | None  # a digest of the models that answered
 
 
 class CheckpointLine(_Line):
@@ -281,31 +275,19 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind
 _UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 #: What a reply holds while it is played, and no store keeps.
-_NOT_KEPT = {"tool_calls", "reused"}
-#: What most usages have not: written where there is any in the line.
-_RARE = {"at_most_usd", "unread_usd"}
+_NOT_KEPT: dict[str, Any] = {"__all__": {"reply": {"tool_calls", "reused"}}}
+_NOT_WRITTEN: dict[str, Any] = {"episode": {"turns": _NOT_KEPT, "plans": _NOT_KEPT}}
 
 
 def dump_line(line: Line) -> bytes:
     """A line's bytes with its newline."""
-    return line.model_dump_json(exclude=_left_out(line)).encode() + b"\n"
+    unwritten = _NOT_WRITTEN if isinstance(line, EpisodeLine) else None
+    return line.model_dump_json(exclude=unwritten).encode() + b"\n"
 
 
-def _left_out(line: Line) -> dict[str, Any] | None:
-    """Fields that are not written; among them those of workflows for an episode that has none."""
-    if not isinstance(line, EpisodeLine):
-        return None
-    used = [one.reply.usage for of in (line.episode.turns, line.episode.plans) for one in of]
-    is_plain = all(one.at_most_usd is None and not one.unread_usd for one in used)
-    reply = {**dict.fromkeys(_NOT_KEPT, True), **({"usage": _RARE} if is_plain else {})}
-    if not line.episode.plans:
-        return {"episode": {"plans": True, "turns": {"__all__": {"reply": reply, "step": True}}}}
-    return {"episode": {name: {"__all__": {"reply": reply}} for name in ("plans", "turns")}}
-
-
-def parse_line(content: bytes, version: int = VERSION) -> Line:
-    """The line of its bytes in a file of this version, its texts as a store can hold them; ValueError, half a
-    sentence, for one that is not well-formed."""
+def parse_line(content: bytes) -> Line:
+    """The line of its bytes, its texts as a store can hold them; ValueError, half a sentence, for one that is not
+    well-formed."""
     try:
         # The fast parser below takes the last of two equal keys: a line could mean two things to two readers.
         found = json.loads(
@@ -326,9 +308,6 @@ def parse_line(content: bytes, version: int = VERSION) -> Line:
     if _UNSTORABLE.search(content):
         found = storable(found)
         content = json.dumps(found).encode()
-    if found["kind"] == "episode" and version < _TYPED:
-        found = _typed(found)
-        content = json.dumps(found).encode()
     if found["kind"] == "episode" and _says_no_protocol(found):
         # A field that is left out has its usual value, but which rules were followed must not be guessed.
         content = json.dumps({**found, "episode": {**found["episode"], "protocol": None}}).encode()
@@ -338,18 +317,6 @@ def parse_line(content: bytes, version: int = VERSION) -> Line:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])  # the first says the line's kind
         raise ValueError(f"has an unusable value at {where or 'its start'} ({first['msg']})") from error
-
-
-def _typed(line: dict[str, Any]) -> dict[str, Any]:
-    """An episode's line of an older version as one of this; what is not well-formed stays, to be refused."""
-    match line.get("episode"):
-        case {"parent_episode_id": str() | None as parent, "fork_turn": int() | None as turn, **rest}:
-            notes = rest.get("meta", {})
-            if isinstance(notes, dict) and all(isinstance(one, str) for one in notes.values()):
-                fields = facts(notes, parent, turn)
-                fork = fields["fork"]
-                return {**line, "episode": {**rest, **fields, "fork": asdict(fork) if fork else None}}
-    return line
 
 
 def _says_no_protocol(line: dict[str, Any]) -> bool:

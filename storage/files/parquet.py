@@ -32,7 +32,6 @@ from storage.files.selection import (
 from storage.rows import mapping
 from storage.rows.engine import reading
 from storage.rows.mapping import Row, Rows
-from storage.rows.meta_column import deciders_in
 from storage.rows.schema import episode, same_turn, task, text, turn
 from storage.store import Store
 
@@ -209,7 +208,7 @@ def _turns(connection: Connection, selection: Selection, labels: LabelColumns) -
     reply, reasoning = text.alias(), text.alias()
     texts = (reply.c.body.label("reply"), reasoning.c.body.label("reasoning"))
     query = (
-        select(turn, *texts, episode.c.policy, episode.c.meta)
+        select(turn, *texts, episode.c.policy, episode.c.deciders)
         .join(episode, episode.c.id == turn.c.episode_id)
         .outerjoin(reply, same_turn(reply) & (reply.c.kind == "reply"))
         .outerjoin(reasoning, same_turn(reasoning) & (reasoning.c.kind == "reasoning"))
@@ -225,7 +224,7 @@ def _turn(row: Rows) -> Row:
     for name in ("model_logits", "role_logits", "model_probs", "role_probs"):
         made[name] = list(mapping.to_floats(row[name]))
     made["turn"] = row["idx"] + 1
-    made["policy"] = decider_at(row["policy"], deciders_in(row["meta"]), row["idx"])
+    made["policy"] = decider_at(row["policy"], mapping.to_deciders(row["deciders"]), row["idx"])
     made["flags"] = [flag.value for flag in mapping.to_flags(row["flags"])]
     made["started"] = _micros(row["started"])
     return made

@@ -44,6 +44,8 @@ def check_line(line: Body) -> None:
     if isinstance(line, RunLine | EpisodeLine):
         _span("started", line.started, "finished", line.finished)
     match line:
+        case RunLine(name=str() as name):
+            _name("name", name)
         case GenerationLine():
             _generation(line)
         case IterationLine():
@@ -105,6 +107,7 @@ def _episode(line: EpisodeLine) -> None:
         if episode.fork.parent == episode.id:
             raise unusable("episode.fork.parent", "the id of another episode is allowed")
         _between("episode.fork.turn", episode.fork.turn, 0, _MOST_TURNS)
+        _count("episode.fork.number", episode.fork.number)
     _name("episode.policy", episode.policy)
     if not is_grader(episode.task.grader):
         raise unusable("episode.task.grader", "the name of a grader of this program is allowed")

@@ -42,9 +42,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "samples": ("with", "only", "without"),
 }
 #: Whoever asks about one of these means the episodes that it names, forks or not.
-_TELLS_FORKS = {"fork", "measured", "evolution", "parent", "fork_turn", "run", "id"}
+_TELLS_FORKS = {"purpose", "fork", "measured", "evolution", "parent", "fork_turn", "run", "id"}
 #: The same of samples.
-_TELLS_SAMPLES = {"sample", "parent", "run", "id"}
+_TELLS_SAMPLES = {"purpose", "sample", "parent", "run", "id"}
 #: The fields that name who decided an episode.
 _DECIDERS = ("policy", "checkpoint", "generation")
 _NUMBERS = ("generation", "min_turns", "max_turns")

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from core.episode import EndReason, Status
-from storage.filters.clusters import NOTHING, cluster_sums, to_share
+from storage.filters.clusters import NOTHING, read_shares
 from storage.filters.episode_filter import (
     EpisodeFilter,
     conditions,
@@ -34,7 +34,7 @@ from storage.filters.episode_filter import (
     sets_samples_aside,
 )
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
-from storage.rows.mapping import Rows, to_flag_names
+from storage.rows.mapping import FORK_COLUMNS, Rows, to_flag_names
 from storage.rows.paging import Keyset
 from storage.rows.schema import episode, run
 from storage.rows.summaries import (
@@ -50,6 +50,8 @@ from storage.rows.summaries import (
 _CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
 #: The columns of an EpisodeSummary.
 LIGHT = [_CUT_ANSWER if field.name == "answer" else episode.c[field.name] for field in fields(EpisodeSummary)]
+#: The columns of what `storage.rows.mapping.to_fork` makes.
+FORK = [episode.c[name] for name in FORK_COLUMNS]
 
 _NEVER = 1e300  # sorts behind every real value
 _TOKENS = episode.c.tokens_in + episode.c.tokens_out
@@ -287,18 +289,14 @@ def read_groups(
         .limit(limit + 1)
     )
     rows = [dict(row) for row in connection.execute(query).mappings()]
-    tasks = (
-        select(column.label("value"), RIGHT.label("right"), func.count(episode.c.correct).label("n"))
-        .where(*conditions(where, dialect), _finished, column.in_([row["value"] for row in rows]))
-        .group_by(column, episode.c.task_key)
-        .having(func.count(episode.c.correct) > 0)
-        .subquery()
+    judged = select(column).where(
+        *conditions(where, dialect), _finished, column.in_([row["value"] for row in rows])
     )
-    shares = select(tasks.c.value, *cluster_sums(tasks.c.right, tasks.c.n)).group_by(tasks.c.value)
-    right = {value: to_share(sums) for value, *sums in connection.execute(shares)}
+    share = (episode.c.correct.is_(True), episode.c.correct.is_not(None))
+    right = read_shares(connection, judged, [column], share)
     found = []
     for row in rows[:limit]:
         turns = row.pop("turns")
-        its = right.get(row["value"], NOTHING)
+        [its] = right.get((row["value"],), [NOTHING])
         found.append(EpisodeGroup(**row, right=its, turns=None if turns is None else float(turns)))
     return found, len(rows) > limit

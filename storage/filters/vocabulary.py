@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
-from sqlalchemy import Column, ColumnElement, func, not_, or_, select
+from sqlalchemy import Column, ColumnElement, and_, func, not_, select
 
 from core.episode import ANSWER_RULES, EndReason, Flag, Protocol, Role, Status, Verdict
 from core.workflow import PlanFault, Topology
 from storage.filters.current_labels import is_current
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, label, run, task, turn
-from storage.rows.summaries import EPISODE_FLAGS
+from storage.rows.summaries import EPISODE_FLAGS, Purpose
 
 #: text: quoted words. number. truth: True or False. choice: one of a few words. set: several of a few words.
 #: time: a date such as "2026-11-05" or "2026-11-05 14:30" (UTC).
@@ -70,29 +70,26 @@ _LABELS = (
     .correlate(episode)
     .scalar_subquery()
 )
-#: An episode of a run of forks: a fork, or its unchanged baseline. By its run, which the facets' index covers.
-IS_FORK = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "fork"))
-#: Whether an episode was played by an evolution's candidate, or to validate one of its generations.
-IS_EVOLUTION = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "evolve"))
+
+
+def played_for(*purposes: Purpose) -> ColumnElement[bool]:
+    """Episodes of runs with one of these purposes. By the run, which the facets' index covers."""
+    return episode.c.run_id.in_(select(run.c.id).where(run.c.purpose.in_(purposes)))
+
+
+#: A fork, or the unchanged baseline of one.
+IS_FORK = played_for("fork")
+#: An episode of a run that came with the program.
+IS_SAMPLE = played_for("sample")
 #: The flags of a play that a person took a hand in.
 BY_HAND = ("override", "swapped")
 #: A play that is no policy's own: a person decided a turn of it, or a second policy did.
 IS_MIXED = episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0
 #: An episode that totals count: no fork, no play whose problem, settings or decisions a person chose, and none of an
 #: evolution, whose episodes share their replies.
-IS_MEASURED = not_(
-    or_(
-        episode.c.run_id.in_(select(run.c.id).where(run.c.kind.in_(("fork", "live", "serve", "evolve")))),
-        IS_MIXED,
-    )
-)
-#: An episode of a run that came with the program.
-IS_SAMPLE = episode.c.run_id.in_(select(run.c.id).where(run.c.sample))
-#: An episode of one's own that takes the place of samples: of a run that was recorded to be counted, no fork, live play
-#: or request to the endpoint.
-IS_OWN_RECORD = episode.c.run_id.in_(
-    select(run.c.id).where(not_(run.c.sample), run.c.kind.not_in(("fork", "live", "serve")))
-)
+IS_MEASURED = and_(played_for("measured", "sample"), not_(IS_MIXED))
+#: An episode of one's own that takes the place of samples.
+IS_OWN_RECORD = played_for("measured", "learning")
 _ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
 _OUTCOMES = {"right": "right", "wrong": "wrong"}
 
@@ -129,12 +126,15 @@ _EPISODE = (
         _same(Protocol),
     ),
     Field("pool", "text", "digest of the models that answered; None: not recorded", _of_run(run.c.pool)),
+    Field("purpose", "choice", "what its run is for", _of_run(run.c.purpose), _same(get_args(Purpose))),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field(
         "measured", "truth", "counts in totals: no fork, live play, evolution, nothing by hand", IS_MEASURED
     ),
     Field("mixed", "truth", "a person or a second policy decided part of it", IS_MIXED),
-    Field("evolution", "truth", "played by an evolution's candidate, or its validation", IS_EVOLUTION),
+    Field(
+        "evolution", "truth", "played by an evolution's candidate, or its validation", played_for("learning")
+    ),
     Field("sample", "truth", "it came with the program, as a sample", IS_SAMPLE),
     Field(
         "topology",

@@ -10,10 +10,9 @@ from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, sel
 
 from core.episode import Change, Decision, Episode, Plan
 from core.errors import StoreError
-from storage.filters.listing import LIGHT, to_summary
+from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows
-from storage.rows.meta_column import facts_of, removed_in
 from storage.rows.schema import episode, label, plan, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
@@ -102,7 +101,7 @@ def read_turns(store: Store, episode_id: str, indices: Iterable[int]) -> dict[in
     """The turns of these indices that have begun, in one query."""
     query = (
         _decisions(episode_id)
-        .add_columns(text.c.kind, text.c.body, episode.c.meta)
+        .add_columns(text.c.kind, text.c.body, episode.c.texts_removed)
         .join(episode, episode.c.id == turn.c.episode_id)
         .outerjoin(text, same_turn(text) & text.c.kind.in_(_WRITTEN))
         .where(turn.c.idx.in_(list(indices)))
@@ -114,9 +113,9 @@ def read_turns(store: Store, episode_id: str, indices: Iterable[int]) -> dict[in
         texts[row["kind"]] = row["body"]
         partial = row["stage"] == "asked"
         reply = texts.get("partial" if partial else "reply", "")
-        removed = removed_in(row["meta"]).get("texts")
         found[row["idx"]] = BegunTurn(
-            _decision(row), TurnText((), reply, texts.get("reasoning", ""), partial, reply_removed=removed)
+            _decision(row),
+            TurnText((), reply, texts.get("reasoning", ""), partial, reply_removed=row["texts_removed"]),
         )
     return found
 
@@ -196,7 +195,7 @@ def read_family(store: Store, episode_id: str) -> list[Variation]:
         below.join(down, episode.c.parent_episode_id == down.c.id).where(down.c.depth < DEEPEST)
     )
     query = (
-        select(*LIGHT, episode.c.parent_episode_id, episode.c.fork_turn, episode.c.meta, down.c.depth)
+        select(*LIGHT, *FORK, down.c.depth)
         .join(down, down.c.id == episode.c.id)
         .order_by(down.c.depth, episode.c.fork_turn, episode.c.id)
         .limit(FAMILY)
@@ -205,9 +204,10 @@ def read_family(store: Store, episode_id: str) -> list[Variation]:
 
 
 def _variation(row: RowMapping) -> Variation:
-    parent, turn = row["parent_episode_id"], row["fork_turn"]
-    fork = facts_of(row["meta"], parent, turn)["fork"]
-    return Variation(to_summary(row), parent, turn, row["depth"], fork.change if fork else None)
+    fork = mapping.to_fork(row)
+    if fork is None:
+        return Variation(to_summary(row), None, None, row["depth"], None)
+    return Variation(to_summary(row), fork.parent, fork.turn, row["depth"], fork.change)
 
 
 def _parents_first(members: list[Variation]) -> list[Variation]:

@@ -11,12 +11,11 @@ from sqlalchemy import ColumnElement, case, func, select
 
 from core.episode import Episode, Fork, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.filters.listing import LIGHT, to_summary
+from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import paging
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes, rows_among
-from storage.rows.mapping import Rows
-from storage.rows.meta_column import facts_of
+from storage.rows.mapping import Rows, to_fork, to_left_out
 from storage.rows.schema import episode, plan, state, text, turn
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.shelves.runs import check_owner
@@ -103,9 +102,9 @@ def _children(store: Store, column: ColumnElement[str], values: Sequence[str]) -
     begun = (turn.c.episode_id == episode.c.id, turn.c.idx >= episode.c.fork_turn, turn.c.stage != "asked")
     known = case((func.count() == func.count(turn.c.cost_usd), func.coalesce(func.sum(turn.c.cost_usd), 0.0)))
     spent = select(known).where(*begun).correlate(episode).scalar_subquery().label("spent_usd")
-    own = ("parent_episode_id", "fork_turn", "seed", "turn_budget", "argmax", "meta")
+    own = (episode.c.seed, episode.c.turn_budget, episode.c.argmax, episode.c.left_out)
     query = (
-        select(*LIGHT, *(episode.c[name] for name in own), spent)
+        select(*LIGHT, *FORK, *own, spent)
         .where(episode.c.parent_episode_id.is_not(None), episode.c.fork_turn.is_not(None))
         .order_by(episode.c.id)
     )
@@ -114,11 +113,11 @@ def _children(store: Store, column: ColumnElement[str], values: Sequence[str]) -
 
 
 def _child(row: Rows) -> Child:
-    facts = facts_of(row["meta"], row["parent_episode_id"], row["fork_turn"])
-    assert facts["fork"] is not None  # the query asks for a parent
+    fork = to_fork(row)
+    assert fork is not None  # the query asks for a parent
     names = ("seed", "turn_budget", "argmax", "spent_usd")
     return Child(
-        to_summary(row), facts["fork"], left_out=facts["left_out"], **{name: row[name] for name in names}
+        to_summary(row), fork, left_out=to_left_out(row["left_out"]), **{name: row[name] for name in names}
     )
 
 

@@ -12,15 +12,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Executable, RowMapping, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Engine,
+    Executable,
+    MetaData,
+    RowMapping,
+    String,
+    Table,
+    create_engine,
+    event,
+    insert,
+    make_url,
+)
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from core.errors import StoreError
+from storage.rows.schema import metadata
+from storage.rows.search import SEARCH_INDEXES
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
-#: The revision of the schema that this version works with.
-SCHEMA_REVISION = "0014"
+#: The revision of the schema that this version works with: the last in `storage/migrations/versions`.
+SCHEMA_REVISION = "1.0001"
 
 #: A second writer waits this long for the first before it is told that the store is busy.
 BUSY_TIMEOUT_MS = 30_000
@@ -99,7 +115,8 @@ def _absolute(path: str) -> str:
 
 
 def connect(url: URL) -> Engine:
-    """An engine on a migrated database, created when absent. SQLite runs in WAL mode, one writer at once."""
+    """An engine on a database of this version's schema, created when absent, migrated when old. SQLite runs in WAL
+    mode, one writer at once."""
     name = url_without_password(url)
     sqlite = url.get_backend_name() == "sqlite"
     read_only = sqlite and "mode" in url.query
@@ -243,7 +260,8 @@ def _begin(connection: Connection) -> None:
 
 
 def _migrate(engine: Engine, name: str) -> None:
-    """Bring the schema to this version's; a database of a newer version is refused untouched."""
+    """Bring the schema to this version's; a database of another version that leads to no migration is refused
+    untouched."""
     with engine.connect() as connection:
         if _revision(connection) == SCHEMA_REVISION:
             return
@@ -252,26 +270,44 @@ def _migrate(engine: Engine, name: str) -> None:
             f"The store {name} does not have this version's schema: open it once without ?{READ_ONLY}, "
             "which mends that or says what does."
         )
+    options = {"trinity_write": True, "trinity_schema": True}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        held = _revision(connection)
+        if held is None:
+            _create(connection)
+        elif held != SCHEMA_REVISION:  # else another process was faster
+            _upgrade(connection, held, name)
+    engine.dispose()  # of the connection without foreign keys
+
+
+def _create(connection: Connection) -> None:
+    """Every table as `storage.rows.schema` has it, on SQLite with the search indexes, and the revision that this is."""
+    metadata.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "sqlite":
+        for statement in SEARCH_INDEXES:
+            connection.exec_driver_sql(statement)
+    revisions = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+    revisions.create(connection)
+    connection.execute(insert(revisions).values(version_num=SCHEMA_REVISION))
+
+
+def _upgrade(connection: Connection, held: str, name: str) -> None:
+    """Run the migrations between a revision and this version's."""
     # Here, because most openings need none of it, and loading it takes longer than they do.
     from alembic import command
     from alembic.config import Config
     from alembic.util.exc import CommandError
 
-    options = {"trinity_write": True, "trinity_schema": True}
-    with engine.connect().execution_options(**options) as connection, connection.begin():
-        if _revision(connection) == SCHEMA_REVISION:  # another process was faster
-            return
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-        config.attributes["connection"] = connection
-        try:
-            command.upgrade(config, SCHEMA_REVISION)
-        except CommandError as error:
-            raise StoreError(
-                f"The store {name} was made by a newer version of trinity: "
-                "update trinity, or choose another store."
-            ) from error
-    engine.dispose()  # of the connection without foreign keys
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, SCHEMA_REVISION)
+    except CommandError as error:
+        raise StoreError(
+            f"The store {name} was made by another version of trinity, and its schema ({held}) is not known to this "
+            "one: open it with the version that made it, or move its file away and a new store takes its place."
+        ) from error
 
 
 def _revision(connection: Connection) -> str | None:

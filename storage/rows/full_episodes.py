@@ -194,7 +194,7 @@ def update_without_texts(connection: Connection, ids: Sequence[str]) -> None:
         own = mapping.episode_row(private, key, 0.0)
         kept = {name: own[name] for name in ("task_key", "task_id", "question", "meta")}
         change = update(episode).where(episode.c.id == one.id)
-        connection.execute(change.values({**kept, "answer": private.answer}))
+        connection.execute(change.values({**kept, "answer": private.answer, "error": private.error}))
         for played in private.turns:
             same = and_(turn.c.episode_id == one.id, turn.c.idx == played.index)
             reread = {**mapping.replied_row(played.reply), **mapping.finished_row(played)}

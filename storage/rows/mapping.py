@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from functools import reduce
-from typing import Any
+from dataclasses import asdict, fields
+from typing import Any, get_args
 
 from sqlalchemy import RowMapping
 
 from core.analysis.metrics import decision_entropy, decision_margin
 from core.episode import (
+    Change,
     Decision,
     EndReason,
     Episode,
     Failure,
     Flag,
+    Fork,
     Message,
     Plan,
     Protocol,
+    Removable,
     Reply,
     Role,
     Status,
@@ -38,15 +39,22 @@ from core.episode import (
 )
 from core.texts import well_formed
 from core.workflow import AccessMode, PlanFault, Workflow
-from storage.rows.meta_column import facts_of, notes_of
-from storage.rows.summaries import EPISODE_FLAGS, LOW_MARGIN, QUESTION_CUT
+from storage.rows.progress import EpisodeProgress, episode_flags
+from storage.rows.summaries import EPISODE_FLAGS, QUESTION_CUT
 
 Row = dict[str, Any]
 Rows = Mapping[str, Any] | RowMapping
 
-_LETTERS = {Role.THINKER: "T", Role.WORKER: "W", Role.VERIFIER: "V"}
 #: Fields of a value that stand in columns of the same name: as they are, as packed numbers, as strings of 0 and 1.
-_EPISODE = ("id", "run_id", "policy", "turn_budget", "seed", "argmax")
+_EPISODE = ("id", "run_id", "policy", "generation", "turn_budget", "seed", "argmax")
+_FORK = ("number", "prefix", "pool", "held")
+#: The columns of a fork.
+FORK_COLUMNS = (
+    *("parent_episode_id", "fork_turn", "fork_change", "fork_value"),
+    *(f"fork_{name}" for name in _FORK),
+)
+#: What can be removed from an episode, and the column that says on which day it was.
+REMOVED: dict[Removable, str] = {what: f"{what}_removed" for what in get_args(Removable)}
 _PROMPT = ("prompt_digest", "prompt_tokens", "prompt_overflow")
 _PROGRESS = (
     "turns",
@@ -63,82 +71,6 @@ _DECISION = ("model", "argmax_model", "sampled", "origin", *_PROMPT)
 _NUMBERS = ("model_logits", "role_logits", "model_probs", "role_probs")
 _MASKS = ("model_mask", "role_mask")
 _MEANING = ("suggestion", "verdict_raw", "answer_rule", "answer_after", "correct_after")
-_MARKS = {Verdict.ACCEPT: "✓", Verdict.REVISE: "✗", None: ""}
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeProgress:
-    """What lists show of an episode so far; grows turn by turn without looking back."""
-
-    turns: int = 0
-    strip: str = ""
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost_usd: float | None = None  # None as soon as one price is unknown
-    latency_s: float = 0.0
-    min_margin: float | None = None
-    entropy_sum: float = 0.0
-    decisions: int = 0  # turns decided by a head
-    flags: frozenset[str] = frozenset()  # out of EPISODE_FLAGS
-    right: bool | None = None  # the answer after the last turn
-    calls: int = 0  # turns, and replies of a planner
-    topology: str | None = None  # of the last workflow
-    plan_fault: str | None = None  # of the last plan
-
-    @classmethod
-    def over(
-        cls, models: Sequence[str], turns: Iterable[Turn], plans: Iterable[Plan] = ()
-    ) -> EpisodeProgress:
-        """The progress after these plans and turns."""
-        planned = reduce(EpisodeProgress.add_plan, plans, cls())
-        return reduce(lambda progress, turn: progress.add(models, turn), turns, planned)
-
-    def add_plan(self, plan: Plan) -> EpisodeProgress:
-        """The progress after one more plan, which costs as a turn does and is none."""
-        return replace(
-            self._after(plan.reply),
-            topology=plan.workflow.topology.value if plan.workflow else self.topology,
-            plan_fault=plan.fault.value if plan.fault else None,
-        )
-
-    def _after(self, reply: Reply) -> EpisodeProgress:
-        """With what one more call has taken."""
-        usage, before = reply.usage, 0.0 if self.calls == 0 else self.cost_usd
-        return replace(
-            self,
-            calls=self.calls + 1,
-            tokens_in=self.tokens_in + usage.tokens_in,
-            tokens_out=self.tokens_out + usage.tokens_out,
-            cost_usd=None if before is None or usage.cost_usd is None else before + usage.cost_usd,
-            latency_s=self.latency_s + reply.latency_s,
-        )
-
-    def add(self, models: Sequence[str], turn: Turn) -> EpisodeProgress:
-        """The progress after one more turn."""
-        decision = turn.decision
-        margin, entropy = decision_margin(decision), decision_entropy(decision)
-        cell = strip_cell(models, decision.model, decision.role, turn.verdict)
-        return replace(
-            self._after(turn.reply),
-            turns=self.turns + 1,
-            strip=f"{self.strip} {cell}".lstrip(),
-            min_margin=min((m for m in (self.min_margin, margin) if m is not None), default=None),
-            entropy_sum=self.entropy_sum + (entropy or 0.0),
-            decisions=self.decisions + (entropy is not None),
-            flags=self.flags | self._noticed(turn, margin),
-            right=turn.correct_after,
-        )
-
-    def _noticed(self, turn: Turn, margin: float | None) -> set[str]:
-        """What the turn adds to the episode's flags: its own, and those of the course."""
-        found = {flag.value for flag in turn.flags}
-        if self.right is True and turn.correct_after is False:
-            found.add("answer_broke")
-        if margin is not None and margin < LOW_MARGIN:
-            found.add("low_margin")
-        if turn.decision.origin == "override":
-            found.add("override")
-        return found
 
 
 # Tasks and episodes
@@ -160,19 +92,57 @@ def to_task(row: Rows) -> Task:
 def episode_row(episode: Episode, task_key: int, started: float) -> Row:
     """What is fixed from an episode's start."""
     return {
-        **{name: getattr(episode, name) for name in (*_EPISODE, "generation")},
+        **{name: getattr(episode, name) for name in _EPISODE},
         "task_key": task_key,
         "task_id": episode.task.id,
         "family": episode.task.family,
         "question": cut(episode.task.question),
         "models": json.dumps(episode.models),
         "protocol": episode.protocol or "",
-        "parent_episode_id": episode.fork.parent if episode.fork else None,
-        "fork_turn": episode.fork.turn if episode.fork else None,
-        "meta": notes_of(episode),
+        **_fork_columns(episode.fork),
+        "left_out": json.dumps(episode.left_out) if episode.left_out else None,
+        "deciders": deciders_column(episode.deciders),
+        **{column: episode.removed.get(what) for what, column in REMOVED.items()},
+        "meta": json.dumps(dict(episode.meta)),
         "status": Status.RUNNING.value,
         "started": started,
     }
+
+
+def _fork_columns(fork: Fork | None) -> Row:
+    if fork is None:
+        return dict.fromkeys(FORK_COLUMNS)
+    return {
+        "parent_episode_id": fork.parent,
+        "fork_turn": fork.turn,
+        "fork_change": fork.change.kind if fork.change else None,
+        "fork_value": clean(fork.change.value) if fork.change else None,
+        **{f"fork_{name}": getattr(fork, name) for name in _FORK},
+    }
+
+
+def to_fork(row: Rows) -> Fork | None:
+    """The fork that a row of an episode is; None for a play from the beginning."""
+    if row["parent_episode_id"] is None:
+        return None
+    change = Change(row["fork_change"], row["fork_value"]) if row["fork_change"] else None
+    fields = {name: row[f"fork_{name}"] for name in _FORK}
+    return Fork(row["parent_episode_id"], row["fork_turn"], change, **fields)
+
+
+def deciders_column(deciders: Mapping[int, str]) -> str | None:
+    """`Episode.deciders` as a column."""
+    return json.dumps(deciders) if deciders else None
+
+
+def to_deciders(column: str | None) -> dict[int, str]:
+    """Inverse of `deciders_column`."""
+    return {int(turn): policy for turn, policy in json.loads(column or "{}").items()}
+
+
+def to_left_out(column: str | None) -> tuple[str, ...]:
+    """`Episode.left_out` of its column."""
+    return tuple(json.loads(column or "[]"))
 
 
 def outcome_row(episode: Episode) -> Row:
@@ -183,7 +153,7 @@ def outcome_row(episode: Episode) -> Row:
         "end_reason": episode.end_reason.value if episode.end_reason else None,
         "answer": episode.answer and clean(episode.answer),
         "correct": episode.correct,
-        "meta": notes_of(episode),
+        "error": episode.error and clean(episode.error),
         **progress_row(progress),
         "flags": flag_bits(episode_flags(episode, progress)),
     }
@@ -201,7 +171,7 @@ def progress_row(progress: EpisodeProgress) -> Row:
 def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan, ...] = ()) -> Episode:
     """The episode of its rows."""
     return Episode(
-        **{name: row[name] for name in (*_EPISODE, "answer", "correct")},
+        **{name: row[name] for name in (*_EPISODE, "answer", "correct", "error")},
         task=task,
         models=tuple(json.loads(row["models"])),
         protocol=Protocol(row["protocol"]) if row["protocol"] else None,
@@ -209,7 +179,11 @@ def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan
         plans=plans,
         status=Status(row["status"]),
         end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
-        **facts_of(row["meta"], row["parent_episode_id"], row["fork_turn"]),
+        fork=to_fork(row),
+        left_out=to_left_out(row["left_out"]),
+        deciders=to_deciders(row["deciders"]),
+        removed={what: day for what, column in REMOVED.items() if (day := row[column]) is not None},
+        meta=json.loads(row["meta"]),
     )
 
 
@@ -399,37 +373,6 @@ def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
 
 
 # What lists show
-
-
-def strip_cell(models: Sequence[str], model: str, role: Role, verdict: Verdict | None) -> str:
-    """One cell of a strip, e.g. "V·b✓": the model's letter is its slot, or its name beyond 26 slots."""
-    slot = models.index(model) if model in models else -1
-    letter = chr(ord("a") + slot) if 0 <= slot < 26 else model
-    return f"{_LETTERS[role]}·{letter}{_MARKS[verdict]}"
-
-
-_CELL = re.compile(r"([TWV])·(.+?)([✓✗]?)(?= [TWV]·|$)")
-_BY_LETTER = {letter: role for role, letter in _LETTERS.items()}
-
-
-def strip_moves(models: Sequence[str], strip: str) -> tuple[tuple[str, Role], ...]:
-    """The (model, role) of every turn of a strip: inverse of `strip_cell` but for the verdict."""
-    return tuple((_slot(models, cell[2]), _BY_LETTER[cell[1]]) for cell in _CELL.finditer(strip))
-
-
-def _slot(models: Sequence[str], letter: str) -> str:
-    slot = ord(letter) - ord("a") if len(letter) == 1 else -1
-    return models[slot] if 0 <= slot < min(26, len(models)) else letter
-
-
-def episode_flags(episode: Episode, progress: EpisodeProgress) -> frozenset[str]:
-    """The flags of an episode: those of its turns, and those of the outcome."""
-    flags = set(progress.flags)
-    if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
-        flags.add("false_accept")
-    if episode.deciders:
-        flags.add("swapped")
-    return frozenset(flags)
 
 
 def flag_bits(flags: Iterable[str]) -> int:

@@ -2,13 +2,14 @@
 
 Texts live in `text` (one row per episode, turn and kind) so that no list ever reads them; hidden states in
 `state`. The same definitions serve SQLite and PostgreSQL, all but full text search (see `storage/rows/search.py`).
-Migrations are the only code that creates tables; a test holds them equal to these definitions. What a column means is
-its `doc`, in words for people who read the store with their own tools (`storage/upkeep/dictionary.py`).
+A new store is made from these definitions, an older one is migrated to them. What a column means is its `doc`, in
+words for people who read the store with their own tools (`storage/upkeep/dictionary.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, get_args
 
 from sqlalchemy import (
     BigInteger,
@@ -30,6 +31,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from storage.rows.summaries import Purpose, RunKind, RunStatus
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -47,6 +50,12 @@ _rowid = BigInteger().with_variant(Integer, "sqlite")
 def _to(column: str) -> ForeignKey:
     """A reference whose rows go when the referenced row goes."""
     return ForeignKey(column, ondelete="CASCADE")
+
+
+def _one_of(name: str, values: Sequence[str]) -> CheckConstraint:
+    """That a column has one of these values."""
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{name} IN ({listed})", name=name)
 
 
 def _zeroed(name: str, type_: type[TypeEngine[Any]], meaning: str | None = None) -> Column[Any]:
@@ -67,8 +76,10 @@ run = Table(
         "kind",
         String,
         nullable=False,
-        doc="What it is: run, evolve, train, live, import, fork, reencode, attribute or serve",
+        doc="What it is: run, reproduction, evolve, train, live, fork, reencode, attribute or serve",
     ),
+    Column("purpose", String, nullable=False, doc="What its episodes are for: measured, learning, live …"),
+    Column("name", String, doc="What a person calls it; empty: nothing"),
     Column("status", String, nullable=False),
     Column("config", Text, nullable=False),  # JSON object
     Column("created", Float, nullable=False),
@@ -77,22 +88,16 @@ run = Table(
     Column("heartbeat", Float, doc="The last sign of life of its process, Unix seconds"),
     Column("owner", String, doc="The process that plays it: host:pid@start"),
     Column("error", Text, doc="Why it failed, in one sentence"),
-    Column(
-        "pool", String, doc="A digest of the models that answered and their temperatures; empty: not recorded"
-    ),
+    Column("pool", String, doc="A digest of the models that answered, temperatures too; empty: unknown"),
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
-    _zeroed("sample", Boolean, "Whether it came with the program as a sample"),
-    CheckConstraint(
-        "kind IN ('run', 'evolve', 'train', 'live', 'import', 'fork', 'reencode', 'attribute', 'serve')",
-        name="kind",
-    ),
-    CheckConstraint(
-        "status IN ('queued', 'running', 'finished', 'interrupted', 'cancelled', 'failed')", name="status"
-    ),
+    _one_of("kind", get_args(RunKind)),
+    _one_of("purpose", get_args(Purpose)),
+    _one_of("status", tuple(RunStatus)),
     Index(None, "created", "id"),
     Index(None, "status"),
+    Index(None, "name"),
 )
 
 checkpoint = Table(
@@ -166,11 +171,22 @@ episode = Table(
     Column("argmax", Boolean, nullable=False, doc="Whether the likeliest choice was taken each time"),
     Column("parent_episode_id", String, doc="The episode it was forked from"),
     Column("fork_turn", Integer, doc="The turn of its parent at which it departs, from 0"),
+    Column("fork_number", Integer, doc="Its number among the forks, or the unchanged children, of that turn"),
+    Column("fork_change", String, doc="What was changed: model, role, reply …; empty: nothing"),
+    Column("fork_value", Text, doc="To what it was changed"),
+    Column("fork_prefix", String, doc="Digest of the turns that it carries"),
+    Column("fork_pool", String, doc="Digest of the models that played on"),
+    Column("fork_held", Boolean, doc="Whether its first turn stands as it was decided"),
+    Column("left_out", Text, doc="JSON list of the models that could not be chosen; empty: none"),
     Column(
-        "meta",
-        Text,
-        nullable=False,
-        doc="JSON: how a fork was made, why one is missing, who decides, and what others noted",
+        "deciders", Text, doc="JSON: turn, from 0, and the policy that decides from it on; empty: its own"
+    ),
+    Column("meta", Text, nullable=False, doc="JSON: what other programs noted"),
+    *(
+        Column(
+            f"{what}_removed", String, doc=f"The day on which its {words} were removed, such as 2026-11-05"
+        )
+        for what, words in (("states", "hidden states"), ("prompts", "prompts"), ("texts", "texts"))
     ),
     Column("status", String, nullable=False),
     Column("end_reason", String, doc="Why it ended"),
@@ -178,6 +194,7 @@ episode = Table(
     Column("correct", Boolean, doc="Whether that is right; empty when not judged"),
     Column("started", Float, nullable=False),
     Column("finished", Float),
+    Column("error", Text, doc="Why it is missing, in one sentence"),
     _zeroed("turns", Integer, "Turns played"),
     Column("strip", String, nullable=False, server_default="", doc="The turn strip as text: T·a W·c V·b✓"),
     _zeroed("tokens_in", Integer),
@@ -252,7 +269,7 @@ turn = Table(
     Column("subtask", Text, doc="What the step was asked to do"),
     Column("visible", Text, doc="JSON list of the turns that it could read"),
     Column("flags", String, nullable=False, server_default="", doc="What was noticed, by commas"),
-    CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
+    _one_of("stage", ("asked", "replied", "finished")),
     Index(None, "model", "role", "episode_id"),
     # In the order in which turns are added up, with what they are added up to: no sort.
     Index("ix_turn_groups", "role", "model", *_JUDGED, "stage", "episode_id", "idx", *_CONSUMED),
@@ -441,7 +458,7 @@ attribution = Table(
     Column("kind", String, primary_key=True, doc="What was left out: parts or words"),
     Column("digest", String, nullable=False, doc="Digest of transcript, masks and choice it holds for"),
     Column("body", Text, nullable=False, doc="JSON: how far each part or word moved the lead, in logits"),
-    CheckConstraint("kind IN ('parts', 'words')", name="kind"),
+    _one_of("kind", ("parts", "words")),
 )
 
 # Who may ask the endpoint. The key itself is nowhere: it is told once, when it is made.

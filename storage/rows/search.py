@@ -21,8 +21,8 @@ from sqlalchemy import (
 
 from storage.rows.schema import episode, task, text
 
-#: Makes the indexes; run once by the first migration on SQLite. Triggers keep them equal to their tables.
-CREATE: tuple[str, ...] = (
+#: Makes the indexes of a new SQLite store. Triggers keep them equal to their tables.
+SEARCH_INDEXES: tuple[str, ...] = (
     "CREATE VIRTUAL TABLE task_search USING fts5(question, content='task', content_rowid='key')",
     "CREATE VIRTUAL TABLE text_search USING fts5(body, content='text', content_rowid='id')",
     "CREATE TRIGGER task_search_insert AFTER INSERT ON task BEGIN "

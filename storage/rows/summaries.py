@@ -16,7 +16,10 @@ from core.play.marks import without_marks
 
 T = TypeVar("T")
 
-RunKind = Literal["run", "evolve", "train", "live", "import", "fork", "reencode", "attribute", "serve"]
+RunKind = Literal["run", "reproduction", "evolve", "train", "live", "fork", "reencode", "attribute", "serve"]
+#: What the episodes of a run are for. Totals count what is measured, and samples, which came with the program, until
+#: there is anything of one's own.
+Purpose = Literal["measured", "learning", "live", "fork", "served", "reading", "sample"]
 GroupBy = Literal["run", "policy", "task", "family"]
 Order = Literal["newest", "oldest", "turns", "tokens", "cost", "margin", "entropy", "latency"]
 
@@ -26,6 +29,20 @@ COUNT_CAP = 1000
 QUESTION_CUT = 120
 #: A decision whose logit margin is below this is flagged `low_margin`.
 LOW_MARGIN = 0.1
+
+
+#: The purpose of each kind of run that is one's own.
+PURPOSES: dict[RunKind, Purpose] = {
+    "run": "measured",
+    "reproduction": "measured",
+    "evolve": "learning",
+    "train": "learning",
+    "live": "live",
+    "fork": "fork",
+    "reencode": "reading",
+    "attribute": "reading",
+    "serve": "served",
+}
 
 
 class RunStatus(StrEnum):
@@ -164,6 +181,8 @@ class RunSummary:
 
     id: str
     kind: RunKind
+    purpose: Purpose
+    name: str | None  # that a person gave it
     status: RunStatus
     config: Mapping[str, Any]
     created: float
@@ -176,7 +195,11 @@ class RunSummary:
     finished_episodes: int
     correct: int
     generations: int  # of a training, its iterations
-    sample: bool = False  # it came with the program
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether it came with the program."""
+        return self.purpose == "sample"
 
     @property
     def accuracy(self) -> float | None:
@@ -372,7 +395,3 @@ class Health:
     size_bytes: int | None
     free_bytes: int | None
     backup_hint: str
-
-
-#: The key of a run's config that names its row in the reproduction of the paper's tables.
-REPRODUCTION_KEY = "reproduction"

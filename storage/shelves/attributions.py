@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Engine, and_, delete, insert, select
 
 from core.analysis.attribution import Attribution, WordAttribution
@@ -61,10 +61,7 @@ class Attributions:
     def _read(self, turn: AttributedTurn, kind: str, type_: TypeAdapter[T]) -> T | None:
         query = select(attribution.c.body).where(_of(turn, kind), attribution.c.digest == turn.digest)
         body = fetch_scalar(self.engine, query)
-        try:
-            return None if body is None else type_.validate_json(body)
-        except ValidationError:  # another version wrote it
-            return None
+        return None if body is None else type_.validate_json(body)
 
 
 def _of(turn: AttributedTurn, kind: str) -> ColumnElement[bool]:

@@ -23,7 +23,6 @@ from storage.rows.full_episodes import (
     rows_among,
 )
 from storage.rows.mapping import Row, Rows
-from storage.rows.meta_column import removed_in
 from storage.rows.schema import episode, same_turn, task, text, turn
 from storage.rows.summaries import (
     QUESTION_CUT,
@@ -149,7 +148,7 @@ class Episodes:
     def text(self, episode_id: str, index: int) -> TurnText:
         """The texts of one turn, as far as they are written; StoreError when it has not begun."""
         query = (
-            select(turn.c.stage, text.c.kind, text.c.body, episode.c.meta)
+            select(turn.c.stage, text.c.kind, text.c.body, episode.c.prompts_removed, episode.c.texts_removed)
             .join(episode, episode.c.id == turn.c.episode_id)
             .outerjoin(text, same_turn(text))
             .where(turn.c.episode_id == episode_id, turn.c.idx == index)
@@ -159,14 +158,13 @@ class Episodes:
             raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
         partial = rows[0].stage == "asked"
         found: dict[str, str] = {row.kind: row.body for row in rows if row.kind}
-        removed = removed_in(rows[0].meta)
         return TurnText(
             messages=mapping.to_messages(found.get("prompt", "")),
             reply=found.get("partial" if partial else "reply", ""),
             reasoning=found.get("reasoning", ""),
             partial=partial,
-            reply_removed=removed.get("texts"),
-            prompt_removed=removed.get("texts", removed.get("prompts")),
+            reply_removed=rows[0].texts_removed,
+            prompt_removed=rows[0].texts_removed or rows[0].prompts_removed,
         )
 
     def replies(self, episode_id: str, cut: int) -> dict[int, str]:

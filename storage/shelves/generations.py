@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from core.errors import StoreError
-from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading, writing
+from storage.rows.engine import fetch_mapping, fetch_mappings, reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.mapping import Rows
-from storage.rows.schema import candidate, generation, optimiser, run
+from storage.rows.schema import candidate, generation, optimiser
 from storage.rows.summaries import CandidateSummary, GenerationSummary
 from storage.shelves.checkpoints import insert_checkpoint
 from storage.shelves.paid_replies import PaidReplies
@@ -62,12 +62,6 @@ class Evolution:
         """The generations of a run, first to last."""
         query = select(generation).where(generation.c.run_id == run_id).order_by(generation.c.idx)
         return [to_generation(row) for row in fetch_mappings(self.engine, query)]
-
-    def names(self) -> dict[str, str]:
-        """Run id -> its name, of the evolutions and trainings that have one."""
-        query = select(run.c.id, run.c.config).where(run.c.kind.in_(("evolve", "train")))
-        named = {run_id: json.loads(config).get("name") for run_id, config in fetch_rows(self.engine, query)}
-        return {run_id: name for run_id, name in named.items() if isinstance(name, str) and name}
 
     def candidates(self, run_id: str, index: int) -> list[CandidateSummary]:
         """The candidates of one generation, in order."""

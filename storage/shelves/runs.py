@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -43,10 +43,18 @@ from storage.rows.engine import (
     writing,
 )
 from storage.rows.full_episodes import delete_episodes
-from storage.rows.mapping import Rows
-from storage.rows.meta_column import deciders_in, with_deciders
+from storage.rows.mapping import Rows, deciders_column, to_deciders
 from storage.rows.schema import episode, generation, iteration, override, proposal, run, turn
-from storage.rows.summaries import PolicySummary, Proposal, RunControl, RunKind, RunStatus, RunSummary
+from storage.rows.summaries import (
+    PURPOSES,
+    PolicySummary,
+    Proposal,
+    Purpose,
+    RunControl,
+    RunKind,
+    RunStatus,
+    RunSummary,
+)
 from storage.shelves import run_costs
 from storage.shelves.checkpoints import check_decides
 
@@ -72,14 +80,26 @@ class Runs:
         kind: RunKind,
         config: Mapping[str, Any],
         *,
+        name: str | None = None,
+        purpose: Purpose | None = None,
         status: RunStatus = RunStatus.RUNNING,
         owner: str | None = None,
     ) -> RunSummary:
-        """A new run, running at once or queued for a worker. StoreError when the id is taken."""
+        """A new run, running at once or queued for a worker, by default for its kind's purpose. StoreError when the id
+        is taken."""
         at = self.now()
         alive = {"started": at, "heartbeat": at} if status is RunStatus.RUNNING else {}
-        row = {"id": run_id, "kind": kind, "status": status.value, "owner": owner, "created": at, **alive}
-        row["config"] = json.dumps(dict(config))
+        row = {
+            "id": run_id,
+            "kind": kind,
+            "purpose": purpose or PURPOSES[kind],
+            "name": name or None,
+            "status": status.value,
+            "owner": owner,
+            "created": at,
+            "config": json.dumps(dict(config)),
+            **alive,
+        }
         try:
             with writing(self.engine) as connection:
                 connection.execute(insert(run), row)
@@ -104,6 +124,18 @@ class Runs:
         if status is not None:
             query = query.where(run.c.status == status.value)
         return self._read(query)
+
+    def find(self, name: str, *kinds: RunKind) -> str | None:
+        """The id of the newest run of these kinds with this name, or this id; None when there is none."""
+        named = or_(run.c.name == name, run.c.id == name)
+        query = select(run.c.id).where(named, run.c.kind.in_(kinds)).order_by(run.c.created.desc()).limit(1)
+        found: str | None = fetch_scalar(self.engine, query)
+        return found
+
+    def names(self) -> dict[str, str]:
+        """Run id -> its name, of the runs that have one."""
+        query = select(run.c.id, run.c.name).where(run.c.name.is_not(None))
+        return dict(fetch_rows(self.engine, query))
 
     def waiting(self) -> Sequence[RunSummary]:
         """The runs that wait for a worker, the first to be taken first."""
@@ -145,14 +177,10 @@ class Runs:
         with writing(self.engine) as connection:
             _update_own(connection, run_id, owner, heartbeat=self.now())
 
-    def mark_samples(self, run_ids: Sequence[str]) -> None:
-        """These runs came with the program: they are never counted among the user's own."""
-        with writing(self.engine) as connection:
-            connection.execute(update(run).where(run.c.id.in_(run_ids)).values(sample=True))
-
     def sample_ids(self) -> frozenset[str]:
         """The runs that came with the program."""
-        return frozenset(found for (found,) in fetch_rows(self.engine, select(run.c.id).where(run.c.sample)))
+        query = select(run.c.id).where(run.c.purpose == "sample")
+        return frozenset(found for (found,) in fetch_rows(self.engine, query))
 
     def note_pool(self, run_id: str, pool: str) -> None:
         """Remember the digest of the pool that answers in a run."""
@@ -318,15 +346,12 @@ class Runs:
             return None
         if cannot := json.loads(row["body"]).get("cannot"):
             return Proposal(row["policy"], None, str(cannot))
-        try:
-            return Proposal(row["policy"], _DECISION.validate_json(row["body"]))
-        except ValidationError:  # another version wrote it
-            return None
+        return Proposal(row["policy"], _DECISION.validate_json(row["body"]))
 
     def set_decider(self, episode_id: str, index: int, policy: str) -> None:
         """From turn `index` on let another policy decide, by its id; the last choice counts. StoreError when the turn
         has begun, the episode is over, or the id is of nothing that can decide its turns."""
-        columns = episode.c.policy, episode.c.meta, episode.c.status, episode.c.models
+        columns = episode.c.policy, episode.c.deciders, episode.c.status, episode.c.models
         with writing(self.engine) as connection:
             held = connection.execute(select(*columns).where(episode.c.id == episode_id)).first()
             if held is None or held.status == Status.FINISHED:
@@ -338,18 +363,18 @@ class Runs:
                 raise StoreError(f"Turn {index + 1} has already begun: choose who decides a later one.")
             if policy != held.policy:
                 check_decides(connection, policy, json.loads(held.models))
-            deciders = deciders_with(held.policy, deciders_in(held.meta), index, policy)
-            notes = with_deciders(held.meta, deciders)
-            connection.execute(update(episode).where(episode.c.id == episode_id).values(meta=notes))
+            deciders = deciders_with(held.policy, to_deciders(held.deciders), index, policy)
+            change = update(episode).where(episode.c.id == episode_id)
+            connection.execute(change.values(deciders=deciders_column(deciders)))
 
     def decider(self, episode_id: str, index: int) -> str:
         """The policy that decides turn `index`. StoreError when there is no such episode."""
         row = fetch_mapping(
-            self.engine, select(episode.c.policy, episode.c.meta).where(episode.c.id == episode_id)
+            self.engine, select(episode.c.policy, episode.c.deciders).where(episode.c.id == episode_id)
         )
         if row is None:
             raise StoreError(f"There is no episode {episode_id!r} in this store.")
-        return decider_at(row["policy"], deciders_in(row["meta"]), index)
+        return decider_at(row["policy"], to_deciders(row["deciders"]), index)
 
     # How its policies did
 
@@ -457,7 +482,7 @@ def _interrupt_episodes(connection: Connection, run_ids: Sequence[str]) -> None:
 
 
 def _summary(row: Rows, counts: Sequence[int], generations: Sequence[int]) -> RunSummary:
-    names = ("id", "kind", "created", "started", "finished", "heartbeat", "owner", "error")
+    names = ("id", "kind", "purpose", "name", "created", "started", "finished", "heartbeat", "owner", "error")
     episodes, finished, correct = counts
     return RunSummary(
         **{name: row[name] for name in names},
@@ -467,5 +492,4 @@ def _summary(row: Rows, counts: Sequence[int], generations: Sequence[int]) -> Ru
         finished_episodes=finished,
         correct=correct,
         generations=generations[0],
-        sample=row["sample"],
     )

@@ -21,7 +21,7 @@ from storage.rows.schema import episode, paid_reply, run, same_turn, text, turn
 from storage.shelves.paid_replies import read_reply
 
 #: Whose calls can be told from what is recorded of them: nobody changed a temperature or a turn by hand.
-_KINDS = ("run", "evolve")
+_KINDS = ("run", "reproduction", "evolve")
 
 
 @dataclass

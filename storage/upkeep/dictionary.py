@@ -14,7 +14,7 @@ from storage.rows.schema import metadata
 
 #: Table -> what one row is.
 TABLE_MEANINGS: dict[str, str] = {
-    "run": "One run: episodes recorded together, an evolution, a training, a live problem, an import, a fork",
+    "run": "One run: episodes recorded together, an evolution, a training, a live problem, a fork",
     "checkpoint": "One coordinator's weights, never changed once kept",
     "planner": "One language model that writes workflows, never changed once kept",
     "task": "One task by its content",

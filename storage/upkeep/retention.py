@@ -24,7 +24,6 @@ from sqlalchemy import (
     LargeBinary,
     Table,
     and_,
-    bindparam,
     cast,
     delete,
     exists,
@@ -39,9 +38,9 @@ from core.episode import Removable, Status
 from core.errors import ConfigError, StoreError
 from core.play.private import NOT_KEPT
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.rows.engine import fetch_rows, reading, writing
+from storage.rows.engine import fetch_scalar, reading, writing
 from storage.rows.full_episodes import chunks, delete_episodes, update_without_texts
-from storage.rows.meta_column import mentions_removed, removed_in, with_removed
+from storage.rows.mapping import REMOVED
 from storage.rows.schema import checkpoint, episode, plan, run, state, task, text
 from storage.rows.summaries import RunStatus
 from storage.shelves.labels import is_labelled
@@ -169,15 +168,14 @@ def compact(store: Store) -> None:
 
 
 def last_removed(store: Store, what: Removable, where: EpisodeFilter | Sequence[str]) -> str | None:
-    """The latest such date among episodes of a filter or with these ids. Slow: it reads their notes."""
+    """The latest such date among episodes of a filter or with these ids."""
     chosen = (
         conditions(_all_kinds(where), store.engine.dialect.name)
         if isinstance(where, EpisodeFilter)
         else [episode.c.id.in_(where)]
     )
-    noted = select(episode.c.meta).where(episode.c.meta.contains(mentions_removed(what)), *chosen)
-    dates = [removed_in(notes).get(what) for (notes,) in fetch_rows(store.engine, noted)]
-    return max((day for day in dates if day), default=None)
+    day: str | None = fetch_scalar(store.engine, select(func.max(episode.c[REMOVED[what]])).where(*chosen))
+    return day
 
 
 def _found(
@@ -286,10 +284,7 @@ def _count(connection: Connection, table: Table, *where: ColumnElement[bool]) ->
 def _note(connection: Connection, ids: Sequence[str], what: Removable, at: float) -> None:
     """Write into the episodes what was removed of them and when."""
     day = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
-    rows = connection.execute(select(episode.c.id, episode.c.meta).where(episode.c.id.in_(ids))).all()
-    noted = [{"one": one, "noted": with_removed(notes, what, day)} for one, notes in rows]
-    change = update(episode).where(episode.c.id == bindparam("one")).values(meta=bindparam("noted"))
-    connection.execute(change, noted)
+    connection.execute(update(episode).where(episode.c.id.in_(ids)).values({REMOVED[what]: day}))
 
 
 _DAYS = {"d": 1, "w": 7}

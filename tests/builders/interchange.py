@@ -17,13 +17,11 @@ from tests.builders.play import MODELS, HashPolicy, births, events, tasks
 
 _DATA = Path(__file__).parents[1] / "storage" / "data"
 GOLDEN = _DATA / "golden.jsonl"
-#: Version 2, with forks, a swapped coordinator and a missing episode; and what is written of it today.
-GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN_5, GOLDEN_6, GOLDEN_7 = (
-    _DATA / f"golden-{version}.jsonl" for version in (2, 3, 4, 5, 6, 7)
-)
+#: With forks, a swapped coordinator and a missing episode.
+GOLDEN_FORKS = _DATA / "golden_forks.jsonl"
 
 
-#: What another program may note under names that older files used for facts of their own.
+#: What another program may note under names that are facts of our own.
 FORGED = {
     "fork": "fork",
     "fork_number": "0",

@@ -92,7 +92,7 @@ def sample_store(place: Path | str, n: int = 24) -> Store:
 
 def _fill(store: Store, n: int) -> None:
     evolved = EvolutionPlan("pocket", None, 0, "pocket", "pocket", None, EvolveConfig(), models=MODELS)
-    begin_run(store, EVOLVED, "evolve", to_config(evolved))
+    begin_run(store, EVOLVED, "evolve", to_config(evolved), evolved.name)
     policies: list[tuple[str, HashPolicy, int | None]] = []
     for generation, strength in ((0, 0.0), (8, 1.0), (30, 2.4)):
         made = checkpoint(generation)

@@ -11,6 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sqlalchemy import update
+
+from storage.rows.engine import writing
+from storage.rows.schema import run
 from storage.rows.summaries import RunKind
 from storage.store import Store, open_store
 
@@ -24,10 +28,18 @@ def new_store(path: Path | str, now: Callable[[], float] = time.time) -> Store:
     return open_store(path, now=now)
 
 
-def begin_run(store: Store, run_id: str, kind: RunKind, config: Mapping[str, Any]) -> None:
+def begin_run(
+    store: Store, run_id: str, kind: RunKind, config: Mapping[str, Any], name: str | None = None
+) -> None:
     """A run whose models are recorded, like every one that the product plays."""
-    store.runs.create(run_id, kind, config)
+    store.runs.create(run_id, kind, config, name=name)
     store.runs.note_pool(run_id, POOL)
+
+
+def mark_samples(store: Store, *run_ids: str) -> None:
+    """Make these runs ones that came with the program."""
+    with writing(store.engine) as connection:
+        connection.execute(update(run).where(run.c.id.in_(run_ids)).values(purpose="sample"))
 
 
 def empty_store(path: Path | str) -> None:

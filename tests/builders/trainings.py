@@ -80,7 +80,7 @@ def record_training(
 ) -> dict[int, str]:
     """A training of so many iterations after the start (below 0: not even that); its kept planners' ids by
     iteration."""
-    begin_run(store, run, "train", to_config(plan))
+    begin_run(store, run, "train", to_config(plan), plan.name)
     kept: dict[int, str] = {}
     for index in range(done + 1):
         row = None

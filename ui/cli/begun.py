@@ -46,14 +46,12 @@ _FREE = ("max_cost_usd", "name")
 def known_run(store: Store, kind: RunKind, name: str, *, resume: bool, may_begin: bool) -> str | None:
     """The run of this kind and name; None where a new one is to begin. ConfigError when it is there and shall not go
     on, or the other way, or a resumed one has no name."""
-    from ui.runs.queue import find_learning
-
     article, what = _WORDS[kind].split()
     if resume and not name:
         raise ConfigError(
             f"Say which {what} to resume: --resume needs --name NAME, or a run's id as its name."
         )
-    known = find_learning(store, name, kind) if name else None
+    known = store.runs.find(name, kind) if name else None
     if known and not resume:
         raise ConfigError(
             f"There is {article} {what} named '{name}': go on with it by --resume, or choose another name."

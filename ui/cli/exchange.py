@@ -164,14 +164,11 @@ class Wanted:
 
 def _format(named: str | None, path: Path | None, wanted: Wanted) -> str:
     """The format asked for, or the one that the file's name tells; ConfigError where it does not fit."""
-    from ui.export.formats import replacement_words
-
     endings = {".csv": "csv", ".parquet": "parquet", ".html": "html", ".zip": "html"}
     by_name = endings.get(path.suffix) if path else None
     chosen = named or by_name or ("html" if wanted.pair else "jsonl")
     if chosen not in _ENDS:
-        why = replacement_words(chosen) or f"cannot be '{chosen}': choose one of {', '.join(_ENDS)}."
-        raise ConfigError(f"--format {why}")
+        raise ConfigError(f"--format cannot be '{chosen}': choose one of {', '.join(_ENDS)}.")
     if wanted.pair and chosen != "html":
         raise ConfigError(f"A pair is a page: leave --format {chosen} out, or name episodes with --episode.")
     if len(wanted.runs) > 1 and chosen != "jsonl":

@@ -13,9 +13,6 @@ from typer.main import get_group
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Where a context keeps all that stands on the command line.
-_ARGUMENTS = "trinity.arguments"
-
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -51,27 +48,8 @@ class LazyGroup(TyperGroup):
         for name, one in self.listed.items():
             self.add_command(TyperCommand(name, help=one.help, rich_markup_mode=self.rich_markup_mode), name)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[_ARGUMENTS] = tuple(args)
-        return super().parse_args(ctx, args)
-
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and name in self.listed:
             command = self.listed[name].load(name)
         return name, command, rest
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Exception as error:  # a wrong option's class is typer's own, or click's, by typer's version
-            wrong = getattr(error, "option_name", None)
-            command = getattr(getattr(error, "ctx", None), "command", None)
-            if wrong is None or command is None or not hasattr(error, "possibilities"):
-                raise
-            from ui.cli.removed import instead_of
-
-            options = {one.name for one in command.params}
-            if refused := instead_of(wrong, command.name, options, ctx.meta[_ARGUMENTS]):
-                raise refused from None
-            raise

@@ -306,12 +306,11 @@ def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Pro
     from storage.rows.summaries import RunStatus
     from ui.runs import evolution, training
     from ui.runs.plans import EvolutionPlan, plan_of
-    from ui.runs.queue import find_learning
 
     plan = game.plan(row, seed)
     if plan is None:
         return
-    known = find_learning(store, plan.name, plan.kind)
+    known = store.runs.find(plan.name, plan.kind)
     if known and store.runs.get(known).status is RunStatus.FINISHED:
         return
     if known:

@@ -105,18 +105,6 @@ FORMATS: dict[str, Format] = {
 }
 
 
-#: Formats of earlier versions -> the one that takes their place.
-REPLACED = {"turns": "parquet", "labels": "parquet", "opinions": "parquet"}
-
-
-def replacement_words(form: str) -> str:
-    """What to say where a format of an earlier version is asked for; empty for any other word."""
-    successor = REPLACED.get(form)
-    if successor is None:
-        return ""
-    return f"'{form}' is no format any more: '{successor}' takes its place and holds the {form}."
-
-
 def command(where: EpisodeFilter, form: str) -> str:
     """The command that exports the same from a terminal, quoted for a shell. ExpressionError for an unreadable `q`."""
     if where == WHOLE_STORE:

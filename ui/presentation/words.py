@@ -335,7 +335,7 @@ def generations(
 
 def generations_of(store: Store) -> Generations:
     """Those of all checkpoints and planners of a store."""
-    return generations(store.checkpoints.list(), store.planners.list(), store.evolution.names())
+    return generations(store.checkpoints.list(), store.planners.list(), store.runs.names())
 
 
 def _told_apart(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from storage.rows.summaries import REPRODUCTION_KEY as REPRODUCTION
 from storage.rows.summaries import RunSummary
 from ui.presentation.theme import one_line
 from ui.runs.plans import (
@@ -43,7 +42,7 @@ class KindOfRun:
         return f"{self.command} {run_id}" if self.command else ""
 
 
-#: By the kind that the store keeps; a row of the paper's tables is kept as a batch run that names its row.
+#: By the kind that the store keeps.
 RUN_KINDS: dict[str, KindOfRun] = {
     "run": KindOfRun(
         "batch run",
@@ -108,7 +107,6 @@ RUN_KINDS: dict[str, KindOfRun] = {
     ),
     # Played by the endpoint itself: nothing of it can be resumed, as nobody waits for the answers any more.
     "serve": KindOfRun("endpoint", "serving", "episodes", ":material/api:"),
-    "import": KindOfRun("imported episodes", "importing", "episodes", ":material/table_rows:"),
     # Written whole once it is played: none is ever left half done.
     "reproduction": KindOfRun("row of a table", "playing", "episodes", ":material/table_rows:"),
 }
@@ -119,7 +117,7 @@ AWAITED: tuple[str, ...] = tuple(kind for kind, one in RUN_KINDS.items() if one.
 
 def kind_of(run: RunSummary) -> KindOfRun:
     """The kind of a run. One of several policies leads to their comparison, where it can go on, too."""
-    kind = RUN_KINDS["reproduction" if run.config.get(REPRODUCTION) else run.kind]
+    kind = RUN_KINDS[run.kind]
     compares = run.kind == "run" and len(run.config.get("policies") or ()) > 1
     return replace(kind, page="checkpoints", resumes=True) if compares else kind
 
@@ -150,4 +148,4 @@ def about(run: RunSummary, cut: int = 60) -> str:
             words = ", ".join(plan.tiers)
         case _:
             words = ""
-    return one_line(f"{words} (sample)" if run.sample and words != "sample" else words, cut)
+    return one_line(f"{words} (sample)" if run.is_sample and words != "sample" else words, cut)

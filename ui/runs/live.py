@@ -73,8 +73,7 @@ class Steered(WrappedPolicy):
         return self.store.runs.decider(episode, index)
 
     def _policy(self, name: str) -> Policy:
-        """The policy of a name; where an earlier version of this program kept another word for it, or its checkpoint
-        was deleted, a ConfigError that says what can still be done."""
+        """The policy of a name; where its checkpoint was deleted, a ConfigError that says what can still be done."""
         if name == self.inner.id:
             return self.inner
         try:

@@ -1,7 +1,6 @@
 """What a run plays, kept with it so that its id is enough to play, show or resume it: one typed plan per kind.
 
-A plan is stored as its run's config, without its `kind`: that is a column of the run. `plan_of` reads it again, also
-what earlier versions of this program wrote. Imports no torch.
+A plan is stored as its run's config, without its `kind` and `name`: those are columns of the run. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, overload
+from typing import Annotated, Any, Literal, TypeVar, overload
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from core.episode import Change, Protocol, Role, Task
 from core.errors import ConfigError, StoreError, TaskError, TrinityError
@@ -27,7 +26,7 @@ from core.tasks.sets import digest_of_tasks, load_tasks
 from core.workflow import AccessMode
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.summaries import REPRODUCTION_KEY, RunSummary
+from storage.rows.summaries import RunSummary
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
@@ -44,8 +43,6 @@ class BatchPlan:
     tasks on which those are chosen that have none (0: they plan, work and check), `choice_usd` what that cost; `digest`
     is of the tasks, which `task_seed` draws (None: `seed`); `protocol` as in `new_episode`; `reuse`: whether replies
     that other runs have got are used."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
     policies: tuple[str, ...]
     tasks: str
@@ -109,11 +106,6 @@ class LivePlan:
     kind: Literal["live"] = "live"
 
 
-def _as_begun(evolution: Any) -> Any:
-    """An evolution begun before there was a choice made no difference between constant and other preferences."""
-    return {"constant_spread": None, **evolution} if isinstance(evolution, Mapping) else evolution
-
-
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan:
     """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
@@ -128,7 +120,7 @@ class EvolutionPlan:
     pool: str
     encoder: str
     max_cost_usd: float | None
-    evolution: Annotated[EvolveConfig, BeforeValidator(_as_begun)]
+    evolution: EvolveConfig
     name: str = ""
     head: str = "linear"
     svf: str = ""
@@ -154,15 +146,6 @@ class EvolutionPlan:
         return learning_sets(self)
 
 
-def _as_learned(learning: Any) -> Any:
-    """A training begun before there were anchors had none, and parts of the pool from its first iteration on. Its
-    entropy bonus is not known any more: it can be shown, and its saved state refuses to go on under other settings."""
-    if not isinstance(learning, Mapping):
-        return learning
-    before = {"anchor_models": 0.0, "anchor_form": 0.0, "subset_from": 0.0}
-    return {name: value for name, value in {**before, **learning}.items() if name != "entropy_bonus"}
-
-
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """The training of a planner as its run keeps it: enough to resume it. `planner` is what learns: "pocket" for a new
@@ -174,7 +157,7 @@ class TrainingPlan:
     n: int | None
     validation: int
     pool: str
-    learning: Annotated[LearnConfig, BeforeValidator(_as_learned)] = LearnConfig()
+    learning: LearnConfig = LearnConfig()
     planner: str = POCKET_POOL
     warm_up_steps: int = WARM_UP_STEPS
     mode: AccessMode = AccessMode.CHOOSE_POSITION
@@ -389,7 +372,7 @@ PooledPlan = BatchPlan | LivePlan | EvolutionPlan | TrainingPlan | ForkPlan
 LearningPlan = EvolutionPlan | TrainingPlan
 P = TypeVar("P", bound=RunPlan)
 
-#: Reads and writes every plan, by its `kind`. What another version knew and this one does not is refused.
+#: Reads and writes every plan, by its `kind`.
 RUN_PLAN: TypeAdapter[RunPlan] = TypeAdapter(
     Annotated[RunPlan, Field(discriminator="kind")], config=ConfigDict(extra="forbid")
 )
@@ -397,11 +380,7 @@ RUN_PLAN: TypeAdapter[RunPlan] = TypeAdapter(
 
 def to_config(plan: RunPlan) -> dict[str, Any]:
     """A plan as its run's config, ready for JSON."""
-    config: dict[str, Any] = RUN_PLAN.dump_python(plan, mode="json", exclude={"kind"})
-    if isinstance(plan, ReproducePlan):  # kept as a batch run that names its row
-        return {
-            REPRODUCTION_KEY: {name: value for name, value in config.items() if name != "cycles" or value}
-        }
+    config: dict[str, Any] = RUN_PLAN.dump_python(plan, mode="json", exclude={"kind", "name"})
     return config
 
 
@@ -411,14 +390,12 @@ def plan_of(run: RunSummary) -> RunPlan: ...
 def plan_of(run: RunSummary, kind: type[P]) -> P: ...
 def plan_of(run: RunSummary, kind: type[Any] | None = None) -> Any:
     """What a run plays; StoreError when it does not say so, or when that is not of this kind."""
-    row = run.config.get(REPRODUCTION_KEY)
-    tagged = {**run.config, "kind": run.kind} if row is None else {**row, "kind": "reproduction"}
+    columns = {"kind": run.kind, **({"name": run.name} if run.name else {})}
     try:
-        plan = RUN_PLAN.validate_python(tagged)
+        plan = RUN_PLAN.validate_python({**run.config, **columns})
     except (ValidationError, TypeError) as error:
         raise StoreError(
-            f"What run {run.id} plays is not understood: it was recorded by another program, or by another version "
-            "of this one."
+            f"What run {run.id} plays is not understood: it was recorded by another program."
         ) from error
     if kind is not None and not isinstance(plan, kind):
         raise StoreError(
@@ -428,7 +405,7 @@ def plan_of(run: RunSummary, kind: type[Any] | None = None) -> Any:
 
 
 def known_plan(run: RunSummary) -> RunPlan | None:
-    """What a run plays; None when it does not say so, as imported ones and those of another version."""
+    """What a run plays; None when it does not say so, as a run of another program."""
     try:
         return plan_of(run)
     except TrinityError:

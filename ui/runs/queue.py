@@ -123,33 +123,23 @@ def enqueue(store: Store, plan: RunPlan, ticket: Ticket, *, owner: str | None = 
     and not one with the same ticket, or for the same transcripts, before. A live run in step mode waits before its
     first decision. ConfigError when the name of what learns is taken."""
     kind = cast(RunKind, plan.kind)
-    config = to_config(plan)
-    run = ticket.run(config)
+    config, name = to_config(plan), plan.name if isinstance(plan, LearningPlan) else ""
+    run = ticket.run({**config, "name": name})
     if isinstance(plan, RereadPlan | AttributionPlan) and (other := _reading(store, plan)):
         return other, False
-    if isinstance(plan, LearningPlan) and plan.name and find_learning(store, plan.name) not in (None, run):
+    if name and store.runs.find(name, *LEARNING) not in (None, run):
         raise ConfigError(
-            f"There is an evolution or a training named '{plan.name}': choose another name, or go on with that one."
+            f"There is an evolution or a training named '{name}': choose another name, or go on with that one."
         )
     try:
         status = RunStatus.RUNNING if owner else RunStatus.QUEUED
-        store.runs.create(run, kind, config, status=status, owner=owner)
+        store.runs.create(run, kind, config, name=name, status=status, owner=owner)
     except StoreError:
         store.runs.get(run)  # told when it was not there before either
         return run, False
     if isinstance(plan, LivePlan) and plan.step:
         store.runs.pause(run)
     return run, True
-
-
-def find_learning(store: Store, name: str, kind: RunKind | None = None) -> str | None:
-    """The run of an evolution or a training, or of this `kind` alone, by its name or id; None when there is none."""
-    for one in (kind,) if kind else LEARNING:
-        for run in store.runs.list(kind=one, limit=100_000):
-            plan = known_plan(run)
-            if run.id == name or (isinstance(plan, LearningPlan) and plan.name == name):
-                return run.id
-    return None
 
 
 def _reading(store: Store, plan: RereadPlan | AttributionPlan) -> str | None:

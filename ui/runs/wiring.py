@@ -87,8 +87,7 @@ def import_samples(store: Store, chosen: Settings) -> None:
     """Import the sample runs and remember it, so that runs a user deletes do not come back."""
     from storage.files.interchange import import_runs
 
-    reports = import_runs(store, SAMPLE_RUNS)
-    store.runs.mark_samples([run for report in reports for run in report.runs])
+    import_runs(store, SAMPLE_RUNS)
     mark = _samples_mark(chosen)
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ from storage.analysis.verdicts import (
 from storage.analysis.without_model import each_missed, without_models
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
-from storage.rows.mapping import strip_cell, strip_moves
+from storage.rows.progress import strip_cell, strip_moves
 from storage.store import Store
 from tests.builders.play import MODELS, HashPolicy, births, events, tasks
 from tests.builders.recorded import episode

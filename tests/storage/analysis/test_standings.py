@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from sqlalchemy import update
 
 from core.analysis.comparison import compare, is_solved
 from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Status
@@ -37,11 +36,10 @@ from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
-from storage.rows.schema import run as run_table
 from storage.rows.summaries import RunKind
 from storage.store import Store
 from tests.builders.play import births, events, tasks
-from tests.builders.stores import POOL, begin_run, new_store
+from tests.builders.stores import POOL, begin_run, mark_samples, new_store
 from ui.presentation.words import setting_words
 
 A, B, C = PolicySide("base"), PolicySide("b"), PolicySide("c")
@@ -248,7 +246,7 @@ def test_one_that_two_decided_does_not_take_the_samples_place(tmp_path: Path) ->
     with writing(store.engine) as connection:
         for one in (sample, own):
             insert_episodes(connection, [TimedEpisode(one, 1.0, 2.0, [1.0] * len(one.turns))])
-        connection.execute(update(run_table).where(run_table.c.id == "r1").values(sample=True))
+    mark_samples(store, "r1")
     assert [one.id for one in store.episodes.page(EpisodeFilter(policy="hash")).items] == [sample.id]
     store.close()
 

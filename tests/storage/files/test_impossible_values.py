@@ -26,8 +26,11 @@ NONSENSE: dict[str, tuple[int, str, Any, str]] = {
     "model twice": (-1, "episode.models", ["ada", "ada"], "each once"),
     "model without a name": (-1, "episode.models.0", " ", r"episode\.models\.0 \(one line"),
     "policy": (-1, "episode.policy", "", "episode.policy"),
-    "parent is a path": (-1, "episode.parent_episode_id", "../../etc/passwd", r"fork\.parent .*an id is"),
-    "its own parent": (-1, "episode.parent_episode_id", "e1-00005", "the id of another episode"),
+    "name of nothing": (1, "name", " ", r"at name \(one line of 1 to 300 characters"),
+    "purpose": (1, "purpose", "fun", r"at .*purpose .*measured"),
+    "parent is a path": (-1, "episode.fork", {"parent": "../x", "turn": 1}, r"fork\.parent .*an id is"),
+    "its own parent": (-1, "episode.fork", {"parent": "e1-00005", "turn": 1}, "the id of another episode"),
+    "number of a fork": (-1, "episode.fork", {"parent": "e0", "turn": 1, "number": 10**12}, r"fork\.number"),
     "id is a path": (-1, "episode.id", "../x", r"episode\.id \(an id is"),
     "probability of 5": (
         -1,

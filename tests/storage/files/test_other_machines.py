@@ -18,7 +18,7 @@ from storage.files.jsonl import file_name, without_places
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
-from tests.builders.interchange import GOLDEN, GOLDEN_7, contents, swap
+from tests.builders.interchange import GOLDEN, GOLDEN_FORKS, contents, swap
 from tests.builders.play import births, events, tasks
 
 #: What an editor or a mail program may do to a file.
@@ -37,10 +37,10 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_an_editor_changes_is_taken(other: Store, tmp_path: Path, change: str) -> None:
     path = tmp_path / "runs.jsonl"
-    path.write_bytes(CHANGES[change](GOLDEN_7.read_bytes()))
+    path.write_bytes(CHANGES[change](GOLDEN_FORKS.read_bytes()))
     assert import_file(other, path).added["episode"] > 0
     before = contents(other)
-    path.write_bytes(GOLDEN_7.read_bytes())
+    path.write_bytes(GOLDEN_FORKS.read_bytes())
     assert import_file(other, path).added == {}, "it is the same file"
     assert contents(other) == before
 

@@ -23,7 +23,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"".join(GOLDEN.read_bytes().splitlines(keepends=True)[1:]),
         "line 1, is not the header",
     ),
-    "version": (lambda: swap(b'"version":1', b'"version":8', 0), "line 1, says trinity-jsonl version 8"),
+    "version": (lambda: swap(b'"version":1', b'"version":7', 0), "line 1, says trinity-jsonl version 7"),
     "format": (lambda: swap(b"trinity-jsonl", b"other-jsonl", 0), "line 1, says other-jsonl version 1"),
     "second header": (lambda: edited(lambda lines: [*lines, lines[0]]), "is a second header"),
     "no end": (

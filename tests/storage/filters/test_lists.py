@@ -24,7 +24,7 @@ from storage.filters.parser import parse_expression
 from storage.recorder import record
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
-from storage.rows.mapping import EpisodeProgress, episode_flags
+from storage.rows.progress import EpisodeProgress, episode_flags
 from storage.rows.schema import episode
 from storage.rows.search import terms
 from storage.rows.summaries import EPISODE_FLAGS, EpisodeSummary, FacetValue, Order

@@ -15,7 +15,7 @@ from storage.recorder import record
 from storage.rows.summaries import RunKind
 from storage.store import Store
 from tests.builders.recorded import episode, events_of
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import begin_run, mark_samples, new_store
 
 SAMPLE, OWN = "rsample", "rown"
 
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     """A store with three sample episodes."""
     opened = new_store(tmp_path / "trinity.db")
     played(opened, SAMPLE, "abc")
-    opened.runs.mark_samples([SAMPLE])
+    mark_samples(opened, SAMPLE)
     yield opened
     opened.close()
 
@@ -54,8 +54,8 @@ def test_samples_are_shown_until_there_is_an_episode_of_ones_own(store: Store) -
     facets = store.episodes.facets()
     assert facets.samples == 3
     assert [one.value for one in facets.run] == [OWN]
-    assert store.runs.get(SAMPLE).sample
-    assert not store.runs.get(OWN).sample
+    assert store.runs.get(SAMPLE).is_sample
+    assert not store.runs.get(OWN).is_sample
     assert store.runs.sample_ids() == {SAMPLE}
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,11 +19,10 @@ from core.analysis.attribution import (
 )
 from core.episode import Role
 from storage.recorder import record
-from storage.rows import engine
 from storage.rows.engine import reading, writing
 from storage.rows.schema import attribution
 from storage.shelves.attributions import AttributedTurn
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.recorded import MODELS, episode, events_of
 from tests.builders.stores import new_store
@@ -102,30 +99,3 @@ def test_no_text_of_the_transcript_is_kept(store: Store, turn: AttributedTurn) -
     with reading(store.engine) as connection:
         body = json.loads(connection.execute(select(attribution.c.body)).scalar_one())
     assert set(body["words"][0]) == {"part", "start", "end", "gives"}
-
-
-def test_a_store_from_before_learns_to_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "SCHEMA_REVISION", "0011")
-    old = open_store(tmp_path / "old.db")
-    old.runs.create("rtest", "run", {"name": "kept"})
-    old.close()
-    monkeypatch.undo()
-    written = open_store(tmp_path / "today.db")
-    written.runs.create("rtest", "run", {})
-    list(record(written, events_of(episode("e-1"))))
-    written.close()
-    with closing(sqlite3.connect(tmp_path / "old.db")) as file, file:  # as the program of that day wrote it
-        file.execute("ATTACH ? AS today", (str(tmp_path / "today.db"),))
-        for table in ("task", "episode", "turn", "text", "state"):
-            columns = ", ".join(name for _, name, *_ in file.execute(f"PRAGMA main.table_info({table})"))
-            file.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM today.{table}")  # noqa: S608
-    new = open_store(tmp_path / "old.db")
-    assert new.health().schema == "0014"
-    assert new.runs.get("rtest").config == {"name": "kept"}
-    kept = checkpoint(MODELS, seed=1)
-    new.checkpoints.add(kept.id, kept.to_config(), kept.to_bytes())
-    turn = AttributedTurn("e-1", 1, kept.id, "d" * 32)
-    new.attributions.add(turn, PARTS)
-    assert new.attributions.parts(turn) == PARTS
-    new.runs.create("r2", "attribute", {})
-    new.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import shlex
 import socket
 import subprocess
 import sys
@@ -179,48 +178,6 @@ def test_a_mistyped_filter_is_refused(world: Sums, option: str) -> None:
     result = world.trinity("episodes", f"--{option}", "wrnog")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert f"--{option} cannot be 'wrnog': choose one of " in result.err
-
-
-#: What stood on the command line before --where was the one filter, and the condition that says it.
-REMOVED = {
-    ("--family", "logic"): 'family == "logic"',
-    ("--task", "q1"): 'task == "q1"',
-    ("--checkpoint", "c1"): 'checkpoint == "c1" and mixed == False',
-    ("--generation", "3"): "generation == 3 and mixed == False",
-    ("--correct", "wrong"): "correct == False",
-    ("--correct=none",): "correct == None",
-    ("--status", "finished"): 'status == "finished"',
-    ("--end", "budget"): 'end_reason == "budget"',
-    ("--model", "o'neil"): """any(turn.model == "o'neil")""",
-    ("--model", "jack", "--role", "worker"): 'any(turn.model == "jack" and turn.role == "worker")',
-    ("--min-turns", "2", "--max-turns", "4"): "turns >= 2 and turns <= 4",
-    ("--text", "many primes"): 'search("many primes")',
-    ("--forks", "with"): "fork in (True, False)",
-    ("--forks", "only"): "fork == True",
-    ("--forks", "without"): "measured == True",
-    ("--where", "turns > 1", "--family", "logic"): 'family == "logic" and turns > 1',
-    ("--family",): 'family == "logic"',
-}
-
-
-@pytest.mark.parametrize("asked", REMOVED)
-def test_a_removed_option_says_what_to_write(world: Sums, asked: tuple[str, ...]) -> None:
-    removed = next(one for one in asked if one.startswith("--") and one != "--where").partition("=")[0]
-    result = world.trinity("episodes", *asked)
-    assert result.code == 1
-    assert result.err == f"trinity: No such option: {removed}. Write --where {shlex.quote(REMOVED[asked])}\n"
-    assert world.trinity("episodes", *shlex.split(result.err.partition("Write ")[2])).code == 0
-
-
-@pytest.mark.parametrize("command", ["export", "routing", "verifier", "policy c1 c2", "prune --what states"])
-def test_every_command_that_filters_says_so(world: Sums, command: str) -> None:
-    said = world.trinity(*command.split(), "--family", "logic").err
-    assert said == "trinity: No such option: --family. Write --where 'family == \"logic\"'\n"
-
-
-def test_a_removed_option_with_a_value_that_it_never_took_names_those_that_it_had(world: Sums) -> None:
-    said = world.trinity("episodes", "--correct", "maybe").err
-    assert "'maybe' is none of right, wrong, none: write --where 'correct == True'" in said
 
 
 def test_an_option_that_never_was_is_a_usage_error(world: Sums) -> None:

@@ -411,23 +411,6 @@ def test_every_option_and_key_has_the_default_of_the_evolution_itself() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (["--spread", "4"], "logit_spread = 4"),
-        (["--constant-spread=plain"], 'constant_spread = "plain"'),
-        (["--without", "thinker", "--without", "adder"], 'barred = ["thinker", "adder"]'),
-        (["--draw", "paper"], "common = false"),
-        (["--adaptive"], "adaptive = true"),
-    ],
-)
-def test_a_removed_option_names_its_key(world: Sums, options: list[str], line: str) -> None:
-    result = world.trinity("evolve", *options)
-    assert result.code == 1
-    assert f"Write {line} into a file and name it by --config FILE" in result.err
-    assert result.err.count("\n") == 1
-
-
 def spent(world: Sums, run: str) -> float:
     """What a run knows to have cost."""
     store = open_store(world.store)

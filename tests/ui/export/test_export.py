@@ -310,8 +310,6 @@ def test_the_command_says_in_one_sentence_what_it_cannot_do(
         (["--all", "--where", "correct == False"], "Say what to export in one way"),
         (["--flag", "maybe"], "--flag cannot be 'maybe'"),
         (["--all", "--format", "docx"], "--format cannot be 'docx'"),
-        (["--all", "--format", "labels"], "'parquet' takes its place and holds the labels"),
-        (["--all", "--format", "opinions"], "'parquet' takes its place and holds the opinions"),
         (["--all", "--out", "all.html"], "are a zip: name it all.zip"),
         (["--all", "--format", "html", "--out", "all.html"], "are a zip: name it all.zip"),
         (["--episode", one, "--out", "one.zip"], "one page and no zip: name it one.html"),
@@ -373,9 +371,6 @@ def test_the_data_page_exports_what_its_address_selects(
     where = """family == "a'b" and end_reason == "budget\""""
     assert shlex.split(said)[2:] == ["--run", "r 1", "--where", where, "--format", "parquet"]
     assert formats.command(WHOLE_STORE, "csv") == "trinity export --all --format csv"
-    page = opened("data", **{"as": "labels"})
-    assert "'parquet' takes its place and holds the labels" in shown(page)
-    assert page.get("download_button")[0].proto.label == "Download Parquet"
     page = opened("data", family=HOSTILE[0], task=HOSTILE[22])
     assert "No episode matches" in shown(page)
     assert_literal(page)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from core.episode import Change, Role
 from core.errors import ConfigError, StoreError
@@ -27,7 +27,7 @@ from core.tasks.graders import grade_many
 from storage.analysis.second_opinions import EpisodeScope, read_judged
 from storage.files.parquet import export_parquet
 from storage.rows.engine import writing
-from storage.rows.meta_column import with_deciders
+from storage.rows.mapping import deciders_column
 from storage.rows.schema import episode as rows
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
@@ -246,14 +246,13 @@ def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Sto
 
 
 def _names_nothing(store: Store, name: str) -> None:
-    """An earlier version of this program kept a label where the id of who decides belongs."""
+    """The checkpoint that a person put in charge was deleted meanwhile."""
+    deciders = deciders_column({1: "cgone"})
     with writing(store.engine) as connection:
-        column = connection.execute(select(rows.c.meta).where(rows.c.id == name)).scalar_one()
-        notes = with_deciders(column, {1: "gen 0 · sample"})
-        connection.execute(update(rows).where(rows.c.id == name).values(meta=notes))
+        connection.execute(update(rows).where(rows.c.id == name).values(deciders=deciders))
 
 
-def test_a_run_with_a_label_in_charge_says_so_and_can_be_given_to_another(
+def test_a_run_with_a_deleted_checkpoint_in_charge_says_so_and_can_be_given_to_another(
     store: Store, plan: LivePlan
 ) -> None:
     run = queued(store, replace(plan, step=True, turns=3))
@@ -267,7 +266,7 @@ def test_a_run_with_a_label_in_charge_says_so_and_can_be_given_to_another(
     until(lambda: store.runs.proposal(name, 1) is not None)
     page = opened("live", run=run)
     said = shown(page).replace("\\", "")
-    assert "gen 0 · sample is in charge and cannot decide: There is no policy or checkpoint" in said
+    assert "cgone is in charge and cannot decide: There is no policy or checkpoint" in said
     page.selectbox(key="next_policy").select("single:guesser")
     page.run()
     press(page, "put_in_charge")
@@ -277,7 +276,7 @@ def test_a_run_with_a_label_in_charge_says_so_and_can_be_given_to_another(
     playing.join(60)
     stopped = store.runs.get(run)
     assert stopped.status is RunStatus.INTERRUPTED
-    assert "switched this play to 'gen 0 · sample', which cannot decide" in str(stopped.error)
+    assert "switched this play to 'cgone', which cannot decide" in str(stopped.error)
     assert "choose another coordinator" in str(stopped.error)
 
 

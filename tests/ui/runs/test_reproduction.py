@@ -388,7 +388,7 @@ def test_a_seed_that_learned_under_other_settings_is_not_mixed_in(store: Store) 
         ended = Episode(
             f"e{number}", played, sum_task, "random", ("a",), status=Status.FINISHED, correct=True
         )
-        record_finished_run(store, played, to_config(plan), [ended])
+        record_finished_run(store, played, plan.kind, to_config(plan), [ended])
     ((_, runs),) = suites(store)
     assert list(runs) == ["rrow3", "rrow2", "rrow1", "rrow0"]
     found = stored(store, runs, {"evolved:trinity"})

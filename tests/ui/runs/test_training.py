@@ -23,7 +23,7 @@ from ui.runs import training, wiring
 from ui.runs.lease import owner
 from ui.runs.plans import TrainingPlan, plan_of
 from ui.runs.play import play
-from ui.runs.queue import Ticket, enqueue, find_learning
+from ui.runs.queue import Ticket, enqueue
 from ui.runs.training import TrainingParts, prepare
 
 LEARNING = LearnConfig(
@@ -99,7 +99,7 @@ def test_every_iteration_is_kept_with_its_planners(store: Store) -> None:
     planners = store.planners.list(run)
     assert [one.iteration for one in planners] == [0, 2, 4]
     assert store.planners.state(run) is None, "nothing goes on from a finished training"
-    assert find_learning(store, "mine") == run
+    assert store.runs.find("mine", "train") == run
     with pytest.raises(ConfigError, match="named 'mine'"):
         begun(store)
 

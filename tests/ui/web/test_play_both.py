@@ -20,6 +20,7 @@ from storage.rows.schema import run as run_table
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.builders.diffed import DIFFED, Diffed
+from tests.builders.stores import mark_samples
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
 from ui.runs.kinds import kind_of
@@ -169,7 +170,7 @@ def test_a_shipped_one_is_the_baseline_where_there_is_one(diffed: Diffed) -> Non
     store, models = diffed.store, diffed.a.models
     with writing(store.engine) as connection:
         connection.execute(update(checkpoint).where(checkpoint.c.id == diffed.a.id).values(run_id=DIFFED))
-    store.runs.mark_samples([DIFFED])
+    mark_samples(store, DIFFED)
     baseline, own = own_and_shipped(store, models, diffed.b.id)
     assert (baseline, own) == (diffed.a.id, diffed.b.id)
     assert own_and_shipped(store, models, diffed.a.id)[0].startswith("single:"), "never one of its own run"

@@ -14,7 +14,7 @@ from storage.recorder import record
 from storage.store import Store, open_store
 from tests.builders.recorded import episode, events_of
 from tests.builders.sample_store import EVOLVED, PLAYED, sample_store
-from tests.builders.stores import begin_run
+from tests.builders.stores import begin_run, mark_samples
 from tests.ui.pages import opened, shown
 from ui.runs import wiring
 
@@ -25,7 +25,7 @@ OWN = "rown"
 def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store that holds samples only, as after a first start."""
     store = sample_store(tmp_path / "trinity.db", n=5)
-    store.runs.mark_samples([run.id for run in store.runs.list()])
+    mark_samples(store, *(run.id for run in store.runs.list()))
     monkeypatch.setenv("TRINITY_STORE", store.url)
     yield store
     store.close()
@@ -148,7 +148,7 @@ def test_an_import_of_the_samples_marks_them_and_nothing_else(
     store = open_store(tmp_path / "own.db")
     begin_run(store, OWN, "run", {})
     wiring.import_samples(store, wiring.settings())
-    runs = {run.id: run.sample for run in store.runs.list()}
+    runs = {run.id: run.is_sample for run in store.runs.list()}
     store.close()
     assert len(runs) > 2
     assert not runs.pop(OWN)

@@ -40,7 +40,7 @@ from ui.cli import main
 from ui.presentation.theme import model_colour
 from ui.web.separability.figures import MOST_CLASSES, class_styles, cloud, readings, synthetic_figure
 from ui.web.views import separability
-from ui.web.views.separability import NO_UMAP, ours, rows, theirs
+from ui.web.views.separability import ours, rows, theirs
 
 
 @pytest.fixture(scope="module")
@@ -162,12 +162,6 @@ def test_chance_alone_leaves_no_states(tmp_path: Path, monkeypatch: pytest.Monke
     page = opened("separability")
     assert "No run here has hidden states" in shown(page)
     assert not page.selectbox
-
-
-def test_an_address_that_asks_for_umap_shows_pca(samples: Store) -> None:
-    page = opened("separability", projection="umap")
-    assert [info.value for info in page.info] == [NO_UMAP]
-    assert page.segmented_control(key="projection").value == "pca"
 
 
 def test_made_up_states_show_how_index_and_accuracy_go_together(

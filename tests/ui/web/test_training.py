@@ -134,7 +134,7 @@ def test_readable_plans_are_told_to_be_forced_and_what_was_written_freely(kept: 
         IterationStats(index=index, rollouts=PlanStatistics(n=16, right=0.5, readable=1.0), free=share)
         for index, share in enumerate((0.95, math.nan, 0.0))
     ]
-    begin_run(kept, "rforced", "train", to_config(replace(PLAN, name="forced")))
+    begin_run(kept, "rforced", "train", to_config(PLAN), "forced")
     for one in forced:
         kept.planners.add_iteration(
             IterationSummary("rforced", one.index, 16, 1.0, 0.0, None, one.to_json()), None, None
@@ -176,7 +176,7 @@ def test_one_that_stands_still_is_resumed_with_a_click(kept: Store) -> None:
 
 
 def test_one_that_waits_says_what_for_and_can_be_stopped(kept: Store) -> None:
-    kept.runs.create("rwaits", "train", to_config(PLAN), status=RunStatus.QUEUED)
+    kept.runs.create("rwaits", "train", to_config(PLAN), name=PLAN.name, status=RunStatus.QUEUED)
     page = opened("evolution")
     assert "The first iteration will appear here by itself." in said(page)
     press(page, "stop")

@@ -65,7 +65,7 @@ Runs = dict[str, ReproducePlan]
 def suites(store: Store) -> list[tuple[Suite, Runs]]:
     """The suites of which the store holds finished rows, newest first, with their runs."""
     found: dict[str, tuple[Suite, Runs]] = {}
-    for run in store.runs.list(kind="run", status=RunStatus.FINISHED, limit=100_000):
+    for run in store.runs.list(kind="reproduction", status=RunStatus.FINISHED, limit=100_000):
         plan = known_plan(run)
         if isinstance(plan, ReproducePlan):
             found.setdefault(plan.suite.digest, (plan.suite, {}))[1][run.id] = plan
@@ -97,7 +97,7 @@ def learned_under(store: Store, evolution: str) -> dict[str, Any]:
     none."""
     if not evolution:
         return {}
-    config = {name: value for name, value in store.runs.get(evolution).config.items() if name != "name"}
+    config = store.runs.get(evolution).config
     learner = "evolution" if "evolution" in config else "learning"
     return {**config, learner: {**config[learner], "seed": None}}
 

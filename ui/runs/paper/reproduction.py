@@ -46,7 +46,6 @@ from ui.runs.paper.outcomes import Curve, suites
 from ui.runs.paper.table import TableRow, Way
 from ui.runs.paper.tables import EVOLVED, LABELS_SHARE
 from ui.runs.plans import EvolutionPlan, LearningPlan, ReproducePlan, Suite, TrainingPlan, to_config
-from ui.runs.queue import find_learning
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 
@@ -121,7 +120,7 @@ class Reproduction:
     def _evolution_now(self, row: TableRow, seed: int) -> str | None:
         """The run of the evolution that the row has now: empty where it needs none, None where there is none yet."""
         plan = self.plan(row, seed)
-        return find_learning(self.store, plan.name, plan.kind) if plan else ""
+        return self.store.runs.find(plan.name, plan.kind) if plan else ""
 
     def _played_before(self) -> list[ReproducePlan]:
         """The rows of this suite that the store has, newest first."""
@@ -267,7 +266,8 @@ class Reproduction:
             cycles,
             self._taught_curve(row, seed) if row.on == "test" and not row.played else (),
         )
-        record_finished_run(self.store, run_id, to_config(plan), played, digest_of_specs(self.pool.specs))
+        digest = digest_of_specs(self.pool.specs)
+        record_finished_run(self.store, run_id, plan.kind, to_config(plan), played, digest)
         return run_id
 
     def _played(

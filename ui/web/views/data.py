@@ -13,7 +13,7 @@ from storage.files.jsonl import VERSION
 from storage.files.selection import count_episodes
 from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter
 from storage.store import Store
-from ui.export.formats import FORMATS, REPLACED, command, replacement_words
+from ui.export.formats import FORMATS, command
 from ui.presentation.theme import label, plain
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
@@ -56,9 +56,6 @@ def show() -> None:
 def _export(store: Store, where: EpisodeFilter) -> None:
     st.subheader("Export", anchor=False)
     _which(store, where)
-    if instead := replacement_words(state.param("as") or ""):
-        st.info(instead, icon=":material/info:")
-        state.set_params(**{"as": REPLACED[str(state.param("as"))]})
     offered = {name: one.words for name, one in FORMATS.items()}
     form = state.address_select("Format", offered, name="as", key="format")
     chosen = FORMATS[form]

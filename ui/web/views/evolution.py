@@ -206,10 +206,10 @@ def _newest_of_the_other_kind(runs: Sequence[RunSummary], shown: RunSummary) -> 
 def _words(run: RunSummary) -> str:
     """One run in a list, plain text; there may be hundreds, so no generation is read."""
     if run.kind == "train":
-        return " · ".join([*training_words(run), run.status, *["sample"] * run.sample])
+        return " · ".join([*training_words(run), run.status, *["sample"] * run.is_sample])
     about = Lineage(run.id, evolution_of(run), ())
     done = f"generation {run.generations - 1}" if run.generations else "not begun"
-    return " · ".join([about.name, about.learner_words, done, run.status, *["sample"] * run.sample])
+    return " · ".join([about.name, about.learner_words, done, run.status, *["sample"] * run.is_sample])
 
 
 # What came of it

@@ -11,7 +11,7 @@ import streamlit as st
 from core.episode import Role, Status
 from storage.analysis.standings import figures, policies_with_episodes, runs_played, sides_of, task_sets
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.mapping import strip_moves
+from storage.rows.progress import strip_moves
 from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.comparison import accuracy_words
@@ -206,8 +206,9 @@ def _moves(one: EpisodeSummary) -> Sequence[tuple[str, Role]]:
 
 def _runs(store: Store) -> None:
     st.subheader("Latest runs")
-    found = [run for kind in ("run", "import") for run in store.runs.list(kind, limit=20) if run.episodes]
-    found = [run for run in found if not run.sample] or found
+    played = [*store.runs.list("run", limit=20), *store.runs.list("reproduction", limit=20)]
+    found = [run for run in played if run.episodes]
+    found = [run for run in found if not run.is_sample] or found
     runs = sorted(found, key=lambda run: run.created, reverse=True)[:RUNS]
     if not runs:
         nothing_here("No run of several episodes yet: `trinity run` records one.")

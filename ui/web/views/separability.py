@@ -71,7 +71,6 @@ TURNS = {"all": "Every turn", "first": "First turns"}
 METHODS: dict[Method, str] = {"pca": "PCA", "lda": "LDA", "tsne": "t-SNE"}
 #: Rare classes named one by one.
 MOST_NAMES = 10
-NO_UMAP = "UMAP is no longer offered: PCA is shown instead, and t-SNE keeps neighbours together too."
 
 
 def show() -> None:
@@ -102,8 +101,6 @@ def show() -> None:
         )
         return
     st.caption(_what(states))
-    if state.param("projection") == "umap":  # an address of earlier versions
-        st.info(NO_UMAP, icon=":material/info:")
     _clouds(states, method)
     _turns_table(states)
     _readings(states)

@@ -59,8 +59,6 @@ def show() -> None:
     store = state.store()
     st.title("Settings & health")
     part = state.address_select("Part", PARTS, name="part", key="settings_part")
-    if state.param("part") == "tables":  # an address of earlier versions
-        st.info(TABLES, icon=":material/terminal:")
     if part == "work":
         _work(store)
     elif part == "room":

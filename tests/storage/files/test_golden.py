@@ -1,8 +1,7 @@
-"""Files of every version are read, and today's are written as ever."""
+"""Files are read and written as ever, and what they say is what was recorded."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,39 +14,26 @@ from storage.files.interchange import export_runs, import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.store import Store
-from tests.builders.interchange import (
-    FORGED,
-    GOLDEN,
-    GOLDEN_2,
-    GOLDEN_3,
-    GOLDEN_4,
-    GOLDEN_5,
-    GOLDEN_6,
-    GOLDEN_7,
-    edited,
-)
+from tests.builders.interchange import FORGED, GOLDEN, GOLDEN_FORKS, edited
 from tests.builders.play import births, events, tasks
 from tests.builders.stores import new_store
 
 
-def test_the_golden_file_reads_and_writes_as_ever(other: Store, tmp_path: Path) -> None:
-    """Change the format only with a new version number, and keep reading this one."""
-    import_file(other, GOLDEN)
-    assert [run.id for run in other.runs.list()] == ["r1", "r0"]
-    assert other.health().episodes == 6
-    assert other.runs.policies("r1")[0].n == 3
-    export_runs(other, ["r0", "r1"], tmp_path / "again.jsonl")
-    now, then = ((file.read_bytes().splitlines()) for file in (tmp_path / "again.jsonl", GOLDEN))
-    assert now[0] == then[0].replace(b'"version":1', b'"version":7')
-    rest = [line for line in now if b'"kind":"episode"' not in line]
-    assert rest[1:-1] == [line for line in then if b'"kind":"episode"' not in line][1:-1]
-    assert json.loads(now[-1])["counts"] == json.loads(then[-1])["counts"]
-
-
-def test_what_older_files_noted_of_a_fork_an_error_or_a_decider_is_read_into_fields(
-    other: Store, tmp_path: Path
+@pytest.mark.parametrize(("golden", "runs"), [(GOLDEN, ("r0", "r1")), (GOLDEN_FORKS, ("r1", "r2"))])
+def test_a_golden_file_reads_and_writes_as_ever(
+    other: Store, tmp_path: Path, golden: Path, runs: tuple[str, ...]
 ) -> None:
-    import_file(other, GOLDEN_2)
+    """Change the format only with a new version number."""
+    import_file(other, golden)
+    assert {run.id for run in other.runs.list()} == {*runs}
+    assert other.health().episodes == 6
+    export_runs(other, runs, tmp_path / "again.jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == golden.read_bytes()
+    assert import_file(other, golden).added == {}, "a file that was read before is known again"
+
+
+def test_a_fork_an_error_and_a_decider_are_read_into_fields(other: Store) -> None:
+    import_file(other, GOLDEN_FORKS)
     (parent, lost, steered), forks = (
         [other.episodes.get(one.id) for one in other.episodes.of_run(run)] for run in ("r1", "r2")
     )
@@ -63,14 +49,20 @@ def test_what_older_files_noted_of_a_fork_an_error_or_a_decider_is_read_into_fie
     assert [one.left_out for one in forks] == [(), ("m2",), ("m2",)]
     assert [one.deciders for one in forks] == [{}, {}, {0: "hash", 1: "random"}]
     assert not any(one.meta for one in (lost, steered, *forks))
-    assert import_file(other, GOLDEN_2).added == {}, "a file that was read before is known again"
+
+
+def test_name_and_purpose_of_a_run_travel_with_it(other: Store, tmp_path: Path) -> None:
+    other.runs.create("r1", "evolve", {}, name="mine")
+    other.runs.create("r2", "run", {}, purpose="sample")
+    for run in ("r1", "r2"):
+        other.runs.finish(run)
     export_runs(other, ["r1", "r2"], tmp_path / "again.jsonl")
-    assert (tmp_path / "again.jsonl").read_bytes() == GOLDEN_7.read_bytes()
-    assert import_file(other, GOLDEN_3).added == {}
-    assert import_file(other, GOLDEN_4).added == {}
-    assert import_file(other, GOLDEN_5).added == {}
-    assert import_file(other, GOLDEN_6).added == {}
-    assert import_file(other, GOLDEN_7).added == {}
+    there = new_store(tmp_path / "there.db")
+    import_file(there, tmp_path / "again.jsonl")
+    assert [(run.name, run.purpose) for run in there.runs.list()] == [(None, "sample"), ("mine", "learning")]
+    assert there.runs.find("mine", "evolve", "train") == there.runs.find("r1", "evolve") == "r1"
+    assert there.runs.find("mine", "train") is there.runs.find("r2", "evolve") is None
+    there.close()
 
 
 def test_the_pool_of_a_run_travels_with_it(other: Store, tmp_path: Path) -> None:
@@ -121,18 +113,3 @@ def test_what_a_stranger_notes_forges_nothing(other: Store, tmp_path: Path) -> N
     other.runs.delete("r1")
     import_file(other, tmp_path / "one.jsonl")
     assert other.episodes.get(whole.id) == whole
-
-
-@pytest.mark.parametrize("told", ["", "[]", "7", '{"x": "b"}', "{", "9" * 5000, "[" * 9000])
-def test_what_is_unreadable_in_an_older_file_says_nothing(other: Store, tmp_path: Path, told: str) -> None:
-    def change(lines: list[bytes]) -> list[bytes]:
-        line = json.loads(lines[-1])
-        notes = dict.fromkeys(("fork", "fork_number", "fork_change", "deciders", "left_out"), told)
-        line["episode"] |= {"meta": notes, "parent_episode_id": "e0"}
-        return [*lines[:-1], json.dumps(line, separators=(",", ":")).encode() + b"\n"]
-
-    (tmp_path / "odd.jsonl").write_bytes(edited(change))
-    import_file(other, tmp_path / "odd.jsonl")
-    last = json.loads(GOLDEN.read_bytes().splitlines()[-2])["episode"]["id"]
-    whole = other.episodes.get(last)
-    assert (whole.fork, whole.deciders, whole.left_out, whole.meta) == (Fork("e0", 0), {}, (), {})
