@@ -118,9 +118,9 @@ def read_judged(store: Store, scope: EpisodeScope) -> JudgedTurns:
             turns += length
             if episodes and turns > MOST_JUDGED_TURNS:
                 break
-            one = JudgedEpisode(*columns)
+            played_one = JudgedEpisode(*columns)
             models, deciders = json.loads(columns[_MODELS]), to_deciders(columns[_DECIDERS])
-            episodes[one.id] = one._replace(models=tuple(models), deciders=deciders)
+            episodes[played_one.id] = played_one._replace(models=tuple(models), deciders=deciders)
         newest = _newest(scope, store, len(episodes))
         query = (
             select(*_TURN, state.c.hidden)

@@ -99,7 +99,7 @@ def fill(path: Path, episodes: int, say: Callable[[str], None]) -> None:
     store = open_store(making, now=lambda: 1_600_000_000.0)
     long = episode(LONG, turns=LONG_TURNS, said="word " * (LONG_BYTES // 5))
     long = replace(long, run_id="rlongbench", turn_budget=LONG_TURNS)
-    record_finished_run(store, "rlongbench", {"tasks": "long"}, [long])
+    record_finished_run(store, "rlongbench", "run", {"tasks": "long"}, [long])
     store.close()
     making.rename(path)
 

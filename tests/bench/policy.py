@@ -68,7 +68,7 @@ def fill(store: Store, turns: int, width: int) -> list[str]:
             episodes.append(
                 Episode(born.id, run, task, a.id, MODELS, seed=part, turns=played, **ended)  # type: ignore[arg-type]
             )
-        record_finished_run(store, run, {"tasks": "pocket/all"}, episodes)
+        record_finished_run(store, run, "run", {"tasks": "pocket/all"}, episodes)
     return [a.id, b.id]
 
 

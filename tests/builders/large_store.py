@@ -182,7 +182,9 @@ def large_store(path: Path, episodes: int) -> Iterator[int]:
             played = _played(born[: episodes - done], name, pool)
             at[0] += 3600.0
             if played:
-                record_finished_run(store, name, {"tasks": "pocket/all", "split": "test"}, played, POOL)
+                record_finished_run(
+                    store, name, "run", {"tasks": "pocket/all", "split": "test"}, played, POOL
+                )
             done, run = done + len(played), run + 1
             yield done
     store.close()

@@ -122,7 +122,7 @@ def enqueue(store: Store, plan: RunPlan, ticket: Ticket, *, owner: str | None = 
     """Write a plan down as a run that waits, or that its `owner` plays at once; its id, and whether this call did it
     and not one with the same ticket, or for the same transcripts, before. A live run in step mode waits before its
     first decision. ConfigError when the name of what learns is taken."""
-    kind = cast(RunKind, plan.kind)
+    kind = plan.kind
     config, name = to_config(plan), plan.name if isinstance(plan, LearningPlan) else ""
     run = ticket.run({**config, "name": name})
     if isinstance(plan, RereadPlan | AttributionPlan) and (other := _reading(store, plan)):

@@ -14,7 +14,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Index
 from sqlalchemy.dialects.sqlite import dialect
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from core.checkpoint import Checkpoint
 from core.episode import Reply, Role, TurnStarted, Usage
@@ -279,9 +279,9 @@ def test_the_sqlite_bug_is_named(version: tuple[int, int, int], warned: bool) ->
 
 
 def test_the_tables_change_only_with_a_migration() -> None:
-    made = [CreateTable(table) for table in metadata.sorted_tables]
+    made: list[ExecutableDDLElement] = [CreateTable(table) for table in metadata.sorted_tables]
     indexes = sorted((index for table in metadata.tables.values() for index in table.indexes), key=_name)
-    told = "".join(str(one.compile(dialect=dialect())) for one in (*made, *map(CreateIndex, indexes)))
+    told = "".join(str(one.compile(dialect=dialect())) for one in [*made, *map(CreateIndex, indexes)])
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]
     assert (engine.SCHEMA_REVISION, digest) == ("1.0001", "e3a6c27bd3ba5a4b")
     assert ScriptDirectory(str(engine.MIGRATIONS)).get_current_head() == engine.SCHEMA_REVISION

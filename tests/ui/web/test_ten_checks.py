@@ -53,7 +53,7 @@ def recorded_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     long = episode("e-2000", ("36", "32") * 400, turns=2000, seed=22)
     huge = episode("e-5mb", seed=23, said="word " * 1_050_000)
     record_finished_run(
-        store, "rlong", {}, [dataclasses.replace(one, run_id="rlong") for one in (long, huge)]
+        store, "rlong", "run", {}, [dataclasses.replace(one, run_id="rlong") for one in (long, huge)]
     )
     with serving(STREAMLIT, folder, folder / "trinity.db") as address:
         yield Served(address, store)
