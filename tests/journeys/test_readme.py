@@ -74,7 +74,7 @@ def test_the_first_commands_play_evolve_compare_and_fork(tmp_path: Path) -> None
     output = ""
     for command in commands("Begin"):
         output += paste(tmp_path, shortened(command))
-    for said in ("single:jack", "random", "minus A", "sage"):
+    for said in ("single:jack", "random", "minus A", "pairs)"):
         assert said in output
     [lines] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     said = "print(len(wrong), decision.role.value, len(learned.models))"
