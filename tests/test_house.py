@@ -1,4 +1,4 @@
-"""The house itself: what a module says and imports, start-up cost, forbidden calls, packaging, README's promises.
+"""The house itself: what a module says and imports, start-up cost, forbidden calls, README's promises.
 
 The directions of import are import-linter's (`lint-imports`, in the check line), not this file's.
 """
@@ -9,7 +9,6 @@ import ast
 import os
 import subprocess
 import sys
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -312,45 +311,6 @@ def test_our_own_core_is_not_foreign() -> None:
     assert foreign_package() is None
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Names of the files in a wheel built from this tree."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-    made = next(folder.glob("*.whl"))
-    assert made.stat().st_size < 40e6, "a package of 40 MB at most"
-    with zipfile.ZipFile(made) as archive:
-        return set(archive.namelist())
-
-
-@pytest.mark.process
-def test_the_wheel_carries_everything_a_newcomer_needs(wheel: set[str]) -> None:
-    from core.pocket import MODELS
-
-    needed = {f"core/pocket/weights/{name}/{file}" for name in (*MODELS, "encoder") for file in WEIGHT_FILES}
-    needed |= {
-        "ui/app.py",
-        "ui/web/frame.py",
-        "ui/.streamlit/config.toml",
-        "core/py.typed",
-        "ui/web/components/turn_strip.js",
-        "ui/web/components/drawing.js",
-    }
-    assert needed - wheel == set()
-    assert any(name.startswith("sample_runs/") and ".jsonl" in name for name in wheel)
-    assert "sample_runs/results.json" in wheel
-    assert any(name.startswith("storage/migrations/versions/") for name in wheel)
-
-
-WEIGHT_FILES = ("config.json", "model.safetensors", "tokenizer.json")
-
-
-@pytest.mark.process
-def test_the_wheel_carries_nothing_else_at_the_top(wheel: set[str]) -> None:
-    assert {name.split("/")[0] for name in wheel if ".dist-info" not in name} == {*FLOORS, "sample_runs"}
-
-
 def test_the_top_level_is_the_one_agreed() -> None:
     allowed = {*FLOORS, "tests", "sample_runs", "pyproject.toml", "README.md", "LICENSE"}
     leftovers = {"build", "dist"}
@@ -379,6 +339,7 @@ def test_a_folder_holds_no_more_modules_than_a_reader_can_scan() -> None:
 
 def test_the_readme_is_one_page_and_shows_every_folder() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert len(readme.splitlines()) <= 150
+    assert len(readme.splitlines()) <= 110
+    assert len(readme.split()) <= 900
     folders = {path.parent.name for path in MODULES} - {"versions"}
     assert [name for name in sorted(folders) if f"{name}/" not in readme] == []

@@ -56,7 +56,7 @@ def _endpoint() -> ASGIApp:
     from ui.endpoint.api import endpoint_app
 
     # Streamlit's own default is to listen everywhere.
-    local = st.config.get_option("server.address") in LOCAL_NAMES
+    local = st.get_option("server.address") in LOCAL_NAMES
     return endpoint_app(_service(), local=local, needs_key=not local)
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, packages_distributions
 from importlib.metadata import version as installed
 from pathlib import Path
 from types import FrameType
@@ -16,13 +16,17 @@ from types import FrameType
 #: How this machine calls itself.
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
+#: This program's distribution, and the names under which it is imported.
+DISTRIBUTION = "trinity-inspector"
+IMPORT_NAMES = ("core", "storage", "ui")
+
 PACKAGES = ("streamlit", "torch", "transformers", "sqlalchemy", "httpx", "numpy")
 
 
 def version() -> str:
     """This program's version."""
     try:
-        return installed("trinity-inspector")
+        return installed(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown (run from a folder that was not installed)"
 
@@ -46,6 +50,13 @@ def commit() -> str | None:
 def packages() -> dict[str, str]:
     """Python and the packages that matter most, by name. Imports none of them."""
     return {"python": sys.version.split()[0], **{name: installed(name) for name in PACKAGES}}
+
+
+def name_clashes() -> dict[str, list[str]]:
+    """The other distributions of this environment that own one of the import names, by that name."""
+    owners = packages_distributions()
+    others = {name: sorted({*owners.get(name, ())} - {DISTRIBUTION}) for name in IMPORT_NAMES}
+    return {name: found for name, found in others.items() if found}
 
 
 @contextmanager

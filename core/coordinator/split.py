@@ -48,9 +48,9 @@ def split_for(model: Any, layout: Layout) -> SplitModel | None:
 
 def _part(model: Any, layers: slice, norm: nn.Module) -> Any:
     """A model of some of the layers, around the same weights."""
-    part = copy.copy(model)
-    part._modules = {**model._modules, "layers": model.layers[layers], "norm": norm}
-    part.config = copy.copy(model.config)
+    shared = (*model.children(), *model.parameters(recurse=False), *model.buffers(recurse=False))
+    part = copy.deepcopy(model, {id(one): one for one in shared})
+    part.layers, part.norm = model.layers[layers], norm
     part.config.num_hidden_layers = len(part.layers)
     if getattr(model.config, "layer_types", None):
         part.config.layer_types = model.config.layer_types[layers]

@@ -6,7 +6,6 @@ import json
 import logging
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -28,8 +27,15 @@ from core.pool.wire import Completion, Malformed, ServerError, StreamReader, rea
 CONNECT_TIMEOUT_S = 10.0
 ERROR_BYTES = 64 * 1024  # as much of an error body as is read
 
-#: What httpx raises where a connection fails, and what it lets through of one whose encryption breaks.
-_BROKEN = (httpx.TransportError, ssl.SSLError)
+#: What httpcore raises where a connection fails, and what it lets through of one whose encryption breaks.
+_BROKEN = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.TimeoutException,
+    httpcore.UnsupportedProtocol,
+    ssl.SSLError,
+)
 
 # It tells of the heads of answers, in which a server may repeat a key: nobody hears it, at whatever level.
 logging.getLogger("httpcore").setLevel(logging.WARNING)
@@ -104,8 +110,18 @@ class ChatClient:
         own = dict(headers or {})
         self._secrets = Secrets(tuple(one for one in (key, *own.values()) if one))
         self._limits = limits
+        try:
+            url = httpx.URL(spec.base_url.rstrip("/") + "/chat/completions", params=dict(spec.query) or None)
+        except httpx.InvalidURL:
+            raise PoolError(
+                f"Model '{spec.name}': base_url is no address that can be connected to;"
+                " write it like https://api.example.com/v1."
+            ) from None
+        self._host = url.host
+        self._url = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         self._headers = httpx.Headers(
             {
+                "Host": url.netloc.decode(),
                 "Accept": "*/*",
                 "Accept-Encoding": "identity",
                 "Content-Type": "application/json",
@@ -115,25 +131,14 @@ class ChatClient:
         self._headers.update(own)
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
-        try:
-            self._url = httpx.URL(
-                spec.base_url.rstrip("/") + "/chat/completions", params=dict(spec.query) or None
-            )
-        except httpx.InvalidURL:
-            raise PoolError(
-                f"Model '{spec.name}': base_url is no address that can be connected to;"
-                " write it like https://api.example.com/v1."
-            ) from None
-        context = tls_context(spec.ca_file)
-        # Not by way of httpx's client, which keeps cookies and reads addresses of redirects even to leave them alone.
-        self._transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False)
-        # httpx has no parameter for the network backend; httpcore's pool, which it wraps, has.
-        self._transport._pool = _connections(spec, context, is_private_by_name(self._url.host))
+        # httpcore's pool and not httpx's client around it, which takes no network backend, keeps cookies and reads
+        # addresses of redirects even to leave them alone.
+        self._connections = _connections(spec, is_private_by_name(url.host))
         timeout = httpx.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s), pool=None)
         self._extensions = {"timeout": timeout.as_dict()}
 
     async def aclose(self) -> None:
-        await self._transport.aclose()
+        await self._connections.aclose()
 
     async def call(
         self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress
@@ -142,16 +147,14 @@ class ChatClient:
         Raises CallFailed; cancelling the task closes the connection."""
         content = json.dumps(body, allow_nan=False).encode()
         extensions = {**self._extensions, "trace": progress.trace}
-        request = httpx.Request(
-            "POST", self._url, content=content, headers=self._headers, extensions=extensions
-        )
         try:
-            async with aclosing(await self._transport.handle_async_request(request)) as response:
-                if response.status_code != httpx.codes.OK:
-                    raise self._failure(
-                        response.status_code, await self._error_words(response), response.headers
-                    )
-                return await self._completion(response, on_piece)
+            async with self._connections.stream(
+                "POST", self._url, headers=self._headers.raw, content=content, extensions=extensions
+            ) as response:
+                headers = httpx.Headers(response.headers)
+                if response.status != httpx.codes.OK:
+                    raise self._failure(response.status, await self._error_words(response), headers)
+                return await self._completion(response, headers, on_piece)
         except AddressRefused as error:
             raise infrastructure(f"{self._name} cannot be asked: {error}.") from None
         except _BROKEN as error:
@@ -159,12 +162,14 @@ class ChatClient:
 
     @property
     def _name(self) -> str:
-        return f"Model '{self._spec.name}' at {self._url.host}"
+        return f"Model '{self._spec.name}' at {self._host}"
 
-    async def _completion(self, response: httpx.Response, on_piece: Callable[[str], None]) -> Completion:
+    async def _completion(
+        self, response: httpcore.Response, headers: Mapping[str, str], on_piece: Callable[[str], None]
+    ) -> Completion:
         """Read a success. Whatever cannot be read of it may be billed."""
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if response.headers.get("content-encoding", "identity") != "identity":
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if headers.get("content-encoding", "identity") != "identity":
             raise infrastructure(
                 f"{self._name} answered compressed, which was not asked for; check base_url.",
                 counts=UNCOUNTED,
@@ -184,7 +189,7 @@ class ChatClient:
                 body = await self._whole(response, self._limits.response_bytes)
                 completion = read_completion(body)
         except ServerError as error:
-            raise self._failure_within(error, response.headers, streamed=reader is not None) from None
+            raise self._failure_within(error, headers, streamed=reader is not None) from None
         except Malformed as error:
             raise infrastructure(
                 f"{self._name} cannot be read: its answer {self._secrets.quoted(str(error))}.",
@@ -221,10 +226,10 @@ class ChatClient:
         )
 
     async def _stream(
-        self, response: httpx.Response, reader: StreamReader, on_piece: Callable[[str], None]
+        self, response: httpcore.Response, reader: StreamReader, on_piece: Callable[[str], None]
     ) -> Completion:
         shown, received = RedactedPieces(self._secrets), 0
-        async for data in response.aiter_raw():
+        async for data in response.aiter_stream():
             received += len(data)
             self._check_size(received, self._limits.response_bytes)
             for piece in filter(None, map(shown.feed, reader.feed(data))):
@@ -236,9 +241,9 @@ class ChatClient:
             on_piece(rest)
         return completion
 
-    async def _whole(self, response: httpx.Response, most: int) -> bytes:
+    async def _whole(self, response: httpcore.Response, most: int) -> bytes:
         body = bytearray()
-        async for data in response.aiter_raw():
+        async for data in response.aiter_stream():
             body += data
             self._check_size(len(body), most)
         return bytes(body)
@@ -249,7 +254,7 @@ class ChatClient:
                 f"{self._name} sent more than {most:,} bytes; it was cut off.", counts=UNCOUNTED
             )
 
-    async def _error_words(self, response: httpx.Response) -> ServerWords:
+    async def _error_words(self, response: httpcore.Response) -> ServerWords:
         """The server's own words in an answer that is no success; none when it cannot be read to its end."""
         try:
             return words_of(await self._whole(response, ERROR_BYTES))
@@ -348,8 +353,9 @@ class ChatClient:
         )
 
 
-def _connections(spec: ModelSpec, context: ssl.SSLContext, is_private: bool) -> httpcore.AsyncConnectionPool:
+def _connections(spec: ModelSpec, is_private: bool) -> httpcore.AsyncConnectionPool:
     """Connections to the model's server, or to its proxy, which then resolves the server's name itself."""
+    context = tls_context(spec.ca_file)
     allow_private = spec.allow_private or is_private
     if spec.proxy:
         at_hand = is_private_by_name(httpx.URL(spec.proxy).host)

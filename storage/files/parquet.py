@@ -140,6 +140,13 @@ def write_parquet(store: Store, selection: Selection, path: str | Path, rowed: R
             yield from _write(file, schema, make(connection, selection))
 
 
+def read_rows(store: Store, selection: Selection, rowed: RowKind) -> Any:
+    """The rows that such a file would hold as a table of pyarrow, all in memory; none where nothing matches."""
+    with reading(store.engine) as connection:
+        schema, make = _table(connection, selection, rowed)
+        return pa.Table.from_pylist(list(make(connection, selection)), schema)
+
+
 def _table(
     connection: Connection, selection: Selection, rowed: RowKind
 ) -> tuple[Any, Callable[[Connection, Selection], Iterable[Row]]]:

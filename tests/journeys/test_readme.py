@@ -6,6 +6,7 @@ import re
 import shlex
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -73,8 +74,12 @@ def test_the_first_commands_play_evolve_compare_and_fork(tmp_path: Path) -> None
     output = ""
     for command in commands("Begin"):
         output += paste(tmp_path, shortened(command))
-    for said in ("single:jack", "random", "minus A", "sage"):
+    for said in ("single:jack", "random", "minus A", "pairs)"):
         assert said in output
+    [lines] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    said = "print(len(wrong), decision.role.value, len(learned.models))"
+    told = paste(tmp_path, f"{shlex.quote(sys.executable)} -c {shlex.quote(lines + said)}")
+    assert re.fullmatch(r"\d+ (worker|thinker|verifier) 7\n", told)
 
 
 @pytest.mark.process
@@ -143,5 +148,5 @@ def test_the_figures_are_those_of_the_results_that_ship() -> None:
     figures = re.findall(
         r"(?<![\w.,])\d+(?:\.\d)?(?=,(?!\d)|[\]%]| %| points| ahead)", re.sub(r"95 % interval", "", section)
     )
-    assert len(figures) > 40
+    assert len(figures) > 18
     assert not [figure for figure in figures if figure not in known]

@@ -10,7 +10,7 @@ import typer
 
 from core.pocket import MODELS, WEIGHTS
 from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, printable, tell
-from ui.program import packages, version
+from ui.program import name_clashes, packages, version
 
 if TYPE_CHECKING:
     from storage.rows.summaries import RunSummary
@@ -23,7 +23,8 @@ def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where the store is, its schema, how to back it up, and whether pool and weights are there.
+    """Say where the store is, its schema, how to back it up, whether pool and weights are there, and whether another
+    package of this environment owns a name that Trinity Inspector is imported by.
 
     [dim]$[/] trinity doctor --json
 
@@ -48,6 +49,7 @@ def doctor(
         "sample_runs": str(wiring.SAMPLE_RUNS) if wiring.has_samples() else None,
         "python": versions.pop("python"),
         "packages": versions,
+        "name_clashes": name_clashes(),
     }
     if as_json:
         print_json(report)
@@ -64,6 +66,11 @@ def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
     flat["pocket_models"] = f"{len(found)} of {len(MODELS)}: {', '.join(found)}"
     flat["packages"] = ", ".join(f"{name} {number}" for name, number in report["packages"].items())
     print_table(["what", "value"], sorted(flat.items()))
+    for name, owners in report["name_clashes"].items():
+        tell(
+            f"{printable(', '.join(owners))} also installs a package named '{name}', and the one installed last wins:"
+            " install Trinity Inspector into an environment of its own, by pipx or uv tool."
+        )
     tell()
     print_table(
         ["newest runs", "kind", "status", ">episodes"],

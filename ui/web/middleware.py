@@ -18,15 +18,17 @@ import json
 import re
 from pathlib import Path
 
+import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
-from streamlit import config, file_util
 
 from ui.endpoint.origins import asked_by_name, from_own_page
 from ui.program import LOCAL_NAMES
 
+#: What Streamlit's server hands to browsers.
+_STATIC = Path(st.__file__).parent / "static"
 #: The pages with filters in a bar at their side.
 FILTERED = ("episodes", "policy")
 #: How every page looks from its first byte.
@@ -60,7 +62,7 @@ class OwnPageOnly:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         # `server.allowedHosts` of Streamlit's configuration names other ways to call it.
-        self._names = frozenset(config.get_option("server.allowedHosts") or LOCAL_NAMES)
+        self._names = frozenset(st.get_option("server.allowedHosts") or LOCAL_NAMES)
         self._headers = {
             "Content-Security-Policy": content_security_policy(),
             "X-Frame-Options": "DENY",
@@ -117,7 +119,7 @@ def content_security_policy() -> str:
 
 def _inline_scripts() -> str:
     """The hashes of the scripts that stand in the page, Streamlit's and ours, by which a policy allows just these."""
-    page = (Path(file_util.get_static_dir()) / "index.html").read_bytes()
+    page = (_STATIC / "index.html").read_bytes()
     scripts = [*re.findall(rb"<script>(.*?)</script>", page, re.S), _first_script()]
     hashes = [hashlib.sha256(script).digest() for script in scripts]
     return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes)
@@ -171,9 +173,9 @@ def _first_script() -> bytes:
     """The script that names the server, where the page comes from, below `server.baseUrlPath` if that is set
     (`window.__streamlit` is Streamlit's own hook for whoever hosts a page elsewhere), fetches the parts, and on a page
     with filters keeps the place of the bar at its side until that is there."""
-    below = str(config.get_option("server.baseUrlPath") or "").strip("/")
+    below = str(st.get_option("server.baseUrlPath") or "").strip("/")
     path = f' + "/{below}"' if below else ""
-    folder = Path(file_util.get_static_dir()) / "static" / "js"
+    folder = _STATIC / "static" / "js"
     parts = json.dumps([found.name for part in PARTS for found in sorted(folder.glob(f"{part}.*.js"))])
     return (
         f"window.__streamlit = {{ BACKEND_BASE_URL: location.origin{path} }};"

@@ -143,6 +143,19 @@ def test_doctor_tells_what_tables_and_columns_mean(world: Sums) -> None:
     assert {"name": "run_id", "key": "→ run.id"}.items() <= told["episode"]["columns"][1].items()
 
 
+def test_doctor_names_another_distribution_that_owns_one_of_our_names(
+    world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.trinity("doctor", "--json").json["name_clashes"] == {}
+    described = tmp_path / "site" / "apple_core-1.0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: apple-core\nVersion: 1.0\n")
+    (described / "RECORD").write_text("core/__init__.py,,\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(described.parent)])
+    assert world.trinity("doctor", "--json").json["name_clashes"] == {"core": ["apple-core"]}
+    assert "apple-core also installs a package named 'core'" in world.trinity("doctor").out
+
+
 def test_doctor_reports_a_store_that_is_none(world: Sums) -> None:
     Path(world.store).write_bytes(b"not a database at all, but long enough to look at" * 40)
     result = world.trinity("doctor")

@@ -1,0 +1,98 @@
+"""What a notebook takes from a store, and what a coordinator says to it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ui.notebook
+from core.checkpoint import Checkpoint, save_checkpoint
+from core.coordinator.coordinator import Coordinator
+from core.episode import ROLE_ORDER, Episode, EpisodeFinished, Protocol
+from core.errors import CheckpointError, ConfigError, StoreError
+from core.play.drive import drive_many
+from core.play.session import visible_text
+from core.tasks.graders import grade_many
+from core.tasks.sets import load_tasks
+from storage.store import Store
+from tests.builders.sample_store import MODELS, scripted
+from ui.notebook import coordinator, decide, episodes, open_store, turns
+from ui.runs.wiring import keep_checkpoint, loaded_encoder
+
+
+def test_episodes_are_a_row_each_with_types_that_know_what_is_missing(samples: Store) -> None:
+    found = episodes(samples)
+    assert len(found) == found["id"].nunique() == samples.health().episodes
+    assert found.dtypes[["turns", "correct", "cost_usd"]].astype(str).tolist() == [
+        "Int64",
+        "boolean",
+        "float64",
+    ]
+    assert isinstance(found["started"].dtype, pd.DatetimeTZDtype)
+
+
+def test_a_filter_is_the_one_after_where(samples: Store) -> None:
+    wrong = episodes(samples, "correct == False and turns > 3")
+    every = episodes(samples)
+    assert 0 < len(wrong) == len(every[(every["correct"] == False) & (every["turns"] > 3)])  # noqa: E712
+    assert set(turns(samples, "correct == False and turns > 3")["episode_id"]) == set(wrong["id"])
+    assert len(episodes(samples, "turns > 99")) == 0
+    with pytest.raises(ConfigError, match="right"):
+        episodes(samples, "right == True")
+
+
+def test_a_turns_numbers_are_arrays(samples: Store) -> None:
+    first = turns(samples).iloc[0]
+    assert (first["turn"], len(first["model_probs"]), len(first["role_logits"])) == (1, len(MODELS), 3)
+    assert first["model_probs"].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_coordinator_decides_on_a_text_as_it_does_in_an_episode(protocol: Protocol, tmp_path: Path) -> None:
+    encoder = loaded_encoder("pocket")
+    start = Checkpoint.begin(MODELS, encoder.identity, protocol=protocol)
+    made = start.with_vector(start.vector + 0.02)
+    task = load_tasks("pocket/all", "test", 1, 3)[0]
+    born = Episode("e1", "r1", task, made.id, MODELS, protocol=protocol, seed=5, turn_budget=4)
+    events = drive_many([born], Coordinator(made, encoder), scripted([task]), grade_many)
+    (played,) = [one.episode for one in events if isinstance(one, EpisodeFinished)]
+    with closing(open_store(tmp_path / "store.db")) as store:
+        keep_checkpoint(store, made)
+        learned = coordinator(store, made.id)
+    assert learned.models == MODELS
+    said = [(one.decision.role, one.decision.model, visible_text(one.reply)) for one in played.turns]
+    for index, turn in enumerate(played.turns):
+        found = decide(learned, task.question, said[:index])
+        assert found.prompt_digest == turn.decision.prompt_digest
+        assert found.model_logits == pytest.approx(turn.decision.model_logits, abs=1e-5)
+        assert found.role_probs == pytest.approx(turn.decision.role_probs, abs=1e-5)
+        assert found.role in ROLE_ORDER
+    assert decide(learned, task.question, seed=3) == decide(learned, task.question, seed=3)
+
+
+def test_what_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
+    made = Checkpoint.begin(MODELS, loaded_encoder("pocket").identity)
+    with closing(open_store(tmp_path / "store.db")) as store:
+        with pytest.raises(CheckpointError, match="trinity evolve"):
+            coordinator(store)
+        with pytest.raises(StoreError, match="c1"):
+            coordinator(store, "c1")
+        save_checkpoint(made, tmp_path / "folder")
+        of_folder = coordinator(store, str(tmp_path / "folder"), argmax=True)
+    assert decide(of_folder, "What is 6 * 7?").sampled is False
+    with pytest.raises(ConfigError, match="worker, thinker, verifier"):
+        decide(of_folder, "What is 6 * 7?", [("judge", "jack", "42")])
+
+
+def test_the_readme_shows_the_five_lines_of_the_modules_first_words() -> None:
+    shown = re.findall(r"```python\n(.*?)```", Path("README.md").read_text("utf-8"), re.DOTALL)
+    assert len(shown) == 1
+    lines = [
+        line.strip() for line in str(inspect.getdoc(ui.notebook)).splitlines() if line.startswith("    ")
+    ]
+    assert [line for line in shown[0].splitlines() if line] == lines
