@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from core.checkpoint import load_checkpoint
 from core.draws import turn_key
-from core.episode import Decide, Decision, Protocol, Role, Task, Transcript, TranscriptEntry
+from core.episode import Decide, Decision, Message, Protocol, Role, Task, Transcript, TranscriptEntry
 from core.errors import CheckpointError, ConfigError
 from core.play.roles import Situation, router_messages
 from storage.filters.episode_filter import EpisodeFilter
@@ -89,7 +89,7 @@ def decide(
         raise ConfigError(
             f"Each turn needs one of the roles {', '.join(Role)}, a model and a text."
         ) from None
-    messages = ()
+    messages: tuple[Message, ...] = ()
     if coordinator.checkpoint.protocol is Protocol.RELEASED:
         thoughts = tuple(one.text for one in entries if one.role is Role.WORKER)
         situation = Situation(Task("", question, ""), Protocol.RELEASED, entries, thoughts=thoughts)
