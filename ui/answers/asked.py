@@ -12,7 +12,7 @@ from storage.analysis.routing import TurnReference, count_episodes
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.store import Store
-from ui.answers.blocks import Address, Choice, Column, Table, Way
+from ui.answers.blocks import Address, Choice, Column, Look, Table, Way
 from ui.presentation.theme import Mark, correct_mark
 from ui.presentation.words import generations_of, policy_name, strip_text
 
@@ -93,13 +93,17 @@ class Asked:
         return "\n".join(f"{letter}: {line}" if letter else line for letter, line in lines if line)
 
     def choice(
-        self, name: str, words: str, options: Mapping[str, str], default: str = "", *, flip: bool = False
+        self, name: str, words: str, options: Mapping[str, str], default: str = "", look: Look = "segments"
     ) -> Choice:
         """What the reader has chosen among `options`; an address that names none of them means the first, or
-        `default`."""
+        `default`. Of `several` those that there are."""
         value = self.choices.get(name, "")
+        if look == "several":
+            return Choice(
+                name, words, options, ",".join(one for one in value.split(",") if one in options), look
+            )
         meant = default or next(iter(options))
-        return Choice(name, words, options, value if value in options else meant, flip)
+        return Choice(name, words, options, value if value in options else meant, look)
 
     def counts(self) -> dict[str, int]:
         """How many finished episodes of each side count, by its name."""
@@ -112,9 +116,15 @@ class Asked:
                 raise ConfigError(
                     f"'{name}' is no choice here: there is {', '.join(sorted(offered)) or 'none'}."
                 )
-            if value not in (options := offered[name].options):
-                some = ", ".join(filter(None, options))
-                raise ConfigError(f"{name} cannot be '{value}': choose one of {some}.")
+            options = offered[name].options
+            for one in value.split(",") if offered[name].look == "several" else [value]:
+                if one not in options:
+                    some = ", ".join(filter(None, options))
+                    raise ConfigError(f"{name} cannot be '{one}': choose one of {some}.")
+
+    def here(self, page: str, **more: str | None) -> Address:
+        """This page with what has been chosen, and more."""
+        return Address(page, {**self.choices, **more})
 
     def alone(self, *sides: Side) -> Asked:
         """The same, asked of other sides."""

@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.analysis.metrics import ClusteredShare
+from core.analysis.metrics import ClusteredShare, Mean
+from storage.analysis.routing import ModelInRole
 from ui.presentation.theme import one_line
 
 #: Of words in a table, so many characters are kept.
 LONGEST = 100
 
-#: What a column's values are: `words`; a `count`; a `number`; an `estimate` (an Estimate); a `part` of a whole, drawn
-#: as a bar; `points` (a difference of shares, in 0 to 1); `usd` (None: no known price); a `link` (an Address or None);
-#: an `id` that programs need and a page leaves out.
-Kind = Literal["words", "count", "number", "estimate", "part", "points", "usd", "link", "id"]
+#: What a column's values are: `words`; a `count`; a `number`; an `estimate` (an Estimate); a `share` in 0 to 1; a
+#: `part` of a whole, drawn as a bar; `points` (a difference of shares); `usd` (None: no known price); a `role`; a
+#: `link` (an Address or None); an `id` that programs need and a page leaves out.
+Kind = Literal["words", "count", "number", "estimate", "share", "part", "points", "usd", "role", "link", "id"]
+
+
+#: How a page lets choose.
+Look = Literal["segments", "list", "flip", "several"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,10 @@ class Estimate:
     n: int | None = None
 
     @classmethod
-    def of(cls, share: ClusteredShare) -> Estimate:
-        """The same as a value that needs no clusters any more."""
+    def of(cls, share: ClusteredShare | Mean) -> Estimate:
+        """The same as a value that needs no clusters any more; a mean counts nothing."""
+        if isinstance(share, Mean):
+            return cls(share.mean, (share.low, share.high) if share.has_interval else None)
         return cls(share.value, share.ci95 if share.n else None, share.k, share.n)
 
 
@@ -84,7 +91,7 @@ class Table:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, ClusteredShare):
+    if isinstance(value, ClusteredShare | Mean):
         return Estimate.of(value)
     return one_line(value, LONGEST) if isinstance(value, str) else value
 
@@ -145,13 +152,12 @@ class Series:
     name: str
     counts: Sequence[int]
     tone: Literal["right", "wrong", "neutral"] = "neutral"
-    marks: Sequence[Mark] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
     """Counts by group, one kind above the other; `axes` say what the groups and the counts are. `level`: the groups are
-    names, each a bar from left to right."""
+    names, each a bar from left to right. `marks`: where each group leads, if anywhere."""
 
     groups: Sequence[str]
     series: Sequence[Series]
@@ -159,6 +165,7 @@ class Bars:
     level: bool = False
     title: str = ""
     key: str = "bars"
+    marks: Sequence[Mark] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +202,73 @@ class Points:
     key: str = "points"
 
 
-Drawn = Table | Estimates | Grid | Bars | Curve | Points
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A move on the drawing of a flow: (column, row), the model and role that make its look, its share in 0 to 1."""
+
+    at: tuple[float, float]
+    move: ModelInRole
+    share: float
+    detail: str
+    mark: Mark = Mark()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """What follows what; None is the beginning, or the end. `model` is the one whose colour it has, empty for none."""
+
+    start: tuple[float, float] | None
+    end: tuple[float, float] | None
+    name: str
+    n: int
+    share: float
+    model: str = ""
+    mark: Mark = Mark()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Moves and what follows them, between named columns and rows; `level`: time runs from left to right. `models` are
+    those of the pool, by whose order colours go."""
+
+    nodes: Sequence[Node]
+    arrows: Sequence[Arrow]
+    columns: Sequence[str]
+    rows: Sequence[str]
+    models: Sequence[str]
+    level: bool = False
+    title: str = ""
+    key: str = "flow"
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One episode of a tree: its moves, and how it ended. `models` are those of its pool."""
+
+    moves: Sequence[ModelInRole]
+    right: bool | None
+    models: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Episodes that are drawn together as long as they make the same moves."""
+
+    paths: Sequence[Path]
+    title: str = ""
+    key: str = "tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A command to be copied."""
+
+    text: str
+    title: str = ""
+    key: str = "command"
+
+
+Drawn = Table | Estimates | Grid | Bars | Curve | Points | Flow | Tree | Code
 #: A sentence, or what is drawn.
 Block = str | Drawn
 
@@ -203,14 +276,14 @@ Block = str | Drawn
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What a reader may choose within a question: its name in the address and on the command line, its options (value
-    -> words; the first is meant where nothing is said) and the one that holds. `flip`: two options of which the page
-    offers the other one as a button."""
+    -> words; the first is meant where nothing is said) and the one that holds. `look`: `flip` for two options of which
+    a page offers the other one as a button, `several` where any number may be chosen (`value` has commas between)."""
 
     name: str
     words: str
     options: Mapping[str, str]
     value: str
-    flip: bool = False
+    look: Look = "segments"
 
 
 @dataclass(frozen=True, slots=True)

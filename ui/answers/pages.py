@@ -59,6 +59,12 @@ class Listed:
 
 #: By name, in the order of the menu.
 ANALYSES: dict[str, Listed] = {
+    "routing": Listed(
+        "Routing",
+        "route",
+        "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
+        "Who is called in which role, and how such episodes end.",
+    ),
     "verifier": Listed(
         "Verifier & cost",
         "fact_check",

@@ -9,15 +9,19 @@ from ui.answers.blocks import (
     Answer,
     Bars,
     Cell,
+    Code,
     Curve,
     Drawn,
     Estimate,
     Estimates,
+    Flow,
     Grid,
     Point,
     Points,
     Table,
+    Tree,
 )
+from ui.presentation.words import move_key
 
 
 def answer(one: Answer) -> dict[str, Any]:
@@ -36,7 +40,11 @@ def values(block: Drawn) -> Any:
     """What a block holds."""
     match block:
         case Table(columns, rows):
-            keys = [(i, column.key) for i, column in enumerate(columns) if column.kind != "link"]
+            keys = [
+                (i, column.key)
+                for i, column in enumerate(columns)
+                if column.kind != "link" and any(row[i] != "" for row in rows)
+            ]
             return [{key: _value(row[i]) for i, key in keys} for row in rows]
         case Estimates(lines):
             return [
@@ -57,6 +65,12 @@ def values(block: Drawn) -> Any:
             return {name: [_point(point) for point in points] for name, points in lines.items()}
         case Points(points):
             return [_point(point) for point in points]
+        case Flow(_, arrows):
+            return [{"step": one.name, "n": one.n, "share": one.share} for one in arrows]
+        case Tree(paths):
+            return [{"moves": [move_key(move) for move in one.moves], "right": one.right} for one in paths]
+        case Code(text):
+            return text
 
 
 def estimate(one: Estimate) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def kept(asked: Asked) -> Answer:
         found,
         SIDE,
         Column("model", "Model", get=lambda row: row.of.model),
-        Column("role", "Role", get=lambda row: role_word(row.of.role)),
+        Column("role", "Role", "role", lambda row: row.of.role),
         Column("kept", "Kept to it", "estimate", lambda row: row.of.compliant),
         Column("turns", "Turns", "count", lambda row: row.of.compliant.n, "Those in which a model was asked"),
         Column("failed", "No reply at all", "count", lambda row: row.of.failed),
@@ -105,7 +105,7 @@ def _kept_grid(asked: Asked, side: Side) -> Grid:
 
 def refrained(asked: Asked) -> Answer:
     """Whether Thinkers kept to planning, read from what they said when somebody asks."""
-    read = asked.choice("plans", "Plans", {"": "Close them", "read": "Read what Thinkers said"}, flip=True)
+    read = asked.choice("plans", "Plans", {"": "Close them", "read": "Read what Thinkers said"}, look="flip")
     blocks: list[Block] = []
     said = "Not read yet: it is found in what Thinkers said, which takes a moment."
     if read.value:

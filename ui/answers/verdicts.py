@@ -96,7 +96,7 @@ def _whose(asked: Asked) -> Choice | None:
         return None
     few = not any(len(_enough(_books(asked, side), FALSE_ACCEPT)) > 1 for side in asked.sides)
     default = "all" if few and not asked.chosen else "sides"
-    return asked.choice("verdicts", "Whose verdicts", WHOSE, default, flip=True)
+    return asked.choice("verdicts", "Whose verdicts", WHOSE, default, "flip")
 
 
 def _judging(asked: Asked) -> Asked:

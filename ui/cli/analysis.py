@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.episode import Role
 from core.errors import ConfigError
 from ui.cli.console import (
     JsonOption,
@@ -25,6 +26,8 @@ from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, n
 if TYPE_CHECKING:
     from ui.answers.blocks import Answer, Block, Column, Estimate
 
+#: Of a table, so many rows are printed.
+_MOST_ROWS = 30
 PartOption = Annotated[
     list[str] | None,
     typer.Option("--part", metavar="PART", help="Only this part of the answers; repeatable."),
@@ -98,7 +101,7 @@ def _tell(found: Mapping[str, Sequence[Answer]]) -> None:
 
 
 def _tell_block(block: Block) -> None:
-    from ui.answers.blocks import Bars, Curve, Estimates, Grid, Points, Table
+    from ui.answers.blocks import Bars, Code, Curve, Estimates, Grid, Points, Table
 
     match block:
         case str():
@@ -110,7 +113,10 @@ def _tell_block(block: Block) -> None:
                 if column.kind != "link" and any(row[i] not in ("", None) for row in rows)
             ]
             _table(
-                [("" if column.kind in ("words", "id") else ">") + column.words for _, column in kept],
+                [
+                    ("" if column.kind in ("words", "role", "id") else ">") + column.words
+                    for _, column in kept
+                ],
                 [[_cell(column, row[i]) for i, column in kept] for row in rows],
                 title,
             )
@@ -154,6 +160,8 @@ def _tell_block(block: Block) -> None:
                 ],
                 title,
             )
+        case Code(text):
+            tell(text)
         case Points(points, axes, title):
             _table(
                 ["", f">{axes[0]}", f">{axes[1]}", "95 %"],
@@ -169,7 +177,9 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[object]], title: str
     if rows:
         if title:
             tell(title, "dim")
-        print_table(headings, rows)
+        print_table(headings, rows[:_MOST_ROWS])
+        if len(rows) > _MOST_ROWS:
+            tell(f"{len(rows) - _MOST_ROWS:,} more: --json has all.", "dim")
 
 
 def _estimate(one: Estimate, signed: bool = False) -> tuple[str, str]:
@@ -192,12 +202,12 @@ def _cell(column: Column, value: Any) -> object:
             return f"{value:,}"
         case "number":
             return f"{value:,.{column.places}f}"
-        case "part":
+        case "part" | "share":
             return percent(value)
         case "points":
             return _points(value)
-        case "usd":
-            from ui.presentation.words import cost_words
+        case "usd" | "role":
+            from ui.presentation.words import cost_words, role_word
 
-            return cost_words(value)
+            return cost_words(value) if column.kind == "usd" else role_word(Role(value))
     return value

@@ -32,7 +32,6 @@ class Commands(LazyGroup):
         "labels": Listed("List labels, what was said of an episode, how far reviewers agree."),
         "compare": Listed("Compare policies with a baseline over the tasks both finished."),
         "fork": Listed("Change one thing at one turn of an episode, and see whether it matters."),
-        "routing": Listed("Who is called in which role, and how such episodes end."),
         **{name: Listed(one.command, "ui.cli.analysis:command", made=True) for name, one in ANALYSES.items()},
         "policy": Listed("How often checkpoints would choose alike at recorded turns."),
         "separability": Listed("Read task family and chosen model off hidden states and logits."),

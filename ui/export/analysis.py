@@ -6,23 +6,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.episode import Role
 from ui.answers.blocks import (
     Answer,
     Bars,
     Block,
+    Code,
     Column,
     Curve,
     Drawn,
     Estimate,
     Estimates,
+    Flow,
     Grid,
     Points,
     Table,
+    Tree,
 )
 from ui.answers.pages import ANALYSES
 from ui.export.page import environment
 from ui.presentation.theme import percent
-from ui.presentation.words import cost_words, share_words
+from ui.presentation.words import cost_words, role_word, share_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,10 @@ def rows_of(block: Drawn) -> Rows:
     match block:
         case Table():
             return _table(block)
+        case Flow() | Tree():  # their numbers stand in the table beside them
+            return Rows("", (), ())
+        case Code(text):
+            return Rows("", ("",), [[Shown(text)]])
         case Estimates(lines, along, signed, title):
             ends = [end for one in lines for end in one.estimate.ci95 or ()]
             scale = (min([0.0, *ends]), max([0.0, *ends]) or 1.0) if signed else (0.0, 1.0)
@@ -173,7 +181,7 @@ def _table(block: Table) -> Rows:
     ]
     return Rows(
         block.title,
-        [("" if column.kind in ("words", "part") else ">") + column.words for _, column in kept],
+        [("" if column.kind in ("words", "role", "part") else ">") + column.words for _, column in kept],
         [[_cell(column, row[i]) for i, column in kept] for row in block.rows],
     )
 
@@ -190,8 +198,12 @@ def _cell(column: Column, value: Any) -> Shown:
             return Shown(f"{value:,.{column.places}f}", number=True)
         case "part":
             return Shown(percent(value), bar=value)
+        case "share":
+            return Shown(percent(value), number=True)
         case "points":
             return Shown(f"{100 * value:+.1f}", number=True)
+        case "role":
+            return Shown(role_word(Role(value)))
         case "usd":
             return Shown(cost_words(value), number=True)
     return Shown(str(value))

@@ -41,7 +41,6 @@ HELP = {
     "forks": "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
     "evolution": "How a coordinator or a planner came about, step by step; begin, watch, stop and resume one.",
     "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
-    "routing": "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
     "pool": "How each model has been answering, its errors, times and cost, and what would happen without it.",
     "separability": "Hidden states and logits as points: do task families and chosen models lie apart?",
     "review": "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
@@ -92,7 +91,6 @@ MENU = {
     "Analyse": [
         _page("evolution", "Evolution and training", "trending_up"),
         _page("results", "Results", "leaderboard"),
-        _page("routing", "Routing", "route"),
         *(_page(name, one.title, one.icon) for name, one in ANALYSES.items()),
         _page("pool", "Pool", "dns"),
         _page("separability", "Separability", "scatter_plot"),

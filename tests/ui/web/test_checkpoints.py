@@ -24,13 +24,14 @@ from tests.builders.sample_store import EVOLVED, MODELS, PLAYED, checkpoint, sam
 from tests.builders.stores import begin_run
 from tests.tables import compare_counts
 from tests.ui.pages import assert_literal, command, opened, plainly, shown
+from ui.answers.policies import evenly
 from ui.presentation.comparison import basis, leading, plays_words, tasks_words, verdict
 from ui.presentation.glossary import define
 from ui.presentation.theme import percent
 from ui.presentation.words import setting_words
 from ui.web.checkpoints.figures import by_family, shares
 from ui.web.checkpoints.panels import flat
-from ui.web.pickers.checkpoints import evenly, prefers_nothing
+from ui.web.pickers.checkpoints import prefers_nothing
 from ui.web.pickers.line import compared_in_address, line_of, listed, parted, within
 
 FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import pytest
@@ -37,14 +38,14 @@ def said(page: AppTest) -> str:
 
 def test_several_policies_are_listed_apart_and_one_of_them_is_shown(recorded: Store) -> None:
     page = opened("routing", part="workflows")
-    table = page.dataframe[0].value
+    table = next(one.value for one in page.dataframe if "readable" in one.value)
     names = ["random workflows", "workflow solvers of ann, ann, bob, ann", "workflows by cid"]
     assert sorted(table["policy"]) == names
     assert list(table["n"]) == [17, 17, 6]
-    assert page.selectbox(key="routing_planner").options == list(table["policy"])
-    assert "**workflow solvers of ann, ann, bob, ann**: 17 finished episodes, 100.0 % right" in said(page)
+    assert page.selectbox(key="choose_planner").options == list(table["policy"])
+    assert "workflow solvers of ann, ann, bob, ann: 17 finished episodes, 100.0 % (" in said(page)
     other = opened("routing", part="workflows", planner=RANDOM)
-    assert "**random workflows**: 17 finished episodes" in said(other)
+    assert "random workflows: 17 finished episodes" in said(other)
     for address in table["open"]:
         assert "policy=conductor" in unquote(address)
 
@@ -52,9 +53,9 @@ def test_several_policies_are_listed_apart_and_one_of_them_is_shown(recorded: St
 def test_one_policy_alone_says_why_its_plans_could_not_be_read(recorded: Store) -> None:
     page = opened("routing", part="workflows", policy=ASKED)
     text = said(page)
-    assert "routing_planner" not in [one.key for one in page.selectbox]
+    assert "choose_planner" not in [one.key for one in page.selectbox]
     plans = workflow_use(recorded, EpisodeFilter())[ASKED].plans
-    assert f"Of {plans} replies, repeated tries counted" in text
+    assert f"6 of {plans} replies could not be read." in text
     assert "5 more failed with their model." in text
     rounds = next(one.value for one in page.dataframe if "outcome" in one.value)
     assert dict(zip(rounds["outcome"], rounds["n"], strict=True)) == {
@@ -67,8 +68,8 @@ def test_one_policy_alone_says_why_its_plans_could_not_be_read(recorded: Store) 
 
 def test_two_policies_are_set_against_each_other(recorded: Store) -> None:
     text = said(opened("routing", part="workflows", a=FIXED, b=RANDOM))
-    assert "**A · workflow solvers of ann, ann, bob, ann**" in text
-    assert "B minus A, in points of the steps at a place." in text
+    assert "A · workflow solvers of ann, ann, bob, ann: 17 finished episodes" in text
+    assert "B minus A, in points of the steps at a place, by model." in text
     lacking = said(opened("routing", part="workflows", a=FIXED, b="random"))
     assert "Without workflows here: B · random model and role." in lacking
 
@@ -101,7 +102,7 @@ def test_a_trained_planner_is_named_by_its_iteration_wherever_policies_are(recor
         connection.execute(episode.update().where(episode.c.policy == FIXED).values(policy=policy))
     name = "Conductor, iteration 2"
     routing = opened("routing", part="workflows")
-    assert name in routing.selectbox(key="routing_planner").options
+    assert name in routing.selectbox(key="choose_planner").options
     assert f"{name} · 17" in routing.selectbox(key="scope_policy").options
     say = policy_label(recorded)
     assert say(policy) == name
@@ -117,16 +118,21 @@ def test_a_trained_planner_is_named_by_its_iteration_wherever_policies_are(recor
 
 
 def test_the_command_gives_the_same_numbers(recorded: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["routing", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["workflows"]
-    assert list(found) == [FIXED, RANDOM, ASKED]
-    fixed = found[FIXED]
-    assert fixed["right"] == {"k": 17, "n": 17, "share": 1.0, "ci95": fixed["right"]["ci95"]}
-    assert fixed["steps"] == {"4": 17}
-    assert fixed["topologies"]["join"]["n"] == 17
-    assert fixed["access"][-1] == {"step": 4, "read": 51, "of": 51, "share": 1.0}
-    assert {"step": 3, "model": "bob", "n": 17, "share": 1.0} in fixed["models"]
-    assert found[ASKED]["plans_unreadable"] == {"lengths_differ": 5, "no_lists": 1}
-    assert found[ASKED]["later_rounds"]["changed"] == {"n": 2, "right_before": 1, "right_after": 1}
-    assert command(["routing", "--policy", "random", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["workflows"] == {}
+    def found(*options: str) -> dict[str, Any]:
+        assert command(["routing", *options, "--json"]) == 0
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return told
+
+    fixed = found("--choose", f"planner={FIXED}")
+    assert [one["id"] for one in fixed["workflows"]["policies"]] == [FIXED, RANDOM, ASKED]
+    right = fixed["workflows"]["policies"][0]["right"]
+    assert right == {"k": 17, "n": 17, "share": 1.0, "ci95": right["ci95"]}
+    assert [(one["steps"], one["n"]) for one in fixed["lengths"]["rows"]] == [(4, 17)]
+    assert {one["name"]: one["n"] for one in fixed["shapes"]["estimates"]}["join"] == 17
+    assert fixed["access"]["rows"][-1] == {"step": 4, "share": 1.0, "read": 51, "of": 51}
+    assert {"step": "step 3 (17)", "model": "bob", "share": 1.0} in fixed["workflows"]["grid"]
+    asked = found("--policy", ASKED)
+    assert {one["fault"]: one["n"] for one in asked["faults"]["rows"]} == {"lengths_differ": 5, "no_lists": 1}
+    changed = next(one for one in asked["rounds"]["rows"] if one["outcome"].endswith("another answer"))
+    assert (changed["n"], changed["right_before"], changed["right_after"]) == (2, 1, 1)
+    assert "workflows" not in found("--policy", "random")

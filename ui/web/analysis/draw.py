@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,25 +10,29 @@ import plotly.graph_objects as go
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
+from core.episode import Role
 from ui.answers.blocks import (
     Answer,
     Bars,
     Block,
     Choice,
+    Code,
     Column,
     Curve,
     Drawn,
     Estimate,
     Estimates,
+    Flow,
     Grid,
     Mark,
     Points,
     Table,
+    Tree,
 )
 from ui.presentation.glossary import define, is_word
 from ui.presentation.theme import label, percent
-from ui.presentation.words import cost_words, share_words
-from ui.web.analysis import figures
+from ui.presentation.words import cost_words, role_word, share_words
+from ui.web.analysis import figures, flows
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
@@ -85,7 +89,9 @@ def _marks(block: Drawn) -> list[Mark]:
         case Grid():
             return [cell.mark for of in block.cells for cell in of]
         case Bars():
-            return [mark for one in block.series for mark in one.marks]
+            return list(block.marks)
+        case Flow(nodes, arrows):
+            return [*(one.mark for one in nodes), *(one.mark for one in arrows)]
         case Points(points):
             return [one.mark for one in points]
         case Curve(lines):
@@ -97,11 +103,24 @@ def _choose(choice: Choice) -> None:
     """What can be chosen within a question; a new choice is about other turns than those that were looked into."""
 
     def write(value: str | None) -> None:
-        unsaid = not choice.flip and value == next(iter(choice.options))
+        unsaid = choice.look == "segments" and value == next(iter(choice.options))
         state.set_params(**{choice.name: None if unsaid else value, "into": None})
 
     key = f"choose_{choice.name}"
-    if choice.flip:
+    if choice.look == "several":
+        st.session_state[key] = choice.value.split(",") if choice.value else []
+        chosen = partial(_several, write, key, choice.options)
+        st.pills(
+            choice.words,
+            list(choice.options),
+            key=key,
+            selection_mode="multi",
+            format_func=label,
+            on_change=chosen,
+        )
+    elif choice.look == "list":
+        state.select(choice.words, choice.options, choice.value, write, key=key)
+    elif choice.look == "flip":
         other, words = next(
             (value, words) for value, words in choice.options.items() if value != choice.value
         )
@@ -109,6 +128,10 @@ def _choose(choice: Choice) -> None:
     else:
         look = {"required": True, "label_visibility": "collapsed"}
         state.select(choice.words, choice.options, choice.value, write, key=key, widget="segments", **look)
+
+
+def _several(write: Callable[[str], object], key: str, options: Collection[str]) -> None:
+    write(",".join(state.entered(key, options) or ()))
 
 
 def _block(block: Block, one: Answer, key: str) -> None:
@@ -120,8 +143,11 @@ def _block(block: Block, one: Answer, key: str) -> None:
     if isinstance(block, Table):
         draw_table(block, key)
         return
+    if isinstance(block, Code):
+        st.code(block.text, language=None, wrap_lines=True)
+        return
     found = _marks(block)
-    if not isinstance(block, Bars | Curve) and not found:
+    if isinstance(block, Estimates | Points | Grid) and not found:
         nothing_here("Nothing of this kind is recorded here.")
         return
     figure, alt = _figure(block), f"{one.question} {one.sentence}"
@@ -139,8 +165,12 @@ def _look_into(into: str) -> None:
     state.set_params(into=into)
 
 
-def _figure(block: Estimates | Grid | Bars | Curve | Points) -> go.Figure:
+def _figure(block: Estimates | Grid | Bars | Curve | Points | Flow | Tree) -> go.Figure:
     match block:
+        case Flow():
+            return flows.flow(block)
+        case Tree():
+            return flows.tree(block)
         case Estimates():
             return figures.estimates(block)
         case Grid():
@@ -179,6 +209,8 @@ def _heading(column: Column) -> ColumnConfig:
             return number(column.words, "localized", help=help)
         case "number":
             return number(column.words, f"%.{column.places}f", help=help)
+        case "share":
+            return number(column.words, "%.1f %%", help=help)
         case "points":
             return number(column.words, "%+.1f", help=help)
         case "part":
@@ -196,10 +228,12 @@ def _value(column: Column, value: Any) -> Any:
     match column.kind:
         case "estimate":
             return _estimate(value)
-        case "points" | "part":
+        case "points" | "part" | "share":
             return 100 * value
         case "usd":
             return cost_words(value)
+        case "role":
+            return role_word(Role(value))
         case "link":
             return state.href(value.page, **value.params)
     return value

@@ -100,21 +100,32 @@ def _hover(row: str, column: str, cell: Cell) -> str:
 
 def bars(block: Bars) -> go.Figure:
     """Counts by group, stacked; what is wrong is hatched."""
-    data = []
+    data, level = [], block.level
+    groups = [literal(group, 30) for group in block.groups]
+    keys = [key_of(mark) for mark in block.marks] or [""] * len(groups)
     for one in block.series:
         colour, pattern = _TONES[one.tone]
         look = {"shape": pattern, "fgcolor": "rgba(255,255,255,0.55)", "fillmode": "overlay"}
         data.append(
             go.Bar(
-                x=list(block.groups),
-                y=list(one.counts),
+                x=list(one.counts) if level else groups,
+                y=groups if level else list(one.counts),
+                orientation="h" if level else "v",
                 name=one.name,
                 marker={"color": colour, "pattern": look},
-                hovertemplate=f"{block.axes[0]} %{{x}}: %{{y:,}} {one.name}<extra></extra>",
+                customdata=[
+                    (key, f"{block.axes[0]} {group}: {n:,} {one.name}")
+                    for key, group, n in zip(keys, groups, one.counts, strict=True)
+                ],
+                **CLICKABLE,
             )
         )
-    axis = {"type": "category", "title": {"text": block.axes[0]}, "fixedrange": True}
-    return go.Figure(data, layout(250, barmode="stack", xaxis=axis, yaxis=values(block.axes[1])))
+    axis = {"type": "category", "title": {"text": "" if level else block.axes[0]}, "fixedrange": True}
+    counts = values(block.axes[1])
+    if level:
+        axis |= {"autorange": "reversed", "automargin": True}
+        return go.Figure(data, layout(90 + 26 * len(groups), barmode="stack", xaxis=counts, yaxis=axis))
+    return go.Figure(data, layout(250, barmode="stack", xaxis=axis, yaxis=counts))
 
 
 def curve(block: Curve) -> go.Figure:

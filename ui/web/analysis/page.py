@@ -27,7 +27,7 @@ def show(name: str) -> None:
     """Render the page of this analysis."""
     store, found, listed = state.store(), analysis(name), ANALYSES[name]
     st.title(listed.title)
-    asked = _asked(store, scope_bar(store, apart=state.param("part") in found.apart))
+    asked = asked_of_scope(store, scope_bar(store, apart=state.param("part") in found.apart))
     if not any(asked.counts().values()):
         nothing_here("No finished episode here.", ":material/filter_alt_off:")
         with st.container(horizontal=True):
@@ -56,7 +56,8 @@ def show(name: str) -> None:
     draw_measured(found_answers, f"{name}_{part}")
 
 
-def _asked(store: Store, scope: Scope) -> Asked:
+def asked_of_scope(store: Store, scope: Scope) -> Asked:
+    """What the bar and the address ask for."""
     return Asked(
         store,
         tuple(one.side for one in scope.sides),

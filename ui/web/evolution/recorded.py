@@ -15,6 +15,7 @@ from core.settings import POCKET_POOL
 from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
 from storage.rows.summaries import RunSummary
 from storage.store import Store
+from ui.answers.policies import comparable
 from ui.presentation.comparison import enumerated, plays_words, tasks_words
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name, share_words
@@ -22,7 +23,7 @@ from ui.web.evolution.lineage import read_lineage
 from ui.web.evolution.training import read_training
 from ui.web.kit import state
 from ui.web.kit.cache import cached
-from ui.web.pickers.checkpoints import comparable, generation_of, side_namer
+from ui.web.pickers.checkpoints import generation_of, side_namer
 from ui.web.pickers.line import default_run, line_of, listed, within
 
 _figures = cached(figures)

@@ -3,26 +3,22 @@ mixture of all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import streamlit as st
 
 from core.episode import Status
-from storage.analysis.routing import NEWEST, TurnReference
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.rows.summaries import Facets, FacetValue
 from storage.store import Store
 from ui.answers.asked import Side
 from ui.presentation.glossary import define
-from ui.presentation.theme import correct_mark, label, one_line
-from ui.presentation.words import policy_name, strip_text
-from ui.web.components import in_sight
+from ui.presentation.theme import label, one_line
+from ui.presentation.words import policy_name
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
-from ui.web.kit.tables import column_table
-from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import best_and_baseline, generation_of
 from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch, sample_switch
 
@@ -289,43 +285,3 @@ def _others(where: EpisodeFilter) -> None:
         for name, value in others.items():
             words = f"{name.replace('_', ' ')}: {label(value, 40)}"
             condition_chip(f"scope_drop_{name}", words, partial(_change, **{name: None}))
-
-
-def behind(
-    title: str, episodes: str, where: Mapping[str, str | None], found: Sequence[TurnReference], scope: Scope
-) -> None:
-    """What was clicked: its name as markdown, the way to its episodes, and its newest turns; it can be closed."""
-    with st.container(border=True, key="behind"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(title, width="stretch")
-            state.page_link("episodes", episodes, icon=":material/table_rows:", **where)
-            tool("", "into_close", partial(state.set_params, into=None), icon="close", help="Close")
-        if found:
-            behind_table(found, scope, "behind_rows")
-        else:
-            nothing_here("No turn of these episodes is like that.")
-        if len(found) == NEWEST:
-            st.caption(f"The {NEWEST} newest.")
-        in_sight("behind", title)
-
-
-def behind_table(found: Sequence[TurnReference], scope: Scope, key: str) -> None:
-    """The turns behind a number, each a link to its replay."""
-    text = st.column_config.TextColumn
-    links = [state.href("replay", ep=one.episode_id, t=one.index + 1) for one in found]
-    marks = [correct_mark(one.correct) for one in found]
-    column_table(
-        {
-            "open": (st.column_config.LinkColumn("Open", width=90, display_text="This turn"), links),
-            "turn": (st.column_config.NumberColumn("Turn", width=50), [one.index + 1 for one in found]),
-            "answer": (text("Answer", width=90), [f"{mark.glyph} {mark.word}" for mark in marks]),
-            "question": (text("Question", width=330), [one_line(one.question, 90) for one in found]),
-            "turns": (text("Turns", width=220), [strip_text(one.strip) for one in found]),
-            "policy": (
-                text("Policy", width=180),
-                [scope.say(one.policy) + ", not alone" * one.mixed for one in found],
-            ),
-        },
-        key=key,
-        alt="Turns behind the number, newest first, each with a link to its replay",
-    )

@@ -25,6 +25,7 @@ from storage.analysis.standings import (
 )
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
+from ui.answers.policies import own_first
 from ui.presentation.comparison import (
     MOST_SIDES,
     accuracy_words,
@@ -59,7 +60,6 @@ from ui.web.pickers.checkpoints import (
     default_checkpoints,
     generation_of,
     like_chance,
-    own_first,
     play_link,
     side_namer,
 )

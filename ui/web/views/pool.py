@@ -17,9 +17,12 @@ from storage.analysis.lapses import LOUD, Lapses, lapses_of
 from storage.analysis.model_health import ModelHealth, model_health
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
 from storage.store import Store
+from ui.answers.worth import without
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import ago, cost_words, role_word
 from ui.runs import wiring
+from ui.web.analysis.draw import draw, draw_measured
+from ui.web.analysis.page import asked_of_scope
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
@@ -28,7 +31,6 @@ from ui.web.kit.matrix import ROLES, MatrixCell, matrix
 from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here
 from ui.web.pickers.scope import Scope, ScopeSide, scope_bar
-from ui.web.routing.worth import without_model
 
 _health = cached(model_health)
 _groups = cached(turn_groups)
@@ -62,7 +64,10 @@ def show() -> None:
             st.markdown(f"**{side.title}**")
         _side(store, side, of)
     # A turn that was played again and again in forks would weigh as often on which model is missed.
-    without_model(store, _measured(scope))
+    asked = asked_of_scope(store, _measured(scope))
+    missed = without(asked)
+    draw(missed, "pool")
+    draw_measured([missed], "pool")
     _links(scope)
 
 

@@ -1,1 +1,0 @@
-"""Who is chosen for what, and whether it was worth it."""
