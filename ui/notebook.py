@@ -1,8 +1,9 @@
-"""From a notebook or a script: recorded episodes as data frames, and a coordinator's decision on a text of one's own.
+"""From a notebook or a script: episodes and answers as data frames, and a coordinator's decision on one's own text.
 
-    from ui.notebook import coordinator, decide, episodes, open_store  # in a script or a notebook
+    from ui.notebook import answers, coordinator, decide, episodes, open_store
     store = open_store()  # the one that `trinity ui` shows
     wrong = episodes(store, "correct == False and turns > 3")  # a data frame of pandas
+    accepts = answers(store, "verifier")["false_accept"].tables["estimates"]  # another
     learned = coordinator(store)  # the best validated checkpoint
     decision = decide(learned, "Ann has 7 shells. Ida has 5 more than Ann. How many shells does Ida have?")
 
@@ -12,7 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,9 @@ from core.play.roles import Situation, router_messages
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from storage.store import open_store as open_store_at
+from ui.answers import pages, plain
+from ui.answers.asked import asked_of
+from ui.answers.blocks import Answer, Bars, Curve, Drawn
 from ui.endpoint.choosing import best, validated
 from ui.runs import wiring
 
@@ -53,6 +58,38 @@ def turns(store: Store, where: str | None = None) -> pd.DataFrame:
     """A row per turn of the same episodes, by episode and turn (from 1). `model_logits`, `model_probs` [models of the
     episode] and `role_logits`, `role_probs` [worker, thinker, verifier] are arrays."""
     return _frame(store, where, "turns")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question, the sentence that answers it, and the tables that this rests on, by their names in `--json`."""
+
+    question: str
+    sentence: str
+    tables: Mapping[str, pd.DataFrame]
+
+    def __str__(self) -> str:
+        return f"{self.question}\n{self.sentence}"
+
+
+def answers(
+    store: Store,
+    analysis: str = "verifier",
+    where: str | None = None,
+    *,
+    policy: str | None = None,
+    against: str | None = None,
+    **choices: str,
+) -> dict[str, Answered]:
+    """What the command `trinity ANALYSIS --json` answers, by the same keys. `policy` counts its episodes alone,
+    `against` sets it beside another; `choices` are those after `--choose`.
+
+    Shares are from 0 to 1 with `ci95`, their 95 % interval, and are `k` of `n`; money is in USD. ConfigError for an
+    analysis that there is not, or where no finished episode matches."""
+    if analysis not in pages.ANALYSES:
+        raise ConfigError(f"There is no analysis '{analysis}': choose one of {', '.join(pages.ANALYSES)}.")
+    asked = asked_of(store, EpisodeFilter(policy=policy, q=where), against, choices)
+    return {one.key: _answered(one) for of in pages.answers(analysis, asked).values() for one in of}
 
 
 def coordinator(
@@ -98,6 +135,23 @@ def decide(
     request = Decide(Transcript(question, entries), len(entries), key, messages=messages)
     [decision] = coordinator.decide([request])
     return decision
+
+
+def _answered(one: Answer) -> Answered:
+    drawn = [block for block in (*one.blocks, *one.measured) if not isinstance(block, str)]
+    return Answered(one.question, one.sentence, {block.key: _table(block) for block in drawn})
+
+
+def _table(block: Drawn) -> pd.DataFrame:
+    """A row per line, cell or point; an estimate is a column for each of its numbers."""
+    import pandas as pd
+
+    found = plain.values(block)
+    if isinstance(block, Bars):
+        return pd.DataFrame(found)
+    if isinstance(block, Curve):
+        found = [{"line": name, **point} for name, points in found.items() for point in points]
+    return pd.json_normalize(found)
 
 
 def _frame(store: Store, where: str | None, rowed: RowKind) -> pd.DataFrame:

@@ -77,7 +77,7 @@ def test_the_first_commands_play_evolve_compare_and_fork(tmp_path: Path) -> None
     for said in ("single:jack", "random", "minus A", "pairs)"):
         assert said in output
     [lines] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    said = "print(len(wrong), decision.role.value, len(learned.models))"
+    said = "print(len(wrong), decision.role.value, len(accepts))"
     told = paste(tmp_path, f"{shlex.quote(sys.executable)} -c {shlex.quote(lines + said)}")
     assert re.fullmatch(r"\d+ (worker|thinker|verifier) 7\n", told)
 

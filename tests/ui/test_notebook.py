@@ -6,6 +6,7 @@ import inspect
 import re
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 import pytest
@@ -19,10 +20,38 @@ from core.play.drive import drive_many
 from core.play.session import visible_text
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
+from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from tests.builders.sample_store import MODELS, scripted
-from ui.notebook import coordinator, decide, episodes, open_store, turns
+from ui.answers import pages, plain
+from ui.answers.asked import asked_of
+from ui.answers.blocks import (
+    Bars,
+    Cell,
+    Column,
+    Curve,
+    Drawn,
+    Estimate,
+    Estimates,
+    Grid,
+    Line,
+    Point,
+    Points,
+    Series,
+    Table,
+)
+from ui.notebook import _table, answers, coordinator, decide, episodes, open_store, turns
 from ui.runs.wiring import keep_checkpoint, loaded_encoder
+
+HALF = Estimate(0.5, (0.1, 0.9), 1, 2)
+EXAMPLES: list[Drawn] = [
+    Table((Column("who", "Who"), Column("right", "Right", "estimate")), [("jack", HALF)]),
+    Estimates([Line("jack", HALF)], "share"),
+    Grid(["jack"], ["logic"], ("row", "column"), [[Cell(0.5)]]),
+    Bars(["1"], [Series("right", [2]), Series("wrong", [0])], ("turn", "episodes")),
+    Curve({"random": [Point(1, HALF)]}, ("turns", "share")),
+    Points([Point(1, HALF, "jack")], ("tokens", "share")),
+]
 
 
 def test_episodes_are_a_row_each_with_types_that_know_what_is_missing(samples: Store) -> None:
@@ -50,6 +79,38 @@ def test_a_turns_numbers_are_arrays(samples: Store) -> None:
     first = turns(samples).iloc[0]
     assert (first["turn"], len(first["model_probs"]), len(first["role_logits"])) == (1, len(MODELS), 3)
     assert first["model_probs"].sum() == pytest.approx(1)
+
+
+def test_an_answers_tables_hold_the_numbers_of_the_commands_json(samples: Store) -> None:
+    found = answers(samples, "verifier", "turns > 1", policy="random", plans="read")
+    where = EpisodeFilter(policy="random", q="turns > 1")
+    expected = plain.page(pages.answers("verifier", asked_of(samples, where, None, {"plans": "read"})))
+    assert found.keys() == expected.keys()
+    for key, one in found.items():
+        assert (one.question, one.sentence) == (expected[key]["question"], expected[key]["answer"])
+    estimates = found["false_accept"].tables["estimates"]
+    assert estimates.to_dict("records") == expected["false_accept"]["estimates"]
+    rows = expected["verifiers"]["rows"]
+    assert found["verifiers"].tables["rows"]["false_accept.share"].tolist() == pytest.approx(
+        [float("nan") if (share := row["false_accept"]["share"]) is None else share for row in rows],
+        nan_ok=True,
+    )
+    with pytest.raises(ConfigError, match="verifier"):
+        answers(samples, "weather")
+
+
+def test_every_kind_of_block_is_a_table(samples: Store) -> None:
+    tables = {type(block): _table(block) for block in EXAMPLES}
+    assert {kind.__name__ for kind in tables} == {kind.__name__ for kind in get_args(Drawn)}
+    assert {kind.__name__: list(one.columns) for kind, one in tables.items()} == {
+        "Table": ["who", "right.k", "right.n", "right.share", "right.ci95"],
+        "Estimates": ["name", "k", "n", "share", "ci95"],
+        "Grid": ["row", "column", "share"],
+        "Bars": ["right", "wrong"],
+        "Curve": ["line", "x", "k", "n", "share", "ci95"],
+        "Points": ["name", "x", "k", "n", "share", "ci95"],
+    }
+    assert {len(one) for one in tables.values()} == {1}
 
 
 @pytest.mark.parametrize("protocol", Protocol)
