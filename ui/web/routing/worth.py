@@ -11,6 +11,7 @@ import streamlit as st
 
 from core.analysis.metrics import Mean
 from core.play.policies import SINGLE
+from storage.analysis.counterfactual import Without, each_missed, without_models
 from storage.analysis.regret import (
     Contestant,
     Regret,
@@ -21,7 +22,6 @@ from storage.analysis.regret import (
 )
 from storage.analysis.routing import pool_order
 from storage.analysis.standings import policies_with_episodes
-from storage.analysis.without_model import Without, each_missed, without_models
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import (
