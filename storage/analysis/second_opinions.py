@@ -129,9 +129,9 @@ def read_judged(store: Store, scope: EpisodeScope) -> JudgedTurns:
             .order_by(turn.c.episode_id.desc(), turn.c.idx)
         )
         judged = tuple(
-            JudgedTurn._make((*row[:-1], row[-1] or b"", decider_at(one.policy, one.deciders, row[1])))
+            JudgedTurn._make((*row[:-1], row[-1] or b"", decider_at(of.policy, of.deciders, row[1])))
             for row in connection.execute(query).all()
-            if (one := episodes.get(row[0]))
+            if (of := episodes.get(row[0]))
         )
     return JudgedTurns(episodes, judged, total)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import cast
+from typing import Literal, cast
 
 from sqlalchemy import ColumnElement, exists, false, not_, or_, select
 
@@ -41,10 +41,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "forks": ("with", "only", "without"),
     "samples": ("with", "only", "without"),
 }
-#: Whoever asks about one of these means the episodes that it names, forks or not.
-_TELLS_FORKS = {"purpose", "fork", "measured", "evolution", "parent", "fork_turn", "run", "id"}
-#: The same of samples.
-_TELLS_SAMPLES = {"purpose", "sample", "parent", "run", "id"}
+#: Whoever asks about one of these means the episodes that it names, forks and samples or not.
+_TELLS: dict[Literal["forks", "samples"], set[str]] = {
+    "forks": {"purpose", "fork", "measured", "evolution", "parent", "fork_turn", "run", "id"},
+    "samples": {"purpose", "sample", "parent", "run", "id"},
+}
 #: The fields that name who decided an episode.
 _DECIDERS = ("policy", "checkpoint", "generation")
 _NUMBERS = ("generation", "min_turns", "max_turns")
@@ -143,17 +144,21 @@ def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
         return [false()]
     nodes = _nodes(where)
     found = [condition(node, dialect) for node in nodes]
-    if _without_forks(where, nodes):
+    if _is_silent(where, "forks", nodes):
         found.append(not_(IS_FORK))
-    if _own_first(where, nodes):
+    if _is_silent(where, "samples", nodes):
         found.append(or_(not_(IS_SAMPLE), not_(has_own(where))))
     return found
 
 
-def sets_samples_aside(where: EpisodeFilter) -> bool:
-    """Whether the filter says nothing of samples, so that one's own episodes come in their place. ExpressionError for
-    an unreadable `q`."""
-    return _own_first(where, _nodes(where))
+def is_silent(where: EpisodeFilter, of: Literal["forks", "samples"]) -> bool:
+    """Whether the filter says nothing of forks, so that none is shown, or of samples, so that one's own episodes come
+    in their place. ExpressionError for an unreadable `q`."""
+    return _is_silent(where, of, _nodes(where))
+
+
+def _is_silent(where: EpisodeFilter, of: Literal["forks", "samples"], nodes: list[Node]) -> bool:
+    return getattr(where, of) is None and not any(field_names(node) & _TELLS[of] for node in nodes)
 
 
 def has_own(where: EpisodeFilter) -> ColumnElement[bool]:
@@ -176,19 +181,12 @@ def has_own(where: EpisodeFilter) -> ColumnElement[bool]:
     return exists(select(episode.c.id).where(*own).correlate(None))
 
 
-def leaves_forks_out(where: EpisodeFilter) -> bool:
-    """Whether the filter says nothing of forks, so that none is shown. ExpressionError for an unreadable `q`."""
-    return _without_forks(where, _nodes(where))
-
-
 def for_totals(where: EpisodeFilter) -> EpisodeFilter:
     """The filter as totals take it: where it leaves forks out it also leaves out what a person took a hand in, unless
     it asks for just that. Lists of what a total counts use it too. ExpressionError for an unreadable `q`."""
-    return replace(where, forks="without") if leaves_forks_out(where) and where.flag not in BY_HAND else where
-
-
-def _without_forks(where: EpisodeFilter, nodes: list[Node]) -> bool:
-    return where.forks is None and not any(field_names(node) & _TELLS_FORKS for node in nodes)
+    return (
+        replace(where, forks="without") if is_silent(where, "forks") and where.flag not in BY_HAND else where
+    )
 
 
 def _by_one(where: EpisodeFilter) -> bool:
@@ -198,14 +196,10 @@ def _by_one(where: EpisodeFilter) -> bool:
     return named and where.flag not in BY_HAND and not (asked and "mixed" in field_names(asked))
 
 
-def _own_first(where: EpisodeFilter, nodes: list[Node]) -> bool:
-    return where.samples is None and not any(field_names(node) & _TELLS_SAMPLES for node in nodes)
-
-
 def as_expression(where: EpisodeFilter) -> str:
     """The whole filter as one expression; empty when it is open. ExpressionError for an unreadable `q`."""
     nodes = _nodes(where)
-    if where.forks == "with" and not any(field_names(node) & _TELLS_FORKS for node in nodes):
+    if where.forks == "with" and not any(field_names(node) & _TELLS["forks"] for node in nodes):
         nodes.append(Among(Name("fork"), (True, False)))  # true of every episode, and asks for forks
     if where.samples == "with":
         nodes.append(Among(Name("sample"), (True, False)))

@@ -30,8 +30,7 @@ from storage.filters.episode_filter import (
     EpisodeFilter,
     conditions,
     has_own,
-    leaves_forks_out,
-    sets_samples_aside,
+    is_silent,
 )
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
 from storage.rows.mapping import FORK_COLUMNS, Rows, to_flag_names
@@ -225,10 +224,10 @@ def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tu
     are left out of them; none where the filter asks for forks, or for samples, by name, or where samples are all there
     is. One query."""
     unmeasured = conditions(replace(where, forks="with"), dialect)
-    if not (where.forks or leaves_forks_out(where)):
+    if not (where.forks or is_silent(where, "forks")):
         unmeasured = [false()]
     samples = [IS_SAMPLE, *conditions(replace(where, samples="with"), dialect)]
-    if not (where.samples or sets_samples_aside(where)):
+    if not (where.samples or is_silent(where, "samples")):
         samples = [false()]
     elif where.samples is None:
         samples.append(has_own(where))

@@ -12,8 +12,9 @@ from core.episode import Change, Decision, Episode, Plan
 from core.errors import StoreError
 from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
-from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows
-from storage.rows.schema import episode, label, plan, same_turn, second_opinion, state, task, text, turn
+from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading
+from storage.rows.full_episodes import read_plans
+from storage.rows.schema import episode, label, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
 
@@ -87,8 +88,8 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
     summary = to_summary(row)
     plans: tuple[Plan, ...] = ()
     if row["topology"] or row["plan_fault"]:
-        rows = select(plan).where(plan.c.episode_id == episode_id).order_by(plan.c.round, plan.c.attempt)
-        plans = tuple(mapping.to_plan(one) for one in fetch_mappings(store.engine, rows))
+        with reading(store.engine) as connection:
+            plans = tuple(read_plans(connection, [episode_id])[episode_id])
     return EpisodeHead(
         mapping.to_episode(row, mapping.to_task(task_row), (), plans),
         replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),

@@ -80,7 +80,7 @@ def read_timed_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[
         rows = {row["id"]: row for row in connection.execute(query).mappings()}
         wanted = select(task).where(task.c.key.in_({row["task_key"] for row in rows.values()}))
         tasks = {row["key"]: mapping.to_task(row) for row in connection.execute(wanted).mappings()}
-        turns, plans = _turns(connection, chunk), _plans(connection, chunk)
+        turns, plans = _turns(connection, chunk), read_plans(connection, chunk)
         for row in (rows[one] for one in chunk if one in rows):
             played, started = turns[row["id"]]
             made = mapping.to_episode(row, tasks[row["task_key"]], tuple(played), tuple(plans[row["id"]]))
@@ -136,7 +136,7 @@ def _turns(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[list[T
     return found
 
 
-def _plans(connection: Connection, ids: Sequence[str]) -> dict[str, list[Plan]]:
+def read_plans(connection: Connection, ids: Sequence[str]) -> dict[str, list[Plan]]:
     """The plans of each episode, in order."""
     query = (
         select(plan)

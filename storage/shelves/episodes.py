@@ -13,7 +13,7 @@ from core.pool.spec import ModelSpec
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import LIGHT, ORDERS, read_facets, read_groups, to_summary
 from storage.rows import mapping, paging
-from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading, writing
+from storage.rows.engine import fetch_mappings, fetch_rows, reading, writing
 from storage.rows.full_episodes import (
     ReplyKey,
     chunks,
@@ -119,10 +119,9 @@ class Episodes:
 
     def summary(self, episode_id: str) -> EpisodeSummary:
         """One line of the list; StoreError when there is no such episode."""
-        row = fetch_mapping(self.engine, select(*LIGHT).where(episode.c.id == episode_id))
-        if row is None:
-            raise _unknown(episode_id)
-        return to_summary(row)
+        for found in self.summaries([episode_id]):
+            return found
+        raise _unknown(episode_id)
 
     def get(self, episode_id: str) -> Episode:
         """The whole episode with its finished turns; StoreError when there is no such episode."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from storage.analysis.budgets import AtBudget, accuracy_by_budget
 from storage.analysis.costs import (
     PLANNER,
     PolicyCost,
@@ -16,6 +15,7 @@ from storage.analysis.costs import (
     spending_by,
     together,
 )
+from storage.analysis.counterfactual import AtBudget, accuracy_by_budget
 from storage.analysis.routing import counted_episodes
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from core.play.policies import SINGLE
+from storage.analysis.counterfactual import Without, each_missed, without_models
 from storage.analysis.regret import Contestant, MissedTask, Regret, regret, replicated_tasks, replicates
 from storage.analysis.routing import pool_order
 from storage.analysis.standings import policies_with_episodes
-from storage.analysis.without_model import Without, each_missed, without_models
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.store import Store
 from ui.answers.asked import Asked, Side, mark_words

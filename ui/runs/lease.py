@@ -13,7 +13,7 @@ from core.errors import StoreError
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 
-#: host:pid@start; older stores hold names without the start.
+#: host:pid@start; the start is wanting where it is not known.
 _NAME = re.compile(r"(?P<host>.*):(?P<pid>[0-9]{1,10})(?:@(?P<start>[0-9]{1,18}))?")
 #: How far two readings of one process's start may lie apart, in hundredths of a second.
 _SLACK = 100

@@ -16,6 +16,7 @@ from core.episode import EndReason, Episode, EpisodeFinished, Flag, Reply, Role,
 from core.play.session import NOT_ASKED
 from storage.analysis import routing
 from storage.analysis.costs import frontier, policy_costs, spending_by
+from storage.analysis.counterfactual import each_missed, without_models
 from storage.analysis.regret import regret, replicated_tasks, replicates
 from storage.analysis.routing import ModelInRole, Traffic, pool_order, traffic_of, turns_with_move
 from storage.analysis.verdicts import (
@@ -27,7 +28,6 @@ from storage.analysis.verdicts import (
     turn_rates,
     turns_with_verdict,
 )
-from storage.analysis.without_model import each_missed, without_models
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.progress import strip_cell, strip_moves

@@ -15,8 +15,8 @@ from core.analysis.comparison import compare, is_solved
 from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Status
 from core.errors import StoreError
 from core.ids import episode_id
-from storage.analysis.budgets import accuracy_by_budget
 from storage.analysis.costs import policy_costs
+from storage.analysis.counterfactual import accuracy_by_budget
 from storage.analysis.pairs import CELLS, matched_tasks, read_shared_tasks
 from storage.analysis.regret import regret
 from storage.analysis.routing import Traffic, traffic_of

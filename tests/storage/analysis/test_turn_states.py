@@ -14,7 +14,7 @@ from core.episode import Ask, Episode, EpisodeFinished, Flag, Reply, Role, Task
 from core.heads import softmax
 from core.play.drive import drive_many
 from storage.analysis import turn_states
-from storage.analysis.rescoring import probabilities
+from storage.analysis.counterfactual import probabilities
 from storage.analysis.turn_states import best_models, read_turn_states
 from storage.recorder import record
 from storage.rows.summaries import RunKind

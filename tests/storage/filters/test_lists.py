@@ -15,7 +15,7 @@ from sqlalchemy import event, select
 
 from core.episode import Episode, EpisodeFinished, EpisodeStarted, Flag, Role, Status, Turn, TurnStarted
 from core.ids import episode_id
-from storage.analysis.budgets import accuracy_by_budget
+from storage.analysis.counterfactual import accuracy_by_budget
 from storage.analysis.pairs import matched_tasks, read_shared_tasks
 from storage.analysis.standings import PolicySide, courses, figures, policies_with_episodes
 from storage.filters.compiled import condition

@@ -229,8 +229,8 @@ def test_one_word_for_each_share_of_wrong_answers(capsys: pytest.CaptureFixture[
     assert define("Wrong among accepted") != define("Wrong answers accepted")
 
 
-def test_links_of_two_policies_still_open(samples: Store) -> None:
-    page = opened("checkpoints", base="random", b=LAST, run_a=PLAYED, run_b=PLAYED, kind="both_right")
+def test_a_link_of_two_policies_opens_their_tasks(samples: Store) -> None:
+    page = opened("checkpoints", base=f"{PLAYED}/random", b=f"{PLAYED}/{LAST}", cell="both_right")
     assert page.multiselect(key="policies").value == [f"{PLAYED}/random", f"{PLAYED}/{LAST}"]
     assert len(page.dataframe[1].value) == len(
         read_shared_tasks(samples, PolicySide("random"), PolicySide(LAST), (), cell="both_right")
@@ -259,7 +259,7 @@ def test_an_address_that_names_nobody_known_says_so_and_shows_what_the_page_open
 def test_addresses_name_any_policy() -> None:
     tokens = ["single:x,y/z", "100%", "r1/a"]
     assert parted(listed(tokens)) == tokens
-    assert compared_in_address({"base": "a", "b": "b", "run_a": "r1"}) == (["r1/a", "b"], "r1/a", "b")
+    assert compared_in_address({"base": "r1/a", "b": "b"}) == (["r1/a", "b"], "r1/a", "b")
     line, gone = line_of({"c": listed(["r1/a", "gone", "single:x,y/z"]), "b": "r1/a"}, WHO, ["a", "b"])
     assert line is not None
     assert gone == ["gone"]

@@ -17,7 +17,7 @@ from core.episode import Decision, EndReason, Role, Status
 from core.errors import StoreError
 from core.evolution.config import EvolveConfig
 from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
-from storage.analysis.rescoring import RecordedTurn, score
+from storage.analysis.counterfactual import RecordedTurn, score
 from storage.rows.summaries import CandidateSummary, EpisodeSummary, GenerationSummary, RunStatus
 from storage.store import open_store
 from tests.builders.checkpoints import checkpoint

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from core.analysis.comparison import Comparison
-from storage.analysis.budgets import AtBudget
+from storage.analysis.counterfactual import AtBudget
 from storage.analysis.standings import ENTROPY_BIN, Course
 from ui.presentation.theme import CLASS_COLOURS, CLASS_SYMBOLS, layout, one_line, percent
 from ui.presentation.words import role_word

@@ -14,7 +14,7 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.analysis.comparison import Comparison, MatchedTasks, compare, is_solved
 from core.conduct.planners import CONDUCTOR
-from storage.analysis.budgets import AtBudget, accuracy_by_budget
+from storage.analysis.counterfactual import AtBudget, accuracy_by_budget
 from storage.analysis.pairs import Cell, SharedTask, TaskOutcome, read_shared_tasks
 from storage.analysis.standings import Course, PolicySide, side_conditions
 from storage.rows.summaries import CheckpointSummary
@@ -71,8 +71,8 @@ def flips(compared: Comparison, address: Address, a: str, b: str, among: int) ->
 
 
 def _cell() -> Cell | None:
-    """The cell that the address names; `kind` is what older links called it."""
-    named = state.param("cell") or state.param("kind")
+    """The cell that the address names."""
+    named = state.param("cell")
     return named if named in CELL_WORDS else None
 
 
@@ -96,7 +96,7 @@ def _flip_table(compared: Comparison, address: Address) -> None:
 
 def _flip_button(cell: Cell, n: int, address: Address) -> None:
     chosen = _cell() == cell
-    change = {**address, "cell": None if chosen else cell, "kind": None, "page": None}
+    change = {**address, "cell": None if chosen else cell, "page": None}
     button(
         f"**{n:,}**  {CELL_WORDS[cell]}",
         f"cell_{cell}",

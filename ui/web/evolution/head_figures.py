@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from core.episode import ROLE_ORDER
-from storage.analysis.rescoring import Rescored
+from storage.analysis.counterfactual import Rescored
 from ui.presentation.policy_diff import slot_letter
 from ui.presentation.theme import DIFFERENCE_SCALE, NEUTRAL_COLOUR, ROLE_STYLES, ink_on, layout, model_colour
 from ui.presentation.words import role_word

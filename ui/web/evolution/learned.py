@@ -14,7 +14,7 @@ from core.analysis.learning import AnswerState, LearningCurve, learning_curve
 from core.checkpoint import Checkpoint, reads_alike
 from core.episode import ROLE_ORDER, Role
 from core.heads import Array
-from storage.analysis.rescoring import probabilities
+from storage.analysis.counterfactual import probabilities
 from storage.analysis.turn_states import BestModel, TurnStates, best_models, read_turn_states
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store

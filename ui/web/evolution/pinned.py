@@ -15,7 +15,7 @@ import streamlit as st
 
 from core.checkpoint import Checkpoint, reads_alike
 from core.errors import CheckpointError
-from storage.analysis.rescoring import RecordedTurn, Rescored, score
+from storage.analysis.counterfactual import RecordedTurn, Rescored, score
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads.episode_steps import read_decisions
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary

@@ -12,8 +12,7 @@ from core.episode import EndReason, Flag, Role, Status
 from storage.filters.episode_filter import (
     WHOLE_STORE,
     EpisodeFilter,
-    leaves_forks_out,
-    sets_samples_aside,
+    is_silent,
 )
 from storage.filters.expression import Every, ExpressionError, Node, join_nodes, write_expression
 from storage.filters.parser import parse_expression
@@ -103,11 +102,11 @@ def show_facets(
 def left_out_words(where: EpisodeFilter, facets: Facets) -> str:
     """What the filter leaves out of a total unless it asks for it, plain text: `10 forks left out`; empty: nothing."""
     aside = []
-    if where.forks == "without" or leaves_forks_out(where):
+    if where.forks == "without" or is_silent(where, "forks"):
         aside += [several(facets.forks, "fork")] * (facets.forks > 0)
     if where.forks == "without":
         aside += [several(facets.by_hand, *_BESIDE)] * (facets.by_hand > 0)
-    if where.samples == "without" or (where.samples is None and sets_samples_aside(where)):
+    if where.samples == "without" or is_silent(where, "samples"):
         aside += [several(facets.samples, "sample episode")] * (facets.samples > 0)
     return f"{' and '.join(aside)} left out" if aside else ""
 
@@ -140,7 +139,7 @@ def fork_switch(
     words = {_HIDDEN: "hidden", "with": "included"}
     if facets.forks or where.forks == "only":
         words["only"] = "only forks" if both else "only"
-    hidden = _HIDDEN if where.forks == "without" or leaves_forks_out(where) else None
+    hidden = _HIDDEN if where.forks == "without" or is_silent(where, "forks") else None
     state.select(
         f"{what} ({n:,})",
         words,

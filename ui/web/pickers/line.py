@@ -40,13 +40,11 @@ class ComparedPolicies:
         return tuple(side for i, side in enumerate(self.sides) if i != self.a)
 
     def params(self) -> dict[str, str | int | None]:
-        """The line as address parameters; those of older addresses for it are removed."""
+        """The line as address parameters."""
         return {
             "c": listed([side.token for side in self.sides]),
             "base": self.base.token,
             "b": self.chosen.token,
-            "run_a": None,
-            "run_b": None,
             "page": None,
         }
 
@@ -74,13 +72,8 @@ def parted(parameter: str) -> list[str]:
 
 
 def compared_in_address(query: Mapping[str, str]) -> tuple[list[str], str | None, str | None]:
-    """The tokens that an address asks for, its baseline and its B; also as links had them when two were the most,
-    each with a run of its own."""
+    """The tokens that an address asks for, its baseline and its B."""
     a, b = query.get("base"), query.get("b")
-    if a and (run := query.get("run_a")):
-        a = f"{run}/{a}"
-    if b and (run := query.get("run_b")):
-        b = f"{run}/{b}"
     tokens = parted(query.get("c", ""))
     tokens = [*([a] if a and a not in tokens else []), *tokens]
     tokens += [b] if b and b not in tokens else []

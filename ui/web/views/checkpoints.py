@@ -330,7 +330,7 @@ def _chosen(line: ComparedPolicies | None, options: Collection[str]) -> None:
     tokens = state.entered("policies", options) or []
     were = {"base": line.base.token, "b": line.chosen.token} if line else {}
     held = {name: token for name, token in were.items() if token in tokens}
-    gone = dict.fromkeys(("base", "b", "run_a", "run_b", "kind", "page", "family"))
+    gone = dict.fromkeys(("base", "b", "page", "family"))
     state.set_params(**(gone | held), c=listed(tokens))
 
 

@@ -15,7 +15,7 @@ import streamlit as st
 
 from core.analysis.kappa import Kappa
 from core.episode import Status
-from storage.filters.episode_filter import EpisodeFilter, filter_of_address, leaves_forks_out
+from storage.filters.episode_filter import EpisodeFilter, filter_of_address, is_silent
 from storage.rows.summaries import Order
 from storage.shelves.labels import Place, current_of
 from storage.shelves.reviews import PairAgreement, QueueProgress
@@ -157,7 +157,7 @@ def queue_words(where: EpisodeFilter) -> str:
     given = where.without("forks").to_query()
     conditions = [f"{names.get(name, name)} {value}" for name, value in given.items()]
     which = f"episodes with {', '.join(conditions)}" if conditions else "all episodes"
-    forks = where.forks or (None if leaves_forks_out(where) else "with")
+    forks = where.forks or (None if is_silent(where, "forks") else "with")
     return f"{which}; {_FORK_WORDS[forks]}"
 
 
