@@ -35,7 +35,6 @@ TORCH_ROOMS = (
     "core.pocket.",
     "ui.runs.evolution",
     "ui.runs.training",
-    "ui.runs.paper.conductor",
     "ui.runs.paper.reproduction",
 )
 

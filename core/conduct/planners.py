@@ -242,10 +242,20 @@ class Conductor:
             f"Policy '{self.id}' writes whole workflows and decides no single turns: compare its episodes instead."
         )
 
+    def begin(self, episode: Episode) -> Episode:
+        """The episode as it is."""
+        return episode
+
     def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
+        self,
+        episode: Episode,
+        specs: Mapping[str, ModelSpec],
+        *,
+        model_mask: Sequence[bool] = (),
+        role_mask: Sequence[bool] = (),
     ) -> Generator[Any, Any, Episode]:
-        """The episode, run by this planner's workflows of the models that it does not leave out."""
+        """The episode, run by this planner's workflows of the models that it does not leave out; a step has no role to
+        mask."""
         return conduct(episode, specs, self.planner, model_mask=allowed_models(episode, model_mask))
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:

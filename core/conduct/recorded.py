@@ -27,8 +27,17 @@ class RecordedWorkflows:
         """ConfigError: a workflow says who does what."""
         raise ConfigError(f"The workflows of policy '{self.id}' are recorded: no single turns are decided.")
 
+    def begin(self, episode: Episode) -> Episode:
+        """The episode as it is."""
+        return episode
+
     def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
+        self,
+        episode: Episode,
+        specs: Mapping[str, ModelSpec],
+        *,
+        model_mask: Sequence[bool] = (),
+        role_mask: Sequence[bool] = (),
     ) -> Generator[Any, Any, Episode]:
         """The episode, run by its own plans, as many rounds as it has."""
         carried = {index: turn for (name, index), turn in self.carried.items() if name == episode.id}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Unpack
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
-from core.episode import Decide, Episode, Protocol, Task, Transcript
+from core.episode import Decide, Decision, Episode, Protocol, Task, Transcript
 from core.evolution.cycles import CYCLES, ChosenCycle, choose_cycles, try_cycles
 from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
 from core.play.drive import GradeMany, Masks
@@ -90,10 +90,9 @@ def learned_router(
     cycles: Mapping[str, ChosenCycle],
     encoder: Encoder,
     train: Sequence[Task],
-    tasks: Sequence[Task],
     *,
-    ridge: float | None = None,
-) -> PolicyPerRequest:
+    ridge: float = RIDGE,
+) -> QuestionRouter:
     """A single-turn router: the most promising model, at its best cycle, plays the whole episode.
 
     The promise is a ridge regression from the question's hidden state to each model's success on `train`; `ridge` is
@@ -101,20 +100,50 @@ def learned_router(
     solved = solved_by_single(arena, cycles, train)
     # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
     success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
-    x, queries = question_states(encoder, train), question_states(encoder, tasks)
+    x = question_states(encoder, train)
     centre = x.mean(axis=0)
-    x, queries = x - centre, queries - centre
+    x = x - centre
     weights = np.linalg.solve(
-        x.T @ x + (RIDGE if ridge is None else ridge) * np.eye(x.shape[1]),
-        x.T @ (success - success.mean(axis=1)[:, None]).T,
+        x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
     )
-    promise = queries @ weights + success.mean(axis=1)
-    singles = arena.singles(cycles)
-    chosen = {task.question: singles[best] for task, best in zip(tasks, promise.argmax(axis=1), strict=True)}
-    return PolicyPerRequest("router", arena.models, lambda request: chosen[request.transcript.question])
+
+    def most_promising(states: NDArray[np.float64]) -> NDArray[np.int64]:
+        promise = (states - centre) @ weights + success.mean(axis=1)
+        best: NDArray[np.int64] = promise.argmax(axis=1)
+        return best
+
+    return QuestionRouter("router", arena.models, tuple(arena.singles(cycles)), encoder, most_promising)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRouter:
+    """Leaves each question to one of `policies`: `choose` gives the place of it from the questions' hidden states
+    [questions, hidden size]. What was chosen for a question stays."""
+
+    id: str
+    models: tuple[str, ...]
+    policies: tuple[Policy, ...]
+    encoder: Encoder
+    choose: Callable[[NDArray[np.float64]], NDArray[np.int64]]
+    _chosen: dict[str, int] = field(default_factory=dict)
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The decisions of the policies that the questions are left to."""
+        asked = [one.transcript.question for one in requests]
+        if fresh := [question for question in dict.fromkeys(asked) if question not in self._chosen]:
+            places = self.choose(_states(self.encoder, fresh))
+            self._chosen.update(zip(fresh, (int(place) for place in places), strict=True))
+        each = PolicyPerRequest(
+            self.id, self.models, lambda one: self.policies[self._chosen[one.transcript.question]]
+        )
+        return each.decide(requests)
 
 
 def question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:
-    """What the encoder makes of the bare questions, [tasks, hidden size]."""
-    questions = [Decide(Transcript(task.question), 0, task.id) for task in tasks]
-    return encoder.encode(questions).states.astype(float)
+    """What the encoder makes of the tasks' bare questions, [tasks, hidden size]."""
+    return _states(encoder, [task.question for task in tasks])
+
+
+def _states(encoder: Encoder, questions: Sequence[str]) -> NDArray[np.float64]:
+    asked = [Decide(Transcript(question), 0, question) for question in questions]
+    return encoder.encode(asked).states.astype(float)

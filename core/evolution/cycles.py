@@ -53,6 +53,12 @@ def calls_of_cycles(cycles: Sequence[Cycle], turn_budget: int, accepts: float) -
     return sum(calls.values())
 
 
+def cascade_episodes(n_models: int, n_tasks: int, turns: int) -> int:
+    """How many episodes the choice of a cascade plays: every pair of model and judge, then every model at each of its
+    places."""
+    return n_tasks * n_models * (n_models + (turns + 1) // 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """An ended episode of the policy `name` under one of the CYCLES."""

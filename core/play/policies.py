@@ -17,6 +17,8 @@ Cycle = tuple[Role, ...]
 
 #: How the name of a single model's policy begins.
 SINGLE = "single:"
+#: How the name of a cascade begins, before its models in order and its judge: "cascade:jack+sage+themis".
+CASCADE = "cascade:"
 #: How the name of an evolution's candidate begins, before its run, generation and number: "candidate:r1/12/5".
 CANDIDATE = "candidate:"
 
@@ -138,8 +140,8 @@ def follows_cycle(name: str) -> bool:
 
 def needs_no_checkpoint(name: str, models: Sequence[str]) -> bool:
     """Whether a policy of this name decides turns of these models without a checkpoint."""
-    if name.startswith(SINGLE):
-        return name.removeprefix(SINGLE) in models
+    if name.startswith((SINGLE, CASCADE)):
+        return set(name.partition(":")[2].split("+")) <= {*models}
     return name == "random" or follows_cycle(name)
 
 
@@ -150,6 +152,16 @@ def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolic
     if name == "random-model":
         return RandomPolicy(models, cycle, name)
     return CyclePolicy(models, models, cycle, "round-robin")
+
+
+def cascade_policy(team: Sequence[str], models: tuple[str, ...]) -> CyclePolicy:
+    """`cascade:TEAM`, a cascade as in FrugalGPT (Chen et al. 2023): a model of the team answers, its last one judges,
+    and where it does not accept the next model answers. ConfigError for a model that the pool does not have."""
+    *answering, judge = team
+    if not answering:
+        raise ConfigError("A cascade needs a model that answers and one that judges: cascade:MODEL+JUDGE.")
+    steps = tuple(step for model in answering for step in (model, judge))
+    return CyclePolicy(models, steps, (Role.WORKER, Role.VERIFIER), f"{CASCADE}{'+'.join(team)}")
 
 
 def overridden(decision: Decision, choice: tuple[str, Role], models: Sequence[str]) -> Decision:

@@ -29,17 +29,31 @@ class Policy(typing.Protocol):
 
 
 @typing.runtime_checkable
-class WorkflowPolicy(Policy, typing.Protocol):
-    """A policy that decides no turns one by one, but writes whole workflows and says how an episode is run by them."""
+class ConductingPolicy(Policy, typing.Protocol):
+    """A policy that decides no single turns of an episode as it stands, but says how the whole is played: by workflows,
+    or as several episodes of which one is made."""
+
+    def begin(self, episode: Episode) -> Episode:
+        """The unplayed episode as this policy plays it. Its turn budget is that of one of its parts until then."""
+
+    def conduct(
+        self,
+        episode: Episode,
+        specs: Mapping[str, ModelSpec],
+        *,
+        model_mask: Sequence[bool] = (),
+        role_mask: Sequence[bool] = (),
+    ) -> Generator[typing.Any, typing.Any, Episode]:
+        """The episode as a generator that asks a driver (`core.play.session`, `core.conduct.session`)."""
+
+
+@typing.runtime_checkable
+class WorkflowPolicy(ConductingPolicy, typing.Protocol):
+    """A policy that writes whole workflows."""
 
     @property
     def rounds(self) -> int:
         """The most rounds of plan and workflow."""
-
-    def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
-    ) -> Generator[typing.Any, typing.Any, Episode]:
-        """The episode as a generator that asks a driver (`core.conduct.session`)."""
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """One planner's reply per request, in order. Pure: the same requests give the same replies."""
@@ -53,10 +67,10 @@ class DispatchingPolicy(Policy, typing.Protocol):
         """Whoever plays this episode."""
 
 
-def workflow_policy(policy: Policy, episode: Episode) -> WorkflowPolicy | None:
-    """The policy that writes this episode's workflows; None where turns are decided one by one."""
+def conducting_policy(policy: Policy, episode: Episode) -> ConductingPolicy | None:
+    """The policy that says how this whole episode is played; None where turns are decided one by one."""
     own = policy.policy_for(episode) if isinstance(policy, DispatchingPolicy) else policy
-    return own if isinstance(own, WorkflowPolicy) else None
+    return own if isinstance(own, ConductingPolicy) else None
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,13 @@ class WrappedPolicy:
         return self.inner.models
 
 
+def innermost(policy: Policy) -> Policy:
+    """The policy whose decisions this one changes; itself where it changes none."""
+    while isinstance(policy, WrappedPolicy):
+        policy = policy.inner
+    return policy
+
+
 def new_episode(
     run_id: str,
     index: int,
@@ -87,8 +108,9 @@ def new_episode(
 ) -> Episode:
     """The unplayed episode `index` (from 0) of a run. A checkpoint plays by the rules that it was evolved under, any
     other policy by `protocol` (None: the paper's)."""
-    checkpoint: Checkpoint | None = getattr(policy, "checkpoint", None)
-    return Episode(
+    own = innermost(policy)
+    checkpoint: Checkpoint | None = getattr(own, "checkpoint", None)
+    episode = Episode(
         id=episode_id(run_id, index),
         run_id=run_id,
         task=task,
@@ -98,5 +120,6 @@ def new_episode(
         turn_budget=turns,
         seed=seed,
         argmax=argmax,
-        generation=checkpoint.generation if checkpoint else getattr(policy, "iteration", None),
+        generation=checkpoint.generation if checkpoint else getattr(own, "iteration", None),
     )
+    return policy.begin(episode) if isinstance(policy, ConductingPolicy) else episode

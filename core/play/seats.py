@@ -24,7 +24,7 @@ from core.episode import (
     WritePlan,
 )
 from core.errors import TrinityError
-from core.play.policy import Policy, WorkflowPolicy, workflow_policy
+from core.play.policy import Policy, WorkflowPolicy, conducting_policy, innermost
 from core.play.session import play
 from core.pool.pool import Pool
 
@@ -119,8 +119,9 @@ def seat_of(
     index, as in `play`."""
     specs = {spec.name: spec for spec in pool.specs}
     fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-    if (writer := workflow_policy(policy, episode)) is not None:
-        conducted = writer.conduct(fresh, specs, model_mask=model_mask)
+    if (whole := conducting_policy(policy, episode)) is not None:
+        conducted = whole.conduct(fresh, specs, model_mask=model_mask, role_mask=role_mask)
+        writer = inner if isinstance(inner := innermost(whole), WorkflowPolicy) else None
         return Seat(fresh, conducted, writer, turns=list(episode.turns), plans=list(episode.plans))
     played = play(fresh, specs, model_mask=model_mask, role_mask=role_mask, temperatures=temperatures)
     return Seat(fresh, played, turns=list(episode.turns))

@@ -35,6 +35,7 @@ from core.play.session import recorded_requests
 from storage.files.interchange import import_runs
 from storage.store import Store, open_store
 from ui.runs import wiring
+from ui.runs.policies import Policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def measured(store: Store, turns: int, share: float, *, gradients: bool) -> list
         for one in sorted(store.checkpoints.ids_with_episodes())
         if store.checkpoints.load(one).head_vector.any()
     ]
-    policies = wiring.Policies(store, store.checkpoints.load(checkpoints[0]).models)
+    policies = Policies(store, store.checkpoints.load(checkpoints[0]).models)
     found: list[Measured] = []
     for checkpoint in checkpoints:
         policy = policies.coordinator(store.checkpoints.load(checkpoint))

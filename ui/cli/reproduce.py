@@ -42,14 +42,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from core.analysis.metrics import Mean
-    from core.analysis.published import PublishedTable
     from storage.store import Store
     from ui.runs.paper.counted import Cells
     from ui.runs.paper.multiple import Differences
     from ui.runs.paper.outcomes import RowResult
     from ui.runs.paper.reproduction import Reproduction
     from ui.runs.paper.results_file import Checked
-    from ui.runs.paper.table import Table, TableRow
+    from ui.runs.paper.table import PublishedTable, Table, TableRow
     from ui.runs.plans import Suite
 
 
@@ -122,7 +121,7 @@ def reproduce(
     """
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
-    from ui.runs.paper.tables import needed
+    from ui.runs.paper.table import needed
     from ui.runs.plans import Suite, absolute_pool, absolute_tasks
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
@@ -163,8 +162,7 @@ def _report(
     from ui.runs.paper.counted import cells
     from ui.runs.paper.multiple import Differences
     from ui.runs.paper.outcomes import outcomes, stored, suites
-    from ui.runs.paper.table import COUNTED
-    from ui.runs.paper.tables import needed
+    from ui.runs.paper.table import COUNTED, needed
 
     runs = next((runs for one, runs in suites(store) if one == suite), {})
     played = stored(store, runs, {row.key for row in needed(wanted)})
@@ -217,7 +215,7 @@ def _checked(store: Store, suite: Suite, wanted: list[Table]) -> list[Checked]:
     """What the store holds of these tables beside the shipped results."""
     from ui.runs.paper import results_file
     from ui.runs.paper.outcomes import stored, suites
-    from ui.runs.paper.tables import needed
+    from ui.runs.paper.table import needed
 
     runs = next((runs for one, runs in suites(store) if one == suite), {})
     played = stored(store, runs, {row.key for row in needed(wanted)})
@@ -245,7 +243,7 @@ def _print_checked(found: list[Checked]) -> None:
 
 def _tables(names: list[str] | None) -> list[Table]:
     from ui.runs.paper.results_file import GRID_NAMES
-    from ui.runs.paper.tables import TABLES
+    from ui.runs.paper.table import TABLES
 
     unknown = [name for name in names or () if name not in TABLES]
     if unknown:
@@ -295,19 +293,33 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
         line = bar.add_task("rows", total=len(missing), note="")
         for place, (seed, row) in enumerate(missing, start=1):
             say(f"{place} of {len(missing)}: {row.label}, seed {seed}")
-            _evolve(store, game, row, seed, bar)
-            game.measure(row, seed)
+            _learn(store, game, row, seed, bar)
+            _measure(store, game, row, seed, bar)
             bar.update(line, advance=1)
     tell_what_was_reckoned(metered.reckoned)
 
 
-def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
+def _measure(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
+    """Play the row's tasks, or go on with them."""
+    from core.episode import EpisodeFinished
+
+    parts, begun = game.ready(row, seed)
+    line = bar.add_task("episodes", total=len(parts.tasks), note=row.label)
+    with playing(store, parts, begun, "The same command goes on.") as played:
+        for event in played.events:
+            bar.update(line, advance=isinstance(event, EpisodeFinished))
+    bar.remove_task(line)
+    if not played.complete:
+        raise typer.Exit(1)
+
+
+def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
     """Evolve or train what the row needs, unless that is done, or go on with it."""
     from storage.rows.summaries import RunStatus
     from ui.runs import evolution, training
     from ui.runs.plans import EvolutionPlan, plan_of
 
-    plan = game.plan(row, seed)
+    plan = game.learning_plan(row, seed)
     if plan is None:
         return
     known = store.runs.find(plan.name, plan.kind)

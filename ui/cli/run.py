@@ -38,6 +38,7 @@ from ui.cli.playing import (
     tell_what_was_reused,
     with_ceiling,
 )
+from ui.runs.policies import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,8 +54,8 @@ def run(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="A checkpoint's id or folder, single:MODEL, single:* (each model), random, random-model or "
-            "round-robin. Repeat it to play the same tasks under several."
+            help="A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under "
+            "several."
         ),
     ] = None,
     tasks: Annotated[
@@ -163,6 +164,12 @@ def run(
         _play(opened, plan, resume, validate, as_json, pilot=pilot)
 
 
+run.__doc__ = f"""{run.__doc__}
+    What --policy may name besides checkpoints and planners:
+
+{"".join(f"    - {one.form}: {one.words}{chr(10)}" for one in POLICIES.values())}"""
+
+
 def _play(
     store: Store, plan: BatchPlan, resume: str | None, validate: int | None, as_json: bool, *, pilot: bool
 ) -> None:
@@ -170,9 +177,10 @@ def _play(
     from core.episode import EpisodeFinished, Status
     from core.evolution.cycles import CYCLES
     from ui.runs.batch import prepare
+    from ui.runs.choices import CyclesChosen, CyclesTried, PolicyTaught, with_choosing
     from ui.runs.expectation import expectation
-    from ui.runs.role_cycles import CyclesChosen, CyclesTried, with_choosing
-    from ui.runs.spending import price
+    from ui.runs.plans import BatchPlan, plan_of
+    from ui.runs.spending import lesson_episodes, price
 
     parts = prepare(store, plan)
     if resume is None:
@@ -192,6 +200,8 @@ def _play(
             f"First every cycle of roles is tried on {parts.plan.choosing} validation tasks for "
             f"{', '.join(undecided)}: {tried:,} episodes."
         )
+    if learning := lesson_episodes(parts.plan, len(parts.pool.specs)):
+        say(f"What has to be chosen or taught before it plays takes {learning:,} episodes first.")
     if pilot:
         parts = piloted(store, parts)
     expected = expectation(store, parts.plan, parts.pool.specs)
@@ -205,6 +215,8 @@ def _play(
                 bar.update(choosing, completed=event.n, total=event.of, visible=event.n < event.of)
             elif isinstance(event, CyclesChosen):
                 _tell_cycles(event.cycles)
+            elif isinstance(event, PolicyTaught):
+                say(f"{event.name} is ready" + ("." if event.name == event.policy else f": {event.policy}."))
             elif isinstance(event, EpisodeFinished):
                 over += event.episode.status is Status.FINISHED
                 right += bool(event.episode.correct)
@@ -212,7 +224,7 @@ def _play(
                 bar.update(line, advance=1, note=note)
     tell_what_was_reckoned(parts.reckoned)
     tell_what_was_reused(parts.shelf)
-    _report(store, played.run, parts.plan, as_json, parts.pool.specs)
+    _report(store, played.run, plan_of(store.runs.get(played.run), BatchPlan), as_json, parts.pool.specs)
     if not played.complete:
         raise typer.Exit(1)
 

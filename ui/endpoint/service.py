@@ -28,6 +28,7 @@ from ui.endpoint.upkeep import Upkeep
 from ui.endpoint.wire import ToolOffer, Vendor
 from ui.runs import wiring
 from ui.runs.plans import ServePlan
+from ui.runs.policies import Policies
 from ui.runs.spending import check_ceiling, paid_models
 
 #: Turns of a request that demands a call: a Worker that writes a text in its place is asked again.
@@ -230,7 +231,7 @@ class Service:
             if argmax and (sampling := self._policies.get((name, False))) is not None:
                 self._policies[name, argmax] = _most_likely(sampling)
             else:
-                known = wiring.Policies(self.store, models, argmax=argmax, encoder=self.encoder)
+                known = Policies(self.store, models, argmax=argmax, encoder=self.encoder)
                 self._policies[name, argmax] = known.resolve(name)
         return self._policies[name, argmax]
 

@@ -13,20 +13,29 @@ from core.episode import Episode, Event, Protocol, Status, Task
 from core.errors import ConfigError
 from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import SINGLE, PolicyPerEpisode, cycle_policy
+from core.play.policies import SINGLE, PolicyPerEpisode
 from core.play.policy import Policy, new_episode
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import record
+from storage.rows.summaries import RunStatus
 from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
-from ui.runs import role_cycles, wiring
+from ui.runs import wiring
+from ui.runs.choices import (
+    CyclesChosen,
+    CyclesTried,
+    PolicyTaught,
+    made_ready,
+    resolve_policies,
+)
 from ui.runs.control import GroupControl
 from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import BatchPlan, same_models
 from ui.runs.play import Ending
+from ui.runs.policies import check_policies
 from ui.runs.spending import MeteredPool, Reckoned
 
 
@@ -45,20 +54,17 @@ class BatchParts:
 
     def play(
         self, store: Store, run: str
-    ) -> Generator[Event | role_cycles.CyclesTried | role_cycles.CyclesChosen, None, Ending]:
-        """Choose the cycles of roles that are still to be chosen, then play what the run still lacks, all policies
+    ) -> Generator[Event | CyclesTried | CyclesChosen | PolicyTaught, None, Ending]:
+        """Choose and teach what is still to be chosen and taught, then play what the run still lacks, all policies
         side by side, and record every event before it is passed on. An interrupted or missing episode goes on after
         its last stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
-            self.shelf.load([*self.tasks, *plan.choosing_tasks()])
+            self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
         below_ceiling = MeteredPool(self.pool, plan.max_cost_usd, reckoned=self.reckoned)
-        if plan.undecided:
-            plan = yield from role_cycles.choose(store, run, plan, below_ceiling, self.shelf)
-        policies = [
-            cycle_policy(one.id, plan.models, plan.cycles[one.id]) if one.id in plan.cycles else one
-            for one in self.policies
-        ]
+        plan, policies = yield from made_ready(
+            store, run, plan, self.policies, self.tasks, below_ceiling, self.shelf
+        )
         metered = below_ceiling.anew(store.runs.spent_usd(run) + plan.choice_usd)
         over = {
             one.id: one.cost_usd or 0.0 for one in store.episodes.of_run(run) if one.status is Status.FINISHED
@@ -90,14 +96,17 @@ class BatchParts:
                 waiting, each, pool, self.grade, stop=control.stop, stored_replies=stored_replies
             )
             yield from record(store, events, owner=owner())
-        return control.ending(sum(one.missing for one in store.runs.policies(run)))
+        ending = control.ending(sum(one.missing for one in store.runs.policies(run)))
+        if ending[0] is RunStatus.FINISHED and not plan.reuse:
+            store.evolution.paid_replies(run).forget()
+        return ending
 
 
 def completed(store: Store, plan: BatchPlan) -> BatchPlan:
     """A plan with what a run keeps besides what was asked: each policy by its own name (a checkpoint folder is put into
     the store), the pool's models, the tasks' digest. No model is loaded."""
-    wiring.check_policies(plan.policies, store, plan.pool)
     models = tuple(spec.name for spec in wiring.pool_specs(plan.pool))
+    check_policies(plan.policies, store, models)
     every = [f"{SINGLE}{model}" for model in models]
     asked = [one for name in plan.policies for one in (every if name == f"{SINGLE}*" else [name])]
     names = tuple(dict.fromkeys(_kept(store, name) for name in dict.fromkeys(asked)))
@@ -113,12 +122,6 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     grade = grading(store, tasks, plan.tasks)
     shelf = store.episodes.shared_replies(pool.specs) if plan.reuse else None
     return BatchParts(plan, pool, resolve_policies(store, plan), tasks, grade, shelf)
-
-
-def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
-    """The plan's policies, in its order; those that follow a cycle of roles plan, work and check."""
-    resolver = wiring.Policies(store, plan.models, argmax=plan.argmax, encoder=plan.encoder)
-    return [resolver.resolve(name) for name in plan.policies]
 
 
 def _check_protocol(store: Store, names: Sequence[str], protocol: Protocol | None) -> None:

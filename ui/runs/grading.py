@@ -25,7 +25,6 @@ from ui.runs.plans import (
     BatchPlan,
     EvolutionPlan,
     LivePlan,
-    ReproducePlan,
     TrainingPlan,
     absolute_tasks,
     known_plan,
@@ -80,8 +79,6 @@ def _sets_behind(store: Store, episode: Episode) -> list[str]:
         match known_plan(run):
             case BatchPlan() | EvolutionPlan() | TrainingPlan() | LivePlan() as plan:
                 return [plan.tasks]
-            case ReproducePlan() as plan:
-                return [plan.suite.tasks, plan.suite.held_out]
         parents = forks.parents(store, [episode.fork.parent]) if episode.fork else {}
         episode = next(iter(parents.values()), episode)
     return []

@@ -12,7 +12,7 @@ from ui.runs.plans import (
     EvolutionPlan,
     ForkPlan,
     LivePlan,
-    ReproducePlan,
+    ReproducedRow,
     RereadPlan,
     ServePlan,
     TrainingPlan,
@@ -107,8 +107,15 @@ RUN_KINDS: dict[str, KindOfRun] = {
     ),
     # Played by the endpoint itself: nothing of it can be resumed, as nobody waits for the answers any more.
     "serve": KindOfRun("endpoint", "serving", "episodes", ":material/api:"),
-    # Written whole once it is played: none is ever left half done.
-    "reproduction": KindOfRun("row of a table", "playing", "episodes", ":material/table_rows:"),
+    # A batch run that is a row of the paper's tables.
+    "reproduction": KindOfRun(
+        "row of a table",
+        "playing",
+        "episodes",
+        ":material/table_rows:",
+        command="trinity run --resume",
+        player="ui.runs.batch",
+    ),
 }
 
 #: The kinds that a person waits for.
@@ -138,8 +145,8 @@ def about(run: RunSummary, cut: int = 60) -> str:
             words = plan.task.question
         case ForkPlan() | AttributionPlan() as plan:
             words = plan.question
-        case ReproducePlan() as plan:
-            words = f"{plan.label}, seed {plan.seed}"
+        case BatchPlan(reproduction=ReproducedRow() as row) as plan:
+            words = f"{row.label}, seed {plan.seed}"
         case EvolutionPlan() | TrainingPlan() as plan:
             words = plan.name or plan.tasks
         case BatchPlan() as plan:

@@ -22,7 +22,7 @@ from core.errors import ConfigError, TrinityError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive
 from core.play.policies import overridden
-from core.play.policy import Policy, WorkflowPolicy, WrappedPolicy, new_episode, workflow_policy
+from core.play.policy import ConductingPolicy, Policy, WrappedPolicy, conducting_policy, new_episode
 from core.play.session import propose
 from core.pool.pool import Pool
 from storage.recorder import record
@@ -34,6 +34,7 @@ from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan
 from ui.runs.play import Ending
+from ui.runs.policies import Policies
 from ui.runs.spending import MeteredPool
 
 
@@ -52,7 +53,7 @@ class Steered(WrappedPolicy):
 
     def policy_for(self, episode: Episode) -> Policy:
         """Whoever plays an episode: a planner writes its workflows unsteered, because no turns are decided in them."""
-        return self.inner if isinstance(self.inner, WorkflowPolicy) else self
+        return self.inner if isinstance(self.inner, ConductingPolicy) else self
 
     def _one(self, request: Decide) -> Decision:
         decision = self.unsteered(request)
@@ -96,7 +97,7 @@ class _Proposals:
     def show(self, episode: Episode) -> None:
         """Of the turn that the episode waits before, anew when another is to decide it; nothing of a workflow, which is
         planned as a whole."""
-        if workflow_policy(self.policy, episode) is not None:
+        if conducting_policy(self.policy, episode) is not None:
             return
         index, runs = len(episode.turns), self.policy.store.runs
         name = self.policy.in_charge(episode.id, index)
@@ -153,7 +154,7 @@ class LiveParts:
         episode = begun.get(name) or replace(new, left_out=plan.left_out)
         mask = tuple(model not in plan.left_out for model in policy.models)
         open_mask = () if all(mask) else mask
-        workflows = workflow_policy(policy, new) is not None
+        workflows = conducting_policy(policy, new) is not None
         temperature = plan.temperature
         proposals = _Proposals(policy, open_mask)
         events = drive(
@@ -186,7 +187,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     """The parts of a plan; everything that can be wrong is found here, before anything is played."""
     pool = wiring.resolve_pool(plan.pool)
     models = tuple(spec.name for spec in pool.specs)
-    policies = wiring.Policies(store, models, argmax=plan.argmax, encoder=plan.encoder)
+    policies = Policies(store, models, argmax=plan.argmax, encoder=plan.encoder)
     policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")

@@ -20,29 +20,87 @@ from core.errors import ConfigError, StoreError, TaskError, TrinityError
 from core.evolution.config import EvolveConfig, transcripts_surveyed
 from core.evolution.recording import RecordName
 from core.planner.config import LearnConfig
-from core.play.policies import follows_cycle
 from core.settings import POCKET_POOL
 from core.tasks.sets import digest_of_tasks, load_tasks
 from core.workflow import AccessMode
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunSummary
+from ui.runs.policies import cycles_of, learns_from
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
 #: Supervised steps that a new pocket planner is begun with, and pocket tasks that its questions are chosen from.
 WARM_UP_STEPS, POCKET_QUESTIONS = 500, 3_000
+#: Questions that a policy which is taught before it plays learns from, where nothing else is said.
+LESSON_QUESTIONS = 200
 #: Ten generations of the smallest population that sep-CMA-ES can have, eight tasks each.
 LEAST_BUDGET = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play;
+    `protocol`: of every row that does not name its own."""
+
+    budget: int = 30_720
+    n: int = 1000
+    task_seed: int = 1
+    turns: int = 5
+    validation: int = 200
+    pool: str = POCKET_POOL
+    encoder: str = POCKET_POOL
+    tasks: str = "pocket"
+    held_out: str = "pocket/held-out"
+    protocol: Protocol = Protocol.PAPER
+
+    def __post_init__(self) -> None:
+        if self.budget < LEAST_BUDGET:
+            raise ConfigError(
+                f"From a budget of {self.budget} episodes nothing can be learned: give at least {LEAST_BUDGET}."
+            )
+        for name in ("n", "turns", "validation"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"A reproduction with a {name} of {getattr(self, name)} measures nothing: give at least 1."
+                )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What a digest is over. The paper's protocol is left out, as suites had no other before."""
+        own = asdict(self)
+        return (
+            own if self.protocol is not Protocol.PAPER else {k: v for k, v in own.items() if k != "protocol"}
+        )
+
+    @property
+    def digest(self) -> str:
+        """Tells suites apart."""
+        return hashlib.sha256(json.dumps(self.fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ReproducedRow:
+    """A row of the paper's tables, played under one seed: its key and label, in which suite, with which learning behind
+    it (a run's id, empty where none). `ranking`: the accuracy on validation tasks of every policy that has a cycle of
+    roles, by its name. `curve`: what a policy that is taught came to on validation tasks after so many episodes."""
+
+    row: str
+    label: str
+    suite: Suite
+    learning: str = ""
+    ranking: Mapping[str, float] = field(default_factory=dict)
+    curve: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
     `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choosing` the number of validation
-    tasks on which those are chosen that have none (0: they plan, work and check), `choice_usd` what that cost; `digest`
-    is of the tasks, which `task_seed` draws (None: `seed`); `protocol` as in `new_episode`; `reuse`: whether replies
-    that other runs have got are used."""
+    tasks on which those are chosen that have none (0: they plan, work and check), `questions` the number of tasks of
+    the evolve split that policies are taught with, `choice_usd` what all that cost; `digest` is of the tasks, which
+    `task_seed` draws (None: `seed`); `protocol` as in `new_episode`; `reuse`: whether replies that other runs have got
+    are used; `reproduction`: the row of the paper's tables that it is, if it is one."""
 
     policies: tuple[str, ...]
     tasks: str
@@ -62,17 +120,25 @@ class BatchPlan:
     protocol: Protocol | None = None
     reuse: bool = False
     task_seed: int | None = None
-    kind: Literal["run"] = "run"
+    questions: int = LESSON_QUESTIONS
+    reproduction: ReproducedRow | None = None
+    kind: Literal["run", "reproduction"] = "run"
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """The policies whose cycle of roles is still to be chosen."""
-        follow = (name for name in self.policies if follows_cycle(name) and name not in self.cycles)
-        return tuple(follow) if self.choosing else ()
+        """The policies whose cycle of roles is still to be chosen: of those that play, and that others learn from."""
+        follow = (one for name in self.policies for one in cycles_of(name, self.models))
+        return tuple(dict.fromkeys(one for one in follow if one not in self.cycles)) if self.choosing else ()
 
     def choosing_tasks(self) -> list[Task]:
-        """The validation tasks that cycles of roles are still to be chosen on. TaskError when there are too few."""
-        return load_tasks(self.tasks, "validation", self.choosing, 0) if self.undecided else []
+        """The validation tasks that something is still to be chosen on. TaskError when there are too few."""
+        chosen = self.undecided or "validation" in map(learns_from, self.policies)
+        return load_tasks(self.tasks, "validation", self.choosing, 0) if self.choosing and chosen else []
+
+    def lesson_tasks(self) -> list[Task]:
+        """The tasks of the evolve split that policies are still to be taught by."""
+        taught = "questions" in map(learns_from, self.policies)
+        return load_tasks(self.tasks, "evolve", self.questions, 0, at_most=True) if taught else []
 
     def load_tasks(self) -> list[Task]:
         """The tasks, the same at every call; TaskError when their file changed since the run began."""
@@ -286,64 +352,6 @@ class AttributionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
-    """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play;
-    `protocol`: of every row that does not name its own."""
-
-    budget: int = 30_720
-    n: int = 1000
-    task_seed: int = 1
-    turns: int = 5
-    validation: int = 200
-    pool: str = POCKET_POOL
-    encoder: str = POCKET_POOL
-    tasks: str = "pocket"
-    held_out: str = "pocket/held-out"
-    protocol: Protocol = Protocol.PAPER
-
-    def __post_init__(self) -> None:
-        if self.budget < LEAST_BUDGET:
-            raise ConfigError(
-                f"From a budget of {self.budget} episodes nothing can be learned: give at least {LEAST_BUDGET}."
-            )
-        for name in ("n", "turns", "validation"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"A reproduction with a {name} of {getattr(self, name)} measures nothing: give at least 1."
-                )
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """What a digest is over. The paper's protocol is left out, as suites had no other before."""
-        own = asdict(self)
-        return (
-            own if self.protocol is not Protocol.PAPER else {k: v for k, v in own.items() if k != "protocol"}
-        )
-
-    @property
-    def digest(self) -> str:
-        """Tells suites apart."""
-        return hashlib.sha256(json.dumps(self.fields, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, slots=True)
-class ReproducePlan:
-    """A row of the paper's tables, played under one seed: which row of which suite, under which policy, from which
-    evolution (a run's id, empty where none). `cycles`: the best cycle of each single model and its accuracy. `curve`:
-    what a learner without an evolution came to on validation tasks after so many episodes."""
-
-    row: str
-    label: str
-    seed: int
-    policy: str
-    evolution: str
-    suite: Suite
-    cycles: Mapping[str, tuple[tuple[Role, ...], float]] = field(default_factory=dict)
-    curve: tuple[tuple[int, float], ...] = ()
-    kind: Literal["reproduction"] = "reproduction"
-
-
-@dataclass(frozen=True, slots=True)
 class ServePlan:
     """Requests to the endpoint, from its start to its end. `tiers` are the models that it offers, by name: the policy
     and the turn budget of each."""
@@ -356,15 +364,7 @@ class ServePlan:
 
 
 RunPlan = (
-    BatchPlan
-    | LivePlan
-    | EvolutionPlan
-    | TrainingPlan
-    | ForkPlan
-    | RereadPlan
-    | AttributionPlan
-    | ReproducePlan
-    | ServePlan
+    BatchPlan | LivePlan | EvolutionPlan | TrainingPlan | ForkPlan | RereadPlan | AttributionPlan | ServePlan
 )
 #: Plans whose models may cost money.
 PooledPlan = BatchPlan | LivePlan | EvolutionPlan | TrainingPlan | ForkPlan

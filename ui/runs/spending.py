@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from ui.presentation.words import dollars
 from ui.program import LOCAL_NAMES
 from ui.runs import wiring
 from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, LivePlan, PooledPlan, RunPlan, TrainingPlan
+from ui.runs.policies import calls_of, learns_from, lessons_of
 
 
 def is_free(spec: ModelSpec) -> bool:
@@ -95,10 +96,7 @@ def price(
     specs = wiring.pool_specs(plan.pool) if specs is None else specs
     match plan:
         case BatchPlan():
-            tasks, choosing = plan.load_tasks(), plan.choosing_tasks()
-            tried = len(plan.undecided) * len(CYCLES) * len(choosing)
-            played = tried + len(tasks) * len(plan.policies)
-            most = estimate(specs, played, plan.turns, [task.question for task in (*tasks, *choosing)])
+            most = _batch(plan, specs)
         case LivePlan():
             most = estimate(
                 specs, plan.repeats, plan.turns, [plan.task.question] if plan.task.question else ()
@@ -112,6 +110,23 @@ def price(
         case ForkPlan():
             most = _forks(store, plan, specs)
     return Price(most, specs, plan.max_cost_usd)
+
+
+def _batch(plan: BatchPlan, specs: Sequence[ModelSpec]) -> CostBound:
+    tasks, choosing, lessons = plan.load_tasks(), plan.choosing_tasks(), plan.lesson_tasks()
+    learning = len(plan.undecided) * len(CYCLES) * len(choosing) + lesson_episodes(plan, len(specs))
+    questions = [task.question for task in (*tasks, *choosing, *lessons)]
+    episodes = Counter({plan.turns: learning})
+    for name in plan.policies:
+        episodes[round(calls_of(name, plan.turns, plan.models))] += len(tasks)
+    parts = [estimate(specs, n, turns, questions) for turns, n in episodes.items()]
+    return sum(parts[1:], parts[0])
+
+
+def lesson_episodes(plan: BatchPlan, models: int) -> int:
+    """The most episodes that the policies of a run are chosen on and taught by, with so many models."""
+    n = {"": 0, "validation": plan.choosing, "questions": len(plan.lesson_tasks())}
+    return sum(lessons_of(name, models, n[learns_from(name)], plan.turns) for name in plan.policies)
 
 
 def training_episodes(plan: TrainingPlan, models: int, tasks: int, validation: int) -> dict[str, int]:

@@ -10,29 +10,16 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import platformdirs
 
-from core.checkpoint import Checkpoint, Dtype, load_checkpoint
-from core.conduct.planners import CONDUCTOR, Conductor, RandomPlanner, planner_policy
-from core.conduct.session import Planner
+from core.checkpoint import Checkpoint, Dtype
 from core.errors import CheckpointError, ConfigError
 from core.planner.card import PlannerCard
-from core.play.policies import (
-    CANDIDATE,
-    PLAN_WORK_CHECK,
-    SINGLE,
-    Cycle,
-    RandomPolicy,
-    cycle_policy,
-    follows_cycle,
-)
-from core.play.policy import Policy
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.specs import pocket_spec
 from core.pool.pool import Pool
@@ -42,11 +29,9 @@ from core.settings import POCKET_POOL, Settings, read_settings
 from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
 from storage.store import Store
-from ui.presentation.words import policy_name
-from ui.runs.encoders import encoder_place, remember_encoder
+from ui.runs.encoders import remember_encoder
 
 if TYPE_CHECKING:
-    from core.coordinator.coordinator import Coordinator
     from core.coordinator.encoder import Encoder
     from core.planner.planner import LanguagePlanner
     from core.pocket.pool import PocketPool
@@ -228,89 +213,6 @@ def load_planner(
             "FOLDER."
         )
     return LanguagePlanner.load(folder, models, argmax=argmax)
-
-
-def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
-    """CheckpointError or ConfigError for a name that no policy can have, before anything heavy is loaded. The models of
-    a pool.toml are left to whoever reads it."""
-    for name in names:
-        if pool == POCKET_POOL and follows_cycle(name) and name != f"{SINGLE}*":
-            cycle_policy(name, MODELS, PLAN_WORK_CHECK)
-        if pool == POCKET_POOL and name.startswith(CONDUCTOR):
-            planner_policy(name, MODELS, partial(_known_planner, store))
-        if not (name == "random" or follows_cycle(name) or name.startswith(CONDUCTOR) or os.path.isdir(name)):
-            _check_stored(name, store)
-
-
-def _check_stored(name: str, store: Store) -> None:
-    if name.startswith(CANDIDATE):
-        raise CheckpointError(
-            f"The weights of {policy_name(name)} are not kept, so it cannot play again: choose another policy, such as "
-            "the checkpoint of its generation."
-        )
-    if not (store.checkpoints.has(name) or store.planners.has(name)):
-        raise CheckpointError(
-            f"There is no policy or checkpoint '{name}': see 'trinity checkpoints', or use single:MODEL, "
-            "single:*, random, random-model, round-robin or conductor:PLANNER."
-        )
-
-
-def _known_planner(store: Store, planner_id: str) -> Planner:
-    """A stand-in for a stored planner of the pocket pool, without loading it."""
-    if not store.planners.has(planner_id):
-        _check_stored(planner_id, store)
-        raise ConfigError(
-            f"{planner_id} is a coordinator, which writes no workflows: name it without '{CONDUCTOR}'."
-        )
-    PlannerCard.of(store.planners.get(planner_id).card).check_pool(MODELS)
-    return RandomPlanner(MODELS, id=CONDUCTOR + planner_id)
-
-
-@dataclass
-class Policies:
-    """Turns names of policies into policies over one pool; encoders are loaded when they are needed, and kept.
-
-    `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one, `encoders` those
-    that are loaded, by name and type of number; several may share them.
-    """
-
-    store: Store
-    models: tuple[str, ...]
-    argmax: bool = False
-    encoder: str | None = None
-    cycles: Mapping[str, Cycle] = field(default_factory=dict)
-    encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
-
-    def resolve(self, name: str) -> Policy:
-        """The policy of a name. Raises ConfigError or CheckpointError with one sentence."""
-        if name == "random":
-            return RandomPolicy(self.models)
-        if name.startswith(CONDUCTOR):
-            return planner_policy(name, self.models, self.planner)
-        if follows_cycle(name):
-            return cycle_policy(name, self.models, self.cycles.get(name, PLAN_WORK_CHECK))
-        if os.path.isdir(name):  # of a name that no path can have: no error, no folder
-            return self.coordinator(load_checkpoint(name))
-        _check_stored(name, self.store)
-        if self.store.planners.has(name):
-            return Conductor(self.planner(name))
-        return self.coordinator(self.store.checkpoints.load(name))
-
-    def planner(self, planner_id: str) -> LanguagePlanner:
-        """A stored planner for this pool."""
-        return load_planner(self.store, planner_id, self.models, argmax=self.argmax)
-
-    def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
-        """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
-        from core.coordinator.coordinator import Coordinator, check_fits
-
-        name = self.encoder or encoder_place(checkpoint, self.store, data_folder())
-        dtype = checkpoint.dtype
-        if (name, dtype) not in self.encoders:
-            self.encoders[name, dtype] = loaded_encoder(name, dtype)
-        encoder = self.encoders[name, dtype]
-        check_fits(checkpoint, encoder, self.models)
-        return Coordinator(checkpoint, encoder, argmax=self.argmax)
 
 
 def loaded_encoder(name: str, dtype: Dtype = "float32") -> Encoder:

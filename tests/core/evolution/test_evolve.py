@@ -18,7 +18,6 @@ from core.coordinator.svf import svf_layout
 from core.draws import derive_seed
 from core.episode import Ask, Decide, EndReason, Episode, Failure, Protocol, Role, Task, Transcript
 from core.errors import ConfigError, PoolError
-from core.evolution import baselines
 from core.evolution import evolve as loop
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.config import EvolveConfig
@@ -261,10 +260,8 @@ def test_the_error_of_a_mean_knows_that_candidates_play_the_same_tasks() -> None
 
 
 def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(
-    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder,
 ) -> None:
-    monkeypatch.setattr(baselines, "RIDGE", 1e6)
-
     def seldom_up(ask: Ask) -> Line:
         number = int(ask.messages[-1].content.split("What is ")[1].split(" ")[0])
         if ask.model == "good" and number < 12:
@@ -273,7 +270,7 @@ def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(
 
     arena = Arena(ScriptedPool(SPECS[:2], seldom_up), grade_many, turn_budget=1)
     cycles = {name: ChosenCycle((Role.WORKER,), 1.0) for name in arena.models}
-    router = learned_router(arena, cycles, encoder, TASKS[:16], TASKS[16:])
+    router = learned_router(arena, cycles, encoder, TASKS[:16], ridge=1e6)
     asked = [Decide(Transcript(task.question), 0, task.id) for task in TASKS[16:]]
     assert {decision.model for decision in router.decide(asked)} == {"good"}
 

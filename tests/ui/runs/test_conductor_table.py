@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,16 +17,16 @@ from storage.store import open_store
 from tests.core.planner.tiny import MODELS, tiny_planner, tiny_pool
 from ui.runs import wiring
 from ui.runs.lease import owner
-from ui.runs.paper.conductor_table import CONDUCTOR_TABLE, TRAINED
 from ui.runs.paper.outcomes import outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, episodes_at_most, possible
-from ui.runs.paper.table import TableRow
+from ui.runs.paper.table import TABLES, TRAINED, TableRow
 from ui.runs.plans import Suite, TrainingPlan
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.training import TrainingParts
 
-TRAINED_ROW = CONDUCTOR_TABLE.rows[0]
+TABLE = TABLES["conductor"]
+TRAINED_ROW = TABLE.rows[0]
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reproducti
 
 
 def train(game: Reproduction, row: TableRow) -> str:
-    plan = game.plan(row, 0)
+    plan = game.learning_plan(row, 0)
     assert isinstance(plan, TrainingPlan)
     tasks = load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True)
     validation = load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True)
@@ -57,28 +58,33 @@ def train(game: Reproduction, row: TableRow) -> str:
     return run
 
 
+def measure(game: Reproduction, row: TableRow) -> None:
+    parts, _ = game.ready(row, 0)
+    deque(play(game.store, enqueue(game.store, parts.plan, Ticket.new(), owner=owner())[0], parts), maxlen=0)
+
+
 def test_a_training_has_three_budgets_with_the_choice_of_its_questions(game: Reproduction) -> None:
     suite = Suite()
-    plan = Reproduction(game.store, suite, game.metered).plan(TRAINED_ROW, 7)
+    plan = Reproduction(game.store, suite, game.metered).learning_plan(TRAINED_ROW, 7)
     assert isinstance(plan, TrainingPlan)
     played = plan.learning.iterations * plan.learning.questions * plan.learning.rollouts
     chosen = (plan.n or 0) * (len(MODELS) + plan.learning.probes)
     assert 0.98 * 3 * suite.budget < played + chosen <= 3 * suite.budget
     assert plan.learning.seed == 7
     assert episodes_at_most([TRAINED_ROW], suite, 7) > 3 * suite.budget
-    other = game.plan(TableRow("trained:full-pool", ""), 0)
+    other = game.learning_plan(TableRow("trained:full-pool", ""), 0)
     assert isinstance(other, TrainingPlan)
     assert other.learning.subset_share == TRAINED["full-pool"]["subset_share"] == 0.0
     same = {
-        game.plan(row, 0)
-        for row in CONDUCTOR_TABLE.rows
+        game.learning_plan(row, 0)
+        for row in TABLE.rows
         if row.how.endswith(":default") and "evolved" not in row.how
     }
     assert len(same) == 1, "warm-up, one-model and masked rows are of the same training"
 
 
 def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) -> None:
-    rows = possible(CONDUCTOR_TABLE.rows, len(MODELS), game.suite)
+    rows = possible(TABLE.rows, len(MODELS), game.suite)
     played = [
         row
         for row in rows
@@ -86,11 +92,11 @@ def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) ->
     ]
     run = train(game, TRAINED_ROW)
     for row in played:
-        game.measure(row, 0)
+        measure(game, row)
     assert not game.missing([(0, row) for row in played])
     [(_, runs)] = suites(game.store)
     kept = stored(game.store, runs, {row.key for row in played})
-    found = {one.row.key: one for one in outcomes(CONDUCTOR_TABLE, kept)}
+    found = {one.row.key: one for one in outcomes(TABLE, kept)}
     assert set(found) == {row.key for row in played}
     # Ann alone is right: every workflow that may choose its models on validation tasks ends with her.
     for name in FIXED:
@@ -101,6 +107,7 @@ def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) ->
     assert one.policy.startswith("conductor:same-model:ann:")
     assert found["random-workflow"].overall.mean < 1.0
     last = game.store.planners.list(run)[-1]
+    assert found["trained:default without 1 model"].runs[0].policy.startswith("fewer:1:conductor:")
     assert found["trained:default"].runs[0].policy in {
         f"conductor:{one.id}" for one in game.store.planners.list(run)
     }

@@ -11,8 +11,7 @@ from core.analysis.metrics import Mean
 from ui.runs.paper.multiple import Differences, on_fewer_seeds, seeds_words
 from ui.runs.paper.outcomes import RowResult
 from ui.runs.paper.results_file import file_of, shipped
-from ui.runs.paper.table import COUNTED
-from ui.runs.paper.tables import TABLES
+from ui.runs.paper.table import COUNTED, TABLES
 
 ROOT = Path(__file__).parents[3]
 TABLE = TABLES["2"]

@@ -21,7 +21,7 @@ from ui.runs.plans import (
     EvolutionPlan,
     ForkPlan,
     LivePlan,
-    ReproducePlan,
+    ReproducedRow,
     RereadPlan,
     RunPlan,
     Suite,
@@ -43,8 +43,20 @@ PLANS: dict[str, RunPlan] = {
     "fork": ForkPlan(Change("model", "sage"), (BRANCH,), "pocket", "d1", ("jack", "sage"), question="1 + 1?"),
     "reencode": RereadPlan(("c1",), {"family": "math"}, "e1", 12.5, 40, ("c0", "c1")),
     "attribute": AttributionPlan("e1", 3, ("c1", "c2"), "1 + 1?"),
-    "reproduction": ReproducePlan(
-        "evolved:trinity", "TRINITY", 1, "c1", "r9", Suite(), {"jack": (CYCLE, 0.5)}
+    "reproduction": BatchPlan(
+        ("c1",),
+        "pocket",
+        "test",
+        9,
+        1,
+        5,
+        False,
+        "pocket",
+        cycles={"single:jack": CYCLE},
+        reproduction=ReproducedRow(
+            "evolved:trinity", "TRINITY", Suite(), "r9", {"single:jack": 0.5}, ((20, 0.25),)
+        ),
+        kind="reproduction",
     ),
 }
 

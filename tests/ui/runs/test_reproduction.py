@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,23 @@ from streamlit.testing.v1 import AppTest
 
 from core.conduct.planners import FIXED
 from core.episode import Ask, EndReason, Episode, Failure, Protocol, Role, Status
-from core.errors import PoolError
 from core.evolution.config import DEFAULT_BUDGET
 from core.tasks.sets import load_tasks
 from storage.recorder import record_finished_run
-from storage.rows.summaries import EpisodeSummary
+from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store, open_store
 from tests.builders.pools import Line, ScriptedPool, specs
 from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
 from ui.runs import wiring
-from ui.runs.paper.conductor_table import TRAINED
+from ui.runs.lease import owner
 from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, possible
 from ui.runs.paper.results_file import ResultRow, SeedRun, read
-from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, TableRow
-from ui.runs.paper.tables import EVOLVED, TABLES, needed
-from ui.runs.plans import ReproducePlan, Suite, to_config
+from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, EVOLVED, TABLES, TRAINED, TableRow, needed
+from ui.runs.plans import BatchPlan, ReproducedRow, Suite, to_config
+from ui.runs.play import play
+from ui.runs.queue import Ticket, enqueue
 
 PLAYED = ("4", "combinations", "turns", "selection", "9", "5", "7", "parts")
 OPTIONS = ("--budget", 160, "--n", 12, "--turns", 3)
@@ -326,17 +326,40 @@ def test_paid_models_need_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch
     assert not world.server.requests
 
 
-def test_a_row_with_missing_episodes_is_not_kept(world: Sums, store: Store) -> None:
-    def down(ask: Ask) -> Line:
-        return Failure("infrastructure", "Down.") if ask.model == "guesser" else "answer 1"
+def measure(game: Reproduction, row: TableRow, seed: int = 0) -> str:
+    parts, begun = game.ready(row, seed)
+    run = begun or enqueue(game.store, parts.plan, Ticket.new(), owner=owner())[0]
+    deque(play(game.store, run, parts), maxlen=0)
+    return run
+
+
+def test_a_row_with_missing_episodes_is_none_until_they_are_played(world: Sums, store: Store) -> None:
+    """What was played is kept, and the same row goes on with it."""
+    asked: list[str] = []
+    is_down = True
+
+    def sometimes_down(ask: Ask) -> Line:
+        asked.append(ask.episode)
+        return Failure("infrastructure", "Down.") if is_down and ask.model == "guesser" else "answer 1"
 
     suite = Suite(budget=160, n=12, turns=3, tasks=world.tasks, held_out=world.tasks)
-    with pytest.raises(PoolError, match=r"of row 'random' are missing \(Down\.\)"):
-        Reproduction(store, suite, ScriptedPool(specs(("adder", "guesser")), down)).measure(
-            TableRow("random", "random"), 0
-        )
-    assert not store.runs.list()
+    row = TableRow("random", "random")
+
+    def game() -> Reproduction:
+        return Reproduction(store, suite, ScriptedPool(specs(("adder", "guesser")), sometimes_down))
+
+    run = measure(game(), row)
+    found = store.runs.get(run)
+    assert found.status is RunStatus.INTERRUPTED
+    assert "missing" in (found.error or "")
     assert not suites(store)
+    assert game().missing([(0, row)]) == [(0, row)]
+    whole = {one.id for one in store.episodes.of_run(run) if one.status is Status.FINISHED}
+    is_down, before = False, len(asked)
+    assert measure(game(), row) == run
+    assert {*asked[before:]}.isdisjoint(whole)
+    assert len(suites(store)) == 1
+    assert not game().missing([(0, row)])
 
 
 def test_a_suite_has_the_rows_that_its_tasks_and_pool_allow() -> None:
@@ -365,7 +388,7 @@ def test_every_row_plays_by_the_rules_of_its_suite(world: Sums, tmp_path: Path) 
     ((suite, _),) = suites(store)
     cloned = Reproduction(store, suite, wiring.resolve_pool(suite.pool))
     runs = [run for row in result.json["tables"]["9"]["rows"] for run in row["runs"]]
-    for run in (*runs, cloned.measure(TableRow("cloned", "supervised labels"), 0)):
+    for run in (*runs, measure(cloned, TableRow("cloned", "supervised labels"))):
         whole = [store.episodes.get(one.id) for one in store.episodes.of_run(run)]
         assert {one.protocol for one in whole} == {Protocol.RELEASED}
         if store.checkpoints.has(whole[0].policy):
@@ -384,7 +407,19 @@ def test_a_seed_that_learned_under_other_settings_is_not_mixed_in(store: Store) 
     for number, population in enumerate((8, 8, 16, 8)):
         learned, played = f"revo{number}", f"rrow{number}"
         store.runs.create(learned, "evolve", {"evolution": {"population": population, "seed": number}})
-        plan = ReproducePlan("evolved:trinity", "row", number, "random", learned, Suite())
+        row = ReproducedRow("evolved:trinity", "row", Suite(), learned)
+        plan = BatchPlan(
+            ("random",),
+            "pocket",
+            "test",
+            1,
+            number,
+            5,
+            False,
+            "pocket",
+            reproduction=row,
+            kind="reproduction",
+        )
         ended = Episode(
             f"e{number}", played, sum_task, "random", ("a",), status=Status.FINISHED, correct=True
         )

@@ -23,6 +23,7 @@ from ui.runs import training, wiring
 from ui.runs.lease import owner
 from ui.runs.plans import TrainingPlan, plan_of
 from ui.runs.play import play
+from ui.runs.policies import Policies
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.training import TrainingParts, prepare
 
@@ -105,7 +106,7 @@ def test_every_iteration_is_kept_with_its_planners(store: Store) -> None:
 
     loaded = wiring.load_planner(store, planners[-1].id, MODELS)
     assert loaded.card == events[-1].planner.card  # type: ignore[union-attr]
-    policies = wiring.Policies(store, MODELS)
+    policies = Policies(store, MODELS)
     policy = policies.resolve(f"conductor:{planners[-1].id}")
     assert (policy.id, policies.resolve(planners[-1].id).id) == (f"conductor:{planners[-1].id}",) * 2
     assert policies.resolve(f"conductor:same-model:ann:{planners[0].id}").models == MODELS

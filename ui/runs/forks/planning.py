@@ -23,7 +23,7 @@ from core.play.forking import (
     turns_anew,
     turns_left,
 )
-from core.play.policies import Cycle, follows_cycle
+from core.play.policies import Cycle, needs_no_checkpoint
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.settings import POCKET_POOL
 from storage.filters.episode_filter import EpisodeFilter
@@ -37,7 +37,6 @@ from ui.runs.plans import (
     ForkPlan,
     LivePlan,
     PooledPlan,
-    ReproducePlan,
     RunPlan,
     ServePlan,
     absolute_pool,
@@ -267,9 +266,7 @@ def _check_replayable(parent: Episode) -> None:
 def _own_pool(store: Store, parent: Episode) -> str:
     """The pool that an episode was played with. ConfigError where that is not known, or not on this machine."""
     plan, why = _plan_behind(store, parent), ""
-    pool = plan.suite.pool if isinstance(plan, ReproducePlan) else ""
-    if isinstance(plan, PooledPlan | ServePlan):
-        pool = plan.pool
+    pool = plan.pool if isinstance(plan, PooledPlan | ServePlan) else ""
     if not pool:
         why = "with which models it was played is not recorded, as of imported episodes"
     elif pool != POCKET_POOL and not (Path(pool).is_absolute() and Path(pool).is_file()):
@@ -394,10 +391,10 @@ def _playable(
 
 
 def _known(store: Store, parent: Episode, policy: str) -> None:
-    if policy == "random" or follows_cycle(policy):
-        if policy.startswith("single:") and policy.removeprefix("single:") not in parent.models:
-            raise ConfigError(f"There is no model '{policy.removeprefix('single:')}' in the pool.")
+    if needs_no_checkpoint(policy, parent.models):
         return
+    if policy.startswith("single:"):
+        raise ConfigError(f"There is no model '{policy.removeprefix('single:')}' in the pool.")
     if not store.checkpoints.has(policy):
         raise ConfigError(
             f"Policy '{policy}' is not in this store, so nothing can be decided by it: bring its checkpoint in "

@@ -29,6 +29,7 @@ from ui.runs.grading import grading_of_episodes
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
 from ui.runs.play import Ending
+from ui.runs.policies import Policies
 from ui.runs.spending import MeteredPool
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class ForkParts:
         for parent in self.parents.values() if self.plan.to_play else ():
             for name in (*named, parent.policy):
                 if store.checkpoints.has(name):
-                    policies = wiring.Policies(
+                    policies = Policies(
                         store, parent.models, encoder=self.plan.encoder, encoders=self.encoders
                     )
                     return policies.coordinator(store.checkpoints.load(name)).encoder
@@ -77,7 +78,7 @@ class ForkParts:
         def policy(table: _Table) -> Policy:
             """The policy that goes on with the children of a table. ConfigError when it cannot."""
             name, argmax, _, cycles, models = table
-            resolver = wiring.Policies(store, models, argmax, self.plan.encoder, dict(cycles), self.encoders)
+            resolver = Policies(store, models, argmax, self.plan.encoder, dict(cycles), self.encoders)
             found = resolver.resolve(name)
             if found.models != models:
                 raise ConfigError(f"Policy '{name}' chooses among other models than the forked episode.")

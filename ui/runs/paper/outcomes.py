@@ -17,7 +17,7 @@ from core.planner.statistics import IterationStats
 from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store
 from ui.runs.paper.table import Table, TableRow
-from ui.runs.plans import ReproducePlan, Suite, known_plan
+from ui.runs.plans import BatchPlan, Suite, known_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RowResult:
 
 
 #: What each run of a suite played, by the run's id, newest first.
-Runs = dict[str, ReproducePlan]
+Runs = dict[str, BatchPlan]
 
 
 def suites(store: Store) -> list[tuple[Suite, Runs]]:
@@ -67,8 +67,9 @@ def suites(store: Store) -> list[tuple[Suite, Runs]]:
     found: dict[str, tuple[Suite, Runs]] = {}
     for run in store.runs.list(kind="reproduction", status=RunStatus.FINISHED, limit=100_000):
         plan = known_plan(run)
-        if isinstance(plan, ReproducePlan):
-            found.setdefault(plan.suite.digest, (plan.suite, {}))[1][run.id] = plan
+        if isinstance(plan, BatchPlan) and plan.reproduction:
+            suite = plan.reproduction.suite
+            found.setdefault(suite.digest, (suite, {}))[1][run.id] = plan
     return list(found.values())
 
 
@@ -78,14 +79,14 @@ def stored(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow
     found: dict[tuple[str, int], PlayedRow] = {}
     newest: dict[str, dict[str, Any]] = {}
     for run, plan in runs.items():
-        place = plan.row, plan.seed
-        if plan.row in keys and place not in found:
-            learned = learned_under(store, plan.evolution)
-            if newest.setdefault(plan.row, learned) != learned:
-                continue
+        row = plan.reproduction
+        if row is None or row.row not in keys or (row.row, plan.seed) in found:
+            continue
+        learned = learned_under(store, row.learning)
+        if newest.setdefault(row.row, learned) == learned:
+            kept = StoredRow(run, plan.policies[0], plan.seed, row.learning)
             episodes = tuple(store.episodes.of_run(run))
-            kept = StoredRow(run, plan.policy, plan.seed, plan.evolution)
-            found[place] = PlayedRow(kept, episodes, plan.curve or _curve(store, plan.evolution))
+            found[row.row, plan.seed] = PlayedRow(kept, episodes, row.curve or _curve(store, row.learning))
     rows: dict[str, list[PlayedRow]] = {}
     for (key, _), played in sorted(found.items(), key=lambda item: item[0]):
         rows.setdefault(key, []).append(played)

@@ -1,66 +1,82 @@
-"""Plays the rows of the paper's tables: evolves what has to be evolved, measures each row, keeps it as a run."""
+"""Plays the rows of the paper's tables: what a row learns first, then the row itself, a batch run of one policy."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import time
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from core.checkpoint import Checkpoint
-from core.coordinator.coordinator import Coordinator
-from core.coordinator.encoder import Encoder, load_encoder
-from core.episode import ROLE_ORDER, Episode, Role, Status, Task
-from core.errors import ConfigError, PoolError
-from core.evolution.baselines import Arena, best_cycles, learned_router
-from core.evolution.combining import FREEDOM, cascade, labelled_router, majority_vote, mixture_of_agents
+from core.conduct.planners import CONDUCTOR, FIXED, Conductor, SameModelPlanner, fixed_planner
+from core.coordinator.encoder import Encoder
+from core.episode import Protocol, Task
+from core.errors import ConfigError
+from core.evolution.baselines import Arena, best_cycles
 from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, shape_of
 from core.evolution.cycles import CYCLES, ChosenCycle
 from core.evolution.evolve import random_walk
-from core.evolution.fitness import mean_reward, play_all, rewards
+from core.evolution.fitness import mean_reward, rewards
 from core.evolution.generation_stats import GenerationStats
 from core.evolution.search import space_of
-from core.evolution.supervised import cloned_from_labels
-from core.ids import run_id as new_run_id
+from core.planner.config import LearnConfig
+from core.planner.statistics import IterationStats
 from core.play.drive import GradeMany
-from core.play.policies import PLAN_WORK_CHECK, CyclePolicy, PolicyPerRequest, RandomPolicy, single_policy
-from core.play.policy import Policy, new_episode
+from core.play.policies import SINGLE
+from core.play.policy import Policy
 from core.pocket.specs import TEAMS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
-from core.pool.spec import digest_of_specs
 from core.settings import POCKET_POOL
-from core.tasks.sets import POCKET_SETS, load_tasks, tasks_in_file
-from storage.recorder import record_finished_run
+from core.tasks.sets import POCKET_SETS, digest_of_tasks, load_tasks, tasks_in_file
+from storage.rows.summaries import RunStatus
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.encoders import remember_encoder
+from ui.runs.batch import BatchParts
+from ui.runs.choices import resolve_policies
 from ui.runs.evolution import prepare
 from ui.runs.grading import grading
-from ui.runs.paper import conductor
 from ui.runs.paper.outcomes import Curve, suites
-from ui.runs.paper.table import TableRow, Way
-from ui.runs.paper.tables import EVOLVED, LABELS_SHARE
-from ui.runs.plans import EvolutionPlan, LearningPlan, ReproducePlan, Suite, TrainingPlan, to_config
+from ui.runs.paper.table import DEFAULT_BUDGETS, EVOLVED, TRAINED, TableRow, Way
+from ui.runs.plans import (
+    BatchPlan,
+    EvolutionPlan,
+    LearningPlan,
+    ReproducedRow,
+    Suite,
+    TrainingPlan,
+    known_plan,
+    to_config,
+)
+from ui.runs.policies import Lessons, Policies, Pupil, cycles_of, learns_from, lessons_of
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 
-#: How often the mean is validated during each evolution; the best of them is what is measured.
-VALIDATIONS = 10
-#: The role that a way of playing does without.
-MASKED_ROLE: Mapping[Way, Role] = {"without thinker": Role.THINKER, "without verifier": Role.VERIFIER}
-#: Tasks on which cycles of roles and cascades are chosen.
+#: How often what is learned is validated on the way; the best of it is what is measured.
+VALIDATIONS, PLANNER_VALIDATIONS = 10, 12
+#: Tasks on which cycles of roles, teams and cascades are chosen.
 CHOOSING = 80
-#: Learners that ask every model about each question, and how often.
-LABEL_LEARNERS = {"router": 1, "labels": LABEL_REPEATS, "cloned": LABEL_REPEATS}
-#: With which parts of its questions such a learner is measured on validation tasks.
+#: With which parts of its questions a learner of labels is measured on validation tasks.
 CURVE_PARTS = (1 / 8, 1 / 4, 1 / 2, 1)
-#: Questions that a learner of labels has however small the budget is.
-FEWEST_QUESTIONS = 20
+#: Questions that a learner of labels has however small the budget is, and at most.
+FEWEST_QUESTIONS, MOST_QUESTIONS = 20, 1000
+#: The part of a budget that labels take in a row that is taught by labels before it evolves, and that may go into the
+#: choice of a training's questions.
+LABELS_SHARE = CHOOSING_SHARE = 1 / 3
+#: How often all places of a frozen workflow's team are gone through.
+CHOICE_ROUNDS = 3
+#: Rows behind which a training stands.
+_TRAINED = ("trained", "warm-up", "same-model")
+#: The policy that a way of playing makes of another.
+_WAYS: Mapping[Way, str] = {
+    "voted": "majority:{}",
+    "without thinker": "without:thinker:{}",
+    "without verifier": "without:verifier:{}",
+    "without 1 model": "fewer:1:{}",
+    "without 2 models": "fewer:2:{}",
+}
 
 
 @dataclass
@@ -70,9 +86,7 @@ class Reproduction:
     store: Store
     suite: Suite
     metered: Pool
-    chosen: dict[str, float] = field(
-        default_factory=dict, init=False
-    )  # accuracies of what was tried, by policy
+    _accuracies: dict[str, float] = field(default_factory=dict, init=False)  # of what was tried, by policy
     _cycles: dict[str, ChosenCycle] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -83,8 +97,7 @@ class Reproduction:
     @cached_property
     def encoder(self) -> Encoder:
         """The suite's encoder."""
-        loaded = load_encoder(self.suite.encoder, processes=wiring.processes())
-        return remember_encoder(loaded, wiring.data_folder())
+        return wiring.loaded_encoder(self.suite.encoder)
 
     @cached_property
     def models(self) -> tuple[str, ...]:
@@ -99,100 +112,97 @@ class Reproduction:
 
     def tasks(self, row: TableRow) -> list[Task]:
         """The tasks that a row is measured on."""
-        suite = self.suite
-        if row.on == "held-out":
-            return load_tasks(suite.held_out, "test", suite.n, suite.task_seed, at_most=True)
-        return load_tasks(suite.tasks, row.on, suite.n, suite.task_seed, at_most=True)
+        name, split = self._task_set(row)
+        return load_tasks(name, split, self.suite.n, self.suite.task_seed, at_most=True)
+
+    def _task_set(self, row: TableRow) -> tuple[str, str]:
+        return (self.suite.held_out, "test") if row.on == "held-out" else (self.suite.tasks, row.on)
 
     def missing(self, wanted: Sequence[tuple[int, TableRow]]) -> list[tuple[int, TableRow]]:
         """Of these (seed, row), what the store lacks: it has those that learned under the settings that they would
         have now."""
-        evolutions: dict[tuple[int, str], set[str]] = {}
-        for one in self._played_before():
-            evolutions.setdefault((one.seed, one.row), set()).add(one.evolution)
+        learned: dict[tuple[int, str], set[str]] = {}
+        for seed, one in self._played_before():
+            learned.setdefault((seed, one.row), set()).add(one.learning)
         return [
             (seed, row)
             for seed, row in wanted
-            if (seed, row.key) not in evolutions
-            or self._evolution_now(row, seed) not in evolutions[seed, row.key]
+            if (seed, row.key) not in learned or self._learning_now(row, seed) not in learned[seed, row.key]
         ]
 
-    def _evolution_now(self, row: TableRow, seed: int) -> str | None:
-        """The run of the evolution that the row has now: empty where it needs none, None where there is none yet."""
-        plan = self.plan(row, seed)
+    def _learning_now(self, row: TableRow, seed: int) -> str | None:
+        """The run of the learning that the row has now: empty where it needs none, None where there is none yet."""
+        plan = self.learning_plan(row, seed)
         return self.store.runs.find(plan.name, plan.kind) if plan else ""
 
-    def _played_before(self) -> list[ReproducePlan]:
-        """The rows of this suite that the store has, newest first."""
-        return [one for suite, runs in suites(self.store) if suite == self.suite for one in runs.values()]
+    def _played_before(self) -> list[tuple[int, ReproducedRow]]:
+        """The rows of this suite that the store has, with their seeds, newest first."""
+        found = (runs for suite, runs in suites(self.store) if suite == self.suite)
+        return [(plan.seed, row) for runs in found for plan in runs.values() if (row := plan.reproduction)]
 
-    # Evolution
+    # What a row learns
 
-    def plan(self, row: TableRow, seed: int) -> LearningPlan | None:
+    def learning_plan(self, row: TableRow, seed: int) -> LearningPlan | None:
         """The evolution or training behind a row; None when there is none."""
-        if conductor.is_trained(row):
-            return self._named(conductor.training_plan(self.suite, row, seed, len(self.models)), row, seed)
-        return self._evolution(row, seed)
-
-    def _evolution(self, row: TableRow, seed: int) -> EvolutionPlan | None:
         kind, _, name = row.how.partition(":")
+        if kind in _TRAINED:
+            return _named(self._training(name, seed), f"planner-{name}", seed)
         if kind == "evolved":
-            stem, changes = name, dict(EVOLVED[name])
-        elif kind == "only":
+            return _named(self._evolution(EVOLVED[name], seed), name, seed)
+        if kind == "only":
             best = self.ranked[int(name) - 1]
-            stem, changes = f"{best}-only", {"barred": tuple(model for model in self.models if model != best)}
-        else:
-            return None
-        suite = self.suite
+            barred = tuple(model for model in self.models if model != best)
+            return _named(self._evolution({"barred": barred}, seed), f"{best}-only", seed)
+        return None
+
+    def _training(self, name: str, seed: int) -> TrainingPlan:
+        """A part of the budget goes into the choice of its questions."""
+        suite, settings = self.suite, LearnConfig(seed=seed, **TRAINED[name])
+        budget, each = suite.budget * DEFAULT_BUDGETS, len(self.models) + settings.probes
+        n = max(20, int(budget * CHOOSING_SHARE) // each)
+        iterations = max(1, (budget - n * each) // (settings.questions * settings.rollouts))
+        every = math.ceil(iterations / PLANNER_VALIDATIONS)
+        learning = replace(settings, iterations=iterations, save_every=every, validate_every=every)
+        return TrainingPlan(
+            tasks=suite.tasks, n=n, validation=suite.validation, pool=suite.pool, learning=learning
+        )
+
+    def _evolution(self, fields: Mapping[str, Any], seed: int) -> EvolutionPlan:
+        suite, changes = self.suite, dict(fields)
         budget = suite.budget * int(changes.pop("budgets", 1))
         own: Mapping[str, Any] = changes.pop("evolution", {})
-        fields = {**asdict(shape_of(str(own.get("learner", "sep-cma-es")), budget)), **own}
+        config = {**asdict(shape_of(str(own.get("learner", "sep-cma-es")), budget)), **own}
         left = budget
         if changes.pop("labels", False):
             questions = max(1, int(budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))
-            fields["label_questions"] = questions
+            config["label_questions"] = questions
             left -= label_episodes(len(self.models), questions)
-        generations = max(1, left // (fields["population"] * fields["tasks_per_candidate"]))
-        fields["generations"] = generations
-        config = EvolveConfig(
-            **fields,
-            turn_budget=suite.turns,
-            validate_every=max(1, generations // VALIDATIONS),
-            seed=seed,
-        )
-        plan = EvolutionPlan(
+        generations = max(1, left // (config["population"] * config["tasks_per_candidate"]))
+        config["generations"] = generations
+        return EvolutionPlan(
             tasks=suite.tasks,
             n=None if suite.tasks.endswith(".jsonl") else 1000,
             validation=suite.validation,
             pool=suite.pool,
             encoder=suite.encoder,
             max_cost_usd=None,
-            evolution=config,
+            evolution=EvolveConfig(
+                **config,
+                turn_budget=suite.turns,
+                validate_every=max(1, generations // VALIDATIONS),
+                seed=seed,
+            ),
             controls=False,
-            **{"protocol": suite.protocol, **changes},
+            protocol=Protocol(changes.pop("protocol", suite.protocol)),
+            barred=tuple(changes.pop("barred", ())),
+            **changes,
         )
-        return self._named(plan, replace(row, how=stem), seed)
-
-    def _named(self, plan: P, row: TableRow, seed: int) -> P:
-        """A plan with a name by what it is, not by what it is measured with: suites that differ only in test tasks
-        share it."""
-        digest = hashlib.sha256(json.dumps(to_config(plan), sort_keys=True).encode()).hexdigest()[:8]
-        return replace(plan, name=f"{conductor.stem(row)}-seed{seed}-{digest}")
-
-    def evolved(self, row: TableRow, seed: int) -> tuple[str, str]:
-        """(run, best validated checkpoint) of the finished evolution behind a row."""
-        run_id = self.learned(row, seed)
-        generations = self.store.evolution.generations(run_id)
-        validated = [(one, GenerationStats.of(one.stats).validation) for one in generations]
-        known = [(found.accuracy, -place) for place, (_, found) in enumerate(validated) if found]
-        best = generations[-max(known)[1]] if known else generations[-1]
-        assert best.checkpoint_id is not None  # every generation is kept with its checkpoint
-        return run_id, best.checkpoint_id
 
     def learned(self, row: TableRow, seed: int) -> str:
-        """The run of the evolution or training behind a row. ConfigError where there is none yet."""
-        run_id = self._evolution_now(row, seed)
-        if not run_id:
+        """The run of the finished learning behind a row, empty where it needs none. ConfigError where there is none
+        yet."""
+        run_id = self._learning_now(row, seed)
+        if run_id is None:
             raise ConfigError(f"Row '{row.label}' has not been learned yet.")
         return run_id
 
@@ -200,19 +210,28 @@ class Reproduction:
 
     @property
     def cycles(self) -> Mapping[str, ChosenCycle]:
-        """The best cycle of roles of every single model, chosen once in a suite."""
+        """The best cycle of roles of every single model and of random models, by policy, chosen once in a suite."""
         if not self._cycles:
-            self._cycles = self._stored_cycles() or best_cycles(self.arena(0), self.choosing())
+            found = self._stored_cycles() or best_cycles(self.arena(0), self.choosing())
+            self._cycles = {
+                name if name == "random-model" else f"{SINGLE}{name}": one for name, one in found.items()
+            }
         return self._cycles
 
     @property
     def ranked(self) -> list[str]:
         """The pool's models, the best on validation tasks first."""
-        return sorted(self.models, key=lambda model: -self.cycles[model].accuracy)
+        return sorted(self.models, key=lambda model: -self.cycles[f"{SINGLE}{model}"].accuracy)
 
     def _stored_cycles(self) -> dict[str, ChosenCycle]:
-        found = next((one.cycles for one in self._played_before() if one.cycles), {})
-        return {name: ChosenCycle(cycle, accuracy) for name, (cycle, accuracy) in found.items()}
+        for suite, runs in suites(self.store):
+            for plan in runs.values() if suite == self.suite else ():
+                if plan.reproduction and (ranking := plan.reproduction.ranking):
+                    return {
+                        name.removeprefix(SINGLE): ChosenCycle(plan.cycles[name], accuracy)
+                        for name, accuracy in ranking.items()
+                    }
+        return {}
 
     def choosing(self) -> list[Task]:
         """The validation tasks that cycles, teams and cascades are chosen on."""
@@ -223,168 +242,185 @@ class Reproduction:
         suite = self.suite
         return Arena(self.pool, self.grade, turn_budget=suite.turns, seed=seed, protocol=suite.protocol)
 
+    def _accuracy(self, policy: Policy) -> float:
+        """On the validation tasks that everything is chosen on; the same policy is played once."""
+        if policy.id not in self._accuracies:
+            played = self.arena(0).play(policy, self.choosing())
+            self._accuracies[policy.id] = float(mean_reward(rewards(played)))
+        return self._accuracies[policy.id]
+
+    def _best_team(self, name: str) -> tuple[str, ...]:
+        """A team for a frozen workflow: begun with the best single model everywhere, then place by place the model that
+        is best beside the others, until none changes. The better of that and of one that is gone through backwards."""
+        places = range(len(FIXED[name]))
+
+        def accuracy(team: tuple[str, ...]) -> float:
+            return self._accuracy(Conductor(fixed_planner(name, self.models, team)))
+
+        found = []
+        for order in ([*places], [*places][::-1]):
+            team = (self.ranked[0],) * len(places)
+            for _ in range(CHOICE_ROUNDS):
+                before = team
+                for place in order:
+                    tried = [(*team[:place], model, *team[place + 1 :]) for model in self.ranked]
+                    team = max(tried, key=accuracy)
+                if team == before:
+                    break
+            found.append(team)
+        return max(found, key=accuracy)
+
+    # A row as a policy, and as a run
+
+    def policy(self, row: TableRow, seed: int) -> str:
+        """The name of the policy that a row is, as `trinity run` takes it, once what stands behind it has learned."""
+        own = self._policy(row, seed)
+        return _WAYS[row.played].format(own) if row.played in _WAYS else own
+
+    def _policy(self, row: TableRow, seed: int) -> str:
+        kind, _, name = row.how.partition(":")
+        match kind:
+            case "evolved" | "only":
+                return self._best_generation(self.learned(row, seed))
+            case "trained" | "warm-up" | "same-model":
+                return self._planner(kind, self.learned(row, seed), argmax=row.played == "argmax")
+            case "walk" | "start":
+                return self._learned_nothing(kind, seed)
+            case "random-workflow":
+                return f"{CONDUCTOR}random"
+            case "workflow":
+                return f"{CONDUCTOR}fixed:{name}:{'+'.join(self._best_team(name))}"
+            case "single" | "majority":
+                rank = int(name or 1)
+                if rank > len(self.models):
+                    raise ConfigError(
+                        f"This pool has {len(self.models)} models: there is none of rank {rank}."
+                    )
+                return f"{kind}:{self.ranked[rank - 1]}"
+        return row.how
+
+    def _best_generation(self, run_id: str) -> str:
+        """The best validated checkpoint of an evolution."""
+        generations = self.store.evolution.generations(run_id)
+        validated = [(one, GenerationStats.of(one.stats).validation) for one in generations]
+        known = [(found.accuracy, -place) for place, (_, found) in enumerate(validated) if found]
+        best = generations[-max(known)[1]] if known else generations[-1]
+        assert best.checkpoint_id is not None  # every generation is kept with its checkpoint
+        return best.checkpoint_id
+
+    def _planner(self, kind: str, training: str, *, argmax: bool) -> str:
+        """The planner of a training that is best on validation tasks, of equally good ones the last; or the one that it
+        began with; or its workflows with the best model for all steps."""
+        iterations = [one for one in self.store.planners.iterations(training) if one.planner_id]
+        chosen = iterations[0]
+        if kind != "warm-up":
+            found = [IterationStats.stats_of(one.stats).validation for one in iterations]
+            known = [(one.right, place) for place, one in enumerate(found) if one is not None]
+            chosen = iterations[max(known)[1]] if known else iterations[-1]
+        if kind != "same-model":
+            return f"{CONDUCTOR}{chosen.planner_id}"
+        planner = wiring.load_planner(self.store, chosen.planner_id or "", self.models, argmax=argmax)
+        tried = [Conductor(SameModelPlanner(planner, model)) for model in self.models]
+        return max(tried, key=self._accuracy).id
+
+    def _learned_nothing(self, kind: str, seed: int) -> str:
+        """The coordinator's generation 0 (`start`), or where a random walk of its length ends (`walk`)."""
+        plan = self._evolution(EVOLVED["default"], seed)
+        parts = prepare(self.store, plan)
+        checkpoint = parts.template
+        if kind == "walk":
+            space = space_of(plan.evolution, checkpoint, self.encoder, parts.tasks)
+            checkpoint = checkpoint.with_vector(random_walk(plan.evolution, space), kind="random walk")
+        wiring.keep_checkpoint(self.store, checkpoint)
+        return checkpoint.id
+
+    def ready(self, row: TableRow, seed: int) -> tuple[BatchParts, str | None]:
+        """A row as a run that can be played, and the run that it goes on with, where one was interrupted."""
+        if (begun := self._begun(row, seed)) is not None:
+            run_id, plan = begun
+        else:
+            run_id, plan = None, self._plan(row, seed)
+        parts = BatchParts(plan, self.pool, resolve_policies(self.store, plan), self.tasks(row), self.grade)
+        return parts, run_id
+
+    def _plan(self, row: TableRow, seed: int) -> BatchPlan:
+        suite, tasks, policy = self.suite, self.tasks(row), self.policy(row, seed)
+        name, split = self._task_set(row)
+        cycles = self.cycles if cycles_of(policy, self.models) else self._cycles
+        return BatchPlan(
+            policies=(policy,),
+            tasks=name,
+            split=split,
+            n=len(tasks),
+            seed=seed,
+            task_seed=suite.task_seed,
+            turns=row.turns or suite.turns,
+            argmax=row.played == "argmax",
+            protocol=suite.protocol,
+            pool=suite.pool,
+            models=self.models,
+            encoder=suite.encoder,
+            cycles={name: one.cycle for name, one in cycles.items()},
+            choosing=len(self.choosing()) if learns_from(policy) else 0,
+            questions=self._n_questions(policy),
+            digest=digest_of_tasks(tasks),
+            reproduction=ReproducedRow(
+                row.key,
+                row.label,
+                suite,
+                self.learned(row, seed),
+                {name: one.accuracy for name, one in cycles.items()},
+                self._curve(policy, seed) if row.on == "test" else (),
+            ),
+            kind="reproduction",
+        )
+
+    def _begun(self, row: TableRow, seed: int) -> tuple[str, BatchPlan] | None:
+        """The run of a row that was interrupted, with its plan."""
+        learning = self.learned(row, seed)
+        for run in self.store.runs.list(kind="reproduction", status=RunStatus.INTERRUPTED, limit=100_000):
+            match known_plan(run):
+                case BatchPlan(reproduction=ReproducedRow() as mine) as plan if plan.seed == seed:
+                    if (mine.suite, mine.row, mine.learning) == (self.suite, row.key, learning):
+                        return run.id, plan
+        return None
+
     @property
     def _choice_of_cycles(self) -> int:
         """The episodes that choosing the single models' cycles of roles takes."""
         return len(CYCLES) * len(self.models) * len(self.choosing())
 
-    def _training(self, repeats: int) -> list[Task]:
-        """Tasks that a learner which asks every model about each may use within the budget, of which the choice of the
-        models' cycles takes its part; not fewer than FEWEST_QUESTIONS."""
-        n = (self.suite.budget - self._choice_of_cycles) // (repeats * len(self.models))
-        n = max(FEWEST_QUESTIONS, min(1000, n))
-        return load_tasks(self.suite.tasks, "evolve", n, 0, at_most=True)
+    def _n_questions(self, policy: str) -> int:
+        """How many questions a policy that asks every model about each may use within the budget, of which the choice
+        of the models' cycles takes its part."""
+        each = lessons_of(policy, len(self.models), 1, self.suite.turns)
+        n = (self.suite.budget - self._choice_of_cycles) // each if learns_from(policy) == "questions" else 0
+        return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, n))
 
-    # Measuring
-
-    def measure(self, row: TableRow, seed: int) -> str:
-        """Play the row's test tasks and keep them as a finished run; its id. Nothing is kept before all is played."""
-        run_id = new_run_id(int(time.time()), os.urandom(16))
-        tasks = self.tasks(row)
-        evolution, policy = "", None
-        if conductor.is_row(row):
-            evolution = self.learned(row, seed) if conductor.is_trained(row) else ""
-            policy = conductor.policy_of(self, row, evolution)
-        elif self.plan(row, seed) is not None:
-            evolution, checkpoint_id = self.evolved(row, seed)
-            policy = self._coordinator(self.store.checkpoints.load(checkpoint_id), row)
-        played = self._played(row, seed, run_id, tasks, policy or self._policy(row, seed, tasks))
-        lost = [one for one in played if one.status is Status.MISSING]
-        if lost:
-            raise PoolError(
-                f"{len(lost)} of {len(played)} episodes of row '{row.label}' are missing "
-                f"({lost[0].error or 'no reason given'}): see that the models answer, then try again."
-            )
-        cycles = {name: (one.cycle, one.accuracy) for name, one in self._cycles.items()}
-        plan = ReproducePlan(
-            row.key,
-            row.label,
-            seed,
-            played[0].policy,
-            evolution,
-            self.suite,
-            cycles,
-            self._taught_curve(row, seed) if row.on == "test" and not row.played else (),
-        )
-        digest = digest_of_specs(self.pool.specs)
-        record_finished_run(self.store, run_id, plan.kind, to_config(plan), played, digest)
-        return run_id
-
-    def _played(
-        self, row: TableRow, seed: int, run_id: str, tasks: Sequence[Task], policy: Policy | None
-    ) -> list[Episode]:
-        turns, arena = row.turns or self.suite.turns, self.arena(seed)
-
-        def episodes(policy: Policy) -> list[Episode]:
-            new = [
-                new_episode(
-                    run_id,
-                    place,
-                    task,
-                    policy,
-                    turns=turns,
-                    seed=seed,
-                    argmax=row.played == "argmax",
-                    protocol=arena.protocol,
-                )
-                for place, task in enumerate(tasks)
-            ]
-            return conductor.without_models(new, row.played)
-
-        if policy is not None:
-            if row.played == "voted":
-                return majority_vote(arena, policy, episodes(policy))
-            masked = MASKED_ROLE.get(row.played)
-            roles = () if masked is None else tuple(role is not masked for role in ROLE_ORDER)
-            return play_all(episodes(policy), policy, self.pool, self.grade, role_mask=roles)
-        kind, _, rank = row.how.partition(":")
-        best = self.ranked[int(rank or 1) - 1]
-        if kind == "majority":
-            turns = 1
-            named = replace(single_policy(best, self.models, (Role.WORKER,)), id=f"majority:{best}")
-            return majority_vote(arena, named, episodes(named))
-        named = replace(single_policy(best, self.models, (Role.WORKER,)), id="mixture-of-agents")
-        return mixture_of_agents(arena, episodes(named))
-
-    def _coordinator(self, checkpoint: Checkpoint, row: TableRow) -> Coordinator:
-        return Coordinator(checkpoint, self.encoder, argmax=row.played == "argmax")
-
-    def _learned_nothing(self, row: TableRow, seed: int) -> Policy:
-        """The coordinator's generation 0 (`start`), or where a random walk of its length ends (`walk`)."""
-        plan = self._evolution(replace(row, how="evolved:default"), seed)
-        assert plan is not None  # the coordinator is evolved
-        parts = prepare(self.store, plan)
-        checkpoint = parts.template
-        if row.how == "walk":
-            space = space_of(plan.evolution, checkpoint, self.encoder, parts.tasks)
-            checkpoint = checkpoint.with_vector(random_walk(plan.evolution, space), kind="random walk")
-        wiring.keep_checkpoint(self.store, checkpoint)
-        return self._coordinator(checkpoint, row)
-
-    def _policy(self, row: TableRow, seed: int, tasks: Sequence[Task]) -> Policy | None:
-        """The policy of a row that nothing is evolved for; None for those that are no policy."""
-        kind, _, rank = row.how.partition(":")
-        arena = self.arena(seed)
-        if kind == "single":
-            if int(rank) > len(self.models):
-                raise ConfigError(f"This pool has {len(self.models)} models: there is none of rank {rank}.")
-            model = self.ranked[int(rank) - 1]
-            return single_policy(model, self.models, self.cycles[model].cycle)
-        if kind == "random":
-            return RandomPolicy(self.models)
-        if kind == "random-model":
-            return RandomPolicy(self.models, self.cycles[kind].cycle, kind)
-        if kind == "hand-made":
-            return self._teams(tasks)
-        if kind in ("walk", "start"):
-            return self._learned_nothing(row, seed)
-        if kind == "cascade":
-            return cascade(arena, self.choosing())
-        if kind in LABEL_LEARNERS:
-            return self._taught(row, seed, self._training(LABEL_LEARNERS[kind]), tasks)
-        return None
-
-    def _taught(self, row: TableRow, seed: int, questions: Sequence[Task], tasks: Sequence[Task]) -> Policy:
-        """The policy of a row that learns from what every model makes of these questions."""
-        kind, _, setting = row.how.partition(":")
-        arena, own = self.arena(seed), float(setting) if setting else None
-        if kind == "router":
-            return learned_router(arena, self.cycles, self.encoder, questions, tasks, ridge=own)
-        if kind == "labels":
-            freedom = FREEDOM if own is None else own
-            return labelled_router(arena, self.cycles, self.encoder, questions, tasks, freedom=freedom)
-        begun = Checkpoint.begin(
-            self.models, self.encoder.identity, dtype=self.encoder.dtype, protocol=arena.protocol
-        )
-        taught = cloned_from_labels(begun, self.encoder, arena, self.cycles, questions, ridge=own)
-        wiring.keep_checkpoint(self.store, taught)
-        return Coordinator(taught, self.encoder)
-
-    def _taught_curve(self, row: TableRow, seed: int) -> Curve:
-        """How a row that learns from labels does on validation tasks with a part of its questions; empty for others."""
-        repeats = LABEL_LEARNERS.get(row.how)
-        if repeats is None:
+    def _curve(self, policy: str, seed: int) -> Curve:
+        """How a policy that is taught does on validation tasks with a part of its questions; empty for others."""
+        if learns_from(policy) != "questions" or ":" in policy:
             return ()
-        questions = self._training(repeats)
-        tasks = load_tasks(self.suite.tasks, "validation", self.suite.validation, 0, at_most=True)
+        suite, pupil = self.suite, Policies(self.store, self.models).resolve(policy, may_learn=True)
+        assert isinstance(pupil, Pupil)  # as it learns
+        questions = load_tasks(suite.tasks, "evolve", self._n_questions(policy), 0, at_most=True)
+        tasks = load_tasks(suite.tasks, "validation", suite.validation, 0, at_most=True)
+        cycles = {model: self.cycles[f"{SINGLE}{model}"] for model in self.models}
         arena, curve = self.arena(seed), []
         for part in CURVE_PARTS:
             some = questions[: max(1, round(part * len(questions)))]
-            policy = self._taught(row, seed, some, tasks)
-            solved = float(mean_reward(rewards(arena.play(policy, tasks))))
-            curve.append((self._choice_of_cycles + repeats * len(self.models) * len(some), solved))
+            lessons = Lessons(self.store, arena, cycles, [], some, tasks, suite.encoder)
+            solved = float(mean_reward(rewards(arena.play(pupil.teach(lessons), tasks))))
+            learned = lessons_of(policy, len(self.models), len(some), suite.turns)
+            curve.append((self._choice_of_cycles + learned, solved))
         return tuple(curve)
 
-    def _teams(self, tasks: Sequence[Task]) -> Policy:
-        """Plan, work and check by each family's hand-made team of pocket models."""
-        teams = {
-            family: CyclePolicy(self.models, team, PLAN_WORK_CHECK, "hand-made")
-            for family, team in TEAMS.items()
-        }
-        family_of = {task.question: task.family for task in tasks}
-        return PolicyPerRequest(
-            "hand-made", self.models, lambda request: teams[family_of[request.transcript.question]]
-        )
+
+def _named(plan: P, stem: str, seed: int) -> P:
+    """A plan with a name by what it is, not by what it is measured with: suites that differ only in test tasks share
+    it."""
+    digest = hashlib.sha256(json.dumps(to_config(plan), sort_keys=True).encode()).hexdigest()[:8]
+    return replace(plan, name=f"{stem}-seed{seed}-{digest}")
 
 
 def episodes_at_most(rows: Sequence[TableRow], suite: Suite, n_models: int) -> int:
@@ -393,11 +429,16 @@ def episodes_at_most(rows: Sequence[TableRow], suite: Suite, n_models: int) -> i
     total = len(CYCLES) * (n_models + 1) * CHOOSING
     for row in rows:
         kind, _, name = row.how.partition(":")
-        learns = kind in ("evolved", "only", "router", "labels", "cloned")
-        if conductor.is_row(row):
-            total += conductor.episodes_at_most(row, suite, n_models)
-        budget = suite.budget * int(EVOLVED.get(name, {}).get("budgets", 1)) if learns else 0
-        total += budget + (VALIDATIONS + 2) * suite.validation * learns + suite.n * max(5, n_models + 1)
+        budgets, validations = 0, 0
+        if kind in _TRAINED:
+            budgets, validations = DEFAULT_BUDGETS, PLANNER_VALIDATIONS + 2
+        elif kind in ("evolved", "only") or learns_from(row.how) == "questions":
+            budgets, validations = int(EVOLVED.get(name, {}).get("budgets", 1)), VALIDATIONS + 2
+        total += budgets * suite.budget + validations * suite.validation + suite.n * max(5, n_models + 1)
+        if kind == "workflow":
+            total += 2 * len(FIXED[name]) * n_models * CHOICE_ROUNDS * CHOOSING
+        elif kind == "same-model":
+            total += n_models * CHOOSING
     return total
 
 
@@ -411,7 +452,7 @@ def possible(rows: Sequence[TableRow], n_models: int, suite: Suite) -> Iterator[
         kind, _, rank = row.how.partition(":")
         if kind in ("single", "only", "majority") and int(rank or 1) > n_models:
             continue
-        if conductor.is_trained(row) and suite.pool != POCKET_POOL:
+        if kind in _TRAINED and suite.pool != POCKET_POOL:
             continue  # the planner that is begun with reads pocket questions
         if (row.on == "unseen" and not families) or (kind == "hand-made" and not has_teams):
             continue

@@ -29,8 +29,7 @@ from ui.program import commit, version
 from ui.runs import wiring
 from ui.runs.paper.counted import cells
 from ui.runs.paper.outcomes import PlayedRow, RowResult, label_of, outcomes
-from ui.runs.paper.table import COUNTED, Table, TableRow
-from ui.runs.paper.tables import TABLES
+from ui.runs.paper.table import COUNTED, TABLES, Table, TableRow
 from ui.runs.plans import Suite
 
 #: What comes with the program is called so, beside the sample runs.

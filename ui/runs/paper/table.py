@@ -1,14 +1,17 @@
-"""What a table and a row of one are, before anything is played."""
+"""The paper's tables as they are played on a pool of one's own: `tables.toml`, read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
-from core.analysis.published import PublishedTable
+from pydantic import TypeAdapter
 
-#: How many times the paper's budget `trinity evolve` has by default.
-DEFAULT_BUDGETS = 3
+from core.evolution.departures import DEPARTURES, PAPER_SETTING
 
 #: The tasks of a row: a split of the suite's tasks, or its held-out families. "unseen" has the templates that nothing
 #: was trained or evolved on; settings are chosen on "validation".
@@ -20,21 +23,31 @@ Way = Literal[
     "", "argmax", "voted", "without thinker", "without verifier", "without 1 model", "without 2 models"
 ]
 
+#: What is measured: the share of tasks solved, mean output tokens per question; or, without intervals, shares of models
+#: by family, questions that each model is best at, numbers to learn.
+Measure = Literal["accuracy", "tokens", "selection", "labels", "parameters"]
+COUNTED: tuple[Measure, ...] = ("selection", "labels", "parameters")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table of the paper: one number per column and row."""
+
+    name: str = "nothing like it"
+    columns: tuple[str, ...] = ()
+    rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A policy that is measured: `how` names the recipe, `on` the tasks, `turns` and `played` the way it is played.
+    """A policy that is measured: `how` names it, `on` the tasks, `turns` and `played` the way it is played.
 
-    Recipes: "evolved:NAME" (one of EVOLVED), "only:RANK" (evolved with the single model of this rank alone),
-    "single:RANK" (the single model of this rank at its best cycle), "random", "router", "labels" (a router of labels),
-    "cloned" (the coordinator's head taught by labels), these three also with a setting, such as "router:0.1",
-    "cascade", "majority" and "majority:RANK" (of the single model of this rank, else the best), "mixture", "walk" (the
-    coordinator's random walk), "start" (its generation 0), "random-model" (random models at their best cycle of roles)
-    and "hand-made" (teams of pocket models).
-
-    Of the Conductor: "trained:NAME" (a planner, one of TRAINED), "warm-up:NAME" (the same before it is trained),
-    "same-model:NAME" (its workflows with the best model for all steps), "workflow:NAME" (a frozen workflow with its
-    best team) and "random-workflow"."""
+    Any name that `trinity run --policy` takes; or, of what is learned or chosen in the suite: "evolved:NAME" (a
+    coordinator, one of EVOLVED), "only:RANK" (one evolved with the single model of this rank alone), "single:RANK" (the
+    single model of this rank at its best cycle), "majority:RANK", "walk" (the coordinator's random walk), "start" (its
+    generation 0), "union" (solved by any single model); "trained:NAME" (a planner, one of TRAINED), "warm-up:NAME" (the
+    same before it is trained), "same-model:NAME" (its workflows with the best model for all steps), "workflow:NAME" (a
+    frozen workflow with its best team) and "random-workflow"."""
 
     how: str
     label: str
@@ -61,22 +74,18 @@ class TableRow:
         return " ".join(part for part in parts if part)
 
 
-#: Measures without intervals: shares of models by family, questions that each model is best at, numbers to learn.
-COUNTED = ("selection", "labels", "parameters")
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the paper: its rows here, and what it published. `measure`: "accuracy", "tokens" (mean output tokens
-    per question), or one of COUNTED, whose cells `ui.runs.paper.counted` counts. `curves`: whether learners are shown
-    as they learn."""
+    """A table of the paper: its rows here, and what it published. `question`: what it answers, in a few words;
+    `curves`: whether learners are shown as they learn."""
 
     id: str
     name: str
+    question: str
     title: str
     rows: tuple[TableRow, ...]
-    published: PublishedTable
-    measure: str = "accuracy"
+    published: PublishedTable = PublishedTable()
+    measure: Measure = "accuracy"
     note: str = ""
     curves: bool = False
 
@@ -90,3 +99,39 @@ class Table:
         """What a column of differences to its reference is called."""
         trained = self.reference is not None and self.reference.is_conductor
         return f"minus {'trained planner' if trained else 'coordinator'}, same seeds"
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("tables.toml").read_text("utf-8"))
+
+
+def _tables() -> dict[str, Table]:
+    known = {name: {"id": name, **fields} for name, fields in _data()["tables"].items()}
+    known["4"]["note"] = known["4"]["note"].replace("{departures}", " ".join(DEPARTURES))
+    return TypeAdapter(dict[str, Table]).validate_python(known)
+
+
+def _evolved(fields: Mapping[str, Any]) -> dict[str, Any]:
+    own = fields.get("evolution", {})
+    own = PAPER_SETTING if own == "paper" else own
+    return {**fields, "evolution": {name: None if value == "none" else value for name, value in own.items()}}
+
+
+TABLES: Mapping[str, Table] = _tables()
+#: The tables' ids by subject, as a reader looks for them.
+SUBJECTS: Mapping[str, Sequence[str]] = _data()["subjects"]
+#: What makes an evolved row differ from plain sep-CMA-ES over a linear head (see the file).
+EVOLVED: Mapping[str, Mapping[str, Any]] = {
+    name: _evolved(fields) for name, fields in _data()["evolved"].items()
+}
+#: What makes a training differ from that of `trinity train` by default: fields of its LearnConfig.
+TRAINED: Mapping[str, Mapping[str, Any]] = _data()["trained"]
+#: How many times the paper's budget `trinity evolve` has by default.
+DEFAULT_BUDGETS: int = EVOLVED["default"]["budgets"]
+
+
+def needed(tables: Sequence[Table]) -> list[TableRow]:
+    """The rows that have to be played for these tables, each once; the union comes from the single models."""
+    rows = {row.key: row for table in tables for row in table.rows if row.how != "union"}
+    return list(rows.values())

@@ -34,6 +34,7 @@ from ui.runs.control import Stopped
 from ui.runs.encoders import encoder_place
 from ui.runs.plans import AttributionPlan, known_plan
 from ui.runs.play import Ending
+from ui.runs.policies import Policies
 
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
@@ -182,7 +183,7 @@ def kept_explanation(store: Store, turn: ExplainedTurn) -> Explanation:
 
 def coordinator_of(store: Store, turn: ExplainedTurn, encoders: Encoders) -> Coordinator:
     """The checkpoint on its encoder, which is taken from `encoders` or put there."""
-    policies = wiring.Policies(store, turn.checkpoint.models, encoder=turn.encoder, encoders=encoders)
+    policies = Policies(store, turn.checkpoint.models, encoder=turn.encoder, encoders=encoders)
     return policies.coordinator(turn.checkpoint)
 
 

@@ -35,6 +35,7 @@ from ui.runs.control import Stopped
 from ui.runs.lease import owner
 from ui.runs.plans import RereadPlan, known_plan
 from ui.runs.play import Ending
+from ui.runs.policies import Policies
 
 #: Episodes read and kept together: so much is lost at most, and so long a stop may take.
 EPISODES_AT_ONCE = 4
@@ -52,7 +53,7 @@ class RereadParts:
         """Read what is left of the plan, batch by batch, each kept before the number of its turns is yielded. Stopped
         when a person asks for it."""
         plan = self.plan
-        policies: wiring.Policies | None = None
+        policies: Policies | None = None
         for name in plan.checkpoints:
             checkpoint = store.checkpoints.load(name)
             judged = read_judged(store, plan.scope)
@@ -62,7 +63,7 @@ class RereadParts:
             )
             if not rows:
                 continue
-            policies = policies or wiring.Policies(store, checkpoint.models, encoder=plan.encoder)
+            policies = policies or Policies(store, checkpoint.models, encoder=plan.encoder)
             coordinator = policies.coordinator(checkpoint)
             for part in _parts(judged, rows):
                 if store.runs.control(run).cancel:

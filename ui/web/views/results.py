@@ -30,8 +30,7 @@ from ui.runs.paper.counted import Cells, cells
 from ui.runs.paper.multiple import Differences, on_fewer_seeds, seeds_words
 from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
 from ui.runs.paper.results_file import Results, file_of, shipped
-from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, Table
-from ui.runs.paper.tables import SUBJECTS, TABLES, needed
+from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, SUBJECTS, TABLES, Table, needed
 from ui.runs.plans import Suite
 from ui.web.kit import state
 from ui.web.kit.chart import plot
@@ -67,9 +66,9 @@ def show() -> None:
 def _choose_table() -> str:
     """The table of the address, else the first; all of them stand in one list, by subject, with what they answer."""
     words = {
-        table: f"{subject} · {TABLES[table].name}: {question}"
+        table: f"{subject} · {TABLES[table].name}: {TABLES[table].question}"
         for subject, tables in SUBJECTS.items()
-        for table, question in tables.items()
+        for table in tables
     }
     return state.address_select(
         "Table: what do you want to know?",

@@ -1,0 +1,267 @@
+"""Policies that make one episode of several: a majority vote, Mixture-of-Agents; and those that do without a role, or
+without some models.
+
+Each part of a vote or a mixture is an episode of `core.play.session` that knows nothing of the others; their turns
+stand one after the other in the whole. What is recorded of them is taken as it is, so that such an episode goes on like
+any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.draws import derive_seed, uniform
+from core.episode import (
+    ROLE_ORDER,
+    Ask,
+    Decide,
+    Decision,
+    EndReason,
+    Episode,
+    Replied,
+    Role,
+    Status,
+    Turn,
+    TurnStarted,
+)
+from core.play.policies import RandomPolicy
+from core.play.policy import ConductingPolicy, WrappedPolicy
+from core.play.session import play
+from core.pool.spec import ModelSpec
+
+Conduct = Generator[Any, Any, Episode]
+#: A turn of a part as it stands in the whole, told whether it is the part's last one and how the part then ended.
+Revise = Callable[[Turn, Episode | None], Turn]
+
+VOTERS = 5
+
+
+@dataclass
+class _Whole:
+    """An episode whose turns come from its parts; `turns` are those so far."""
+
+    episode: Episode
+    turns: list[Turn] = field(default_factory=list)
+
+    def play(self, part: Conduct, decision: Decision | None = None, revise: Revise | None = None) -> Conduct:
+        """Play a part and return it as it ended. A `decision` stands for each of its turns: the driver is not asked."""
+        held: Turn | None = None
+        response: Any = None
+        while True:
+            ended: Episode | None = None
+            try:
+                step = part.send(response)
+            except StopIteration as over:
+                step, ended = None, over.value
+            if held is not None:  # now it is known whether it was the last one
+                turn = revise(held, ended) if revise else held
+                is_new, held = len(self.turns) >= len(self.episode.turns), None
+                self.turns.append(turn if is_new else self.episode.turns[len(self.turns)])
+                if is_new:
+                    yield turn
+            if ended is not None:
+                return ended
+            index, response = len(self.turns), None
+            recorded = self.episode.turns[index] if index < len(self.episode.turns) else None
+            match step:
+                case Turn():
+                    held = replace(step, index=index)
+                case Decide() if recorded or decision:
+                    response = recorded.decision if recorded else decision
+                case Ask() if recorded:
+                    response = recorded.reply
+                case TurnStarted() | Replied():
+                    if not recorded:
+                        yield replace(step, index=index)
+                case _:
+                    response = yield step
+
+    def ended(self, status: Status, **outcome: Any) -> Episode:
+        """The whole once it is over."""
+        return replace(self.episode, turns=tuple(self.turns), status=status, **outcome)
+
+    def missing(self, part: Episode) -> Episode:
+        """The whole without a part that was lost."""
+        answer = self.turns[-1].answer_after if self.turns else None
+        return self.ended(Status.MISSING, end_reason=EndReason.ERROR, error=part.error, answer=answer)
+
+
+def _part(episode: Episode, seed: tuple[int | str, ...], turn_budget: int) -> Episode:
+    """A part that begins, with chances of its own."""
+    return replace(episode, turns=(), seed=derive_seed((episode.seed, *seed)), turn_budget=turn_budget)
+
+
+@dataclass(frozen=True)
+class MajorityVote(WrappedPolicy):
+    """Majority vote (Wang et al. 2023, "Self-Consistency"): a policy plays the task `votes` times, knowing nothing of
+    its other answers; the most frequent answer wins, of equals the first. After each turn the answer stands that has
+    most votes so far. `turns`: the turn budget of each vote (None: the episode's)."""
+
+    name: str
+    votes: int = VOTERS
+    turns: int | None = None
+
+    @property
+    def id(self) -> str:
+        return self.name
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """Each vote is decided by the inner policy."""
+        return self.inner.decide(requests)
+
+    def begin(self, episode: Episode) -> Episode:
+        """The episode with the turns of all votes."""
+        return replace(episode, turn_budget=self.votes * (self.turns or episode.turn_budget))
+
+    def conduct(
+        self,
+        episode: Episode,
+        specs: Mapping[str, ModelSpec],
+        *,
+        model_mask: Sequence[bool] = (),
+        role_mask: Sequence[bool] = (),
+    ) -> Conduct:
+        """All votes, one after the other. An infrastructure failure in one of them makes the episode missing."""
+        whole, ended = _Whole(episode), list[Episode]()
+
+        def stands(turn: Turn, part: Episode | None) -> Turn:
+            winner = _winner([*ended, part] if part else ended)
+            if winner is None:
+                return turn
+            return replace(turn, answer_after=winner.answer, correct_after=winner.correct)
+
+        for number in range(self.votes):
+            part = _part(episode, ("vote", number), episode.turn_budget // self.votes)
+            game = play(part, specs, model_mask=model_mask, role_mask=role_mask)
+            vote = yield from whole.play(game, revise=stands)
+            if vote.status is not Status.FINISHED:
+                return whole.missing(vote)
+            ended.append(vote)
+        winner = _winner(ended)
+        return whole.ended(
+            Status.FINISHED,
+            end_reason=(winner or ended[0]).end_reason,
+            answer=winner.answer if winner else None,
+            correct=winner.correct if winner else ended[0].correct,
+        )
+
+
+def _winner(votes: Sequence[Episode]) -> Episode | None:
+    """The first vote with the most frequent answer; None where none has an answer."""
+    answers = Counter(vote.answer for vote in votes if vote.answer is not None)
+    if not answers:
+        return None
+    [(most, _)] = answers.most_common(1)
+    return next(vote for vote in votes if vote.answer == most)
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOfAgents:
+    """Mixture-of-Agents (Wang et al. 2024) with one layer: every model answers, knowing nothing of the others; then
+    one at random, which is handed all their answers, answers last. Calls: the models and one."""
+
+    models: tuple[str, ...]
+    id: str = "mixture"
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """Who answers last."""
+        return RandomPolicy(self.models, (Role.WORKER,), self.id).decide(requests)
+
+    def begin(self, episode: Episode) -> Episode:
+        """The episode with a turn for each model and one for the last answer."""
+        return replace(episode, turn_budget=len(self.models) + 1)
+
+    def conduct(
+        self,
+        episode: Episode,
+        specs: Mapping[str, ModelSpec],
+        *,
+        model_mask: Sequence[bool] = (),
+        role_mask: Sequence[bool] = (),
+    ) -> Conduct:
+        """The layer of the models that the mask allows, then the last answer. An infrastructure failure in one of them
+        makes the episode missing."""
+        whole, answers = _Whole(episode), dict[str, None]()
+        allowed = [model for slot, model in enumerate(self.models) if not model_mask or model_mask[slot]]
+
+        def beside_the_others(turn: Turn, part: Episode | None) -> Turn:
+            if turn.answer_after is not None:
+                answers[turn.answer_after] = None
+            elif whole.turns:  # a turn without an answer leaves the one before
+                before = whole.turns[-1]
+                turn = replace(turn, answer_after=before.answer_after, correct_after=before.correct_after)
+            last = turn.decision.model == allowed[-1]
+            return replace(turn, suggestion="; ".join(answers)) if last else turn
+
+        for model in allowed:
+            alone = Decision(model, Role.WORKER, sampled=False)
+            game = play(_part(episode, ("proposal", model), 1), specs)
+            proposal = yield from whole.play(game, alone, beside_the_others)
+            if proposal.status is not Status.FINISHED:
+                return whole.missing(proposal)
+        layer = replace(episode, turns=tuple(whole.turns), turn_budget=len(allowed) + 1)
+        over = yield from whole.play(play(layer, specs, model_mask=model_mask))
+        return replace(over, turn_budget=episode.turn_budget)
+
+
+@dataclass(frozen=True)
+class WithoutRole(WrappedPolicy):
+    """A policy that never chooses one of the roles."""
+
+    role: Role
+
+    @property
+    def id(self) -> str:
+        return f"without:{self.role}:{self.inner.id}"
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The inner policy's decisions among the other roles."""
+        return self.inner.decide([replace(one, role_mask=self._mask(one.role_mask)) for one in requests])
+
+    def _mask(self, other: Sequence[bool]) -> tuple[bool, ...]:
+        return tuple(
+            role is not self.role and (not other or other[place]) for place, role in enumerate(ROLE_ORDER)
+        )
+
+
+@dataclass(frozen=True)
+class WithoutModels(WrappedPolicy):
+    """A policy that may not choose `n` of its models, drawn for each task."""
+
+    n: int
+
+    @property
+    def id(self) -> str:
+        return f"fewer:{self.n}:{self.inner.id}"
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The inner policy's decisions."""
+        return self.inner.decide(requests)
+
+    def begin(self, episode: Episode) -> Episode:
+        """The episode without so many models."""
+        draws = uniform(f"left out/{episode.seed}/{episode.task.id}", len(episode.models))
+        places = sorted(range(len(episode.models)), key=lambda place: float(draws[place]))[: self.n]
+        left_out = tuple(episode.models[place] for place in sorted(places))
+        whole = self.inner.begin(episode) if isinstance(self.inner, ConductingPolicy) else episode
+        return replace(whole, left_out=left_out)
+
+    def conduct(
+        self,
+        episode: Episode,
+        specs: Mapping[str, ModelSpec],
+        *,
+        model_mask: Sequence[bool] = (),
+        role_mask: Sequence[bool] = (),
+    ) -> Conduct:
+        """The inner policy's episode of the models that are left."""
+        mask = tuple(
+            name not in episode.left_out and (not model_mask or model_mask[slot])
+            for slot, name in enumerate(episode.models)
+        )
+        if isinstance(self.inner, ConductingPolicy):
+            return self.inner.conduct(episode, specs, model_mask=mask, role_mask=role_mask)
+        return play(episode, specs, model_mask=mask, role_mask=role_mask)
