@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, Unpack
 
 from core.conduct.prompts import subtask_word
 from core.conduct.reading import read_workflow, write_workflow
@@ -13,6 +13,7 @@ from core.conduct.session import Planner, conduct
 from core.draws import uniform
 from core.episode import Decide, Decision, Episode, Reply, Usage, WritePlan
 from core.errors import ConfigError
+from core.play.policy import Masks
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS, AccessMode, Workflow
 
@@ -247,16 +248,13 @@ class Conductor:
         return episode
 
     def conduct(
-        self,
-        episode: Episode,
-        specs: Mapping[str, ModelSpec],
-        *,
-        model_mask: Sequence[bool] = (),
-        role_mask: Sequence[bool] = (),
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
     ) -> Generator[Any, Any, Episode]:
         """The episode, run by this planner's workflows of the models that it does not leave out; a step has no role to
         mask."""
-        return conduct(episode, specs, self.planner, model_mask=allowed_models(episode, model_mask))
+        return conduct(
+            episode, specs, self.planner, model_mask=allowed_models(episode, masks.get("model_mask", ()))
+        )
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The planner's replies."""

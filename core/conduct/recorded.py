@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from core.conduct.session import conduct
 from core.episode import Decide, Decision, Episode, Reply, Turn, WritePlan
 from core.errors import ConfigError
+from core.play.policy import Masks
 from core.pool.spec import ModelSpec
 from core.workflow import AccessMode
 
@@ -32,18 +33,13 @@ class RecordedWorkflows:
         return episode
 
     def conduct(
-        self,
-        episode: Episode,
-        specs: Mapping[str, ModelSpec],
-        *,
-        model_mask: Sequence[bool] = (),
-        role_mask: Sequence[bool] = (),
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
     ) -> Generator[Any, Any, Episode]:
         """The episode, run by its own plans, as many rounds as it has."""
         carried = {index: turn for (name, index), turn in self.carried.items() if name == episode.id}
         rounds = len({plan.round for plan in episode.plans})
         planner = _Recorded(self.id, self.models, rounds)
-        return conduct(episode, specs, planner, model_mask=model_mask, carried=carried)
+        return conduct(episode, specs, planner, model_mask=masks.get("model_mask", ()), carried=carried)
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """ConfigError: all is planned."""

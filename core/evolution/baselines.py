@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from core.draws import derive_seed
 from core.episode import Decide, Decision, Episode, Protocol, Task, Transcript
 from core.evolution.cycles import CYCLES, ChosenCycle, choose_cycles, try_cycles
 from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
-from core.play.drive import GradeMany, Masks
+from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, single_policy
 from core.play.policy import Policy
 from core.pool.pool import Pool
@@ -45,7 +44,7 @@ class Arena:
     def singles(self, cycles: Mapping[str, ChosenCycle]) -> list[CyclePolicy]:
         return [single_policy(model, self.models, cycles[model].cycle) for model in self.models]
 
-    def play(self, policy: Policy, tasks: Sequence[Task], **masks: Unpack[Masks]) -> list[Episode]:
+    def play(self, policy: Policy, tasks: Sequence[Task]) -> list[Episode]:
         episodes = episodes_of(
             tasks,
             policy.models,
@@ -54,7 +53,7 @@ class Arena:
             prefix=policy.id,
             protocol=self.protocol,
         )
-        return play_all(episodes, policy, self.pool, self.grade, **masks)
+        return play_all(episodes, policy, self.pool, self.grade)
 
 
 def best_cycles(

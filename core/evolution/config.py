@@ -7,7 +7,6 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from core.episode import ROLE_ORDER
 from core.errors import ConfigError
 from core.evolution import pycma_search, random_search, reinforce, sep_cma
 from core.evolution.cycles import PLAIN_CYCLES
@@ -181,12 +180,6 @@ def label_episodes(n_models: int, n_questions: int) -> int:
     each model plays each of them LABEL_REPEATS times."""
     choosing = n_models * len(PLAIN_CYCLES) * min(CHOOSING, n_questions)
     return choosing + LABEL_REPEATS * n_models * n_questions
-
-
-def sequence_label_episodes(n_models: int, turns: int) -> int:
-    """How many times as many episodes labels would take if every sequence of choices were tried instead of every model:
-    a role at each of the turns, and a model at each but the last (paper A.5)."""
-    return int(n_models ** (turns - 1) * len(ROLE_ORDER) ** turns)
 
 
 def transcripts_surveyed(svf: bool) -> int:

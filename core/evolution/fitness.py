@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +12,16 @@ from core.analysis.metrics import ClusteredShare
 from core.draws import derive_seed
 from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Task
 from core.evolution.generation_stats import EpisodeStatistics, NoticedTurns
-from core.play.drive import GradeMany, Masks, drive_many
+from core.play.drive import GradeMany, drive_many
 from core.play.policy import Policy
 from core.pool.pool import Pool
 
 
-def play_all(
-    episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany, **masks: Unpack[Masks]
-) -> list[Episode]:
+def play_all(episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany) -> list[Episode]:
     """Play episodes to their ends, in their order, keeping nothing on the way."""
     episodes = list(episodes)
     ended: dict[str, Episode] = {}
-    for event in drive_many(episodes, policy, pool, grade, **masks):
+    for event in drive_many(episodes, policy, pool, grade):
         if isinstance(event, EpisodeFinished):
             ended[event.episode.id] = event.episode
     return [ended[episode.id] for episode in episodes]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Protocol, TypedDict, TypeVar, Unpack
+from typing import Protocol, TypeVar, Unpack
 
 from core.episode import (
     Ask,
@@ -27,7 +27,7 @@ from core.episode import (
     WritePlan,
 )
 from core.errors import BudgetError, TaskError, TrinityError
-from core.play.policy import Policy
+from core.play.policy import Masks, Policy
 from core.play.seats import Seat, Stop, raising, seat_of
 from core.pool.pool import Flight, Pool, closing, flight_of
 
@@ -51,13 +51,6 @@ def settled(verdicts: Sequence[bool | Failure | PendingVerdict]) -> list[bool]:
         if isinstance(one, Failure):
             raise TaskError(one.message)
     return [one is True for one in found]
-
-
-class Masks(TypedDict, total=False):
-    """Which slots of `Episode.models` and of ROLE_ORDER may be chosen (True); empty allows all."""
-
-    model_mask: Sequence[bool]
-    role_mask: Sequence[bool]
 
 
 class DriveOptions(Masks, total=False):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 from core.draws import derive_seed, uniform
 from core.episode import (
@@ -28,7 +28,7 @@ from core.episode import (
     TurnStarted,
 )
 from core.play.policies import RandomPolicy
-from core.play.policy import ConductingPolicy, WrappedPolicy
+from core.play.policy import ConductingPolicy, Masks, WrappedPolicy
 from core.play.session import play
 from core.pool.spec import ModelSpec
 
@@ -108,22 +108,11 @@ class MajorityVote(WrappedPolicy):
     def id(self) -> str:
         return self.name
 
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """Each vote is decided by the inner policy."""
-        return self.inner.decide(requests)
-
     def begin(self, episode: Episode) -> Episode:
         """The episode with the turns of all votes."""
         return replace(episode, turn_budget=self.votes * (self.turns or episode.turn_budget))
 
-    def conduct(
-        self,
-        episode: Episode,
-        specs: Mapping[str, ModelSpec],
-        *,
-        model_mask: Sequence[bool] = (),
-        role_mask: Sequence[bool] = (),
-    ) -> Conduct:
+    def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         """All votes, one after the other. An infrastructure failure in one of them makes the episode missing."""
         whole, ended = _Whole(episode), list[Episode]()
 
@@ -135,7 +124,7 @@ class MajorityVote(WrappedPolicy):
 
         for number in range(self.votes):
             part = _part(episode, ("vote", number), episode.turn_budget // self.votes)
-            game = play(part, specs, model_mask=model_mask, role_mask=role_mask)
+            game = play(part, specs, **masks)
             vote = yield from whole.play(game, revise=stands)
             if vote.status is not Status.FINISHED:
                 return whole.missing(vote)
@@ -174,18 +163,12 @@ class MixtureOfAgents:
         """The episode with a turn for each model and one for the last answer."""
         return replace(episode, turn_budget=len(self.models) + 1)
 
-    def conduct(
-        self,
-        episode: Episode,
-        specs: Mapping[str, ModelSpec],
-        *,
-        model_mask: Sequence[bool] = (),
-        role_mask: Sequence[bool] = (),
-    ) -> Conduct:
+    def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         """The layer of the models that the mask allows, then the last answer. An infrastructure failure in one of them
         makes the episode missing."""
         whole, answers = _Whole(episode), dict[str, None]()
-        allowed = [model for slot, model in enumerate(self.models) if not model_mask or model_mask[slot]]
+        mask = masks.get("model_mask", ())
+        allowed = [model for slot, model in enumerate(self.models) if not mask or mask[slot]]
 
         def beside_the_others(turn: Turn, part: Episode | None) -> Turn:
             if turn.answer_after is not None:
@@ -203,7 +186,7 @@ class MixtureOfAgents:
             if proposal.status is not Status.FINISHED:
                 return whole.missing(proposal)
         layer = replace(episode, turns=tuple(whole.turns), turn_budget=len(allowed) + 1)
-        over = yield from whole.play(play(layer, specs, model_mask=model_mask))
+        over = yield from whole.play(play(layer, specs, model_mask=mask))
         return replace(over, turn_budget=episode.turn_budget)
 
 
@@ -237,10 +220,6 @@ class WithoutModels(WrappedPolicy):
     def id(self) -> str:
         return f"fewer:{self.n}:{self.inner.id}"
 
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The inner policy's decisions."""
-        return self.inner.decide(requests)
-
     def begin(self, episode: Episode) -> Episode:
         """The episode without so many models."""
         draws = uniform(f"left out/{episode.seed}/{episode.task.id}", len(episode.models))
@@ -249,19 +228,12 @@ class WithoutModels(WrappedPolicy):
         whole = self.inner.begin(episode) if isinstance(self.inner, ConductingPolicy) else episode
         return replace(whole, left_out=left_out)
 
-    def conduct(
-        self,
-        episode: Episode,
-        specs: Mapping[str, ModelSpec],
-        *,
-        model_mask: Sequence[bool] = (),
-        role_mask: Sequence[bool] = (),
-    ) -> Conduct:
+    def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         """The inner policy's episode of the models that are left."""
-        mask = tuple(
-            name not in episode.left_out and (not model_mask or model_mask[slot])
-            for slot, name in enumerate(episode.models)
+        mask = masks.get("model_mask") or (True,) * len(episode.models)
+        masks["model_mask"] = tuple(
+            own and name not in episode.left_out for own, name in zip(mask, episode.models, strict=True)
         )
         if isinstance(self.inner, ConductingPolicy):
-            return self.inner.conduct(episode, specs, model_mask=mask, role_mask=role_mask)
-        return play(episode, specs, model_mask=mask, role_mask=role_mask)
+            return self.inner.conduct(episode, specs, **masks)
+        return play(episode, specs, **masks)

@@ -28,6 +28,13 @@ class Policy(typing.Protocol):
         """One decision per request, in order. Pure: the same requests give the same decisions."""
 
 
+class Masks(typing.TypedDict, total=False):
+    """Which slots of `Episode.models` and of ROLE_ORDER may be chosen (True); empty allows all."""
+
+    model_mask: Sequence[bool]
+    role_mask: Sequence[bool]
+
+
 @typing.runtime_checkable
 class ConductingPolicy(Policy, typing.Protocol):
     """A policy that decides no single turns of an episode as it stands, but says how the whole is played: by workflows,
@@ -37,12 +44,7 @@ class ConductingPolicy(Policy, typing.Protocol):
         """The unplayed episode as this policy plays it. Its turn budget is that of one of its parts until then."""
 
     def conduct(
-        self,
-        episode: Episode,
-        specs: Mapping[str, ModelSpec],
-        *,
-        model_mask: Sequence[bool] = (),
-        role_mask: Sequence[bool] = (),
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: typing.Unpack[Masks]
     ) -> Generator[typing.Any, typing.Any, Episode]:
         """The episode as a generator that asks a driver (`core.play.session`, `core.conduct.session`)."""
 
@@ -86,6 +88,10 @@ class WrappedPolicy:
     @property
     def models(self) -> tuple[str, ...]:
         return self.inner.models
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The inner policy's decisions."""
+        return self.inner.decide(requests)
 
 
 def innermost(policy: Policy) -> Policy:

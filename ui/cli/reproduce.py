@@ -37,7 +37,7 @@ from ui.cli.playing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.progress import Progress
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from storage.store import Store
     from ui.runs.paper.counted import Cells
     from ui.runs.paper.multiple import Differences
-    from ui.runs.paper.outcomes import RowResult
+    from ui.runs.paper.outcomes import PlayedRow, RowResult
     from ui.runs.paper.reproduction import Reproduction
     from ui.runs.paper.results_file import Checked
     from ui.runs.paper.table import PublishedTable, Table, TableRow
@@ -121,6 +121,7 @@ def reproduce(
     """
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
+    from ui.runs.paper.outcomes import stored, suites
     from ui.runs.paper.table import needed
     from ui.runs.plans import Suite, absolute_pool, absolute_tasks
 
@@ -142,8 +143,10 @@ def reproduce(
             for one in (suite.tasks, suite.held_out):
                 name_task_file(opened, one)
             _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
-        beside = _checked(opened, suite, wanted) if check else None
-        _report(opened, suite, wanted, save, as_json, beside)
+        runs = next((runs for one, runs in suites(opened) if one == suite), {})
+        played = stored(opened, runs, {row.key for row in needed(wanted)})
+        beside = _checked(opened, suite, wanted, played) if check else None
+        _report(opened, suite, wanted, played, save, as_json, beside)
     if any(one.same_config and not one.same_outcomes for one in beside or ()):
         raise typer.Exit(1)
 
@@ -152,6 +155,7 @@ def _report(
     store: Store,
     suite: Suite,
     wanted: list[Table],
+    played: Mapping[str, Sequence[PlayedRow]],
     save: str | None,
     as_json: bool,
     beside: list[Checked] | None,
@@ -161,11 +165,9 @@ def _report(
     from ui.runs.paper import results_file
     from ui.runs.paper.counted import cells
     from ui.runs.paper.multiple import Differences
-    from ui.runs.paper.outcomes import outcomes, stored, suites
-    from ui.runs.paper.table import COUNTED, needed
+    from ui.runs.paper.outcomes import outcomes
+    from ui.runs.paper.table import COUNTED
 
-    runs = next((runs for one, runs in suites(store) if one == suite), {})
-    played = stored(store, runs, {row.key for row in needed(wanted)})
     found = {one.id: outcomes(one, played) for one in wanted if one.measure not in COUNTED}
     if save is not None:
         say(f"{results_file.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
@@ -211,14 +213,12 @@ def _report(
         _print_checked(beside)
 
 
-def _checked(store: Store, suite: Suite, wanted: list[Table]) -> list[Checked]:
+def _checked(
+    store: Store, suite: Suite, wanted: list[Table], played: Mapping[str, Sequence[PlayedRow]]
+) -> list[Checked]:
     """What the store holds of these tables beside the shipped results."""
     from ui.runs.paper import results_file
-    from ui.runs.paper.outcomes import stored, suites
-    from ui.runs.paper.table import needed
 
-    runs = next((runs for one, runs in suites(store) if one == suite), {})
-    played = stored(store, runs, {row.key for row in needed(wanted)})
     found = []
     for name in dict.fromkeys(results_file.file_of(table) for table in wanted):
         shipped = results_file.shipped(name)
@@ -316,8 +316,8 @@ def _measure(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Pr
 def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
     """Evolve or train what the row needs, unless that is done, or go on with it."""
     from storage.rows.summaries import RunStatus
-    from ui.runs import evolution, training
     from ui.runs.plans import EvolutionPlan, plan_of
+    from ui.runs.play import prepare
 
     plan = game.learning_plan(row, seed)
     if plan is None:
@@ -327,13 +327,10 @@ def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Prog
         return
     if known:
         plan = plan_of(store.runs.get(known), type(plan))
-    # One ceiling over everything that this command plays.
-    if isinstance(plan, EvolutionPlan):
-        parts: Any = replace(evolution.prepare(store, plan), pool=game.metered)
-        line = bar.add_task("generations", total=plan.evolution.generations, note=row.label)
-    else:
-        parts = replace(training.prepare(store, plan), pool=game.metered)
-        line = bar.add_task("iterations", total=plan.learning.iterations, note=row.label)
+    ready: Any = prepare(store, plan)
+    parts = replace(ready, pool=game.metered)  # one ceiling over everything that this command plays
+    updates = plan.evolution.generations if isinstance(plan, EvolutionPlan) else plan.learning.iterations
+    line = bar.add_task("learning", total=updates, note=row.label)
     with playing(store, parts, known) as played:
         for event in played.events:
             bar.update(line, completed=getattr(event, "index", 0))  # the warm-up of a planner has none

@@ -200,7 +200,7 @@ def _play(
             f"First every cycle of roles is tried on {parts.plan.choosing} validation tasks for "
             f"{', '.join(undecided)}: {tried:,} episodes."
         )
-    if learning := lesson_episodes(parts.plan, len(parts.pool.specs)):
+    if learning := lesson_episodes(parts.plan):
         say(f"What has to be chosen or taught before it plays takes {learning:,} episodes first.")
     if pilot:
         parts = piloted(store, parts)

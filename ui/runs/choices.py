@@ -145,13 +145,13 @@ def _check_can_learn(plan: BatchPlan) -> None:
     """ConfigError where a policy is chosen on validation tasks and there are to be none, or reads questions and nobody
     says with what."""
     for name in plan.policies:
-        if learns_from(name) == "validation" and not plan.choosing:
+        if learns_from(name, plan.models) == "validation" and not plan.choosing:
             raise ConfigError(
                 f"Policy '{name}' is chosen on validation tasks: say on how many with --validate, or name who plays "
                 "behind a colon."
             )
-        if learns_from(name) == "questions":
-            wiring.encoder_for(plan.pool, plan.encoder)
+    if plan.learns_from("questions"):
+        wiring.encoder_for(plan.pool, plan.encoder)
 
 
 def _chosen_cycles(

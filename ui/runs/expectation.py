@@ -24,7 +24,7 @@ from storage.analysis.call_means import PoolMeans, pool_means, shared_calls
 from storage.store import Store
 from ui.presentation.words import dollars
 from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, RunPlan, TrainingPlan
-from ui.runs.policies import calls_of
+from ui.runs.policies import turns_of
 from ui.runs.spending import is_free, lesson_episodes, training_episodes
 
 #: Where no evolution of a pool is recorded, its candidates are taken to choose among every model in every role in the
@@ -172,7 +172,9 @@ def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> lis
     costs: list[float | None] = []
     for policy in plan.policies:
         own = [policy.removeprefix(SINGLE)] if policy.startswith(SINGLE) else names
-        part = _part("", n * calls_of(policy, per_episode, names), specs, means, own)
+        part = _part(
+            "", n * per_episode * turns_of(policy, plan.turns, names) / plan.turns, specs, means, own
+        )
         played.update(part.by_model)
         costs.append(part.cost_usd)
     known = [cost for cost in costs if cost is not None]
@@ -180,7 +182,7 @@ def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> lis
     if trying := len(plan.undecided) * plan.choosing:
         calls = trying * calls_of_cycles(CYCLES, plan.turns, means.accepts)
         parts.append(_part("choosing cycles", calls, specs, means, names))
-    if learning := lesson_episodes(plan, len(names)):
+    if learning := lesson_episodes(plan):
         parts.append(_part("lessons", learning * per_episode, specs, means, names))
     return parts
 

@@ -26,7 +26,7 @@ from core.workflow import AccessMode
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunSummary
-from ui.runs.policies import cycles_of, learns_from
+from ui.runs.policies import LearnsFrom, cycles_of, learns_from
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
@@ -130,14 +130,18 @@ class BatchPlan:
         follow = (one for name in self.policies for one in cycles_of(name, self.models))
         return tuple(dict.fromkeys(one for one in follow if one not in self.cycles)) if self.choosing else ()
 
+    def learns_from(self, what: LearnsFrom) -> bool:
+        """Whether a policy is chosen, or taught, by such tasks before it plays."""
+        return any(learns_from(name, self.models) == what for name in self.policies)
+
     def choosing_tasks(self) -> list[Task]:
         """The validation tasks that something is still to be chosen on. TaskError when there are too few."""
-        chosen = self.undecided or "validation" in map(learns_from, self.policies)
+        chosen = self.undecided or self.learns_from("validation")
         return load_tasks(self.tasks, "validation", self.choosing, 0) if self.choosing and chosen else []
 
     def lesson_tasks(self) -> list[Task]:
         """The tasks of the evolve split that policies are still to be taught by."""
-        taught = "questions" in map(learns_from, self.policies)
+        taught = self.learns_from("questions")
         return load_tasks(self.tasks, "evolve", self.questions, 0, at_most=True) if taught else []
 
     def load_tasks(self) -> list[Task]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from core.checkpoint import Checkpoint, load_checkpoint
@@ -32,9 +32,8 @@ from core.play.policies import (
     cascade_policy,
     cycle_policy,
     follows_cycle,
-    single_policy,
 )
-from core.play.policy import ConductingPolicy, Policy
+from core.play.policy import ConductingPolicy, Policy, innermost, new_episode
 from core.pocket import MODELS
 from core.pocket.specs import TEAMS
 from storage.store import Store
@@ -46,6 +45,9 @@ if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
     from core.coordinator.encoder import Encoder
     from core.evolution.baselines import Arena
+
+#: Votes at most.
+MOST_VOTES = 100
 
 
 @dataclass
@@ -67,17 +69,22 @@ class Lessons:
         return wiring.loaded_encoder(self.encoder)
 
 
-#: Chooses or teaches a policy. Its id then stands for it in the run.
-Teach = Callable[[Lessons], Policy]
+#: What a policy learns from before it plays: validation tasks that it is chosen on, or questions that it is taught by.
+LearnsFrom = Literal["", "validation", "questions"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pupil:
-    """A policy that has still to be chosen or taught; its id is the name that it was asked for by."""
+    """A policy that has still to be chosen or taught; its id is the name that it was asked for by, and that of the
+    policy which `teach` gives then stands for it in the run. `episodes`: how many it plays for that, with so many
+    models, tasks to learn from, and turns; `cycles`: the policies whose cycles of roles it learns by."""
 
     id: str
     models: tuple[str, ...]
-    teach: Teach
+    teach: Callable[[Lessons], Policy]
+    learns_from: LearnsFrom = ""
+    episodes: Callable[[int, int, int], int] = lambda models, tasks, turns: 0
+    cycles: tuple[str, ...] = ()
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: it has learned nothing yet."""
@@ -106,17 +113,14 @@ class Policies:
         """The policy of a name; with `may_learn` also a Pupil, of one that is chosen or taught first. Raises
         ConfigError or CheckpointError with one sentence."""
         word, _, rest = name.partition(":")
-        if word in POLICIES:
-            made = POLICIES[word].make(self, rest)
-            if isinstance(made, Pupil) and not may_learn:
-                made.decide([])
-            return made
-        if os.path.isdir(name):  # of a name that no path can have: no error, no folder
-            return self.coordinator(load_checkpoint(name))
-        self.check_stored(name)
-        if self.store.planners.has(name):
-            return Conductor(self.planner(name))
-        return self.stored_coordinator(name)
+        if word not in POLICIES:
+            return self.stored(name)
+        if rest and POLICIES[word].form == word:
+            raise ConfigError(f"Policy '{word}' takes nothing behind a colon: leave ':{rest}' out.")
+        made = POLICIES[word].make(self, rest)
+        if isinstance(made, Pupil) and not may_learn:
+            made.decide([])
+        return made
 
     def check_stored(self, name: str) -> None:
         """CheckpointError for a name that the store lacks."""
@@ -135,8 +139,13 @@ class Policies:
         """A stored planner for this pool."""
         return wiring.load_planner(self.store, planner_id, self.models, argmax=self.argmax)
 
-    def stored_coordinator(self, name: str) -> Policy:
-        """A checkpoint of the store on its encoder."""
+    def stored(self, name: str) -> Policy:
+        """A checkpoint of the store, or of a folder."""
+        if os.path.isdir(name):  # of a name that no path can have: no error, no folder
+            return self.coordinator(load_checkpoint(name))
+        self.check_stored(name)
+        if self.store.planners.has(name):
+            return Conductor(self.planner(name))
         return self.coordinator(self.store.checkpoints.load(name))
 
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
@@ -152,190 +161,174 @@ class Policies:
         return Coordinator(checkpoint, encoder, argmax=self.argmax)
 
 
+@dataclass
 class _NamesOnly(Policies):
-    """Checks names before anything heavy is loaded: what is stored is stood for by others that choose at random."""
+    """Checks names before anything heavy is loaded: what is stored is stood for by others that choose at random, and
+    looked for where there is a store."""
+
+    store: Store | None = None  # type: ignore[assignment]
+    models: tuple[str, ...] = ()
 
     def planner(self, planner_id: str) -> Planner:
-        if not self.store.planners.has(planner_id):
-            self.check_stored(planner_id)
-            raise ConfigError(
-                f"{planner_id} is a coordinator, which writes no workflows: name it without '{CONDUCTOR}'."
-            )
-        PlannerCard.of(self.store.planners.get(planner_id).card).check_pool(self.models)
+        if self.store is not None:
+            if not self.store.planners.has(planner_id):
+                self.check_stored(planner_id)
+                raise ConfigError(
+                    f"{planner_id} is a coordinator, which writes no workflows: name it without '{CONDUCTOR}'."
+                )
+            PlannerCard.of(self.store.planners.get(planner_id).card).check_pool(self.models)
         return RandomPlanner(self.models, id=CONDUCTOR + planner_id)
 
-    def stored_coordinator(self, name: str) -> Policy:
+    def stored(self, name: str) -> Policy:
+        if self.store is not None:
+            self.check_stored(name)
         return RandomPolicy(self.models, id=name)
 
 
 def check_policies(names: Sequence[str], store: Store, models: Sequence[str]) -> None:
     """CheckpointError or ConfigError for a name that no policy of these models can have, before anything heavy is
     loaded."""
-    known = _NamesOnly(store, tuple(models))
+    known = _NamesOnly(store=store, models=tuple(models))
     for name in names:
-        if name != f"{SINGLE}*" and not os.path.isdir(name):
+        if name != f"{SINGLE}*":
             known.resolve(name, may_learn=True)
 
 
-#: What a policy learns from before it plays: validation tasks that it is chosen on, or questions that it is taught by.
-LearnsFrom = Literal["", "validation", "questions"]
+def named_policy(name: str, models: Sequence[str]) -> Policy:
+    """What is known of a policy by its name alone, over these models."""
+    return _NamesOnly(models=tuple(models)).resolve(name, may_learn=True)
+
+
+def cycles_of(name: str, models: Sequence[str]) -> tuple[str, ...]:
+    """The policies whose cycle of roles a policy of this name plays by, or learns by."""
+    if follows_cycle(name) or not models:
+        return (name,) if follows_cycle(name) else ()
+    policy = named_policy(name, models)
+    if isinstance(policy, Pupil):
+        return policy.cycles
+    inner = innermost(policy)
+    return (inner.id,) if follows_cycle(inner.id) else ()
+
+
+def learns_from(name: str, models: Sequence[str]) -> LearnsFrom:
+    """On what a policy of this name is chosen, or by what it is taught, before it plays; empty for others."""
+    policy = named_policy(name, models) if models else None
+    return policy.learns_from if isinstance(policy, Pupil) else ""
+
+
+def lessons_of(name: str, models: Sequence[str], tasks: int, turns: int) -> int:
+    """How many episodes a policy of this name learns from, with so many tasks to learn from, and turns."""
+    policy = named_policy(name, models)
+    return policy.episodes(len(models), tasks, turns) if isinstance(policy, Pupil) else 0
+
+
+def turns_of(name: str, turns: int, models: Sequence[str]) -> int:
+    """The turn budget of an episode of a policy of this name where that of an ordinary one has so many."""
+    policy = named_policy(name, models)
+    blank = new_episode("", 0, Task("", "", ""), policy, turns=turns, seed=0, argmax=False)
+    return blank.turn_budget
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyKind:
     """Policies whose names begin with one word: `form` is how they are typed, `words` what they do, `make` gives the
-    policy of what stands behind the word. `cycles`: the policies of a single cycle of roles that it plays by, given
-    what stands behind the word and the pool's models; `calls`: how many calls its episode takes where that of an
-    ordinary policy takes so many; `learns_from`: on what it is chosen, or by what it is taught,
-    before it plays, and `lessons`: how many episodes that takes, with so many models, tasks and turns."""
+    policy of what stands behind the word."""
 
     form: str
     words: str
     make: Callable[[Policies, str], Policy]
-    cycles: Callable[[str, Sequence[str]], Sequence[str]] = lambda rest, models: ()
-    calls: Callable[[str, float, Sequence[str]], float] = lambda rest, each, models: each
-    learns_from: Callable[[str], LearnsFrom] = lambda rest: ""
-    lessons: Callable[[str, int, int, int], int] = lambda rest, models, tasks, turns: 0
 
 
-def cycles_of(name: str, models: Sequence[str]) -> Sequence[str]:
-    """The policies whose cycle of roles a policy of this name plays by: itself, or each of its models."""
-    word, _, rest = name.partition(":")
-    return POLICIES[word].cycles(rest, models) if word in POLICIES else ()
+def _cycle(policies: Policies, name: str) -> Policy:
+    return cycle_policy(name, policies.models, policies.cycles.get(name, PLAN_WORK_CHECK))
 
 
-def learns_from(name: str) -> LearnsFrom:
-    """On what a policy of this name is chosen, or by what it is taught, before it plays; empty for others."""
-    word, _, rest = name.partition(":")
-    return POLICIES[word].learns_from(rest) if word in POLICIES else ""
+def _cascade(policies: Policies, team: str) -> Policy:
+    if team:
+        return cascade_policy(team.split("+"), policies.models)
 
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.combining import cascade
 
-def lessons_of(name: str, models: int, tasks: int, turns: int) -> int:
-    """How many episodes a policy of this name learns from, with so many models, tasks to learn from, and turns."""
-    word, _, rest = name.partition(":")
-    return POLICIES[word].lessons(rest, models, tasks, turns) if learns_from(name) else 0
+        return cascade(lessons.arena, lessons.validation)
 
-
-def calls_of(name: str, each: float, models: Sequence[str]) -> float:
-    """How many calls an episode of a policy of this name takes where that of an ordinary one takes so many."""
-    word, _, rest = name.partition(":")
-    return POLICIES[word].calls(rest, each, models) if word in POLICIES else each
-
-
-def _cycle(word: str) -> Callable[[Policies, str], Policy]:
-    def make(policies: Policies, rest: str) -> Policy:
-        name = f"{word}:{rest}" if rest else word
-        if not follows_cycle(name):
-            raise ConfigError(f"Policy '{name}' is not understood: give {POLICIES[word].form}.")
-        return cycle_policy(name, policies.models, policies.cycles.get(name, PLAN_WORK_CHECK))
-
-    return make
-
-
-def _plain(word: str, made: Callable[[tuple[str, ...]], Policy]) -> Callable[[Policies, str], Policy]:
-    """A policy whose name is the word alone."""
-
-    def make(policies: Policies, rest: str) -> Policy:
-        if rest:
-            raise ConfigError(f"Policy '{word}:{rest}' is not understood: give {word} alone.")
-        return made(policies.models)
-
-    return make
-
-
-def _cascade(policies: Policies, rest: str) -> Policy:
-    if rest:
-        return cascade_policy(rest.split("+"), policies.models)
-    return Pupil("cascade", policies.models, _chosen_cascade)
-
-
-def _chosen_cascade(lessons: Lessons) -> Policy:
-    from core.evolution.combining import cascade
-
-    return cascade(lessons.arena, lessons.validation)
-
-
-def _voters(rest: str) -> tuple[int, str]:
-    """How many vote, and who: "", "5", "jack", "5:jack"."""
-    first, _, others = rest.partition(":")
-    if not first.isdecimal():
-        return VOTERS, rest
-    if not 2 <= int(first) <= 100:
-        raise ConfigError(f"A majority of {first} votes cannot be taken: give a number from 2 to 100.")
-    return int(first), others
+    return Pupil("cascade", policies.models, teach, "validation", cascade_episodes)
 
 
 def _majority(policies: Policies, rest: str) -> Policy:
-    votes, who = _voters(rest)
-    stem = "majority:" if votes == VOTERS else f"majority:{votes}:"
-    if not who:
-        return Pupil(
-            f"majority:{rest}" if rest else "majority",
-            policies.models,
-            lambda lessons: _majority(policies, f"{votes}:{_best_answerer(lessons)}"),
-        )
+    """Of "", "5", "jack" or "5:jack": how many vote, and who."""
+    first, _, others = rest.partition(":")
+    votes, who = (int(first), others) if first.isdecimal() else (VOTERS, rest)
+    if not 2 <= votes <= MOST_VOTES:
+        raise ConfigError(f"{votes} votes make no majority: give from 2 to {MOST_VOTES}.")
+    name = f"majority:{who}" if votes == VOTERS else f"majority:{votes}:{who}"
     if who in policies.models:  # one answer a vote
-        alone = single_policy(who, policies.models, (Role.WORKER,))
-        return MajorityVote(alone, f"{stem}{who}", votes, turns=1)
-    return MajorityVote(_inner(policies, who, "majority"), f"{stem}{who}", votes)
+        alone = CyclePolicy(policies.models, (who,), (Role.WORKER,), who)
+        return MajorityVote(alone, name, votes, turns=1)
+    if who:
+        return MajorityVote(_deciding(policies, who), name, votes)
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.combining import best_answerer
+
+        return _majority(policies, f"{votes}:{best_answerer(lessons.arena, lessons.validation)}")
+
+    every = partial(_each_model, 1)
+    return Pupil(name.removesuffix(":"), policies.models, teach, "validation", every)
 
 
-def _calls_of_votes(rest: str, each: float, models: Sequence[str]) -> float:
-    votes, who = _voters(rest)
-    return votes * (1 if not who or who in models else calls_of(who, each, models))
-
-
-def _best_answerer(lessons: Lessons) -> str:
-    from core.evolution.combining import best_answerer
-
-    return best_answerer(lessons.arena, lessons.validation)
-
-
-def _inner(policies: Policies, name: str, word: str) -> Policy:
-    """The policy that another one changes: one that decides single turns, and has learned what it has to."""
+def _deciding(policies: Policies, name: str) -> Policy:
+    """A policy that another one changes: it decides single turns."""
     inner = policies.resolve(name)
     if isinstance(inner, ConductingPolicy):
         raise ConfigError(
-            f"Policy '{word}' cannot be made of '{name}': name a model or a coordinator after it."
+            f"Policy '{name}' decides no single turns: name a model or a coordinator in its place."
         )
     return inner
 
 
 def _without(policies: Policies, rest: str) -> Policy:
     role, _, name = rest.partition(":")
-    if role not in [*ROLE_ORDER] or not name:
-        raise ConfigError(f"Policy 'without:{rest}' is not understood: give {POLICIES['without'].form}.")
-    return WithoutRole(_inner(policies, name, "without"), Role(role))
+    if role not in [*ROLE_ORDER]:
+        raise ConfigError(f"There is no role '{role}' to do without: give {', '.join(ROLE_ORDER)}.")
+    return WithoutRole(_deciding(policies, name), Role(role))
 
 
 def _fewer(policies: Policies, rest: str) -> Policy:
     n, _, name = rest.partition(":")
     if not n.isdecimal() or not 0 < int(n) < len(policies.models):
         raise ConfigError(
-            f"Policy 'fewer:{rest}' is not understood: give {POLICIES['fewer'].form} with a number below "
-            f"{len(policies.models)}."
+            f"'{n}' models cannot be left out: give a number from 1 to {len(policies.models) - 1}."
         )
     return WithoutModels(policies.resolve(name), int(n))
 
 
-def _taught(word: str, teach: Callable[[Lessons, float | None], Policy]) -> Callable[[Policies, str], Policy]:
-    """A policy that learns from what every model makes of each question; behind its word may stand a setting of how it
-    learns."""
+def _each_model(repeats: int, models: int, tasks: int, turns: int) -> int:
+    """The episodes in which every model plays every task so many times."""
+    return repeats * models * tasks
+
+
+def _taught(
+    word: str, repeats: int, teach: Callable[[Lessons, float | None], Policy]
+) -> Callable[[Policies, str], Policy]:
+    """A policy that learns from what every model makes of so many repeats of each question; behind its word may stand
+    a setting of how it learns."""
 
     def make(policies: Policies, rest: str) -> Policy:
         try:
-            own = float(rest) if rest else None
+            setting = float(rest) if rest else None
         except ValueError:
-            raise ConfigError(
-                f"Policy '{word}:{rest}' is not understood: give {POLICIES[word].form}."
-            ) from None
-        return Pupil(f"{word}:{rest}" if rest else word, policies.models, lambda lessons: teach(lessons, own))
+            raise ConfigError(f"'{rest}' is no setting of {word}: give a number behind the colon.") from None
+        return Pupil(
+            f"{word}:{rest}" if rest else word,
+            policies.models,
+            lambda lessons: teach(lessons, setting),
+            "questions",
+            partial(_each_model, repeats),
+            tuple(f"{SINGLE}{model}" for model in policies.models),
+        )
 
     return make
-
-
-def _singles(rest: str, models: Sequence[str]) -> Sequence[str]:
-    return [f"{SINGLE}{one}" for one in models]
 
 
 def _router(lessons: Lessons, ridge: float | None) -> Policy:
@@ -365,23 +358,15 @@ def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
     return Coordinator(taught, encoder)
 
 
-def _hand_made(policies: Policies, rest: str) -> Policy:
-    if policies.models != MODELS:
-        raise ConfigError("Hand-made teams are known of the pocket pool alone: choose another policy.")
-    return Pupil("hand-made", policies.models, _teams)
-
-
 def _teams(lessons: Lessons) -> Policy:
     """Plan, work and check by each family's hand-made team of pocket models."""
-    models = lessons.arena.models
-    if others := {task.family for task in lessons.tasks} - TEAMS.keys():
-        raise ConfigError(
-            f"Nobody has made a team for tasks of '{min(others)}': play others, such as pocket."
-        )
+    models, family_of = lessons.arena.models, {task.question: task.family for task in lessons.tasks}
+    if models != MODELS or (others := {*family_of.values()} - TEAMS.keys()):
+        what = "other models" if models != MODELS else f"tasks of '{min(others)}'"
+        raise ConfigError(f"Nobody has made teams for {what}: play another policy.")
     teams = {
         family: CyclePolicy(models, team, PLAN_WORK_CHECK, "hand-made") for family, team in TEAMS.items()
     }
-    family_of = {task.question: task.family for task in lessons.tasks}
     return PolicyPerRequest("hand-made", models, lambda one: teams[family_of[one.transcript.question]])
 
 
@@ -389,88 +374,60 @@ def _teams(lessons: Lessons) -> Policy:
 POLICIES: Mapping[str, PolicyKind] = {
     "single": PolicyKind(
         "single:MODEL",
-        "one model plays every turn (single:*: each model)",
-        _cycle("single"),
-        cycles=lambda rest, models: (f"{SINGLE}{rest}",),
+        "one model plays every turn; single:* is each model",
+        lambda policies, rest: _cycle(policies, f"{SINGLE}{rest}"),
     ),
-    "random": PolicyKind("random", "a random model in a random role", _plain("random", RandomPolicy)),
+    "random": PolicyKind(
+        "random", "a random model in a random role", lambda policies, _: RandomPolicy(policies.models)
+    ),
     "random-model": PolicyKind(
-        "random-model",
-        "a random model at each turn",
-        _cycle("random-model"),
-        cycles=lambda rest, models: ("random-model",),
+        "random-model", "a random model at each turn", lambda policies, _: _cycle(policies, "random-model")
     ),
     "round-robin": PolicyKind(
-        "round-robin",
-        "the models in turn",
-        _cycle("round-robin"),
-        cycles=lambda rest, models: ("round-robin",),
+        "round-robin", "the models in turn", lambda policies, _: _cycle(policies, "round-robin")
     ),
     "conductor": PolicyKind(
         "conductor:PLANNER",
-        f"whole workflows, of a planner's id, random, fixed:NAME ({', '.join(FIXED)}), prompted:MODEL or "
+        f"whole workflows; PLANNER is an id, random, fixed:NAME ({', '.join(FIXED)}), prompted:MODEL or "
         "same-model:MODEL:PLANNER",
         lambda policies, rest: planner_policy(f"{CONDUCTOR}{rest}", policies.models, policies.planner),
     ),
     "cascade": PolicyKind(
         "cascade[:MODEL+...+JUDGE]",
-        "one model after the other until a judge accepts; chosen on validation tasks where it is not named",
+        "one model after the other until a judge accepts; the best team on validation tasks where none is named",
         _cascade,
-        learns_from=lambda rest: "" if rest else "validation",
-        lessons=lambda rest, models, tasks, turns: cascade_episodes(models, tasks, turns),
     ),
     "majority": PolicyKind(
-        "majority[:N][:MODEL or CHECKPOINT]",
-        "the most frequent of N answers, 5 by default; of the best model on validation tasks where none is named",
+        "majority[:N][:WHO]",
+        "the most frequent of N answers (5) of a model, or of N episodes of a coordinator; the best model on "
+        "validation tasks where nobody is named",
         _majority,
-        cycles=lambda rest, models: cycles_of(_voters(rest)[1], models),
-        calls=_calls_of_votes,
-        learns_from=lambda rest: "" if _voters(rest)[1] else "validation",
-        lessons=lambda rest, models, tasks, turns: models * tasks,
     ),
     "mixture": PolicyKind(
         "mixture",
         "every model answers, then one that is handed all answers (Mixture-of-Agents)",
-        _plain("mixture", MixtureOfAgents),
-        calls=lambda rest, each, models: len(models) + 1,
+        lambda policies, _: MixtureOfAgents(policies.models),
     ),
     "router": PolicyKind(
         "router[:RIDGE]",
-        "each question to the model that is likeliest to solve it, as RouteLLM",
-        _taught("router", _router),
-        cycles=_singles,
-        learns_from=lambda rest: "questions",
-        lessons=lambda rest, models, tasks, turns: models * tasks,
+        "each question to the model that is likeliest to solve it (as RouteLLM)",
+        _taught("router", 1, _router),
     ),
     "labels": PolicyKind(
         "labels[:C]",
         "each question to the model that solved the likes of it most often",
-        _taught("labels", _labels),
-        cycles=_singles,
-        learns_from=lambda rest: "questions",
-        lessons=lambda rest, models, tasks, turns: LABEL_REPEATS * models * tasks,
+        _taught("labels", LABEL_REPEATS, _labels),
     ),
     "cloned": PolicyKind(
         "cloned[:RIDGE]",
         "a coordinator whose head is taught by such labels; it becomes a checkpoint",
-        _taught("cloned", _cloned),
-        cycles=_singles,
-        learns_from=lambda rest: "questions",
-        lessons=lambda rest, models, tasks, turns: LABEL_REPEATS * models * tasks,
+        _taught("cloned", LABEL_REPEATS, _cloned),
     ),
-    "hand-made": PolicyKind("hand-made", "a team for each family of pocket tasks", _hand_made),
-    "without": PolicyKind(
-        "without:ROLE:POLICY",
-        "a policy that never chooses this role",
-        _without,
-        cycles=lambda rest, models: cycles_of(rest.partition(":")[2], models),
-        calls=lambda rest, each, models: calls_of(rest.partition(":")[2], each, models),
+    "hand-made": PolicyKind(
+        "hand-made",
+        "a team made by hand for each family of pocket tasks",
+        lambda policies, _: Pupil("hand-made", policies.models, _teams),
     ),
-    "fewer": PolicyKind(
-        "fewer:N:POLICY",
-        "a policy without N of its models, drawn for each task",
-        _fewer,
-        cycles=lambda rest, models: cycles_of(rest.partition(":")[2], models),
-        calls=lambda rest, each, models: calls_of(rest.partition(":")[2], each, models),
-    ),
+    "without": PolicyKind("without:ROLE:POLICY", "a policy that never chooses this role", _without),
+    "fewer": PolicyKind("fewer:N:POLICY", "a policy without N of its models, drawn for each task", _fewer),
 }

@@ -23,7 +23,7 @@ from ui.presentation.words import dollars
 from ui.program import LOCAL_NAMES
 from ui.runs import wiring
 from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, LivePlan, PooledPlan, RunPlan, TrainingPlan
-from ui.runs.policies import calls_of, learns_from, lessons_of
+from ui.runs.policies import learns_from, lessons_of, turns_of
 
 
 def is_free(spec: ModelSpec) -> bool:
@@ -114,19 +114,21 @@ def price(
 
 def _batch(plan: BatchPlan, specs: Sequence[ModelSpec]) -> CostBound:
     tasks, choosing, lessons = plan.load_tasks(), plan.choosing_tasks(), plan.lesson_tasks()
-    learning = len(plan.undecided) * len(CYCLES) * len(choosing) + lesson_episodes(plan, len(specs))
+    learning = len(plan.undecided) * len(CYCLES) * len(choosing) + lesson_episodes(plan)
     questions = [task.question for task in (*tasks, *choosing, *lessons)]
+    models = [spec.name for spec in specs]
     episodes = Counter({plan.turns: learning})
     for name in plan.policies:
-        episodes[round(calls_of(name, plan.turns, plan.models))] += len(tasks)
+        episodes[turns_of(name, plan.turns, models)] += len(tasks)
     parts = [estimate(specs, n, turns, questions) for turns, n in episodes.items()]
     return sum(parts[1:], parts[0])
 
 
-def lesson_episodes(plan: BatchPlan, models: int) -> int:
-    """The most episodes that the policies of a run are chosen on and taught by, with so many models."""
+def lesson_episodes(plan: BatchPlan) -> int:
+    """The most episodes that the policies of a run are chosen on and taught by."""
     n = {"": 0, "validation": plan.choosing, "questions": len(plan.lesson_tasks())}
-    return sum(lessons_of(name, models, n[learns_from(name)], plan.turns) for name in plan.policies)
+    models = plan.models
+    return sum(lessons_of(one, models, n[learns_from(one, models)], plan.turns) for one in plan.policies)
 
 
 def training_episodes(plan: TrainingPlan, models: int, tasks: int, validation: int) -> dict[str, int]:

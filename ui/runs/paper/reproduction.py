@@ -50,7 +50,7 @@ from ui.runs.plans import (
     known_plan,
     to_config,
 )
-from ui.runs.policies import Lessons, Policies, Pupil, cycles_of, learns_from, lessons_of
+from ui.runs.policies import Lessons, Pupil, cycles_of, learns_from, lessons_of, named_policy
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 
@@ -361,7 +361,7 @@ class Reproduction:
             models=self.models,
             encoder=suite.encoder,
             cycles={name: one.cycle for name, one in cycles.items()},
-            choosing=len(self.choosing()) if learns_from(policy) else 0,
+            choosing=len(self.choosing()) if learns_from(policy, self.models) else 0,
             questions=self._n_questions(policy),
             digest=digest_of_tasks(tasks),
             reproduction=ReproducedRow(
@@ -393,15 +393,15 @@ class Reproduction:
     def _n_questions(self, policy: str) -> int:
         """How many questions a policy that asks every model about each may use within the budget, of which the choice
         of the models' cycles takes its part."""
-        each = lessons_of(policy, len(self.models), 1, self.suite.turns)
-        n = (self.suite.budget - self._choice_of_cycles) // each if learns_from(policy) == "questions" else 0
+        each = lessons_of(policy, self.models, 1, self.suite.turns)
+        n = (self.suite.budget - self._choice_of_cycles) // each if each else 0
         return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, n))
 
     def _curve(self, policy: str, seed: int) -> Curve:
         """How a policy that is taught does on validation tasks with a part of its questions; empty for others."""
-        if learns_from(policy) != "questions" or ":" in policy:
+        if learns_from(policy, self.models) != "questions" or ":" in policy:
             return ()
-        suite, pupil = self.suite, Policies(self.store, self.models).resolve(policy, may_learn=True)
+        suite, pupil = self.suite, named_policy(policy, self.models)
         assert isinstance(pupil, Pupil)  # as it learns
         questions = load_tasks(suite.tasks, "evolve", self._n_questions(policy), 0, at_most=True)
         tasks = load_tasks(suite.tasks, "validation", suite.validation, 0, at_most=True)
@@ -411,7 +411,7 @@ class Reproduction:
             some = questions[: max(1, round(part * len(questions)))]
             lessons = Lessons(self.store, arena, cycles, [], some, tasks, suite.encoder)
             solved = float(mean_reward(rewards(arena.play(pupil.teach(lessons), tasks))))
-            learned = lessons_of(policy, len(self.models), len(some), suite.turns)
+            learned = lessons_of(policy, self.models, len(some), suite.turns)
             curve.append((self._choice_of_cycles + learned, solved))
         return tuple(curve)
 
@@ -432,7 +432,7 @@ def episodes_at_most(rows: Sequence[TableRow], suite: Suite, n_models: int) -> i
         budgets, validations = 0, 0
         if kind in _TRAINED:
             budgets, validations = DEFAULT_BUDGETS, PLANNER_VALIDATIONS + 2
-        elif kind in ("evolved", "only") or learns_from(row.how) == "questions":
+        elif kind in ("evolved", "only") or kind in ("router", "labels", "cloned"):
             budgets, validations = int(EVOLVED.get(name, {}).get("budgets", 1)), VALIDATIONS + 2
         total += budgets * suite.budget + validations * suite.validation + suite.n * max(5, n_models + 1)
         if kind == "workflow":

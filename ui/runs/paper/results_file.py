@@ -73,7 +73,7 @@ class Conditions(_Part):
     encoder: str | None
     tasks: str | None
     held_out: str | None
-    protocol: str = "paper"  # earlier files do not say, as there was no other
+    protocol: str
 
 
 class SeedRun(_Part):
@@ -102,7 +102,6 @@ class ResultRow(_Part):
     n: int | None
     policies: tuple[str, ...] | None
     tasks_digest: str | None
-    config_digest: str | None = None  # of files before `runs`
     runs: dict[str, SeedRun] | None = None
     curves: dict[str, tuple[tuple[int, float], ...]] | None = None
     commit: str | None = None
@@ -182,17 +181,12 @@ def save(
     """
     world = world_digest() if suite.pool == POCKET_POOL else None
     before = _before(path, suite, world)
-    rows: dict[tuple[str, str], ResultRow] = {}
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for table in tables:
-        if table.measure in COUNTED:
-            if counted := cells(store, table, played):
-                found[table.id] = {name: dict(row) for name, row in counted.items()}
-        else:
-            for one in outcomes(table, played):
-                made = _row(store, suite, table, one, played.get(one.row.key, ()))
-                known = rows.setdefault((made.measure, made.row), made)
-                known.against.update(made.against)
+    rows = _rows(store, suite, tables, played)
+    found = {
+        table.id: {name: dict(row) for name, row in counted.items()}
+        for table in tables
+        if table.measure in COUNTED and (counted := cells(store, table, played))
+    }
     if not rows:
         raise StoreError(
             "The store holds no row of these tables, so there is nothing to save: play them first."
@@ -243,6 +237,18 @@ def _holds(old: ResultRow, again: ResultRow) -> bool:
     return bool(here) and here.items() <= there.items()
 
 
+def _rows(
+    store: Store, suite: Suite, tables: Sequence[Table], played: Mapping[str, Sequence[PlayedRow]]
+) -> dict[tuple[str, str], ResultRow]:
+    """The measured rows of these tables that a store holds, by measure and key, each once."""
+    rows: dict[tuple[str, str], ResultRow] = {}
+    for table in tables:
+        for one in outcomes(table, played) if table.measure not in COUNTED else ():
+            made = _row(store, suite, table, one, played.get(one.row.key, ()))
+            rows.setdefault((made.measure, made.row), made).against.update(made.against)
+    return rows
+
+
 def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Sequence[PlayedRow]) -> ResultRow:
     runs = [some.kept for some in played]
     tasks = store.episodes.tasks(runs[0].run_id) if runs else []
@@ -258,12 +264,12 @@ def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Seque
         n=len(tasks) or None,
         policies=tuple(run.policy for run in runs) or None,
         tasks_digest=_digest([task.content for task in tasks]) if tasks else None,
-        runs={str(some.kept.seed): seed_run(store, suite, one.row, some) for some in played} or None,
+        runs={str(some.kept.seed): _seed_run(store, suite, one.row, some) for some in played} or None,
         curves={str(seed): curve for seed, curve in one.curves.items()} or None,
     )
 
 
-def seed_run(store: Store, suite: Suite, row: TableRow, played: PlayedRow) -> SeedRun:
+def _seed_run(store: Store, suite: Suite, row: TableRow, played: PlayedRow) -> SeedRun:
     """The digests of what one seed of a row played."""
     evolution = store.runs.get(played.kept.evolution).config if played.kept.evolution else {}
     ended = sorted((one.task_id, one.correct, one.tokens_out) for one in played.episodes)
@@ -273,21 +279,19 @@ def seed_run(store: Store, suite: Suite, row: TableRow, played: PlayedRow) -> Se
 @dataclass(frozen=True, slots=True)
 class Checked:
     """One seed of a row beside the one in a file: both means, and whether they played the same, with the same
-    outcomes, as far as the file says."""
+    outcomes."""
 
     label: str
     measure: str
     seed: int
     there: float
     here: float
-    same_config: bool | None
-    same_outcomes: bool | None
+    same_config: bool
+    same_outcomes: bool
 
     @property
     def words(self) -> str:
         """What came of it."""
-        if self.same_config is None:
-            return "the file does not say what it played"
         if self.same_outcomes:
             return "equal, task by task" + ("" if self.same_config else ", under settings written otherwise")
         return "same settings, other outcomes" if self.same_config else "other settings or another world"
@@ -301,29 +305,23 @@ def check(
     results: Results,
 ) -> list[Checked]:
     """What a store holds of these tables beside a file, seed by seed, for the rows that both have."""
-    known: dict[tuple[str, str], ResultRow] = {(one.measure, one.row): one for one in results.rows}
-    same_world = suite.pool != POCKET_POOL or results.world in (None, world_digest())
-    found: dict[tuple[str, str, int], Checked] = {}
-    for table in tables:
-        for one in outcomes(table, played) if table.measure not in COUNTED else ():
-            measure = "tokens" if table.measure == "tokens" else "accuracy"
-            there = known.get((measure, one.row.key))
-            for some in played.get(one.row.key, ()) if there else ():
-                seed = some.kept.seed
-                if there is None or str(seed) not in (there.by_seed or {}):
-                    continue
-                theirs = (there.runs or {}).get(str(seed))
-                ours = seed_run(store, suite, one.row, some)
-                found[measure, one.row.key, seed] = Checked(
-                    label=one.label,
-                    measure=measure,
-                    seed=seed,
-                    there=(there.by_seed or {})[str(seed)],
-                    here=one.by_seed[seed],
-                    same_config=None if theirs is None else same_world and theirs.config == ours.config,
-                    same_outcomes=None if theirs is None else theirs.outcomes == ours.outcomes,
-                )
-    return list(found.values())
+    known = {(one.measure, one.row): one for one in results.rows}
+    same_world = suite.pool != POCKET_POOL or results.world == world_digest()
+    return [
+        Checked(
+            label=mine.label,
+            measure=mine.measure,
+            seed=int(seed),
+            there=(other.by_seed or {})[seed],
+            here=(mine.by_seed or {})[seed],
+            same_config=same_world and theirs.config == ours.config,
+            same_outcomes=theirs.outcomes == ours.outcomes,
+        )
+        for key, mine in _rows(store, suite, tables, played).items()
+        if (other := known.get(key))
+        for seed, ours in (mine.runs or {}).items()
+        if (theirs := (other.runs or {}).get(seed))
+    ]
 
 
 def world_digest() -> str:
