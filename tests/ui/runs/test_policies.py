@@ -1,0 +1,168 @@
+"""Policies by name: the one list that `trinity run` plays, checks, prices and helps by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from core.episode import ROLE_ORDER, Role, Status
+from core.errors import CheckpointError, ConfigError
+from core.evolution.cycles import cascade_episodes
+from storage.rows.summaries import RunStatus
+from storage.store import Store, open_store
+from tests.core.pool.faulty_server import Answer, Request, fail
+from tests.ui.sums import Sums, answer
+from ui.runs.plans import BatchPlan
+from ui.runs.policies import POLICIES, check_policies, cycles_of, learns_from, lessons_of, turns_of
+from ui.runs.spending import lesson_episodes, price
+
+MODELS = ("adder", "guesser")
+
+
+@contextmanager
+def opened(world: Sums) -> Iterator[Store]:
+    with closing(open_store(world.store)) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nobody", "There is no policy or checkpoint 'nobody'"),
+        ("majority:nobody", "There is no policy or checkpoint 'nobody'"),
+        ("single:nobody", "There is no model 'nobody' in the pool"),
+        ("cascade:adder", "needs a model that answers and one that judges"),
+        ("cascade:adder+nobody", "There is no model 'nobody' in the pool"),
+        ("majority:1", "1 votes make no majority: give from 2 to 100"),
+        ("majority:101:adder", "101 votes make no majority"),
+        ("majority:mixture", "Policy 'mixture' decides no single turns"),
+        ("majority:conductor:random", "Policy 'conductor:random' decides no single turns"),
+        ("majority:router", "Policy 'router' learns from other tasks before it plays"),
+        ("mixture:5", "Policy 'mixture' takes nothing behind a colon"),
+        ("random:5", "Policy 'random' takes nothing behind a colon"),
+        ("router:much", "'much' is no setting of router"),
+        ("without:judge:random", "There is no role 'judge' to do without"),
+        ("fewer:2:random", "'2' models cannot be left out: give a number from 1 to 1"),
+        ("candidate:r1/2/3", "The weights of candidate 3"),
+    ],
+)
+def test_what_no_policy_can_be_called_is_one_sentence(store: Store, name: str, words: str) -> None:
+    with pytest.raises((CheckpointError, ConfigError), match=words):
+        check_policies([name], store, MODELS)
+
+
+def test_a_name_says_what_it_learns_from_which_cycles_it_plays_by_and_how_many_turns_it_takes() -> None:
+    assert {name: learns_from(name, MODELS) for name in ("cascade", "majority:7", "router:1", "random")} == {
+        "cascade": "validation",
+        "majority:7": "validation",
+        "router:1": "questions",
+        "random": "",
+    }
+    assert learns_from("cascade:adder+guesser", MODELS) == learns_from("majority:adder", MODELS) == ""
+    assert lessons_of("cascade", MODELS, 4, 5) == cascade_episodes(2, 4, 5) == 4 * 2 * (2 + 3)
+    assert lessons_of("labels", MODELS, 10, 5) == 60
+    assert cycles_of("labels", MODELS) == ("single:adder", "single:guesser")
+    assert cycles_of("majority:single:adder", MODELS) == cycles_of("fewer:1:single:adder", MODELS)
+    assert cycles_of("majority:adder", MODELS) == cycles_of("cascade", MODELS) == ()
+    turns = {name: turns_of(name, 3, MODELS) for name in ("random", "mixture", "majority:adder", "majority:c1")}
+    assert turns == {"random": 3, "mixture": 3, "majority:adder": 5, "majority:c1": 15}
+    assert turns_of("majority:4:without:verifier:random", 3, MODELS) == 12
+
+
+def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> None:
+    names = [
+        "majority",
+        "majority:3:random",
+        "mixture",
+        "cascade",
+        "router",
+        "labels:0.1",
+        "cloned",
+        "without:verifier:random",
+        "fewer:1:random",
+    ]
+    asked = [word for name in names for word in ("--policy", name)]
+    result = evolving.run(*asked, "--validate", 4, "--turns", 3, "--json")
+    assert result.code == 0, result.err
+    rows = {row["policy"]: row for row in result.json}
+    chosen = [one for one in rows if one not in names]
+    assert len(chosen) == 3, "the best answerer, a cascade's team, and a checkpoint"
+    team = next(one for one in chosen if one.startswith("cascade:"))
+    assert rows["majority:adder"]["accuracy"] == 1.0
+    with opened(evolving) as store:
+        [run] = store.runs.list()
+        played = [store.episodes.get(one.id) for one in store.episodes.of_run(run.id)]
+        assert store.evolution.paid_replies(run.id).recall() == []
+        taught = next(one for one in chosen if store.checkpoints.has(one))
+    turns = {name: {len(one.turns) for one in played if one.policy == name} for name in rows}
+    assert turns["majority:adder"] == {5}
+    assert turns["mixture"] == {3}
+    assert {one.status for one in played} == {Status.FINISHED}
+    assert all(
+        one.answer == one.turns[-1].answer_after for one in played if one.policy.startswith("majority:")
+    )
+    assert all(len(one.left_out) == 1 for one in played if one.policy == "fewer:1:random")
+    roles = {turn.decision.role for one in played if one.policy.startswith("without:") for turn in one.turns}
+    assert roles == {*ROLE_ORDER} - {Role.VERIFIER}
+    again = evolving.run("--policy", team, "--policy", taught, "--turns", 3, "--json").json
+    assert [row["accuracy"] for row in again] == [rows[team]["accuracy"], rows[taught]["accuracy"]]
+    beside = evolving.trinity("compare", "mixture", "majority:adder", "--json")
+    assert beside.code == 0, beside.err
+
+
+def test_a_router_that_goes_on_is_taught_again_without_asking_again(evolving: Sums) -> None:
+    """Its lessons are kept until it has played all."""
+
+    def down_in_tests(request: Request) -> Answer:
+        text = request.body["messages"][-1]["content"]
+        is_test = "+ 5?" not in text
+        return fail(500) if is_test and "What is 10 + " in text else answer(request)
+
+    evolving.server.answer = down_in_tests  # type: ignore[assignment]
+    arguments = ("--policy", "router", "--validate", 0, "--turns", 2)
+    assert evolving.run(*arguments).code == 1
+    with opened(evolving) as store:
+        [run] = store.runs.list()
+        assert run.status is RunStatus.INTERRUPTED
+        assert store.evolution.paid_replies(run.id).recall()
+    evolving.server.answer = answer  # type: ignore[assignment]
+    evolving.server.requests.clear()
+    assert evolving.trinity("run", "--resume", run.id).code == 0
+    texts = [request.body["messages"][-1]["content"] for request in evolving.server.requests]
+    assert texts
+    assert all("What is 10 + " in text for text in texts)
+    with opened(evolving) as store:
+        assert store.evolution.paid_replies(run.id).recall() == []
+
+
+def test_what_is_learned_first_is_part_of_the_price(
+    evolving: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUMS_KEY", "k")
+    plan = BatchPlan(
+        ("cascade", "router", "majority:adder", "mixture"), evolving.tasks, "test", 12, 0, 3, False,
+        str(evolving.folder / "pool.toml"), models=MODELS, choosing=4,
+    )  # fmt: skip
+    evolving.price(1.0)
+    learning = 2 * 4 * (2 + 2) + 2 * 12
+    assert lesson_episodes(plan) == learning
+    choosing_cycles = 2 * 23 * 4
+    most = price(store, plan).most
+    assert most.calls == (learning + choosing_cycles) * 3 + 12 * (3 + 3 + 5 + 3)
+
+
+def test_a_policy_that_cannot_learn_is_told_before_anything_is_asked(evolving: Sums) -> None:
+    result = evolving.run("--policy", "cascade", "--validate", 0)
+    assert result.code == 1
+    assert "is chosen on validation tasks: say on how many with --validate" in " ".join(result.err.split())
+    assert not evolving.server.requests
+
+
+def test_help_lists_every_name(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    said = world.trinity("run", "--help").out
+    for one in POLICIES.values():
+        assert one.form in said
+        assert one.words in " ".join(said.split())
