@@ -218,7 +218,7 @@ class WithoutModels(WrappedPolicy):
 
     @property
     def id(self) -> str:
-        return f"fewer:{self.n}:{self.inner.id}"
+        return f"without:{self.n}:{self.inner.id}"
 
     def begin(self, episode: Episode) -> Episode:
         """The episode without so many models."""

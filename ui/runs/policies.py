@@ -288,19 +288,15 @@ def _deciding(policies: Policies, name: str) -> Policy:
 
 
 def _without(policies: Policies, rest: str) -> Policy:
-    role, _, name = rest.partition(":")
-    if role not in [*ROLE_ORDER]:
-        raise ConfigError(f"There is no role '{role}' to do without: give {', '.join(ROLE_ORDER)}.")
-    return WithoutRole(_deciding(policies, name), Role(role))
-
-
-def _fewer(policies: Policies, rest: str) -> Policy:
-    n, _, name = rest.partition(":")
-    if not n.isdecimal() or not 0 < int(n) < len(policies.models):
+    what, _, name = rest.partition(":")
+    if what in [*ROLE_ORDER]:
+        return WithoutRole(_deciding(policies, name), Role(what))
+    if not what.isdecimal() or not 0 < int(what) < len(policies.models):
         raise ConfigError(
-            f"'{n}' models cannot be left out: give a number from 1 to {len(policies.models) - 1}."
+            f"A policy cannot do without '{what}': give a role ({', '.join(ROLE_ORDER)}), or how many models, from 1 "
+            f"to {len(policies.models) - 1}."
         )
-    return WithoutModels(policies.resolve(name), int(n))
+    return WithoutModels(policies.resolve(name), int(what))
 
 
 def _each_model(repeats: int, models: int, tasks: int, turns: int) -> int:
@@ -428,6 +424,9 @@ POLICIES: Mapping[str, PolicyKind] = {
         "a team made by hand for each family of pocket tasks",
         lambda policies, _: Pupil("hand-made", policies.models, _teams),
     ),
-    "without": PolicyKind("without:ROLE:POLICY", "a policy that never chooses this role", _without),
-    "fewer": PolicyKind("fewer:N:POLICY", "a policy without N of its models, drawn for each task", _fewer),
+    "without": PolicyKind(
+        "without:WHAT:POLICY",
+        "a policy that never chooses a role (verifier), or that may not choose some models (2), drawn for each task",
+        _without,
+    ),
 }

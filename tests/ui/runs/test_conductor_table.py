@@ -107,7 +107,7 @@ def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) ->
     assert one.policy.startswith("conductor:same-model:ann:")
     assert found["random-workflow"].overall.mean < 1.0
     last = game.store.planners.list(run)[-1]
-    assert found["trained:default without 1 model"].runs[0].policy.startswith("fewer:1:conductor:")
+    assert found["trained:default without 1 model"].runs[0].policy.startswith("without:1:conductor:")
     assert found["trained:default"].runs[0].policy in {
         f"conductor:{one.id}" for one in game.store.planners.list(run)
     }

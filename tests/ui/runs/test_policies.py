@@ -43,8 +43,12 @@ def opened(world: Sums) -> Iterator[Store]:
         ("mixture:5", "Policy 'mixture' takes nothing behind a colon"),
         ("random:5", "Policy 'random' takes nothing behind a colon"),
         ("router:much", "'much' is no setting of router"),
-        ("without:judge:random", "There is no role 'judge' to do without"),
-        ("fewer:2:random", "'2' models cannot be left out: give a number from 1 to 1"),
+        ("without:judge:random", "A policy cannot do without 'judge': give a role"),
+        (
+            "without:2:random",
+            "A policy cannot do without '2': give a role .* or how many models, from 1 to 1",
+        ),
+        ("without:verifier:mixture", "Policy 'mixture' decides no single turns"),
         ("candidate:r1/2/3", "The weights of candidate 3"),
     ],
 )
@@ -64,9 +68,11 @@ def test_a_name_says_what_it_learns_from_which_cycles_it_plays_by_and_how_many_t
     assert lessons_of("cascade", MODELS, 4, 5) == cascade_episodes(2, 4, 5) == 4 * 2 * (2 + 3)
     assert lessons_of("labels", MODELS, 10, 5) == 60
     assert cycles_of("labels", MODELS) == ("single:adder", "single:guesser")
-    assert cycles_of("majority:single:adder", MODELS) == cycles_of("fewer:1:single:adder", MODELS)
+    assert cycles_of("majority:single:adder", MODELS) == cycles_of("without:1:single:adder", MODELS)
     assert cycles_of("majority:adder", MODELS) == cycles_of("cascade", MODELS) == ()
-    turns = {name: turns_of(name, 3, MODELS) for name in ("random", "mixture", "majority:adder", "majority:c1")}
+    turns = {
+        name: turns_of(name, 3, MODELS) for name in ("random", "mixture", "majority:adder", "majority:c1")
+    }
     assert turns == {"random": 3, "mixture": 3, "majority:adder": 5, "majority:c1": 15}
     assert turns_of("majority:4:without:verifier:random", 3, MODELS) == 12
 
@@ -81,7 +87,7 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
         "labels:0.1",
         "cloned",
         "without:verifier:random",
-        "fewer:1:random",
+        "without:1:random",
     ]
     asked = [word for name in names for word in ("--policy", name)]
     result = evolving.run(*asked, "--validate", 4, "--turns", 3, "--json")
@@ -103,8 +109,8 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
     assert all(
         one.answer == one.turns[-1].answer_after for one in played if one.policy.startswith("majority:")
     )
-    assert all(len(one.left_out) == 1 for one in played if one.policy == "fewer:1:random")
-    roles = {turn.decision.role for one in played if one.policy.startswith("without:") for turn in one.turns}
+    assert all(len(one.left_out) == 1 for one in played if one.policy == "without:1:random")
+    roles = {turn.decision.role for one in played if one.policy.startswith("without:v") for turn in one.turns}
     assert roles == {*ROLE_ORDER} - {Role.VERIFIER}
     again = evolving.run("--policy", team, "--policy", taught, "--turns", 3, "--json").json
     assert [row["accuracy"] for row in again] == [rows[team]["accuracy"], rows[taught]["accuracy"]]

@@ -74,8 +74,8 @@ _WAYS: Mapping[Way, str] = {
     "voted": "majority:{}",
     "without thinker": "without:thinker:{}",
     "without verifier": "without:verifier:{}",
-    "without 1 model": "fewer:1:{}",
-    "without 2 models": "fewer:2:{}",
+    "without 1 model": "without:1:{}",
+    "without 2 models": "without:2:{}",
 }
 
 
