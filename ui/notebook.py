@@ -31,6 +31,7 @@ from ui.answers.asked import asked_of
 from ui.answers.blocks import Answer, Bars, Curve, Drawn
 from ui.endpoint.choosing import best, validated
 from ui.runs import wiring
+from ui.runs.policies import Policies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +110,7 @@ def coordinator(
         checkpoint = found.checkpoint
     made = load_checkpoint(checkpoint) if Path(checkpoint).is_dir() else store.checkpoints.load(checkpoint)
     chosen = wiring.settings(encoder=encoder).encoder
-    return wiring.Policies(store, made.models, argmax, chosen).coordinator(made)
+    return Policies(store, made.models, argmax, chosen).coordinator(made)
 
 
 def decide(

@@ -220,7 +220,7 @@ def _the_rows_travel_as_a_file(
     assert coordinator.n == 12
     assert coordinator.tasks_digest == kept["accuracy", "labels"].tasks_digest
     played, other = (kept["accuracy", key].runs or {} for key in ("evolved:trinity", "evolved:reinforce"))
-    assert played["0"].config != other["0"].config
+    assert played[0].config != other[0].config
     named = [table for table in TABLES if table in PLAYED]
     words = ("trinity", "reproduce", *named, "--seeds", 0, "--budget", 160, "--n", 12, "--turns", 3)
     assert (results.command or "").startswith(shlex.join(map(str, words)))
@@ -235,7 +235,7 @@ def _the_rows_travel_as_a_file(
         assert checked.code == 0, checked.err
         assert checked.out.count("equal, task by task") == len(tables["4"]["rows"])
         (folder / "results.json").write_text(
-            (folder / "results.json").read_text().replace(played["0"].outcomes, "0" * 16)
+            (folder / "results.json").read_text().replace(played[0].outcomes, "0" * 16)
         )
         differs = reproduce(world, "4", "--seeds", "0", "--show", "--check", "--json")
         assert differs.code == 1
@@ -274,7 +274,7 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
     )
     assert again.keys() == both.keys()
     _more_seeds_are_kept(world, path, both["labels"])
-    conditions = read(path).conditions.model_copy(update={"n": 13})
+    conditions = replace(read(path).conditions, n=13)
     path.write_text(read(path).model_copy(update={"conditions": conditions}).model_dump_json())
     text = path.read_text()
     refused = reproduce(world, "4", "--seeds", "0", "--show", "--save", path)
@@ -284,9 +284,9 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
 
 def _more_seeds_are_kept(world: Sums, path: Path, row: ResultRow) -> None:
     """A row of fewer seeds that came out the same does not take the place of one of more; one that did not, does."""
-    runs = {**(row.runs or {}), "1": SeedRun(config="c", outcomes="o")}
+    runs = {**(row.runs or {}), 1: SeedRun(config="c", outcomes="o")}
     fuller = row.model_copy(update={"seeds": (0, 1), "runs": runs, "against": {}})
-    for one, kept in ((fuller, True), (fuller.model_copy(update={"runs": {"0": runs["1"]}}), False)):
+    for one, kept in ((fuller, True), (fuller.model_copy(update={"runs": {0: runs[1]}}), False)):
         before = read(path)
         rows = tuple(one if old.row == row.row and old.measure == row.measure else old for old in before.rows)
         path.write_text(before.model_copy(update={"rows": rows}).model_dump_json())

@@ -28,7 +28,7 @@ from storage.store import Store
 from ui.program import commit, version
 from ui.runs import wiring
 from ui.runs.paper.counted import cells
-from ui.runs.paper.outcomes import PlayedRow, RowResult, label_of, outcomes
+from ui.runs.paper.outcomes import Curve, PlayedRow, RowResult, label_of, outcomes
 from ui.runs.paper.table import COUNTED, TABLES, Table, TableRow
 from ui.runs.plans import Suite
 
@@ -61,21 +61,6 @@ class Figure(_Part):
         return Mean(self.mean, low, high)
 
 
-class Conditions(_Part):
-    """The fields of a `Suite`, as far as they are known."""
-
-    budget: int | None
-    n: int | None
-    task_seed: int | None
-    turns: int | None
-    validation: int | None
-    pool: str | None
-    encoder: str | None
-    tasks: str | None
-    held_out: str | None
-    protocol: str
-
-
 class SeedRun(_Part):
     """What one seed of a row played, in digests: `config` over the suite, the row and its evolution's configuration,
     `outcomes` over what became of every task. Equal configs on one machine give equal outcomes."""
@@ -96,14 +81,14 @@ class ResultRow(_Part):
     label: str
     value: Figure
     against: dict[str, Figure]
-    by_family: dict[str, float] | None
-    by_seed: dict[str, float] | None
-    seeds: tuple[int, ...] | None
+    by_family: dict[str, float]
+    by_seed: dict[int, float]
+    seeds: tuple[int, ...]
     n: int | None
     policies: tuple[str, ...] | None
     tasks_digest: str | None
-    runs: dict[str, SeedRun] | None = None
-    curves: dict[str, tuple[tuple[int, float], ...]] | None = None
+    runs: dict[int, SeedRun] | None = None
+    curves: dict[int, Curve] | None = None
     commit: str | None = None
 
     def outcome(self, row: TableRow, reference: TableRow | None) -> RowResult:
@@ -113,10 +98,10 @@ class ResultRow(_Part):
             row=row,
             label=self.label if row.how == "union" else label_of(row, self.policies or ()),
             overall=self.value.over_seeds,
-            by_family=self.by_family or {},
-            by_seed={int(seed): value for seed, value in (self.by_seed or {}).items()},
+            by_family=self.by_family,
+            by_seed=self.by_seed,
             against=None if against is None else against.over_seeds,
-            curves={int(seed): curve for seed, curve in (self.curves or {}).items()},
+            curves=self.curves or {},
         )
 
 
@@ -132,7 +117,7 @@ class Results(_Part):
     commit: str | None = None
     world: str | None = None
     command: str | None = None
-    conditions: Conditions
+    conditions: Suite
     notes: tuple[str, ...]
     rows: tuple[ResultRow, ...]
     cells: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
@@ -198,7 +183,7 @@ def save(
             rows[old.measure, old.row] = old.model_copy(update={"against": old.against | again.against})
     runs = {some.kept.run_id for of in played.values() for some in of}
     day = datetime.fromtimestamp(max(store.runs.get(run).created for run in runs), UTC)
-    seeds = {seed for one in (*earlier, *rows.values()) for seed in one.seeds or ()}
+    seeds = {seed for one in (*earlier, *rows.values()) for seed in one.seeds}
     named = {*_tables_of(before), *(table.id for table in tables)}
     results = Results(
         measured=f"{day:%Y-%m-%d}",
@@ -206,7 +191,7 @@ def save(
         commit=commit(),
         world=world,
         command=_command([table for table in TABLES if table in named], suite, seeds),
-        conditions=Conditions(**asdict(suite)),
+        conditions=suite,
         notes=before.notes if before else (),
         rows=tuple(({(row.measure, row.row): row for row in earlier} | rows).values()),
         cells={**(before.cells if before else {}), **found},
@@ -221,7 +206,7 @@ def _before(path: Path, suite: Suite, world: str | None) -> Results | None:
     if not path.is_file():
         return None
     before = read(path)
-    if before.conditions != Conditions(**asdict(suite)) or before.world != world:
+    if before.conditions != suite or before.world != world:
         raise ConfigError(
             f"{path} holds results of other settings or of another world: save to another file, or remove it first."
         )
@@ -259,13 +244,13 @@ def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Seque
         value=Figure.of(one.overall),
         against={table.reference.key: Figure.of(one.against)} if table.reference and one.against else {},
         by_family=dict(one.by_family),
-        by_seed={str(seed): value for seed, value in one.by_seed.items()},
+        by_seed=dict(one.by_seed),
         seeds=tuple(one.by_seed),
         n=len(tasks) or None,
         policies=tuple(run.policy for run in runs) or None,
         tasks_digest=_digest([task.content for task in tasks]) if tasks else None,
-        runs={str(some.kept.seed): _seed_run(store, suite, one.row, some) for some in played} or None,
-        curves={str(seed): curve for seed, curve in one.curves.items()} or None,
+        runs={some.kept.seed: _seed_run(store, suite, one.row, some) for some in played} or None,
+        curves=dict(one.curves) or None,
     )
 
 
@@ -311,9 +296,9 @@ def check(
         Checked(
             label=mine.label,
             measure=mine.measure,
-            seed=int(seed),
-            there=(other.by_seed or {})[seed],
-            here=(mine.by_seed or {})[seed],
+            seed=seed,
+            there=other.by_seed[seed],
+            here=mine.by_seed[seed],
             same_config=same_world and theirs.config == ours.config,
             same_outcomes=theirs.outcomes == ours.outcomes,
         )

@@ -120,7 +120,7 @@ def _conditions(results: Results, table: Table) -> None:
         (known.turns, "turn budget {}"),
         (known.pool, "pool: {}"),
         (known.tasks, "tasks: {}"),
-        (None if known.protocol == Protocol.PAPER else known.protocol, "protocol: {}"),
+        (None if known.protocol is Protocol.PAPER else known.protocol, "protocol: {}"),
         (results.program, "version {}"),
     ]
     conditions = "; ".join(words.format(value) for value, words in parts if value is not None)
