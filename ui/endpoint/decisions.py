@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.episode import ROLE_ORDER, Decide, Decision, Transcript
-from core.play.policy import ConductingPolicy, Policy
+from core.play.policy import Policy, WorkflowPolicy
 from ui.endpoint.errors import refused
 from ui.endpoint.wire import Question
 
 
 def decision_at(policy: Policy, question: str, left_out: Sequence[str]) -> Decision:
     """The decision before the first turn. ApiError for a policy that decides no turns."""
-    if isinstance(policy, ConductingPolicy):
+    if isinstance(policy, WorkflowPolicy):
         raise refused(
-            "This model answers by whole workflows or votes and decides no single turns: ask for another one.",
-            "model",
+            "This model answers by whole workflows and decides no single turns: ask for another one.", "model"
         )
     mask = tuple(model not in left_out for model in policy.models) if left_out else ()
     [decision] = policy.decide([Decide(Transcript(question), 0, key="decision", model_mask=mask)])

@@ -35,7 +35,7 @@ from core.errors import StoreError, TrinityError
 from core.ids import episode_id
 from core.play.drive import drive_arriving
 from core.play.policies import PolicyPerRequest
-from core.play.policy import ConductingPolicy, Policy, WrappedPolicy
+from core.play.policy import Policy, WorkflowPolicy, WrappedPolicy
 from core.play.private import without_texts
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
@@ -131,7 +131,7 @@ class _Permitted(WrappedPolicy):
     def policy_for(self, episode: Episode) -> Policy:
         """Whoever writes this episode's workflows, which keeps to its order by itself; else this policy."""
         own = self.orders[episode.id].policy
-        return own if isinstance(own, ConductingPolicy) else self
+        return own if isinstance(own, WorkflowPolicy) else self
 
     def _masked(self, request: Decide) -> Decide:
         order = self.orders[request.episode_id]

@@ -13,7 +13,7 @@ from core.conduct.planners import Conductor
 from core.episode import Episode, Event, Task
 from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
-from core.play.policy import Policy, WorkflowPolicy, new_episode
+from core.play.policy import ConductingPolicy, Policy, WorkflowPolicy, new_episode
 from core.pool.pool import Pool
 from core.workflow import MOST_STEPS
 from storage.shelves.endpoint import ApiKey, Limits
@@ -232,7 +232,12 @@ class Service:
                 self._policies[name, argmax] = _most_likely(sampling)
             else:
                 known = Policies(self.store, models, argmax=argmax, encoder=self.encoder)
-                self._policies[name, argmax] = known.resolve(name)
+                found = known.resolve(name)
+                if isinstance(found, ConductingPolicy) and not isinstance(found, WorkflowPolicy):
+                    raise ConfigError(
+                        f"Policy '{name}' makes one answer of several episodes, which is not served: choose another."
+                    )
+                self._policies[name, argmax] = found
         return self._policies[name, argmax]
 
 

@@ -55,6 +55,8 @@ def test_keys_are_made_listed_and_revoked(
         (["--config", "{tmp}/none.toml"], "There is no file"),
         (["--config", "{tmp}/bad.toml"], "turns"),
         (["--config", "{tmp}/unknown.toml"], "which the pool does not have"),
+        (["--config", "{tmp}/votes.toml"], "makes one answer of several episodes, which is not served"),
+        (["--config", "{tmp}/pupil.toml"], "which only trinity run does"),
         ([], "No checkpoint in the store"),
     ],
 )
@@ -67,6 +69,8 @@ def test_what_cannot_be_served_is_said(
 ) -> None:
     (tmp_path / "bad.toml").write_text('[[tier]]\nname = "t"\nturns = 0\n')
     (tmp_path / "unknown.toml").write_text('[[tier]]\nname = "t"\nmodels = ["nobody"]\n')
+    (tmp_path / "votes.toml").write_text('[[tier]]\nname = "t"\npolicy = "mixture"\n')
+    (tmp_path / "pupil.toml").write_text('[[tier]]\nname = "t"\npolicy = "cascade"\n')
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
     given_arguments = [one.replace("{tmp}", str(tmp_path)) for one in arguments]
     assert command(["serve", "--port", str(_free_port()), *given_arguments]) == 1
