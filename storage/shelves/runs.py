@@ -86,7 +86,7 @@ class Runs:
         owner: str | None = None,
     ) -> RunSummary:
         """A new run, running at once or queued for a worker, by default for its kind's purpose. StoreError when the id
-        is taken."""
+        or the name is taken."""
         at = self.now()
         alive = {"started": at, "heartbeat": at} if status is RunStatus.RUNNING else {}
         row = {
@@ -102,6 +102,9 @@ class Runs:
         }
         try:
             with writing(self.engine) as connection:
+                named = select(run.c.id).where(run.c.name == name, run.c.id != run_id)
+                if name and connection.execute(named).first():
+                    raise StoreError(f"There already is a run named '{name}': choose another name.")
                 connection.execute(insert(run), row)
         except IntegrityError as error:
             raise StoreError(f"There already is a run {run_id}: give another id.") from error

@@ -18,10 +18,12 @@ from storage.rows import mapping
 from storage.rows.engine import fetch_rows, fetch_scalar, reading
 from storage.rows.full_episodes import read_texts, rows_among
 from storage.rows.schema import episode, paid_reply, run, same_turn, text, turn
+from storage.rows.summaries import Purpose
 from storage.shelves.paid_replies import read_reply
 
-#: Whose calls can be told from what is recorded of them: nobody changed a temperature or a turn by hand.
-_KINDS = ("run", "reproduction", "evolve")
+#: The purposes of runs whose calls can be told from what is recorded of them: nobody changed a temperature or a turn by
+#: hand.
+_PURPOSES: tuple[Purpose, ...] = ("measured", "learning", "sample")
 
 
 @dataclass
@@ -54,7 +56,7 @@ class SharedReplies:
             .join(run, run.c.id == episode.c.run_id)
             .join(turn, turn.c.episode_id == episode.c.id)
             .join(text, same_turn(text) & (text.c.kind == "prompt"))
-            .where(run.c.kind.in_(_KINDS), run.c.pool.in_(pools), turn.c.model.in_(by_name))
+            .where(run.c.purpose.in_(_PURPOSES), run.c.pool.in_(pools), turn.c.model.in_(by_name))
             .order_by(episode.c.id, turn.c.idx)
         )
         with reading(self.engine) as connection:
@@ -111,7 +113,7 @@ class SharedReplies:
     def _same_models(self) -> list[str]:
         """The digests of recorded pools whose models are all among these, and the same."""
         by_name = {spec.name: spec for spec in self.specs}
-        query = select(run.c.pool, run.c.config).where(run.c.pool.is_not(None), run.c.kind.in_(_KINDS))
+        query = select(run.c.pool, run.c.config).where(run.c.pool.is_not(None), run.c.purpose.in_(_PURPOSES))
         found = set()
         for pool, config in fetch_rows(self.engine, query):
             names = json.loads(config).get("models") or [*by_name]

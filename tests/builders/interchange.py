@@ -21,20 +21,6 @@ GOLDEN = _DATA / "golden.jsonl"
 GOLDEN_FORKS = _DATA / "golden_forks.jsonl"
 
 
-#: What another program may note under names that are facts of our own.
-FORGED = {
-    "fork": "fork",
-    "fork_number": "0",
-    "fork_change": '["model", "bo"]',
-    "error": "no",
-    "deciders": '{"1": "random"}',
-    "left_out": '["bo"]',
-    "generation": "9",
-    "texts_removed": "2026-01-01",
-    "meta": "{}",
-}
-
-
 def fill(store: Store) -> Checkpoint:
     """An evolution run with a checkpoint, and a run played with it and another policy."""
     one = checkpoint(MODELS, parent_run="r0")

@@ -17,6 +17,8 @@ from core.pocket import FAMILIES
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
 from storage.files.interchange import import_runs
+from storage.rows.engine import reading
+from storage.rows.full_episodes import read_episodes
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store, open_store
 from ui.endpoint.api import endpoint_app
@@ -47,6 +49,15 @@ def test_importing_twice_changes_nothing(store: Store) -> None:
     for report in import_runs(store, SAMPLE_RUNS):
         assert sum(report.added.values()) == 0
     assert store.health().episodes == before.episodes
+
+
+def test_every_sample_episode_is_what_was_recorded(store: Store) -> None:
+    """To the bit, every logit and hidden state: however often the files are written in another form."""
+    names, digest = sorted(one.id for one in played(store)), hashlib.sha256()
+    with reading(store.engine) as connection:
+        for one in read_episodes(connection, names):
+            digest.update(repr(one).encode())
+    assert (len(names), digest.hexdigest()[:16]) == (1824, "22383418e9811a9e")
 
 
 def test_three_checkpoints_the_best_single_model_and_chance_played_the_same_tasks(store: Store) -> None:

@@ -135,7 +135,8 @@ def enqueue(store: Store, plan: RunPlan, ticket: Ticket, *, owner: str | None = 
         status = RunStatus.RUNNING if owner else RunStatus.QUEUED
         store.runs.create(run, kind, config, name=name, status=status, owner=owner)
     except StoreError:
-        store.runs.get(run)  # told when it was not there before either
+        if store.runs.find(run, kind) is None:
+            raise
         return run, False
     if isinstance(plan, LivePlan) and plan.step:
         store.runs.pause(run)

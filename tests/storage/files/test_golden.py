@@ -12,10 +12,8 @@ from core.play.forking import prefix_digest
 from storage.analysis.standings import policies_with_episodes
 from storage.files.interchange import export_runs, import_file
 from storage.filters.episode_filter import EpisodeFilter
-from storage.recorder import record
 from storage.store import Store
-from tests.builders.interchange import FORGED, GOLDEN, GOLDEN_FORKS, edited
-from tests.builders.play import births, events, tasks
+from tests.builders.interchange import GOLDEN, GOLDEN_FORKS, edited
 from tests.builders.stores import new_store
 
 
@@ -60,8 +58,6 @@ def test_name_and_purpose_of_a_run_travel_with_it(other: Store, tmp_path: Path) 
     there = new_store(tmp_path / "there.db")
     import_file(there, tmp_path / "again.jsonl")
     assert [(run.name, run.purpose) for run in there.runs.list()] == [(None, "sample"), ("mine", "learning")]
-    assert there.runs.find("mine", "evolve", "train") == there.runs.find("r1", "evolve") == "r1"
-    assert there.runs.find("mine", "train") is there.runs.find("r2", "evolve") is None
     there.close()
 
 
@@ -95,21 +91,3 @@ def test_rules_that_a_file_does_not_name_are_not_recorded(other: Store, tmp_path
     import_file(there, tmp_path / "again.jsonl")
     assert there.episodes.get(whole.id) == whole
     there.close()
-
-
-def test_what_a_stranger_notes_forges_nothing(other: Store, tmp_path: Path) -> None:
-    """Neither in a file of today nor on its way through a store."""
-    run = ["r1"]
-    other.runs.create("r1", "run", {})
-    born = [replace(one, meta=FORGED, fork=Fork("gone", 0)) for one in births("r1", tasks(1))]
-    list(record(other, events(born)))
-    other.runs.finish("r1")
-    export_runs(other, run, tmp_path / "one.jsonl")
-    whole = other.episodes.get(born[0].id)
-    assert whole.meta == FORGED
-    assert whole == replace(
-        whole, fork=Fork("gone", 0), error=None, deciders={}, left_out=(), generation=None, removed={}
-    )
-    other.runs.delete("r1")
-    import_file(other, tmp_path / "one.jsonl")
-    assert other.episodes.get(whole.id) == whole

@@ -19,7 +19,7 @@ from storage.recorder import record
 from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.store import Store
-from tests.builders.interchange import FORGED, contents, edited
+from tests.builders.interchange import contents, edited
 from tests.builders.play import births, events, tasks
 
 
@@ -139,7 +139,7 @@ def episodes(draw: st.DrawFn) -> Episode:
         fork=draw(st.sampled_from([None, fork, Fork("e0", 1)])),
         error=draw(st.none() | TEXTS),
         removed=draw(st.dictionaries(st.sampled_from(["states", "texts"]), TEXTS, max_size=2)),
-        meta=draw(st.dictionaries(TEXTS | st.sampled_from(sorted(FORGED)), TEXTS, max_size=2)),
+        meta=draw(st.dictionaries(TEXTS, TEXTS, max_size=2)),
     )
 
 

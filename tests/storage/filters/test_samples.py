@@ -12,7 +12,7 @@ from storage.analysis.routing import traffic_of
 from storage.analysis.standings import PolicySide, figures, policies_with_episodes, sides_of
 from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter, as_expression, filter_of_address
 from storage.recorder import record
-from storage.rows.summaries import RunKind
+from storage.rows.summaries import PURPOSES, RunKind
 from storage.store import Store
 from tests.builders.recorded import episode, events_of
 from tests.builders.stores import begin_run, mark_samples, new_store
@@ -90,6 +90,24 @@ def test_a_policy_that_only_samples_played_is_still_found(store: Store) -> None:
     played(store, OWN, "d", policy="round-robin")
     assert listed(store, EpisodeFilter(policy="random")) == SAMPLES
     assert listed(store, EpisodeFilter(policy="round-robin")) == {"e-d"}
+
+
+def test_what_a_run_is_for_says_what_its_episodes_count_as(store: Store) -> None:
+    for letter, kind in zip("defghijkl", PURPOSES, strict=True):
+        played(store, f"r{kind}", letter, kind=kind)
+    of_kind = {kind: f"e-{letter}" for letter, kind in zip("defghijkl", PURPOSES, strict=True)}
+    for purpose in set(PURPOSES.values()):
+        own = {name for kind, name in of_kind.items() if PURPOSES[kind] == purpose}
+        assert listed(store, EpisodeFilter(q=f'purpose == "{purpose}"')) == own
+    assert listed(store, EpisodeFilter(q='purpose == "sample"')) == SAMPLES
+    assert listed(store, EpisodeFilter(q="measured")) == {of_kind["run"], of_kind["reproduction"]}
+    assert listed(store, EpisodeFilter(q="measured", samples="with")) == {
+        of_kind["run"],
+        of_kind["reproduction"],
+        *SAMPLES,
+    }
+    assert listed(store, EpisodeFilter(q="evolution")) == {of_kind["evolve"], of_kind["train"]}
+    assert listed(store, EpisodeFilter(q="fork")) == {of_kind["fork"]}
 
 
 @pytest.mark.parametrize("kind", ["live", "fork", "serve"])

@@ -73,6 +73,17 @@ def test_a_run_lives(store: Store, clock: Clock) -> None:
         store.runs.get("r9")
 
 
+def test_a_name_is_one_runs(store: Store) -> None:
+    store.runs.create("r1", "evolve", {}, name="mine")
+    with pytest.raises(StoreError, match="already is a run named 'mine': choose another"):
+        store.runs.create("r2", "train", {}, name="mine")
+    store.runs.create("r3", "train", {}, name="")
+    store.runs.create("r4", "train", {})
+    assert store.runs.names() == {"r1": "mine"}
+    assert store.runs.find("mine", "evolve", "train") == store.runs.find("r1", "evolve") == "r1"
+    assert store.runs.find("mine", "train") is None
+
+
 def test_only_one_of_many_workers_gets_a_run(store: Store) -> None:
     store.runs.create("r1", "live", {}, status=RunStatus.QUEUED)
     with ThreadPoolExecutor(8) as workers:
