@@ -286,7 +286,7 @@ def _check(checkpoint: Checkpoint) -> None:
             f"There is no model or role '{unknown[0]}' to leave out: choose among {', '.join((*slots, *roles))}."
         )
     if not all(any(mask) for mask in (checkpoint.model_mask, checkpoint.role_mask) if mask):
-        raise CheckpointError("Every model or every role is left out: leave at least one of each in.")
+        raise CheckpointError("Every model or every role is left out: keep at least one of each.")
     if width < 1 or any(count < 1 for _, count in checkpoint.svf_layout):
         raise CheckpointError("The hidden size and every SVF block must be at least 1 number wide.")
     head = checkpoint.head

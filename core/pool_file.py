@@ -72,8 +72,8 @@ def load_specs(path: Path) -> tuple[ModelSpec, ...]:
         )
     if document:
         raise ConfigError(
-            f"{path}: '{next(iter(document))}' is not known there; models stand in [[model]] tables, "
-            "what they share in [defaults] or in [[provider]] tables."
+            f"{path}: '{next(iter(document))}' is not a key of a pool file; models stand in [[model]] "
+            "tables, shared fields in [defaults] or [[provider]] tables."
         )
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"{path} names no models; add a [[model]] table for each (see trinity pool init).")

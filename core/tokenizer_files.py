@@ -81,7 +81,8 @@ def encoder_size(encoder: str, revision: str = "") -> int:
     files = [_file(encoder, revision, name) for name in shards]
     if not files or None in files or _file(encoder, revision, "config.json") is None:
         raise CheckpointError(
-            f"The encoder {encoder} is not at hand: its files are missing in the folder {_folder_words(encoder)}."
+            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
+            f"{_folder_words(encoder)}."
         )
     try:
         return sum(_numbers(file) for file in files if file is not None)

@@ -302,7 +302,7 @@ class _EventWriter:
         if episode_id not in self.open:
             found = next(read_episodes(connection, [episode_id]), None)
             if found is None:
-                raise StoreError(f"Episode {episode_id} was never begun in this store.")
+                raise StoreError(f"Episode {episode_id} was never started in this store.")
             if found.status is Status.FINISHED:
                 raise _is_finished(episode_id)
             _set_running(connection, episode_id)

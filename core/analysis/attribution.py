@@ -150,8 +150,8 @@ def check_gradients(input_format: str) -> None:
         )
     if importlib.util.find_spec("captum") is None:
         raise ConfigError(
-            "For an encoder of this size words are told apart by gradients, which needs the library captum: install it "
-            "by pip install -e '.[attribution]'."
+            "An encoder of this size needs the library captum for attribution: pip install "
+            "'trinity-inspector[attribution]'."
         )
 
 
@@ -252,7 +252,7 @@ def times_likelier(lead: float) -> float:
 def _checked(request: Decide) -> Decide:
     if request.messages:
         raise ConfigError(
-            "This coordinator reads a chat of the released rules, which cannot be taken apart without becoming another "
-            "one: attribution needs a coordinator that reads the transcript."
+            "Attribution needs a coordinator that reads the transcript; this one reads the chat of the "
+            "released protocol, whose words cannot be left out one by one."
         )
     return request

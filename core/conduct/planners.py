@@ -162,7 +162,7 @@ class PromptedPlanner:
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """ConfigError: its plans come from the pool."""
-        raise ConfigError(f"The plans of '{self.id}' are asked of model {self.asked_model}.")
+        raise ConfigError(f"Model {self.asked_model} writes the plans of '{self.id}', not the policy itself.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Conductor:
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: it writes whole workflows."""
         raise ConfigError(
-            f"Policy '{self.id}' writes whole workflows and decides no single turns: compare its episodes instead."
+            f"Policy '{self.id}' writes whole workflows, not single turns: compare its episodes instead."
         )
 
     def begin(self, episode: Episode) -> Episode:
@@ -286,8 +286,8 @@ def planner_policy(
             planner = planner_policy(CONDUCTOR + (inner or "random"), models, trained).planner
             if planner.asked_model:
                 raise ConfigError(
-                    "same-model takes the workflows of a checkpoint, a frozen or a random one: a prompted planner "
-                    "would write others."
+                    "same-model needs the planner of a checkpoint, a fixed or a random one: a prompted planner "
+                    "would write other workflows."
                 )
             return Conductor(SameModelPlanner(planner, _known(model, models)))
         case _ if kind and not rest and trained is not None:

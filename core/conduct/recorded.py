@@ -26,7 +26,7 @@ class RecordedWorkflows:
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: a workflow says who does what."""
-        raise ConfigError(f"The workflows of policy '{self.id}' are recorded: no single turns are decided.")
+        raise ConfigError(f"Policy '{self.id}' replays recorded workflows: it decides no single turns.")
 
     def begin(self, episode: Episode) -> Episode:
         """The episode as it is."""
@@ -43,7 +43,7 @@ class RecordedWorkflows:
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """ConfigError: all is planned."""
-        raise ConfigError(f"The workflows of policy '{self.id}' are recorded: nothing is planned anew.")
+        raise ConfigError(f"Policy '{self.id}' replays recorded workflows: it writes no new ones.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +59,4 @@ class _Recorded:
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """ConfigError: all is planned."""
-        raise ConfigError(f"The workflows of policy '{self.id}' are recorded: nothing is planned anew.")
+        raise ConfigError(f"Policy '{self.id}' replays recorded workflows: it writes no new ones.")

@@ -385,7 +385,7 @@ def _locate(name: str) -> tuple[Path, str]:
         folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
-            f"There is no encoder '{name}': it is no local folder, and the Hugging Face hub did not give it "
-            f"({type(error).__name__}). Name a folder or 'pocket'."
+            f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
+            f"return it ({type(error).__name__}). Name a folder or 'pocket'."
         ) from error
     return folder, folder.name

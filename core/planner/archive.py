@@ -53,7 +53,9 @@ def _opened(packed: bytes) -> Iterator[zipfile.ZipFile]:
                 or len(infos) > _MOST_FILES
                 or sum(info.file_size for info in infos) > 2 * MOST_BYTES
             ):
-                raise CheckpointError("A planner's archive holds what is not a planner's: it cannot be used.")
+                raise CheckpointError(
+                    "The planner's archive holds files that are not a planner's, so it cannot be used."
+                )
             yield archive
     except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
         raise CheckpointError(f"A planner's archive is damaged: {type(error).__name__}.") from error

@@ -171,7 +171,8 @@ class ChatClient:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if headers.get("content-encoding", "identity") != "identity":
             raise infrastructure(
-                f"{self._name} answered compressed, which was not asked for; check base_url.",
+                f"{self._name} sent a compressed answer, although it was asked for a plain one; check "
+                "base_url.",
                 counts=UNCOUNTED,
             )
         if kind not in ("text/event-stream", "application/json", ""):
@@ -281,8 +282,8 @@ class ChatClient:
         mark = f"({where or status})"
         if 300 <= status < 400:
             return infrastructure(
-                f"{self._name} redirects elsewhere ({status}), which is not followed so that the key stays"
-                " with its server; write the final address as base_url."
+                f"{self._name} redirects to another address ({status}); redirects are not followed, so that "
+                "the key stays with its server: write the final address as base_url."
             )
         match words.meaning(status):
             case Meaning.SYSTEM_ROLE if self._spec.system_role:

@@ -172,7 +172,7 @@ def _secret(spec: ModelSpec, variable: str, env: Mapping[str, str]) -> str:
             " which is not set; export it and try again."
         )
     if not (key.isascii() and key.isprintable()):
-        raise PoolError(f"The key in {variable} holds characters that no header can carry; set it anew.")
+        raise PoolError(f"The key in {variable} holds characters that no header can carry; set it again.")
     return key
 
 

@@ -65,7 +65,7 @@ def load_tasks(spec: str, split: str, n: int | None, seed: int, *, at_most: bool
     Pocket sets are balanced over their families in every prefix. Raises TaskError for an unknown set or split, for a
     pocket split with fewer questions (all of them with `at_most`) and for a malformed line of a file."""
     if n is not None and n < 1:
-        raise TaskError(f"{n} tasks are none at all: ask for at least 1.")
+        raise TaskError(f"{n} tasks cannot be drawn: ask for at least 1.")
     if spec in POCKET_SETS:
         return _load_pocket(POCKET_SETS[spec], split, n, seed, at_most)
     return _of_split(load_task_file(spec), Path(spec), split, n, seed)
@@ -119,8 +119,8 @@ def read_task_file(path: Path) -> list[Task]:
         lines = read_text(path).split("\n")
     except FileNotFoundError:
         raise TaskError(
-            f"The task file {path} cannot be read: there is none. Name it with its folder; where a run from another "
-            "machine names it so, put it into this one."
+            f"There is no task file {path}: give its path. If a run from another machine names it, copy it "
+            "into this folder."
         ) from None
     except OSError as error:
         raise TaskError(f"The task file {path} cannot be read: {error.strerror or error}.") from None

@@ -217,7 +217,9 @@ def find_side(candidates: Sequence[PolicyInRun], token: str, within: str | None 
             ]:
                 return chosen
             listed = ", ".join(one.token for one in found)
-            raise StoreError(f"'{policy}' was not played as '{name}' says: it was as {listed}.")
+            raise StoreError(
+                f"'{policy}' was not played with the setting '{name}': its settings are {listed}."
+            )
     where = f"Run {place}" if place else "The store"
     listed = ", ".join(policies) or "nothing yet"
     raise StoreError(f"{where} has no run or policy '{name}'; it has episodes of: {listed}.")

@@ -331,7 +331,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _not_a_number(name: str) -> NoReturn:
-    raise ValueError(f"holds {name}, which is no number")
+    raise ValueError(f"holds {name}, which is not a number")
 
 
 def _decimal(digits: str) -> float:

@@ -57,7 +57,7 @@ def database_url(url: str) -> URL:
             "The store's address is empty: give a file path or a URL such as sqlite:///trinity.db."
         )
     if re.search("[\0\ud800-\udfff]", url):
-        raise StoreError("The store's address holds bytes that are no text: write it anew.")
+        raise StoreError("The store's address is not valid UTF-8: write it again.")
     scheme = re.match(r"([\w+]+)://|((?:sqlite|postgres)[\w+]*):", url)
     if scheme is None:
         path = url.removesuffix(f"?{READ_ONLY}")
@@ -79,7 +79,7 @@ def database_url(url: str) -> URL:
     if not parsed.database or parsed.database == ":memory:":
         raise StoreError("The store must be a file: write sqlite:///path/to/trinity.db.")
     if parsed.query.get("mode", "ro") != "ro":
-        raise StoreError("The store's address names a mode that is not known: write ?mode=ro, or no mode.")
+        raise StoreError("The store's address has an unknown mode: write ?mode=ro, or no mode.")
     return parsed.set(database=_absolute(parsed.database))
 
 
@@ -193,8 +193,7 @@ def writing(engine: Engine, *, durable: bool = False) -> Iterator[Connection]:
     """
     if is_read_only(engine):
         raise StoreError(
-            "Nothing was stored: the store was opened to be read only; "
-            f"to write, leave ?{READ_ONLY} out of its address."
+            f"Nothing was stored: this store is read-only; to write, leave ?{READ_ONLY} out of its address."
         )
     options = {"trinity_write": True, "trinity_durable": durable}
     try:

@@ -249,5 +249,5 @@ def find_span(reply: str, quote: str) -> tuple[int, int]:
     if len(found) == 1:
         return found[0].span()
     if found:
-        raise ConfigError(f"These words stand {len(found)} times in the reply: quote a few more around them.")
-    raise ConfigError("These words do not stand in this turn's reply: copy them from it as they are.")
+        raise ConfigError(f"The reply contains these words {len(found)} times: quote a few more around them.")
+    raise ConfigError("This turn's reply does not contain these words: copy them exactly.")

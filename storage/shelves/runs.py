@@ -161,9 +161,7 @@ class Runs:
                 _interrupt_episodes(connection, [run_id])
                 return
         found = self.get(run_id)
-        raise StoreError(
-            f"Run {run_id} is {found.status} and cannot wait for a worker: there is nothing to resume."
-        )
+        raise StoreError(f"Run {run_id} is {found.status}: there is nothing to resume.")
 
     def claim(self, run_id: str, owner: str, dead: str | None = None) -> bool:
         """Take a run that is queued, interrupted, silent, or still of the owner that is known to be `dead`;

@@ -154,7 +154,7 @@ def compact(store: Store) -> None:
     """Give freed pages back to the disk (SQLite's VACUUM): it needs as much room again while it works. StoreError
     where another program writes or the database is a server, which does so by itself."""
     if store.engine.dialect.name != "sqlite":
-        raise StoreError("This store is a database server: it gives freed room back by itself.")
+        raise StoreError("This store is a database server: it frees space by itself.")
     raw = store.engine.raw_connection()
     try:
         for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
@@ -301,5 +301,7 @@ def began_before(age: str, now: float) -> str:
         try:
             at = datetime.fromisoformat(age.strip())
         except ValueError:
-            raise ConfigError(f"'{age}' is no age: write 90d or 12w, or a date such as 2026-08-01.") from None
+            raise ConfigError(
+                f"'{age}' is not an age: write 90d or 12w, or a date such as 2026-08-01."
+            ) from None
     return f'started < "{(at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat(timespec="seconds")}"'

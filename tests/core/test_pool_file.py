@@ -166,7 +166,7 @@ MISTAKES = [
     ('model = "x"', "names no models"),
     ("[[model]\n", r"not valid TOML: .*line 1"),
     (GOOD + "x = = 1", r"not valid TOML: .*line 4"),
-    ("[limits]\nx = 1\n" + GOOD, "'limits' is not known there"),
+    ("[limits]\nx = 1\n" + GOOD, "'limits' is not a key of a pool file"),
     ('[[model]]\nname = "a"', r"model 1 \('a'\): base_url is missing"),
     ('[[model]]\nbase_url = "http://x/v1"', "model 1: name is missing"),
     (GOOD + GOOD, r"model 2 \('a'\): name is already taken"),

@@ -148,6 +148,6 @@ def _released(vector: Path, run_config: Path | None, encoder: str) -> Checkpoint
     from ui.runs.encoders import remember_encoder
 
     if run_config is None:
-        raise CheckpointError(f"{vector} is numbers alone: name its run's configuration with --run-config.")
+        raise CheckpointError(f"{vector} holds only numbers: give its run's configuration with --run-config.")
     loaded = remember_encoder(load_encoder(encoder, dtype="bfloat16"), wiring.data_folder())
     return released_checkpoint(vector, run_config, loaded)

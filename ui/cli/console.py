@@ -180,7 +180,7 @@ def given(context: typer.Context, option: str) -> bool:
 def refuse_beside(context: typer.Context, option: str, *allowed: str) -> None:
     """ConfigError for options that would go unheard beside this one."""
     if unheard := _others(context, allowed):
-        raise ConfigError(f"{option} goes without {', '.join(unheard)}: leave that out.")
+        raise ConfigError(f"{option} cannot be combined with {', '.join(unheard)}: leave that out.")
 
 
 def _others(context: typer.Context, allowed: Sequence[str]) -> list[str]:

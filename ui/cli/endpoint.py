@@ -83,7 +83,7 @@ def serve(
     with opened_store(settings.store, mark_dead=True) as opened:
         if not local and not opened.endpoint.has_keys():
             raise ConfigError(
-                f"Nothing is served on {host} without keys, as others could reach it and spend your money: make one "
+                f"Others could reach {host} and spend your money, so the endpoint needs a key there: make one "
                 "with trinity keys add NAME, or serve on 127.0.0.1."
             )
         endpoint = read_endpoint(config, settings.data_folder)

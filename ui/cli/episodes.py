@@ -64,9 +64,7 @@ def episodes(
     if order not in get_args(Order):
         raise ConfigError(f"--order cannot be '{order}': choose one of {', '.join(get_args(Order))}.")
     if after is not None and paging.decode_cursor(after) is None:
-        raise ConfigError(
-            "--after cannot be this: give what the page before printed after --after, or leave it out for page one."
-        )
+        raise ConfigError("--after needs the value that the page before printed; leave it out for page one.")
     chosen = narrowed(where, run, policy, flag)
     with opened_store(store, mark_dead=True) as opened:
         page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
@@ -99,7 +97,7 @@ def _who_played(store: Store, policy: str) -> None:
     if policy in played:
         return
     if CONDUCTOR + policy in played:
-        say(f"No policy '{policy}' has played: a planner's is --policy {CONDUCTOR}{policy}.")
+        say(f"No policy '{policy}' has played; a planner plays as --policy {CONDUCTOR}{policy}.")
     elif played:
         named = ", ".join(played[:_NAMED]) + (", ..." if len(played) > _NAMED else "")
         say(f"No policy '{policy}' has played. These have: {named}.")

@@ -123,7 +123,7 @@ def export(
     chosen_by = narrowed(where, run, policy, flag)
     ways = [bool(runs), bool(episode), pair is not None, chosen_by != EpisodeFilter(), everything]
     if sum(ways) != 1:
-        raise ConfigError("Say what to export in one way: runs, --episode, --pair, filters, or --all.")
+        raise ConfigError("Choose one way to say what to export: runs, --episode, --pair, filters, or --all.")
     chosen_by = WHOLE_STORE if everything else chosen_by
     wanted = Wanted(tuple(runs or ()), tuple(dict.fromkeys(episode or ())), pair, chosen_by)
     chosen = _format(form, path, wanted)

@@ -220,7 +220,7 @@ def fork(
         batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
         picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
         if not picks:
-            raise ConfigError("No episode is found that has such a turn: nothing can be forked.")
+            raise ConfigError("No episode has such a turn: there is nothing to fork.")
         change = _change(
             {
                 "model": model,

@@ -44,7 +44,7 @@ def label(
 
     pairs = [one.partition("=") for one in labels]
     if wrong := [one for one, (_, sign, _) in zip(labels, pairs, strict=True) if not sign]:
-        raise ConfigError(f"'{wrong[0]}' is no label: write NAME=VALUE, such as quality=good.")
+        raise ConfigError(f"'{wrong[0]}' is not a label: write NAME=VALUE, such as quality=good.")
     if quote is not None and turn is None:
         raise ConfigError("--quote needs --turn: the words of which turn?")
     place = Place(episode, None if turn is None else turn - 1)

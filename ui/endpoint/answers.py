@@ -250,8 +250,8 @@ class Course:
     def _no_call(self) -> ApiError:
         return ApiError(
             502,
-            f"A call of a tool was demanded, and no Worker called one (episode {self.id}): ask again, allow more "
-            "turns, or leave out the models that cannot call tools.",
+            f"The request demands a tool call, and no Worker made one (episode {self.id}): ask again, "
+            "allow more turns, or leave out the models that cannot call tools.",
             "server_error",
             "no_tool_call",
             headers=self.headers,
@@ -277,7 +277,7 @@ class Course:
         if ended is None and self.order.fault is not None:
             return unavailable(f"{self.order.fault} The request broke off{where}: send it again.")
         if ended is None:
-            return ApiError(500, f"The endpoint broke off{where}: ask again.", "server_error", "broke_off")
+            return ApiError(500, f"The endpoint stopped{where}: ask again.", "server_error", "broke_off")
         if self.end_reason == EndReason.UNREADABLE_PLAN:
             message = f"The planner wrote no workflow that can be read{where}: ask again, or another model."
             return ApiError(502, message, "server_error", "unreadable_plan", headers=self.headers)

@@ -103,7 +103,7 @@ async def _body(headers: Headers, receive: Receive) -> bytes:
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise ApiError(400, "The client went away before its request was whole.")
+                    raise ApiError(400, "The client closed the connection before its request was complete.")
                 part = message.get("body", b"")
                 received += len(part)
                 if received <= MOST_BYTES:

@@ -52,8 +52,8 @@ def encoder_place(checkpoint: Checkpoint, store: Store | None, data_folder: Path
         if isinstance(place, str) and os.path.isdir(place):
             return place
     raise CheckpointError(
-        f"The encoder '{encoder.name}' of checkpoint {checkpoint.id} is a folder, and it is not known where that lies "
-        "on this machine: name it with --encoder or TRINITY_ENCODER."
+        f"The encoder '{encoder.name}' of checkpoint {checkpoint.id} is a folder that is not known on "
+        "this machine: give its path by --encoder or TRINITY_ENCODER."
     )
 
 

@@ -41,8 +41,8 @@ def name_task_file(store: Store, tasks: str) -> None:
             mark.touch()
         except OSError as error:
             raise ConfigError(
-                f"{mark.parent} cannot be written ({error.strerror}), where it is kept that {tasks} may be graded by "
-                "your own functions."
+                f"Your permission to grade {tasks} by your own functions cannot be kept: {mark.parent} cannot "
+                f"be written ({error.strerror})."
             ) from None
 
 

@@ -213,7 +213,7 @@ def test_the_key_is_not_shown_while_a_text_is_written(size: int) -> None:
 def test_redirects_are_not_followed() -> None:
     with faulty_server(ok()) as other:
         reply, _ = talk(fail(307, Location=f"{other.url}/chat/completions"), api_key_env="KEY")
-    assert "redirects elsewhere (307)" in why(reply)
+    assert "redirects to another address (307)" in why(reply)
     assert other.requests == []
 
 

@@ -296,7 +296,7 @@ def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None
             EpisodeFilter(policy=base.policy, q=side.setting.expression), limit=9
         ).items
         assert len(listed) == 1
-    with pytest.raises(StoreError, match="was not played as"):
+    with pytest.raises(StoreError, match="was not played with the setting"):
         find_side(who, f"{base.policy}@9")
     costs = [one for one in policy_costs(store, EpisodeFilter()) if one.policy == base.policy]
     assert {one.token for one in costs} == {side.token for side in sides}

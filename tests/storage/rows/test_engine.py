@@ -79,7 +79,7 @@ def test_a_store_that_is_only_read_cannot_be_written(tmp_path: Path, form: str) 
     again = open_store(read.address)  # as this user's other processes open it
     for store in (read, again):
         with pytest.raises(
-            StoreError, match=r"^Nothing was stored: the store was opened to be read only; to write"
+            StoreError, match=r"^Nothing was stored: this store is read-only; to write"
         ):
             store.runs.finish("r1")
         with pytest.raises(DBAPIError, match="readonly"), store.engine.connect() as connection:

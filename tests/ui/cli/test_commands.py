@@ -413,7 +413,7 @@ def test_commands_that_only_read_work_on_a_store_that_is_only_read(played: Sums,
     ):
         result = played.trinity(*command, *read_only)
         assert (result.code, result.err.count("\n")) == (1, 1), (command, result.err)
-        assert "Nothing was stored: the store was opened to be read only" in result.err
+        assert "Nothing was stored: this store is read-only" in result.err
     assert Path(played.store).read_bytes() == before
 
 

@@ -509,7 +509,7 @@ def test_nothing_that_leaves_the_machine_names_a_place_of_it(
     play = ("--policy", begun.json["checkpoint"], "--n", 2)
     lost = world.run(*play)
     assert (
-        "is a folder, and it is not known where that lies on this machine: name it with --encoder"
+        "is a folder that is not known on this machine: give its path by --encoder"
         in " ".join(lost.err.split())
     )
     assert world.run(*play, "--encoder", encoder).code == 0

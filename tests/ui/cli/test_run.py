@@ -320,7 +320,7 @@ def test_a_cursor_of_no_page_is_refused(world: Sums) -> None:
     for cursor in ("zzz", "", "W05hTiwgImUiXQ"):  # the last says NaN
         result = world.trinity("episodes", "--after", cursor, "--store", world.store)
         assert result.code == 1
-        assert "--after cannot be this" in result.err
+        assert "--after needs the value" in result.err
 
 
 def test_a_seed_that_no_store_can_keep_is_refused(world: Sums) -> None:

@@ -306,8 +306,8 @@ def test_the_command_says_in_one_sentence_what_it_cannot_do(
     monkeypatch.chdir(tmp_path)
     one, other = (found.id for found in samples.episodes.page(limit=2).items)
     for arguments, sentence in (
-        ([], "Say what to export in one way"),
-        (["--all", "--where", "correct == False"], "Say what to export in one way"),
+        ([], "Choose one way to say what to export"),
+        (["--all", "--where", "correct == False"], "Choose one way to say what to export"),
         (["--flag", "maybe"], "--flag cannot be 'maybe'"),
         (["--all", "--format", "docx"], "--format cannot be 'docx'"),
         (["--all", "--out", "all.html"], "are a zip: name it all.zip"),

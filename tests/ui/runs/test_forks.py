@@ -73,7 +73,7 @@ def test_what_was_played_by_unknown_rules_is_not_played_on(
     (tmp_path / "bare.jsonl").write_bytes(b"".join(lines[:-1]) + json.dumps(end).encode() + b"\n")
     elsewhere = new_store(tmp_path / "elsewhere.db")
     import_file(elsewhere, tmp_path / "bare.jsonl")
-    with pytest.raises(ConfigError, match=f"By which rules episode {parent} was played is not recorded"):
+    with pytest.raises(ConfigError, match=f"Episode {parent} does not record its protocol"):
         plan_of(world, elsewhere, (parent, 2))
     elsewhere.close()
 

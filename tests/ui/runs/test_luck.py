@@ -236,7 +236,7 @@ def test_trinity_fork_asks_it_too(world: Sums, store: Store, missed: str) -> Non
     assert "in less than 5 of 100 cases" in done.err
     beside = world.trinity("fork", missed, "--luck", "--turn", 2)
     assert beside.code == 1
-    assert "--luck goes without --turn" in beside.err
+    assert "--luck cannot be combined with --turn" in beside.err
     assert world.trinity("fork", "--luck").code == 1
 
 

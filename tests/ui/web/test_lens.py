@@ -226,7 +226,7 @@ def test_the_panels_of_a_decision(headed: Store) -> None:
     assert page.query_params["panel"] == "why"
     missing = shown(page).replace("\\", "")
     assert "The encoder 'tiny' of checkpoint" in missing
-    assert "it is not known where that lies on this machine" in missing
+    assert "is a folder that is not known on this machine" in missing
     press(page, "panel_other")  # the newest has SVF, and has read this turn again
     assert "would have drawn" in shown(page)
     press(page, "go_next")

@@ -141,7 +141,7 @@ def test_the_panel_labels_a_turn_and_words_of_it(mine: Store) -> None:
     page.text_area(key="label_note").set_value(f"look: {HOSTILE[0]}")
     page.text_input(key="label_quote").set_value("words that nobody said")
     press(page, "label_add")
-    assert "These words do not stand in this turn" in page.toast[0].value
+    assert "reply does not contain these words" in page.toast[0].value
     assert page.text_area(key="label_note").value, "nothing typed is lost"
     page.text_input(key="label_quote").set_value("  ".join(reply.split()[:2]))
     press(page, "label_add")

@@ -134,7 +134,7 @@ def plan_forks(
     parents = forks.parents(store, [name for name, _ in picks])
     fitting, problem = _fitting(store, picks, parents, change, specs, bool(batch))
     if not fitting:
-        raise ConfigError(problem or "No episode is found by this filter: nothing can be forked.")
+        raise ConfigError(problem or "No episode matches this filter: there is nothing to fork.")
     digest, digests = (
         digest_of_specs(specs),
         forks.episode_digests(store, [parent.id for parent, _ in fitting]),
@@ -177,8 +177,8 @@ def plan_every_turn(
     parent, digest = parents[episode_id], digest_of_specs(specs)
     if not parent.task.answer:
         raise ConfigError(
-            f"No right answer is known to the problem of episode {episode_id}, so nobody can tell which turn mattered: "
-            "play the problem with its expected answer."
+            f"The problem of episode {episode_id} has no expected answer, so nothing can tell which turn "
+            "mattered: play it with its answer."
         )
     own_digest = forks.episode_digests(store, [episode_id])[episode_id]
     children, branches = forks.of_parents(store, [episode_id]), []
@@ -300,11 +300,11 @@ def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
     """A plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
     there is no room for more, when it cannot be played any more, or when it has no pairs."""
     if plan.change is None:
-        raise ConfigError(f"An episode is replayed {MOST_PLAYS} times at most, and nothing is changed in it.")
+        raise ConfigError(f"An episode is replayed unchanged at most {MOST_PLAYS} times.")
     n, baseline = max(one.n for one in plan.branches), max(one.baseline for one in plan.branches)
     pairs = min(pairs, MOST_CHILDREN - max(n, baseline))
     if pairs < 1:
-        raise ConfigError(f"At most {MOST_CHILDREN} pairs are played at one turn, and these are there.")
+        raise ConfigError(f"This turn has {MOST_CHILDREN} pairs already, the most that one turn can have.")
     if plan.every_turn:
         more = plan_every_turn(
             store,
@@ -362,10 +362,12 @@ def _playable(
 ) -> None:
     """ConfigError unless this pool and the policies at hand can go on with the episode."""
     if day := parent.removed.get("prompts", parent.removed.get("texts")):
-        raise ConfigError(f"The texts of episode {parent.id} were removed on {day}: it cannot be played on.")
+        raise ConfigError(
+            f"The texts of episode {parent.id} were removed on {day}, so it cannot be continued."
+        )
     if parent.protocol is None:
         raise ConfigError(
-            f"By which rules episode {parent.id} was played is not recorded, so it cannot be played on by the same."
+            f"Episode {parent.id} does not record its protocol, so it cannot be continued under the same one."
         )
     by_name = {spec.name: spec for spec in specs}
     absent = [name for name in parent.models if name not in by_name]
@@ -397,8 +399,8 @@ def _known(store: Store, parent: Episode, policy: str) -> None:
         raise ConfigError(f"There is no model '{policy.removeprefix('single:')}' in the pool.")
     if not store.checkpoints.has(policy):
         raise ConfigError(
-            f"Policy '{policy}' is not in this store, so nothing can be decided by it: bring its checkpoint in "
-            "with 'trinity checkpoints import'."
+            f"The store holds no policy '{policy}': bring its checkpoint in with 'trinity checkpoints "
+            "import'."
         )
     config = store.checkpoints.get(policy).config
     if tuple(config.get("models", ())) != parent.models:

@@ -123,8 +123,8 @@ def explained_turn(
     request = as_decided(request_at(episode, index), decision, reads_chat=reads_chat)
     if request.messages:
         raise ConfigError(
-            "This coordinator reads the chat of the released rules, which cannot be taken apart without becoming "
-            "another one: only a coordinator that reads the transcript can be explained so."
+            "Attribution needs a coordinator that reads the transcript; this one reads the chat of the "
+            "released protocol, whose words cannot be left out one by one."
         )
     own = decider_at(episode.policy, episode.deciders, index) == checkpoint.id
     chosen = own_choice(decision) if own else None

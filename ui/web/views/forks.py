@@ -259,7 +259,7 @@ def _batch_page(store: Store) -> None:
             "episodes", "See them in the list", icon=":material/table_rows:", **dict(parse_qsl(batch))
         )
         if not picks:
-            nothing_here("No episode is found by this filter: there is nothing to fork.")
+            nothing_here("No episode matches this filter: there is nothing to fork.")
             return
     with left, st.container(border=True):
         st.markdown("**Change exactly one thing in each of them**")
