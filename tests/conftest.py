@@ -1,6 +1,7 @@
 """Settings of the whole suite, the browser, and the two lanes that are told apart from the quick tests.
 
-Property tests draw the same examples in every run unless asked otherwise, and no test starts helper processes unless
+Property tests draw the same few examples in every run; with HYPOTHESIS_PROFILE=searching a thousand, always others. No
+test starts helper processes unless
 they are its subject: the suite itself has a process for each core.
 
 A test that drives Chromium asks for the fixture `chromium` (most by way of `tab`) and is marked `browser` by that. A
@@ -23,11 +24,13 @@ import pytest
 from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
-settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("repeatable", derandomize=True, max_examples=40)
 settings.register_profile("searching", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 os.environ.setdefault("TRINITY_PROCESSES", "1")
+# The models of the tests are tiny: threads that share their sums only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would all that the tests start and interrupt.

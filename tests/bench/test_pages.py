@@ -24,11 +24,11 @@ def test_the_benchmark_tells_every_figure_beside_its_budget(
     monkeypatch.setenv("TRINITY_STORE", "")  # what it sets is let go with the test
     store = tmp_path / "large.db"
     measured_pages = ("list", "compare", "replay")
-    asked = ["--episodes", "100", "--repeats", "1", "--no-browser", "--json", "--store", str(store)]
+    asked = ["--episodes", "40", "--repeats", "1", "--no-browser", "--json", "--store", str(store)]
     pages.main([*asked, "--only", ",".join(measured_pages)])
     told = json.loads(capsys.readouterr().out)
-    assert told["episodes"] == 101
-    assert told["turns"] > 600
+    assert told["episodes"] == 41
+    assert told["turns"] > 240
     measured, budgets = told["measured"], told["budgets"]
     for name in ("list", "compare", "replay_open", "replay_step", "replay_long_open"):
         assert {f"{name}_{figure}" for figure in ("p50_ms", "p95_ms", "queries", "bytes")} <= measured.keys()
@@ -42,7 +42,7 @@ def test_the_list_asks_as_much_of_a_large_store_as_of_a_small_one_and_reads_no_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    for n in (40, 240):
+    for n in (20, 80):
         path = tmp_path / f"{n}.db"
         assert list(large_store(path, n))[-1] == n
         monkeypatch.setenv("TRINITY_STORE", str(path))

@@ -156,7 +156,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(entry=st.sampled_from(sorted(checkpoint().to_config())), value=JSON)
 @example(entry="roles", value={"": None, "0": None, "\n": None})
 def test_any_other_value_in_the_config_is_refused(entry: str, value: Any) -> None:

@@ -52,6 +52,7 @@ def seen_turn(rng: random.Random, number: int) -> Row:
         "tokens_cached": maybe(rng, [0, 1]),
         "tokens": None if tokens is None else 2 * tokens,
         "cost": maybe(rng, [0.0, 0.25]),
+        "unread_cost": 0.25 * (number % 2),
         "latency": maybe(rng, [1.0, 2.5]),
         "error": maybe(rng, WORDS),
         "origin": rng.choice(["policy", "override"]),
@@ -150,6 +151,7 @@ TURN_COLUMNS = {
     "correct": "correct_after",
     "answer": "answer_after",
     "cost": "cost_usd",
+    "unread_cost": "unread_usd",
     "latency": "latency_s",
     "read_by": "answer_rule",
 }

@@ -70,7 +70,7 @@ def test_two_hundred_turns_align_at_once() -> None:
 move = st.builds(TurnKey, st.sampled_from("ab"), st.sampled_from([W, T, V]), st.just(""))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.lists(move, max_size=5), st.lists(move, max_size=5))
 def test_the_cost_is_the_least_possible(a: list[TurnKey], b: list[TurnKey]) -> None:
     @lru_cache(None)

@@ -159,8 +159,11 @@ COVERAGE = (0.93, 0.97)
 TIMES = 2000
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.1, 0.4], ids=["seeds alike", "a little apart", "far apart"])
-@pytest.mark.parametrize(("seeds", "tasks"), [(3, 100), (3, 400), (5, 200)])
+@pytest.mark.parametrize(
+    ("seeds", "tasks", "spread"),
+    [(3, 100, 0.0), (5, 200, 0.1), (3, 400, 0.4)],
+    ids=["seeds alike", "a little apart", "far apart"],
+)
 def test_intervals_over_seeds_cover_what_they_promise(seeds: int, tasks: int, spread: float) -> None:
     """Tasks differ in difficulty, seeds in skill (on the scale of logits); the truth is the mean over all of both."""
     everyone = np.random.default_rng(1).normal(0.3, math.hypot(2.0, spread), 400_000)

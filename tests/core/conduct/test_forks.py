@@ -137,7 +137,7 @@ def test_the_baseline_asks_the_same_steps_with_the_recorded_workflow_and_the_for
 
 
 @given(st.integers(0, 10**9), st.integers(0, 4), st.sampled_from(["general", "terse"]))
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 def test_exactly_the_step_and_what_reads_it_is_asked_again_in_any_workflow(
     number: int, at: int, dialect: Dialect
 ) -> None:

@@ -22,10 +22,16 @@ CORPUS = [
 ]
 
 
+#: Read at their full length of 5 MB. What takes more than proportionally longer shows at a tenth of it too.
+WHOLE = ("ok-huge-prose-before", "no-lists-huge-loop")
+
+
 def reply_of(one: dict[str, Any]) -> str:
     if "reply" in one:
         return str(one["reply"])
     before, unit, count, after = one["repeat"]
+    if len(unit) * count > 1_000_000 and one["id"] not in WHOLE:
+        count //= 10
     return f"{before}{unit * count}{after}"
 
 
@@ -79,7 +85,7 @@ def workflows(draw: st.DrawFn, mode: AccessMode) -> Workflow:
 
 @pytest.mark.parametrize("mode", list(AccessMode))
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 def test_what_is_written_is_read_again(mode: AccessMode, data: st.DataObject) -> None:
     workflow = data.draw(workflows(mode))
     assume_plain = all("`" not in text and "<think>" not in text for text in workflow.subtasks)
@@ -90,7 +96,7 @@ def test_what_is_written_is_read_again(mode: AccessMode, data: st.DataObject) ->
 
 
 @given(st.text(max_size=400), st.sampled_from(list(AccessMode)))
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 def test_any_text_is_a_workflow_or_one_reason(text: str, mode: AccessMode) -> None:
     read = read_workflow(
         f"model_id = [0]{text}subtasks = ['x{text}']\naccess_list: [[]]{text}", allowed=(0,), mode=mode

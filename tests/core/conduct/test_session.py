@@ -97,7 +97,7 @@ def test_a_chain_shows_each_step_what_its_list_allows() -> None:
 
 
 @given(st.integers(0, 10**9), st.sampled_from(["general", "terse"]))
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 def test_a_step_sees_the_steps_that_its_list_names_and_no_others(number: int, dialect: Dialect) -> None:
     """Each reply holds a mark of its own, and each message exactly the marks of what it may see."""
     workflow = legal_workflow(str(number), (0, 1, 2))

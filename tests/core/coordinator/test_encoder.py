@@ -33,7 +33,7 @@ TEXT = st.text(max_size=30) | st.lists(
 ENTRIES = st.lists(
     st.builds(TranscriptEntry, st.sampled_from(ROLE_ORDER), st.sampled_from(MODELS), TEXT), max_size=5
 ).map(tuple)
-EASY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EASY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Watched:

@@ -150,9 +150,9 @@ def test_a_split_gives_the_default_number_of_tasks_or_all_it_has(family: str) ->
 
 def test_more_questions_than_a_split_has_are_refused_with_their_number() -> None:
     with pytest.raises(
-        TaskError, match="pocket/units has only 440 questions in split 'evolve': ask for fewer."
+        TaskError, match="pocket/sequences has only 88 questions in split 'test': ask for fewer."
     ):
-        draw_tasks("units", "evolve", 1000, 0)
+        draw_tasks("sequences", "test", 100, 0)
 
 
 @pytest.mark.parametrize(("family", "split"), [("poetry", "test"), ("math", "exam")])

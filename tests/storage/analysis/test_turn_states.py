@@ -132,12 +132,12 @@ def test_the_best_model_of_a_family_is_the_one_whose_first_answers_are_right_mos
         born = births(run, chosen, policy, first=first)
         list(record(store, drive_many(born, HashPolicy(policy), ScriptedPool(specs(MODELS), able), grade)))
 
-    play("r1", tasks(240), "cone", 0)
+    play("r1", tasks(120), "cone", 0)
     found = best_models(store, MODELS)
     assert {family: one.model for family, one in found.items()} == {"math": "ada", "logic": "bo"}
     assert found["math"].right.value == 1
     assert 0.4 < (found["logic"].right.value or 0) < 0.9
     assert found["math"].rivals == ()
-    play("r2", tasks(90), "ctwo", 1000)  # a live play counts nowhere
+    play("r2", tasks(30), "ctwo", 1000)  # a live play counts nowhere
     assert best_models(store, MODELS) == found
     assert best_models(store, ("ada", "bo")) == {}  # of another pool

@@ -143,7 +143,7 @@ def episodes(draw: st.DrawFn) -> Episode:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(whole=episodes())
 def test_any_episode_survives_line_and_store(other: Store, whole: Episode) -> None:
     line = EpisodeLine(

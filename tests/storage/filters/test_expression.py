@@ -193,7 +193,7 @@ def bracketed(over: Many) -> st.SearchStrategy[Node]:
 TREES = grown(leaves_of(OF_EPISODE) | bracketed("turn") | bracketed("label"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(tree=TREES)
 def test_sql_finds_what_a_plain_reading_finds(written: Written, tree: Node) -> None:
     """And `not` finds exactly the others; PostgreSQL is offered the same."""
@@ -205,7 +205,7 @@ def test_sql_finds_what_a_plain_reading_finds(written: Written, tree: Node) -> N
         select(schema.episode.c.id).where(condition(asked, "postgresql")).compile(dialect=POSTGRES)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(tree=TREES)
 def test_what_is_written_reads_as_the_same_tree(tree: Node) -> None:
     assert parse_expression(write_expression(tree)) == tree
@@ -295,7 +295,7 @@ def test_a_mistake_is_one_sentence_that_points_at_its_column(said: str, column: 
         assert caret.index("^") == column - 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(said=st.text(max_size=60) | st.text(alphabet="()[]<>=!\"'., turnscorectayl0159-_", max_size=60))
 def test_any_text_is_a_tree_or_a_mistake(said: str) -> None:
     try:

@@ -126,7 +126,7 @@ FILTERS = st.builds(
     role=open_or([role.value for role in Role]),
     text=open_or(["largest", "answer 3", "plus 17", "checked", "zebra"]),
 )
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @SLOW
