@@ -78,9 +78,7 @@ def test_a_store_that_is_only_read_cannot_be_written(tmp_path: Path, form: str) 
     assert read.version() == read.version()
     again = open_store(read.address)  # as this user's other processes open it
     for store in (read, again):
-        with pytest.raises(
-            StoreError, match=r"^Nothing was stored: this store is read-only; to write"
-        ):
+        with pytest.raises(StoreError, match=r"^Nothing was stored: this store is read-only; to write"):
             store.runs.finish("r1")
         with pytest.raises(DBAPIError, match="readonly"), store.engine.connect() as connection:
             connection.exec_driver_sql("DELETE FROM run")

@@ -509,9 +509,8 @@ def test_nothing_that_leaves_the_machine_names_a_place_of_it(
     monkeypatch.delenv("TRINITY_ENCODER")
     play = ("--policy", begun.json["checkpoint"], "--n", 2)
     lost = world.run(*play)
-    assert (
-        "is a folder that is not known on this machine: give its path by --encoder"
-        in " ".join(lost.err.split())
+    assert "is a folder that is not known on this machine: give its path by --encoder" in " ".join(
+        lost.err.split()
     )
     assert world.run(*play, "--encoder", encoder).code == 0
     assert world.run(*play).code == 0, "once found, it is found again"

@@ -126,14 +126,14 @@ def test_a_router_that_goes_on_is_taught_again_without_asking_again(evolving: Su
         is_test = "+ 5?" not in text
         return fail(500) if is_test and "What is 10 + " in text else answer(request)
 
-    evolving.server.answer = down_in_tests  # type: ignore[assignment]
+    evolving.server.answer = down_in_tests
     arguments = ("--policy", "router", "--validate", 0, "--turns", 2)
     assert evolving.run(*arguments).code == 1
     with opened(evolving) as store:
         [run] = store.runs.list()
         assert run.status is RunStatus.INTERRUPTED
         assert store.evolution.paid_replies(run.id).recall()
-    evolving.server.answer = answer  # type: ignore[assignment]
+    evolving.server.answer = answer
     evolving.server.requests.clear()
     assert evolving.trinity("run", "--resume", run.id).code == 0
     texts = [request.body["messages"][-1]["content"] for request in evolving.server.requests]

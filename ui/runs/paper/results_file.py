@@ -290,7 +290,7 @@ def check(
     results: Results,
 ) -> list[Checked]:
     """What a store holds of these tables beside a file, seed by seed, for the rows that both have."""
-    known = {(one.measure, one.row): one for one in results.rows}
+    known = {(str(one.measure), one.row): one for one in results.rows}
     same_world = suite.pool != POCKET_POOL or results.world == world_digest()
     return [
         Checked(
