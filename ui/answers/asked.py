@@ -12,7 +12,7 @@ from storage.analysis.routing import TurnReference, count_episodes
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.store import Store
-from ui.answers.blocks import Address, Choice, Column, Look, Table, Way
+from ui.answers.blocks import Address, Answer, Choice, Column, Look, Table, Way
 from ui.presentation.theme import Mark, correct_mark
 from ui.presentation.words import generations_of, policy_name, strip_text
 
@@ -56,16 +56,14 @@ SIDE = Column("side", "", get=lambda row: row.side.letter)
 class Asked:
     """One side, or A and B, and how their store is read.
 
-    `chosen`: the reader named them; else they are what a page opens on. `together` are all policies, as one side.
-    `mixture`: the one side counts so many policies together, 0 where it is of one. `choices` are what the address, or
-    the command line, says beside that. `read` calls a function of (store, *arguments); a page remembers what it
-    gave."""
+    `together` are all policies, as one side. `chosen`: the reader named the sides; else they are what a page opens on.
+    `choices` are what the address, or the command line, says beside that. `remember` makes a function of (store,
+    *arguments) give what it gave before."""
 
     store: Store
     sides: tuple[Side, ...]
     together: Side
     chosen: bool = True
-    mixture: int = 0
     choices: Mapping[str, str] = field(default_factory=dict)
     remember: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda read: read
 
@@ -109,8 +107,9 @@ class Asked:
         """How many finished episodes of each side count, by its name."""
         return {side.title or side.name: self.read(count_episodes, side.where) for side in self.sides}
 
-    def refuse_unknown(self, offered: Mapping[str, Choice]) -> None:
-        """ConfigError for a choice that no question offers, or a value that it does not have."""
+    def refuse_unknown(self, found: Iterable[Answer]) -> None:
+        """ConfigError for a choice that none of these answers offers, or a value that it does not have."""
+        offered = {choice.name: choice for one in found for choice in one.choices}
         for name, value in self.choices.items():
             if name not in offered:
                 raise ConfigError(
@@ -128,7 +127,7 @@ class Asked:
 
     def alone(self, *sides: Side) -> Asked:
         """The same, asked of other sides."""
-        return replace(self, sides=sides, mixture=0)
+        return replace(self, sides=sides)
 
 
 def asked_of(

@@ -82,7 +82,7 @@ def analysis(name: str) -> Analysis:
 
 def answers(name: str, asked: Asked, parts: Sequence[str] = ()) -> dict[str, list[Answer]]:
     """The answers of an analysis by the words of their part; of all parts, unless some are named. ConfigError where
-    there is no such part or choice, or no episode."""
+    there is no such part, or no episode."""
     there = {one.key: one for one in analysis(name).parts if one.there(asked)}
     if unknown := [part for part in parts if part not in there]:
         raise ConfigError(f"There is no part '{unknown[0]}': choose one of {', '.join(there)}.")
@@ -90,8 +90,4 @@ def answers(name: str, asked: Asked, parts: Sequence[str] = ()) -> dict[str, lis
         raise ConfigError(
             "No finished episode matches: leave a filter out, or list what there is by trinity episodes."
         )
-    found = {one.words: one.answers(asked) for key, one in there.items() if not parts or key in parts}
-    asked.refuse_unknown(
-        {choice.name: choice for of in found.values() for one in of for choice in one.choices}
-    )
-    return found
+    return {one.words: one.answers(asked) for key, one in there.items() if not parts or key in parts}

@@ -80,6 +80,8 @@ def estimate(one: Estimate) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
+    if isinstance(value, float):  # two databases add up in different orders
+        return float(f"{value:.12g}")
     return estimate(value) if isinstance(value, Estimate) else value
 
 

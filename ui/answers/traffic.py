@@ -375,10 +375,13 @@ def _depends_words(
     ]
     (high, most), (low, least), i = max(spans, key=lambda span: span[0][0] - span[1][0])
 
-    def words(value: float) -> str:
-        return f"{100 * value:+.1f} points" if paired else percent(value)
-
-    return f"Most of all {models[i]}'s turns: {words(high)} in {say(most)}, {words(low)} in {say(least)}."
+    model = models[i]
+    if paired:
+        return (
+            f"Most of all {model}: from A to B its share of the turns changes by {100 * high:+.1f} points in "
+            f"{say(most)} and by {100 * low:+.1f} in {say(least)}."
+        )
+    return f"Most of all {model}: it has {percent(high)} of the turns in {say(most)}, {percent(low)} in {say(least)}."
 
 
 def into_words(key: str) -> tuple[str, dict[str, Any]] | None:

@@ -69,6 +69,7 @@ def command(name: str, about: str) -> Callable[..., None]:
         with opened_store(store) as opened:
             asked = asked_of(opened, chosen, against, choices)
             found = pages.answers(name, asked, part or ())
+            asked.refuse_unknown(one for of in found.values() for one in of)
             counts = asked.counts()
         if html is not None:
             from ui.export.analysis import analysis_page

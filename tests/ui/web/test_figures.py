@@ -19,16 +19,16 @@ from storage.analysis.standings import Course
 from storage.rows.summaries import TurnOutline
 from tests.ui.pages import APP
 from ui.answers import blocks
-from ui.answers.blocks import Curve, Point
+from ui.answers.blocks import Bars, Curve, Point, Series
 from ui.presentation.odds import alternatives, options, undecided, with_other_head
 from ui.presentation.theme import ROLE_STYLES, percent
 from ui.presentation.words import diff_markdown, word_diff
+from ui.web.analysis.figures import bars as level_bars
 from ui.web.analysis.figures import curve
 from ui.web.checkpoints.figures import routing_change
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
 from ui.web.kit.estimates import Estimate, estimates_figure
-from ui.web.kit.figures import horizontal_bars
 from ui.web.kit.widgets import Standing, standings_figure
 from ui.web.policy.figures import firsts_figure
 from ui.web.turns import figures
@@ -206,7 +206,7 @@ def test_doubt_is_two_charts_one_above_the_other() -> None:
 def test_charts_of_names_say_what_they_measure_and_have_the_best_on_top() -> None:
     standings = standings_figure([Standing("worse", 1, 4), Standing("best", 3, 4), Standing("middle", 2, 4)])
     assert list(standings.layout.yaxis.ticktext) == ["worse", "middle", "best"], "from the bottom to the top"
-    bars = horizontal_bars([0.5, 0.2], ["a", "b"], ["#000", "#000"], ["50 %", "20 %"], "share of turns")
+    bars = level_bars(Bars(["a", "b"], [Series("right", [5, 2])], ("model", "turns"), level=True))
     choices = figures.two_choices(DECISION, MODELS, DECISION, MODELS)
     parts = figures.parts_figure(["question"], [figures.PartBars("", [0.5])])
     for figure in (standings, bars, choices, parts, estimates_figure([], "points ahead", signed=True)):

@@ -15,18 +15,17 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
 from tests.builders.sample_store import sample_store
 from tests.builders.stores import new_store
-from tests.ui.pages import opened, press, shown
+from tests.ui.pages import opened, plainly, press, shown
 
 
 def test_each_model_is_left_out_alone_before_any_is_chosen(samples: Store) -> None:
     page = opened("pool")
-    table = next(one.value for one in page.dataframe if "picks" in one.value.columns)
+    table = next(one.value for one in page.dataframe if "changed" in one.value.columns)
     assert len(table) == 7
-    changed = [int(one.split(" of ")[0].replace(",", "")) for one in table["picks"]]
+    changed = list(table["changed"])
     assert changed == sorted(changed), "the least missed first"
-    turns = {one.split(" of ")[1].split(", ")[0] for one in table["picks"]}
-    assert len(turns) == 1
-    assert sum(changed) == int(turns.pop().replace(",", "")), "each pick is of one model"
+    assert sum(table["share"]) == pytest.approx(100), "each pick is of one model"
+    assert f"of {sum(changed):,} picks would change" in plainly(page)
 
 
 def test_calls_and_the_turns_at_which_nobody_was_asked_add_up_to_the_turns_of_other_pages(
@@ -86,12 +85,12 @@ def test_calls_of_live_plays_are_said_to_count_and_can_be_left_out(
     calls = page.dataframe[0].value["calls"].sum()
     words = "1 live play, request or episode of an evolution"
     assert f"Calls of every episode count here, {words} included." in shown(page)
-    picks = page.dataframe[1].value["picks"].tolist()
+    picks = page.dataframe[1].value["changed"].tolist()
     press(page, "scope_measured")
     assert page.query_params["forks"] == "without"
     assert f"Left out: {words}." in shown(page)
     assert page.dataframe[0].value["calls"].sum() < calls
-    assert page.dataframe[1].value["picks"].tolist() == picks, (
+    assert page.dataframe[1].value["changed"].tolist() == picks, (
         "who is missed is of measured episodes either way"
     )
     press(page, "scope_measured")

@@ -8,7 +8,6 @@ from functools import partial
 import streamlit as st
 
 from storage.analysis.routing import NEWEST
-from storage.store import Store
 from ui.answers.asked import Asked, memory, turns_table
 from ui.answers.pages import ANALYSES, Analysis, analysis, answers
 from ui.export.analysis import analysis_page
@@ -18,16 +17,15 @@ from ui.web.analysis.figures import key_of
 from ui.web.components import in_sight
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
-from ui.web.kit.cache import cached
 from ui.web.kit.widgets import download, nothing_here
-from ui.web.pickers.scope import Scope, scope_bar
+from ui.web.pickers.scope import scope_bar
 
 
 def show(name: str) -> None:
     """Render the page of this analysis."""
-    store, found, listed = state.store(), analysis(name), ANALYSES[name]
+    found, listed = analysis(name), ANALYSES[name]
     st.title(listed.title)
-    asked = asked_of_scope(store, scope_bar(store, apart=state.param("part") in found.apart))
+    asked = scope_bar(state.store(), apart=state.param("part") in found.apart)
     if not any(asked.counts().values()):
         nothing_here("No finished episode here.", ":material/filter_alt_off:")
         with st.container(horizontal=True):
@@ -56,19 +54,6 @@ def show(name: str) -> None:
     draw_measured(found_answers, f"{name}_{part}")
 
 
-def asked_of_scope(store: Store, scope: Scope) -> Asked:
-    """What the bar and the address ask for."""
-    return Asked(
-        store,
-        tuple(one.side for one in scope.sides),
-        scope.together.side,
-        scope.chosen,
-        scope.mixture,
-        st.query_params.to_dict(),
-        cached,
-    )
-
-
 def _into(found: Analysis, asked: Asked, into: str) -> None:
     """What was clicked: its name, the way to its episodes, and its newest turns; it can be closed."""
     behind = found.behind(asked, into.removesuffix("#B"), into.endswith("#B"))
@@ -92,5 +77,5 @@ def _into(found: Analysis, asked: Asked, into: str) -> None:
 
 def _saved(name: str, asked: Asked) -> bytes:
     """The answers of all parts as a page that needs no network."""
-    asked = replace(asked, remember=memory(), choices={})
+    asked = replace(asked, remember=memory())
     return analysis_page(name, asked.counts(), answers(name, asked)).encode()

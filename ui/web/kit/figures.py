@@ -12,7 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.presentation.theme import layout, one_line
+from ui.presentation.theme import one_line
 
 #: Of marks whose `customdata` are a key and a text: hovering shows the text, and a click leaves the others as they are.
 CLICKABLE: dict[str, Any] = {
@@ -54,47 +54,3 @@ def error_bars(
         "thickness": thickness,
         "width": width,
     }
-
-
-def horizontal_bars(
-    values: Sequence[float],
-    names: Sequence[str],
-    colours: Sequence[str],
-    words: Sequence[str],
-    along: str,
-    *,
-    room: float = 1.3,
-    customdata: Sequence[tuple[str, str]] | None = None,
-) -> go.Figure:
-    """Bars from the first, on top, to the last, `words` at the end of each. `along` says what their length is; the
-    axis is `room` times as long as the longest bar. With `customdata`, a key and a text for hovering each, the bars can
-    be clicked."""
-    pointer = {"hoverinfo": "skip"} if customdata is None else {"customdata": customdata, **CLICKABLE}
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "x": list(values),
-        "y": list(range(len(values))),
-        "marker": {"color": list(colours)},
-        "text": list(words),
-        "textposition": "outside",
-        "cliponaxis": False,
-        **pointer,
-    }
-    return go.Figure(
-        bars,
-        layout(
-            64 + 30 * len(values),
-            showlegend=False,
-            margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis={
-                "title": {"text": along, "font": {"size": 11}},
-                "showticklabels": False,
-                "showgrid": False,
-                "zeroline": False,
-                "range": [0, room * max(values, default=1.0)],
-                "fixedrange": True,
-            },
-            yaxis=named_axis(names, autorange="reversed"),
-        ),
-    )

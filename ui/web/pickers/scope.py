@@ -13,12 +13,13 @@ from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.rows.summaries import Facets, FacetValue
 from storage.store import Store
-from ui.answers.asked import Side
+from ui.answers.asked import Asked, Side
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
+from ui.web.kit.cache import cached
 from ui.web.pickers.checkpoints import best_and_baseline, generation_of
 from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch, sample_switch
 
@@ -29,57 +30,7 @@ _OWN = ("policy", "family", "run", "forks", "samples")
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeSide:
-    """The episodes that are counted together, `letter` empty where there is one side only. `name` is plain text."""
-
-    letter: str
-    name: str
-    where: EpisodeFilter
-
-    @property
-    def title(self) -> str:
-        """The name with its letter, as markdown."""
-        return f"{self.letter} · {label(self.name, 60)}" if self.letter else label(self.name, 60)
-
-    @property
-    def side(self) -> Side:
-        """As answers know it."""
-        return Side(self.letter, self.name, self.where)
-
-    def listed(self, q: str | None = None, **more: str | None) -> dict[str, str | None]:
-        """The parameters of `Side.listed`."""
-        return dict(self.side.listed(q, **more).params)
-
-    def episodes(self, q: str | None = None, **more: str | None) -> str:
-        """A link to the list that `listed` describes."""
-        return state.href("episodes", **self.listed(q, **more))
-
-    def link(self, words: str, q: str | None = None, **more: str | None) -> None:
-        """A link on the page to the list that `listed` describes; `words` are markdown."""
-        state.page_link("episodes", words, icon=":material/table_rows:", **self.listed(q, **more))
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What the bar says: one side, or A and B. `say` names a policy. `asked` is what the address asks for: the sides'
-    filters, or one for all policies where it names none; `chosen` is whether it names any, or all. `together` are all
-    policies, counted as one side. `mixture`: the one side counts so many policies together, 0 where it is of one."""
-
-    sides: tuple[ScopeSide, ...]
-    say: Callable[[str], str]
-    asked: tuple[EpisodeFilter, ...]
-    chosen: bool
-    together: ScopeSide
-    mixture: int = 0
-
-    @property
-    def compared(self) -> bool:
-        """Two policies are set against each other."""
-        return len(self.sides) == 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Whose:
     """Whose episodes are counted: those of A and B, of one policy, or of all policies together."""
 
     a: str | None = None
@@ -88,9 +39,9 @@ class _Asked:
     chosen: bool = True  # by the address; else it is what the page opens on
 
 
-def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) -> Scope:
-    """Draw the bar and give what it says; all of it stands in the address. Where the address names no policy these are
-    the best checkpoint and its baseline; all policies together are a choice of the reader, and named a mixture.
+def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) -> Asked:
+    """Draw the bar and give what it asks for; all of it stands in the address. Where the address names no policy these
+    are the best checkpoint and its baseline; all policies together are a choice of the reader, and named a mixture.
 
     `apart`: what the page shows keeps policies apart by itself, and opens on all of them.
 
@@ -119,7 +70,7 @@ def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) ->
         _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
     with columns[3]:
         _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
-    if not everything and not (apart and whose == _Asked()):
+    if not everything and not (apart and whose == _Whose()):
         _what_is_counted(whose, facets.policy, say)
     if everything:
         _beside_the_measured(where, facets)
@@ -129,37 +80,35 @@ def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) ->
     _others(where)
     letters = (("A", whose.a), ("B", whose.b)) if whose.b is not None else (("", whose.policy),)
     n = len(facets.policy)
-    mixture = 0 if whose.policy or whose.b or n < 2 else n
     every = f"a mixture of all {n} policies" if n > 1 and not everything else "all policies"
     sides = tuple(
-        ScopeSide(letter, every if policy is None else say(policy), replace(where, policy=policy))
+        Side(letter, every if policy is None else say(policy), replace(where, policy=policy))
         for letter, policy in letters
     )
-    together = ScopeSide("", every, replace(where, policy=None))
-    asked_for = tuple(side.where for side in sides) if whose.chosen else (where,)
-    return Scope(sides, say, asked_for, whose.chosen, together, mixture)
+    together = Side("", every, replace(where, policy=None))
+    return Asked(store, sides, together, whose.chosen, st.query_params.to_dict(), cached)
 
 
 def _whose(
     store: Store, where: EpisodeFilter, policies: Sequence[FacetValue], *, all_at_first: bool
-) -> _Asked:
+) -> _Whose:
     """Whose episodes the address asks for, else what the page opens on."""
     a, b = state.param("a"), state.param("b")
     open_policies = [one.value for one in policies]
     if b is not None:
-        return _Asked(a or where.policy or next((one for one in open_policies if one != b), b), b)
+        return _Whose(a or where.policy or next((one for one in open_policies if one != b), b), b)
     if where.policy is not None:
-        return _Asked(policy=where.policy)
+        return _Whose(policy=where.policy)
     if all_at_first or state.param(MIXTURE) or not open_policies:
-        return _Asked()
+        return _Whose()
     baseline, best = best_and_baseline(store, open_policies, samples=where.samples == "only")
     if baseline is None:
-        return _Asked(policy=best, chosen=False)
-    return _Asked(baseline, best, chosen=False)
+        return _Whose(policy=best, chosen=False)
+    return _Whose(baseline, best, chosen=False)
 
 
 def _choose_policy(
-    whose: _Asked, policies: Sequence[FacetValue], say: Callable[[str], str], total: int
+    whose: _Whose, policies: Sequence[FacetValue], say: Callable[[str], str], total: int
 ) -> None:
     """The policy, or A; or all of them together, `total` episodes."""
     name, chosen = ("a", whose.a) if whose.b else ("policy", whose.policy)
@@ -196,7 +145,7 @@ def _choice(
     )
 
 
-def _compare_with(whose: _Asked, policies: Sequence[str], say: Callable[[str], str]) -> None:
+def _compare_with(whose: _Whose, policies: Sequence[str], say: Callable[[str], str]) -> None:
     a, b = whose.a or whose.policy, whose.b
     others = [one for one in policies if one != a]
     if b is not None and b not in others:
@@ -221,7 +170,7 @@ def _compare_with(whose: _Asked, policies: Sequence[str], say: Callable[[str], s
     )
 
 
-def _what_is_counted(whose: _Asked, policies: Sequence[FacetValue], say: Callable[[str], str]) -> None:
+def _what_is_counted(whose: _Whose, policies: Sequence[FacetValue], say: Callable[[str], str]) -> None:
     """How many of the episodes of all policies are counted, whose the others are, and the way to the other view."""
     if len(policies) < 2:
         return

@@ -17,12 +17,12 @@ from storage.analysis.lapses import LOUD, Lapses, lapses_of
 from storage.analysis.model_health import ModelHealth, model_health
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
 from storage.store import Store
+from ui.answers.asked import Asked, Side
 from ui.answers.worth import without
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import ago, cost_words, role_word
 from ui.runs import wiring
 from ui.web.analysis.draw import draw, draw_measured
-from ui.web.analysis.page import asked_of_scope
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
@@ -30,7 +30,7 @@ from ui.web.kit.figures import literal
 from ui.web.kit.matrix import ROLES, MatrixCell, matrix
 from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here
-from ui.web.pickers.scope import Scope, ScopeSide, scope_bar
+from ui.web.pickers.scope import scope_bar
 
 _health = cached(model_health)
 _groups = cached(turn_groups)
@@ -61,17 +61,16 @@ def show() -> None:
         return
     for side, of in zip(scope.sides, found, strict=True):
         if scope.compared:
-            st.markdown(f"**{side.title}**")
+            st.markdown(f"**{label(side.title, 60)}**")
         _side(store, side, of)
     # A turn that was played again and again in forks would weigh as often on which model is missed.
-    asked = asked_of_scope(store, _measured(scope))
-    missed = without(asked)
+    missed = without(_measured(scope))
     draw(missed, "pool")
     draw_measured([missed], "pool")
     _links(scope)
 
 
-def _measured(scope: Scope) -> Scope:
+def _measured(scope: Asked) -> Asked:
     """The same sides without forks, live plays and requests, unless these alone are asked for."""
     return replace(
         scope,
@@ -82,7 +81,7 @@ def _measured(scope: Scope) -> Scope:
     )
 
 
-def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
+def _side(store: Store, side: Side, found: Sequence[ModelHealth]) -> None:
     # A reply that was reused, no model was asked for; turns that forks carry are not among them.
     groups = [one for one in _groups(store, side.where) if Flag.REUSED not in one.flags]
     plans = _planning(store, side.where, of_pool=True)
@@ -123,7 +122,7 @@ def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
                 _accepts(groups, one.model),
                 cost_words(spent[one.model].cost_usd) if one.model in spent else "",
                 ago(one.last, now),
-                side.episodes(f'any(turn.model == "{one.model}")'),
+                state.href("episodes", **side.listed(f'any(turn.model == "{one.model}")').params),
             )
             for one in found
         ],
@@ -189,7 +188,7 @@ def _accepts(groups: Sequence[TurnGroup], model: str) -> str:
 
 
 def _where_it_goes(
-    side: ScopeSide, groups: Sequence[TurnGroup], plans: Mapping[str, Spending], models: Sequence[str]
+    side: Side, groups: Sequence[TurnGroup], plans: Mapping[str, Spending], models: Sequence[str]
 ) -> None:
     """Tokens, or dollars where any are known, by model and role, and of models that plan workflows for `plans`."""
     rows = [*(role_word(role) for role in ROLES), *[PLANNER] * bool(plans)]
@@ -235,9 +234,10 @@ def _where_it_goes(
     )
 
 
-def _links(scope: Scope) -> None:
+def _links(scope: Asked) -> None:
     with st.container(horizontal=True):
-        scope.sides[0].link("Episodes that failed", status="missing")
+        failed = scope.sides[0].listed(status="missing").params
+        state.page_link("episodes", "Episodes that failed", icon=":material/table_rows:", **failed)
         state.page_link("routing", "Who is called in which role", icon=":material/route:")
         state.page_link("settings", "Tiers and keys of the endpoint", icon=":material/api:", part="endpoint")
 
