@@ -74,8 +74,10 @@ def _numbers(value: Any) -> Iterator[tuple[str, ...]]:
     if isinstance(value, dict):
         share, ends = value.get("share"), value.get("ci95")
         if isinstance(share, float):
-            whole = ends is not None and "k" in value
-            yield (share_words(share, ends),) if whole else (percent(share), f"{100 * share:+.1f}")
+            if ends is not None and "k" in value:
+                yield (share_words(share, ends),)
+            else:
+                yield percent(share), f"{100 * share:+.1f}"
         value = list(value.values())
     if isinstance(value, list):
         for one in value:
