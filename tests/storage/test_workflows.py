@@ -19,6 +19,7 @@ from storage.recorder import record
 from storage.store import Store, open_store
 from storage.upkeep.retention import prune
 from tests.builders.pools import ScriptedPool, specs
+from tests.builders.stores import filled_store
 
 MODELS = ("ann", "bob", "cid")
 TASKS = [Task(f"t{n}", f"What is {n} + {n}?", str(2 * n), "number") for n in range(12)]
@@ -60,13 +61,18 @@ def pool() -> ScriptedPool:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Iterator[tuple[Store, list[Episode]]]:
-    store = open_store(f"sqlite:///{tmp_path / 'a.db'}")
-    store.runs.create("r1", "run", {})
-    ended = [
-        one.episode for one in record(store, played(episodes(), pool())) if isinstance(one, EpisodeFinished)
-    ]
-    yield store, sorted(ended, key=lambda one: one.id)
+    store = filled_store(tmp_path / "a.db", _play)
+    yield store, sorted(ENDED, key=lambda one: one.id)
     store.close()
+
+
+ENDED: list[Episode] = []  # as they were played into the store that is copied
+
+
+def _play(store: Store, _: int) -> None:
+    store.runs.create("r1", "run", {})
+    happened = record(store, played(episodes(), pool()))
+    ENDED.extend(one.episode for one in happened if isinstance(one, EpisodeFinished))
 
 
 def test_what_is_recorded_is_read_as_it_was_played(recorded: tuple[Store, list[Episode]]) -> None:

@@ -41,7 +41,7 @@ from storage.rows.engine import writing
 from storage.rows.schema import run
 from storage.store import Store
 from tests.builders.recorded import MODELS, RUN, episode, events_of
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import begin_run, filled_store, new_store
 from tests.builders.workflows import record_workflows
 from ui.presentation.words import wrong_accepts_words
 from ui.web.turns.figures import usage_over_turns
@@ -72,7 +72,12 @@ def forked(parent: Episode, name: str, at: int, turns: tuple[Turn, ...]) -> Epis
 def store(tmp_path: Path) -> Iterator[Store]:
     """One episode of five turns; a fork that carries three and plays two; one of which the fourth turn is written by
     hand and the fifth a reply that stood already, as of a workflow's step."""
-    opened = new_store(tmp_path / "calls.db")
+    opened = filled_store(tmp_path / "calls.db", _calls)
+    yield opened
+    opened.close()
+
+
+def _calls(opened: Store, _: int) -> None:
     begin_run(opened, RUN, "run", {})
     begin_run(opened, FORKS, "fork", {})
     parent = played("e1")
@@ -82,8 +87,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
     second = forked(parent, "f2", 3, (by_hand, stood))
     for one in (parent, first, second):
         list(record(opened, events_of(one)))
-    yield opened
-    opened.close()
 
 
 def test_turns_that_a_fork_carries_are_no_calls(store: Store) -> None:

@@ -15,7 +15,7 @@ from storage.recorder import record
 from storage.rows.summaries import PURPOSES, RunKind
 from storage.store import Store
 from tests.builders.recorded import episode, events_of
-from tests.builders.stores import begin_run, mark_samples, new_store
+from tests.builders.stores import begin_run, filled_store, mark_samples
 
 SAMPLE, OWN = "rsample", "rown"
 
@@ -32,11 +32,14 @@ def played(store: Store, run: str, names: str, policy: str = "random", kind: Run
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """A store with three sample episodes."""
-    opened = new_store(tmp_path / "trinity.db")
-    played(opened, SAMPLE, "abc")
-    mark_samples(opened, SAMPLE)
+    opened = filled_store(tmp_path / "trinity.db", _samples)
     yield opened
     opened.close()
+
+
+def _samples(store: Store, _: int) -> None:
+    played(store, SAMPLE, "abc")
+    mark_samples(store, SAMPLE)
 
 
 def listed(store: Store, where: EpisodeFilter = EpisodeFilter()) -> set[str]:  # noqa: B008

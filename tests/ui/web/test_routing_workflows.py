@@ -16,7 +16,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.engine import writing
 from storage.rows.schema import episode
 from storage.store import Store
-from tests.builders.stores import new_store
+from tests.builders.stores import filled_store
 from tests.builders.trainings import record_training
 from tests.builders.workflows import ASKED, FIXED, RANDOM, record_workflows
 from tests.ui.pages import command, opened, shown
@@ -25,11 +25,14 @@ from ui.web.pickers.checkpoints import policy_label
 
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    store = new_store(tmp_path / "trinity.db")
-    record_workflows(store)
+    store = filled_store(tmp_path / "trinity.db", _workflows)
     monkeypatch.setenv("TRINITY_STORE", store.url)
     yield store
     store.close()
+
+
+def _workflows(store: Store, _: int) -> None:
+    record_workflows(store)
 
 
 def said(page: AppTest) -> str:
