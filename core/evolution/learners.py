@@ -1,4 +1,4 @@
-"""The learners of a coordinator behind one interface: sep-CMA-ES as in the paper, and those it is compared with."""
+"""What moves a coordinator's vector, behind one interface: sep-CMA-ES as in the paper, and what it is compared with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.evolution.sep_cma import SepCMAState
 
 
 @dataclass(frozen=True, slots=True)
-class Learner(ABC):
+class Optimiser(ABC):
     """Proposes the vectors of a generation and learns from their fitness (the ask and tell interface)."""
 
     config: EvolveConfig
@@ -50,7 +50,7 @@ class Learner(ABC):
         """The vector [n] that has been learned so far."""
 
 
-class SepCMA(Learner):
+class SepCMA(Optimiser):
     """Separable CMA-ES over the points of a search space; its outcome is the distribution's mean."""
 
     def begin(self) -> SepCMAState:
@@ -74,7 +74,7 @@ class SepCMA(Learner):
         return self.space.vectors(state.mean)
 
 
-class Pycma(Learner):
+class Pycma(Optimiser):
     """The library pycma over the points of a search space; its outcome is the distribution's mean."""
 
     def begin(self) -> PycmaState:
@@ -96,7 +96,7 @@ class Pycma(Learner):
         return self.space.vectors(state.mean)
 
 
-class RandomSearch(Learner):
+class RandomSearch(Optimiser):
     """Random search in the same space, in a box around the first vector; its outcome is the best candidate seen."""
 
     def begin(self) -> RandomSearchState:
@@ -117,7 +117,7 @@ class RandomSearch(Learner):
         return self.space.vectors(state.centre + (points - state.centre) * self.space.scales)
 
 
-class Reinforce(Learner):
+class Reinforce(Optimiser):
     """REINFORCE from the first vector, in the vector's own coordinates: one policy, the head as it is."""
 
     def begin(self) -> ReinforceState:
@@ -133,7 +133,7 @@ class Reinforce(Learner):
         return state.mean
 
 
-_LEARNERS: Mapping[LearnerName, type[Learner]] = {
+_OPTIMISERS: Mapping[LearnerName, type[Optimiser]] = {
     "sep-cma-es": SepCMA,
     "pycma": Pycma,
     "reinforce": Reinforce,
@@ -144,7 +144,7 @@ _STATES: Mapping[str, Any] = {
 }
 
 
-def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
+def optimiser_of(config: EvolveConfig, space: SearchSpace) -> Optimiser:
     """The configured learner in this space; ConfigError when it cannot learn what the template holds."""
     template = space.template
     if config.learner == "reinforce" and (template.head_kind != "linear" or template.svf_layout):
@@ -152,7 +152,7 @@ def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
             "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
             "sep-cma-es."
         )
-    return _LEARNERS[config.learner](config, space)
+    return _OPTIMISERS[config.learner](config, space)
 
 
 def restored(data: bytes) -> LearnerState:
