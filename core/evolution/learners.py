@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,11 @@ from core.evolution.sep_cma import SepCMAState
 
 @dataclass(frozen=True, slots=True)
 class Optimiser(ABC):
-    """Proposes the vectors of a generation and learns from their fitness (the ask and tell interface)."""
+    """Proposes the vectors of a generation and learns from their fitness (the ask and tell interface): a search over
+    the points of a search space, whose outcome is where its state stands."""
+
+    #: The search: `ask(state)` gives its points [population, n], `tell(state, fitness)` the state after them.
+    search: ClassVar[Any]
 
     config: EvolveConfig
     space: SearchSpace
@@ -37,21 +41,27 @@ class Optimiser(ABC):
     def begin(self) -> LearnerState:
         """The state before the first generation."""
 
-    @abstractmethod
     def ask(self, state: Any) -> Vector:
         """The generation's vectors [population, n]."""
+        return self._vectors(self.search.ask(state), state)
 
-    @abstractmethod
     def tell(self, state: Any, fitness: Vector, played: Sequence[Episode]) -> LearnerState:
         """The state after it. `fitness` [population], NaN where it is missing; `played` in candidates' order."""
+        after: LearnerState = self.search.tell(state, fitness)
+        return after
 
-    @abstractmethod
     def outcome(self, state: Any) -> Vector:
         """The vector [n] that has been learned so far."""
+        return self._vectors(state.mean, state)
+
+    def _vectors(self, points: Vector, state: Any) -> Vector:
+        return self.space.vectors(points)
 
 
 class SepCMA(Optimiser):
-    """Separable CMA-ES over the points of a search space; its outcome is the distribution's mean."""
+    """Separable CMA-ES; its outcome is the distribution's mean."""
+
+    search = sep_cma
 
     def begin(self) -> SepCMAState:
         return sep_cma.start(
@@ -64,18 +74,11 @@ class SepCMA(Optimiser):
             preset=self.config.rates,
         )
 
-    def ask(self, state: SepCMAState) -> Vector:
-        return self.space.vectors(sep_cma.ask(state))
-
-    def tell(self, state: SepCMAState, fitness: Vector, played: Sequence[Episode]) -> SepCMAState:
-        return sep_cma.tell(state, fitness)
-
-    def outcome(self, state: SepCMAState) -> Vector:
-        return self.space.vectors(state.mean)
-
 
 class Pycma(Optimiser):
-    """The library pycma over the points of a search space; its outcome is the distribution's mean."""
+    """The library pycma; its outcome is the distribution's mean."""
+
+    search = pycma_search
 
     def begin(self) -> PycmaState:
         if (self.space.scales != 1.0).any():
@@ -86,31 +89,15 @@ class Pycma(Optimiser):
             self.origin, self.space.step_size, population=self.config.population, seed=self.config.seed
         )
 
-    def ask(self, state: PycmaState) -> Vector:
-        return self.space.vectors(pycma_search.ask(state))
-
-    def tell(self, state: PycmaState, fitness: Vector, played: Sequence[Episode]) -> PycmaState:
-        return pycma_search.tell(state, fitness)
-
-    def outcome(self, state: PycmaState) -> Vector:
-        return self.space.vectors(state.mean)
-
 
 class RandomSearch(Optimiser):
-    """Random search in the same space, in a box around the first vector; its outcome is the best candidate seen."""
+    """Random search in a box around the first vector; its outcome is the best candidate seen."""
+
+    search = random_search
 
     def begin(self) -> RandomSearchState:
         half_width, population = self.config.box * self.space.step_size, self.config.population
         return random_search.start(self.origin, half_width, population=population, seed=self.config.seed)
-
-    def ask(self, state: RandomSearchState) -> Vector:
-        return self._vectors(random_search.ask(state), state)
-
-    def tell(self, state: RandomSearchState, fitness: Vector, played: Sequence[Episode]) -> RandomSearchState:
-        return random_search.tell(state, fitness)
-
-    def outcome(self, state: RandomSearchState) -> Vector:
-        return self._vectors(state.mean, state)
 
     def _vectors(self, points: Vector, state: RandomSearchState) -> Vector:
         """Vectors with the steps of SVF offsets in proportion to the head's."""

@@ -137,8 +137,6 @@ def learned(place: Path, make: Callable[[], LearningParts], stops: tuple[int, ..
 def contents(store: Store, run: str) -> dict[str, Any]:
     updates = store.learning.updates(run)
     state = store.learning.state(run)
-    # How a planner's files are packed is not what they say, which is in its card.
-    planners, heads = (store.checkpoints.list(run, planners=which) for which in (True, False))
     return {
         "updates": [
             asdict(one)
@@ -146,9 +144,10 @@ def contents(store: Store, run: str) -> dict[str, Any]:
             for one in updates
         ],
         "candidates": [store.learning.candidates(run, one.index) for one in updates],
-        "planners": [(one.id, one.generation, one.kind, one.config) for one in planners],
-        "heads": [asdict(one) | {"created": 0} for one in heads],
-        "weights": [hashlib.sha256(store.checkpoints.weights(one.id) or b"").digest() for one in heads],
+        "checkpoints": [  # their digests are of what they say, however a planner's files are packed
+            asdict(one) | {"created": 0, "size_bytes": 0}
+            for one in store.checkpoints.list(run, planners=None)
+        ],
         "state": state and (state[0], hashlib.sha256(state[1]).hexdigest()),
         "paid": len(store.learning.paid_replies(run).recall()),
         "episodes": [
