@@ -76,7 +76,7 @@ class EvolutionParts(LearningParts):
                 generation = replace(generation, controls=controls(config, untaught, **table))
             yield generation
 
-    def progress(self, store: Store, run: str, update: Generation) -> Progress:
+    def progress(self, run: str, update: Generation) -> Progress:
         """A generation's candidates, and the optimiser's state after it."""
         config = self.plan.evolution
         return Progress(

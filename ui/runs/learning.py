@@ -90,7 +90,7 @@ class LearningParts(ABC):
         """Each update that follows those that are kept; before the first, what a person waits for."""
 
     @abstractmethod
-    def progress(self, store: Store, run: str, update: Any) -> Progress:
+    def progress(self, run: str, update: Any) -> Progress:
         """What an update adds to its run."""
 
     def size(self, update: UpdateSummary) -> float:
@@ -129,7 +129,7 @@ class LearningParts(ABC):
             if (index := getattr(event, "index", None)) is None:  # before the first
                 yield event
                 continue
-            entry = keeper.keep(index, self.progress(store, run, event))
+            entry = keeper.keep(index, self.progress(run, event))
             yield event
             marks.append((entry.spent_usd, self.size(entry)))
             if index < self.updates:

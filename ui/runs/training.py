@@ -73,7 +73,7 @@ class TrainingParts(LearningParts):
         for path in _state_files(at.run):
             path.unlink(missing_ok=True)
 
-    def progress(self, store: Store, run: str, update: Iteration) -> Progress:
+    def progress(self, run: str, update: Iteration) -> Progress:
         """An iteration, with its planner and state where they are due; a large state is written to a file."""
         played = [one for one in (update.rollouts, update.validation) if one is not None]
         return Progress(
