@@ -16,10 +16,9 @@ from storage.shelves.attributions import Attributions
 from storage.shelves.checkpoints import Checkpoints
 from storage.shelves.endpoint import Endpoint
 from storage.shelves.episodes import Episodes
-from storage.shelves.generations import Evolution
 from storage.shelves.health import read_health
 from storage.shelves.labels import Labels
-from storage.shelves.planners import Planners
+from storage.shelves.learning import Learning
 from storage.shelves.reviews import Reviews
 from storage.shelves.runs import Runs
 from storage.shelves.saved_views import Views
@@ -36,8 +35,7 @@ class Store:
     runs: Runs
     episodes: Episodes
     checkpoints: Checkpoints
-    evolution: Evolution
-    planners: Planners
+    learning: Learning
     attributions: Attributions
     labels: Labels
     reviews: Reviews
@@ -84,8 +82,7 @@ def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
         runs=Runs(engine, now),
         episodes=Episodes(engine),
         checkpoints=Checkpoints(engine, now),
-        evolution=Evolution(engine),
-        planners=Planners(engine, now),
+        learning=Learning(engine),
         attributions=Attributions(engine),
         labels=Labels(engine, now),
         reviews=Reviews(engine),

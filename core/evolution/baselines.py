@@ -12,7 +12,8 @@ from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
 from core.episode import Decide, Decision, Episode, Protocol, Task, Transcript
 from core.evolution.cycles import CYCLES, ChosenCycle, choose_cycles, try_cycles
-from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
+from core.evolution.fitness import episodes_of, mean_reward, rewards
+from core.learning import play_all
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, single_policy
 from core.play.policy import Policy

@@ -11,9 +11,10 @@ from core.episode import Task
 from core.evolution.config import CHOOSING, EvolveConfig
 from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
 from core.evolution.evolve import random_walk, unplayed, validation_seed
-from core.evolution.fitness import play_all, statistics_of
+from core.evolution.fitness import statistics_of
 from core.evolution.generation_stats import EpisodeStatistics
 from core.evolution.search import Survey, space_of
+from core.learning import play_all
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, single_policy
 from core.play.policy import Policy

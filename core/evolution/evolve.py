@@ -1,13 +1,11 @@
-"""The evolution loop: a learner over a coordinator's numbers, one yielded generation after the other.
-
-Stopping is closing the generator; from a state that was yielded it goes on to the same end, bit for bit.
-"""
+"""Evolves a coordinator: an optimiser over its numbers as what learns, one yielded generation after the other."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,32 +14,24 @@ from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator, Population
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed, uniform
-from core.episode import Episode, Status, Task
-from core.errors import ConfigError, PoolError
+from core.episode import Episode, Task
+from core.errors import ConfigError
 from core.evolution import sep_cma
 from core.evolution.baselines import Arena, best_cycles
 from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, EvolveConfig, label_episodes
 from core.evolution.cycles import PLAIN_CYCLES
-from core.evolution.fitness import (
-    episodes_of,
-    further_terms,
-    mean_reward,
-    play_all,
-    rewards,
-    statistics_of,
-)
-from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
-from core.evolution.learner_state import LearnerState
-from core.evolution.learners import Learner, SepCMA, learner_of
+from core.evolution.fitness import episodes_of, further_terms, mean_reward, rewards, statistics_of
+from core.evolution.generation_stats import GenerationStats
+from core.evolution.learner_state import LearnerState, Vector
+from core.evolution.learners import Optimiser, SepCMA, optimiser_of
 from core.evolution.recording import Recording
 from core.evolution.search import SearchSpace, Survey, space_of
 from core.evolution.supervised import cloned_from_labels
+from core.learning import Candidates, Played, learn, shared
 from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
-#: The share of a generation's episodes that may be missing before they are played once more.
-MISSING_AT_MOST = 0.02
 _NOTHING_KEPT = Recording()
 
 
@@ -87,34 +77,23 @@ def evolve(
     for parts that do not fit, PoolError when no model could be asked for a whole generation or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
-    shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
+    pool = shared(pool)
     label_episodes = None
     if start is None and config.label_questions:
-        template, label_episodes = taught(config, template, encoder, shared, grade, tasks)
-    learner = learner_of(config, space_of(config, template, encoder, tasks, surveyed))
-
-    def validated(generation: Generation) -> Generation:
-        if not validation_tasks:
-            return generation
-        played = _play_validation(generation.checkpoint, validation_tasks, config, encoder, shared, grade)
-        kept = recording.of_validation(played, generation.checkpoint)
-        return replace(generation, validation=statistics_of(played), recorded=(*generation.recorded, *kept))
-
-    per_candidate = next_tasks or config.tasks_per_candidate
-    if start is None:
-        state = learner.begin()
-        first = Generation(index=0, checkpoint=template, state=state, next_tasks=per_candidate)
-        survey = Survey(learner.space.steps, learner.space.mean_state)
-        first = replace(first, steps=survey.steps, mean_state=survey.packed, label_episodes=label_episodes)
-        yield validated(first)
-    else:
-        _check_fits(learner.begin(), start)
-        state = start
-    while state.generation < config.generations:
-        generation = _next(learner, state, encoder, shared, grade, tasks, per_candidate, recording)
-        state, per_candidate = generation.state, generation.next_tasks
-        due = state.generation % config.validate_every == 0 or state.generation == config.generations
-        yield validated(generation) if due else generation
+        template, label_episodes = taught(config, template, encoder, pool, grade, tasks)
+    optimiser = optimiser_of(config, space_of(config, template, encoder, tasks, surveyed))
+    evolution = Evolution(optimiser, encoder, tasks, validation_tasks, recording, label_episodes)
+    after = None
+    if start is not None:
+        _check_fits(optimiser.begin(), start)
+        after = Generation(
+            index=start.generation,
+            checkpoint=template,
+            state=start,
+            next_tasks=next_tasks or config.tasks_per_candidate,
+        )
+    rhythm = {"updates": config.generations, "validate_every": config.validate_every}
+    yield from learn(evolution, **rhythm, pool=pool, grade=grade, after=after)
 
 
 def taught(
@@ -152,78 +131,122 @@ def _check_fits(first: LearnerState, state: LearnerState) -> None:
             )
 
 
-def _next(
-    learner: Learner,
-    state: LearnerState,
-    encoder: Encoder,
-    pool: CachedPool,
-    grade: GradeMany,
-    tasks: Sequence[Task],
-    per_candidate: int,
-    recording: Recording,
-) -> Generation:
-    config, template = learner.config, learner.space.template
-    vectors = learner.ask(state)
-    seed = derive_seed((config.seed, "replies", state.generation // config.rotate_every))
-    episodes, candidate_of = [], {}
-    for candidate in range(state.population):
-        own_tasks = tasks_of_candidate(tasks, config, state.generation, candidate, per_candidate)
-        # Where candidates draw their own tasks, chances and replies are their own too.
-        own_seed = seed if config.common else derive_seed((seed, candidate))
-        own = unplayed(config, template, own_tasks, f"c{candidate}", own_seed)
-        candidate_of.update({episode.id: candidate for episode in own})
-        episodes += own
-    policy = Population(template, vectors, encoder, candidate_of)
-    calls, hits, given, forwards = pool.misses, pool.hits, encoder.states_given, encoder.forwards
-    played = _with_missing_again(episodes, play_all(episodes, policy, pool, grade), policy, pool, grade)
-    values = rewards(played).reshape(state.population, -1)
-    weights = {"diversity": config.diversity, "turn_cost": config.turn_cost}
-    by_candidate = [played[start : start + per_candidate] for start in range(0, len(played), per_candidate)]
-    further = [further_terms(own, config.turn_budget, **weights) for own in by_candidate]
-    fitness = mean_reward(values) + further
-    _check_played(played, state.generation + 1)
-    after = learner.tell(state, fitness, played)
-    distances = np.linalg.norm(vectors - learner.outcome(state), axis=1) / state.step_size
-    return Generation(
-        index=after.generation,
-        checkpoint=template.with_vector(learner.outcome(after), generation=after.generation, kind="evolved"),
-        state=after,
-        fitness=tuple(fitness.tolist()),
-        distances=tuple(distances.tolist()),
-        missing=tuple(np.isnan(values).sum(axis=1).tolist()),
-        episodes=statistics_of(played),
-        tasks_per_candidate=per_candidate,
-        next_tasks=adapted_task_count(config, values) if config.adaptive else per_candidate,
-        calls=pool.misses - calls,
-        calls_saved=pool.hits - hits,
-        decisions=encoder.states_given - given,
-        forwards=encoder.forwards - forwards,
-        recorded=recording.of_candidates(by_candidate, after.generation),
-    )
+@dataclass(frozen=True, slots=True)
+class Vectors(Candidates):
+    """A generation's vectors [population, n], with the episodes of one after those of the other; `given` states its
+    encoder had given before, by so many `forwards`."""
+
+    vectors: Vector
+    given: int
+    forwards: float
 
 
-def _with_missing_again(
-    episodes: Sequence[Episode], played: list[Episode], policy: Population, pool: CachedPool, grade: GradeMany
-) -> list[Episode]:
-    """The played episodes; where more than a few are missing, those are played once more, as far as their replies are
-    not remembered."""
-    missing = [place for place, one in enumerate(played) if one.status is Status.MISSING]
-    if len(missing) <= MISSING_AT_MOST * len(played) or len(missing) == len(played):
-        return played
-    again = play_all([episodes[place] for place in missing], policy, pool, grade)
-    other = dict(zip(missing, again, strict=True))
-    return [other.get(place, one) for place, one in enumerate(played)]
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """A coordinator's numbers as what learns: an optimiser proposes vectors, which play as a population."""
 
+    noun: ClassVar = "generation"
 
-def _check_played(played: Sequence[Episode], generation: int | None) -> None:
-    """Refuse a generation in which calls were lost and none came through: what is left was played unasked."""
-    lost = [one for one in played if one.status is Status.MISSING]
-    asked = any(turn.messages for one in played if one.reward is not None for turn in one.turns)
-    if lost and not asked:
-        raise PoolError(
-            f"No model could be asked in generation {generation} "
-            f"({lost[0].error or 'no reason given'}): see that they answer, then resume."
+    optimiser: Optimiser
+    encoder: Encoder
+    tasks: Sequence[Task]
+    validation_tasks: Sequence[Task]
+    recording: Recording
+    label_episodes: int | None
+
+    @property
+    def config(self) -> EvolveConfig:
+        """Its sizes and options."""
+        return self.optimiser.config
+
+    def begin(self) -> Generation:
+        """The template, with what was surveyed of its encoder."""
+        space = self.optimiser.space
+        return Generation(
+            index=0,
+            checkpoint=space.template,
+            state=(state := self.optimiser.begin()),
+            sigma=state.step_size,
+            next_tasks=self.config.tasks_per_candidate,
+            steps=space.steps,
+            mean_state=Survey(space.steps, space.mean_state).packed,
+            label_episodes=self.label_episodes,
         )
+
+    def ask(self, after: Generation) -> Vectors:
+        """The next population."""
+        config, template, state = self.config, self.optimiser.space.template, after.state
+        vectors = self.optimiser.ask(state)
+        seed = derive_seed((config.seed, "replies", state.generation // config.rotate_every))
+        episodes, candidate_of = [], {}
+        for candidate in range(state.population):
+            own_tasks = tasks_of_candidate(self.tasks, config, state.generation, candidate, after.next_tasks)
+            # Where candidates draw their own tasks, chances and replies are their own too.
+            own_seed = seed if config.common else derive_seed((seed, candidate))
+            own = unplayed(config, template, own_tasks, f"c{candidate}", own_seed)
+            candidate_of.update({episode.id: candidate for episode in own})
+            episodes += own
+        policy = Population(template, vectors, self.encoder, candidate_of)
+        return Vectors(episodes, policy, vectors, self.encoder.states_given, self.encoder.forwards)
+
+    def tell(self, after: Generation, candidates: Vectors, played: Played) -> Generation:
+        """The generation that follows from the population's fitness."""
+        config, state, each = self.config, after.state, after.next_tasks
+        values = rewards(played.episodes).reshape(state.population, -1)
+        weights = {"diversity": config.diversity, "turn_cost": config.turn_cost}
+        by_candidate = [
+            played.episodes[start : start + each] for start in range(0, len(played.episodes), each)
+        ]
+        further = [further_terms(own, config.turn_budget, **weights) for own in by_candidate]
+        fitness = mean_reward(values) + further
+        now = self.optimiser.tell(state, fitness, played.episodes)
+        distances = (
+            np.linalg.norm(candidates.vectors - self.optimiser.outcome(state), axis=1) / state.step_size
+        )
+        return Generation(
+            index=now.generation,
+            checkpoint=self.optimiser.space.template.with_vector(
+                self.optimiser.outcome(now), generation=now.generation, kind="evolved"
+            ),
+            state=now,
+            sigma=now.step_size,
+            **_summary(fitness[np.isfinite(fitness)]),
+            fitness=tuple(fitness.tolist()),
+            distances=tuple(distances.round(4).tolist()),
+            missing=tuple(np.isnan(values).sum(axis=1).tolist()),
+            episodes=statistics_of(played.episodes),
+            tasks_per_candidate=each,
+            next_tasks=adapted_task_count(config, values) if config.adaptive else each,
+            calls=played.calls,
+            calls_saved=played.calls_saved,
+            decisions=self.encoder.states_given - candidates.given,
+            forwards=self.encoder.forwards - candidates.forwards,
+            recorded=self.recording.of_candidates(by_candidate, now.generation),
+        )
+
+    def exam(self, update: Generation) -> Candidates:
+        """Its checkpoint, sampling, on tasks that it was not evolved on."""
+        return exam_of(update.checkpoint, self.validation_tasks, self.config, self.encoder)
+
+    def examined(self, update: Generation, played: list[Episode]) -> Generation:
+        """With the statistics of its validation, and the episodes of it that are to be kept."""
+        kept = self.recording.of_validation(played, update.checkpoint)
+        found = statistics_of(played)
+        fitness: dict[str, Any] = (
+            {} if update.index else _summary(np.array([found.accuracy]))
+        )  # nobody competed yet
+        return replace(update, validation=found, recorded=(*update.recorded, *kept), **fitness)
+
+
+def _summary(fitness: Vector) -> dict[str, Any]:
+    """What generations say of their fitness, that is known, as fields."""
+    if not fitness.size:
+        return {}
+    return {
+        "best": float(fitness.max()),
+        "mean": float(np.mean(fitness)),
+        "median": float(np.median(fitness)),
+    }
 
 
 def adapted_task_count(config: EvolveConfig, values: NDArray[np.float64]) -> int:
@@ -268,30 +291,12 @@ def tasks_of_candidate(
     ]
 
 
-def validate(
-    checkpoint: Checkpoint,
-    tasks: Sequence[Task],
-    config: EvolveConfig,
-    encoder: Encoder,
-    pool: Pool,
-    grade: GradeMany,
-) -> EpisodeStatistics:
-    """The checkpoint, sampling, on tasks it was not evolved on. PoolError when no model could be asked."""
-    return statistics_of(_play_validation(checkpoint, tasks, config, encoder, pool, grade))
-
-
-def _play_validation(
-    checkpoint: Checkpoint,
-    tasks: Sequence[Task],
-    config: EvolveConfig,
-    encoder: Encoder,
-    pool: Pool,
-    grade: GradeMany,
-) -> list[Episode]:
+def exam_of(
+    checkpoint: Checkpoint, tasks: Sequence[Task], config: EvolveConfig, encoder: Encoder
+) -> Candidates:
+    """A checkpoint, sampling, on tasks that it was not evolved on: the same chances in every validation."""
     episodes = unplayed(config, checkpoint, tasks, "v", validation_seed(config))
-    played = play_all(episodes, Coordinator(checkpoint, encoder), pool, grade)
-    _check_played(played, checkpoint.generation)
-    return played
+    return Candidates(episodes, Coordinator(checkpoint, encoder))
 
 
 def validation_seed(config: EvolveConfig) -> int:
@@ -318,10 +323,10 @@ def random_walk(config: EvolveConfig, space: SearchSpace) -> NDArray[np.float64]
     tasks, those that a fair coin solves, so that candidates tie as the real ones do.
 
     It is what selection noise alone does to a vector: the control that an evolved one has to beat."""
-    optimiser = SepCMA(config, space)
-    state = optimiser.begin()
+    walk = SepCMA(config, space)
+    state = walk.begin()
     while state.generation < config.generations:
         tries = (state.population, config.tasks_per_candidate)
         coins = uniform(f"{config.seed}/random-walk/{state.generation}", math.prod(tries)).reshape(tries)
         state = sep_cma.tell(state, (coins < 0.5).mean(axis=1))
-    return optimiser.outcome(state)
+    return walk.outcome(state)

@@ -10,21 +10,8 @@ from numpy.typing import NDArray
 
 from core.analysis.metrics import ClusteredShare
 from core.draws import derive_seed
-from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Task
+from core.episode import EndReason, Episode, Protocol, Task
 from core.evolution.generation_stats import EpisodeStatistics, NoticedTurns
-from core.play.drive import GradeMany, drive_many
-from core.play.policy import Policy
-from core.pool.pool import Pool
-
-
-def play_all(episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany) -> list[Episode]:
-    """Play episodes to their ends, in their order, keeping nothing on the way."""
-    episodes = list(episodes)
-    ended: dict[str, Episode] = {}
-    for event in drive_many(episodes, policy, pool, grade):
-        if isinstance(event, EpisodeFinished):
-            ended[event.episode.id] = event.episode
-    return [ended[episode.id] for episode in episodes]
 
 
 def episodes_of(

@@ -1,11 +1,11 @@
-"""The learners of a coordinator behind one interface: sep-CMA-ES as in the paper, and those it is compared with."""
+"""What moves a coordinator's vector, behind one interface: sep-CMA-ES as in the paper, and what it is compared with."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,8 +22,12 @@ from core.evolution.sep_cma import SepCMAState
 
 
 @dataclass(frozen=True, slots=True)
-class Learner(ABC):
-    """Proposes the vectors of a generation and learns from their fitness (the ask and tell interface)."""
+class Optimiser(ABC):
+    """Proposes the vectors of a generation and learns from their fitness (the ask and tell interface): a search over
+    the points of a search space, whose outcome is where its state stands."""
+
+    #: The search: `ask(state)` gives its points [population, n], `tell(state, fitness)` the state after them.
+    search: ClassVar[Any]
 
     config: EvolveConfig
     space: SearchSpace
@@ -37,21 +41,27 @@ class Learner(ABC):
     def begin(self) -> LearnerState:
         """The state before the first generation."""
 
-    @abstractmethod
     def ask(self, state: Any) -> Vector:
         """The generation's vectors [population, n]."""
+        return self._vectors(self.search.ask(state), state)
 
-    @abstractmethod
     def tell(self, state: Any, fitness: Vector, played: Sequence[Episode]) -> LearnerState:
         """The state after it. `fitness` [population], NaN where it is missing; `played` in candidates' order."""
+        after: LearnerState = self.search.tell(state, fitness)
+        return after
 
-    @abstractmethod
     def outcome(self, state: Any) -> Vector:
         """The vector [n] that has been learned so far."""
+        return self._vectors(state.mean, state)
+
+    def _vectors(self, points: Vector, state: Any) -> Vector:
+        return self.space.vectors(points)
 
 
-class SepCMA(Learner):
-    """Separable CMA-ES over the points of a search space; its outcome is the distribution's mean."""
+class SepCMA(Optimiser):
+    """Separable CMA-ES; its outcome is the distribution's mean."""
+
+    search = sep_cma
 
     def begin(self) -> SepCMAState:
         return sep_cma.start(
@@ -64,18 +74,11 @@ class SepCMA(Learner):
             preset=self.config.rates,
         )
 
-    def ask(self, state: SepCMAState) -> Vector:
-        return self.space.vectors(sep_cma.ask(state))
 
-    def tell(self, state: SepCMAState, fitness: Vector, played: Sequence[Episode]) -> SepCMAState:
-        return sep_cma.tell(state, fitness)
+class Pycma(Optimiser):
+    """The library pycma; its outcome is the distribution's mean."""
 
-    def outcome(self, state: SepCMAState) -> Vector:
-        return self.space.vectors(state.mean)
-
-
-class Pycma(Learner):
-    """The library pycma over the points of a search space; its outcome is the distribution's mean."""
+    search = pycma_search
 
     def begin(self) -> PycmaState:
         if (self.space.scales != 1.0).any():
@@ -86,38 +89,22 @@ class Pycma(Learner):
             self.origin, self.space.step_size, population=self.config.population, seed=self.config.seed
         )
 
-    def ask(self, state: PycmaState) -> Vector:
-        return self.space.vectors(pycma_search.ask(state))
 
-    def tell(self, state: PycmaState, fitness: Vector, played: Sequence[Episode]) -> PycmaState:
-        return pycma_search.tell(state, fitness)
+class RandomSearch(Optimiser):
+    """Random search in a box around the first vector; its outcome is the best candidate seen."""
 
-    def outcome(self, state: PycmaState) -> Vector:
-        return self.space.vectors(state.mean)
-
-
-class RandomSearch(Learner):
-    """Random search in the same space, in a box around the first vector; its outcome is the best candidate seen."""
+    search = random_search
 
     def begin(self) -> RandomSearchState:
         half_width, population = self.config.box * self.space.step_size, self.config.population
         return random_search.start(self.origin, half_width, population=population, seed=self.config.seed)
-
-    def ask(self, state: RandomSearchState) -> Vector:
-        return self._vectors(random_search.ask(state), state)
-
-    def tell(self, state: RandomSearchState, fitness: Vector, played: Sequence[Episode]) -> RandomSearchState:
-        return random_search.tell(state, fitness)
-
-    def outcome(self, state: RandomSearchState) -> Vector:
-        return self._vectors(state.mean, state)
 
     def _vectors(self, points: Vector, state: RandomSearchState) -> Vector:
         """Vectors with the steps of SVF offsets in proportion to the head's."""
         return self.space.vectors(state.centre + (points - state.centre) * self.space.scales)
 
 
-class Reinforce(Learner):
+class Reinforce(Optimiser):
     """REINFORCE from the first vector, in the vector's own coordinates: one policy, the head as it is."""
 
     def begin(self) -> ReinforceState:
@@ -133,7 +120,7 @@ class Reinforce(Learner):
         return state.mean
 
 
-_LEARNERS: Mapping[LearnerName, type[Learner]] = {
+_OPTIMISERS: Mapping[LearnerName, type[Optimiser]] = {
     "sep-cma-es": SepCMA,
     "pycma": Pycma,
     "reinforce": Reinforce,
@@ -144,7 +131,7 @@ _STATES: Mapping[str, Any] = {
 }
 
 
-def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
+def optimiser_of(config: EvolveConfig, space: SearchSpace) -> Optimiser:
     """The configured learner in this space; ConfigError when it cannot learn what the template holds."""
     template = space.template
     if config.learner == "reinforce" and (template.head_kind != "linear" or template.svf_layout):
@@ -152,7 +139,7 @@ def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
             "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
             "sep-cma-es."
         )
-    return _LEARNERS[config.learner](config, space)
+    return _OPTIMISERS[config.learner](config, space)
 
 
 def restored(data: bytes) -> LearnerState:

@@ -119,10 +119,6 @@ class LearnConfig:
         """The share of an iteration's questions, from 1, that are played with a part of the pool."""
         return self.subset_share if iteration > self.subset_from * self.iterations else 0.0
 
-    def is_due(self, iteration: int, every: int) -> bool:
-        """Whether something that comes `every` so many iterations comes after this one."""
-        return iteration % every == 0 or iteration == self.iterations
-
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON."""
         return asdict(self)

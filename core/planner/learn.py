@@ -1,7 +1,7 @@
 """Teaches a planner by reinforcement on real episodes, one yielded iteration after the other.
 
-Stopping is closing the generator; from a state that was yielded it goes on to the same end, on one CPU thread bit for
-bit: an iteration depends on the settings, the seed and the state before it, and on nothing else.
+From a state that was yielded it goes on to the same end, on one CPU thread bit for bit: an iteration depends on the
+settings, the seed and the state before it, and on nothing else.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from core.episode import Task
+import torch
+
+from core.episode import Episode, Task
 from core.errors import ConfigError
+from core.learning import Candidates, Played, is_due, shared
+from core.learning import learn as learn_by
 from core.planner.config import LearnConfig
 from core.planner.grpo import check_installed, learn_from, new_optimiser
 from core.planner.planner import LanguagePlanner
 from core.planner.questions import disagreed
-from core.planner.rollouts import check_answered, readable_freely, roll_out, validate
+from core.planner.rollouts import exam_of, readable_freely, rollouts_of, unplayed
 from core.planner.state import PlannerState, restore, state_of
 from core.planner.statistics import IterationStats, statistics_of
 from core.play.drive import GradeMany
-from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
 
@@ -31,6 +35,75 @@ class Iteration(IterationStats):
 
     planner: LanguagePlanner | None = None
     state: PlannerState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A planner as what learns: it writes workflows for some questions, and is moved in place by what they earned.
+    `start` is what it is held to; `run` is noted in its checkpoints."""
+
+    noun: ClassVar = "iteration"
+
+    config: LearnConfig
+    start: LanguagePlanner
+    planner: LanguagePlanner
+    optimiser: torch.optim.Optimizer
+    questions: Sequence[Task]
+    validation_tasks: Sequence[Task]
+    run: str
+
+    def begin(self) -> Iteration:
+        """The planner as it stands."""
+        return self._saved(Iteration(index=0))
+
+    def ask(self, after: Iteration) -> Candidates:
+        """The next iteration's rollouts, several for each of its questions."""
+        return unplayed(self.config, self.planner, self.questions, after.index + 1)
+
+    def tell(self, after: Iteration, candidates: Candidates, played: Played) -> Iteration:
+        """The iteration that follows from what the rollouts earned."""
+        index = after.index + 1
+        rollouts = rollouts_of(self.config, candidates, played.episodes)
+        update = learn_from(self.planner, self.start, self.optimiser, rollouts, self.config, index)
+        iteration = Iteration(
+            index=index,
+            reward_mean=rollouts.reward_mean,
+            signal=rollouts.signal,
+            rollouts=statistics_of(rollouts.episodes),
+            learning_rate=self.config.rate(index),
+            loss=update.loss,
+            entropy=update.entropy,
+            divergence=update.divergence,
+            gradient=update.gradient,
+            written_tokens=sum(len(one.ids) for one in rollouts.written),
+            calls=played.calls,
+            calls_saved=played.calls_saved,
+            seconds=time.perf_counter() - candidates.since,
+        )
+        return self._saved(iteration)
+
+    def exam(self, update: Iteration) -> Candidates:
+        """The planner on its validation tasks."""
+        return exam_of(self.config, self.planner, self.validation_tasks)
+
+    def examined(self, update: Iteration, played: list[Episode]) -> Iteration:
+        """With the statistics of its validation."""
+        return replace(update, validation=statistics_of(played), free=readable_freely(self.planner, played))
+
+    def _saved(self, iteration: Iteration) -> Iteration:
+        """With checkpoint and state, where they are due."""
+        index, start = iteration.index, self.start.card
+        if not is_due(index, self.config.save_every, self.config.iterations):
+            return iteration
+        saved = self.planner.frozen(
+            kind="trained" if index else start.kind,
+            iteration=index,
+            parent_run=self.run,
+            temperature=start.temperature,
+        )
+        kept = tuple(task.id for task in self.questions)
+        state = state_of(self.planner, self.optimiser, index, kept, self.config)
+        return replace(iteration, planner=saved, state=state)
 
 
 def learn(
@@ -53,63 +126,26 @@ def learn(
     check_installed()
     models = tuple(spec.name for spec in pool.specs)
     start.card.check_pool(tuple(name for name in models if name in start.models))
-    shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
+    pool = shared(pool)
     planner = start.frozen(temperature=config.temperature, constrained=config.constrained)
     optimiser = new_optimiser(planner, config)
-
-    def finished(iteration: Iteration) -> Iteration:
-        """With validation, checkpoint and state, as far as they are due."""
-        index = iteration.index
-        if validation_tasks and config.is_due(index, config.validate_every):
-            played = validate(config, planner, validation_tasks, shared, grade)
-            iteration = replace(
-                iteration, validation=statistics_of(played), free=readable_freely(planner, played)
-            )
-        if config.is_due(index, config.save_every):
-            kind = "trained" if index else start.card.kind
-            saved = planner.frozen(
-                kind=kind, iteration=index, parent_run=run, temperature=start.card.temperature
-            )
-            kept = tuple(task.id for task in questions)
-            iteration = replace(
-                iteration, planner=saved, state=state_of(planner, optimiser, index, kept, config)
-            )
-        return iteration
-
     if state is None:
-        questions = disagreed(config, start.models, tasks, shared, grade)
-        index = 0
-        yield finished(Iteration(index=0))
+        questions = disagreed(config, start.models, tasks, pool, grade)
     else:
         restore(state, planner, optimiser, config)
-        by_id = {task.id: task for task in tasks}
-        absent = [name for name in state.questions if name not in by_id]
-        if absent:
-            raise ConfigError(
-                f"This learning was begun with the question {absent[0]}, which is not there: keep its tasks."
-            )
-        questions = [by_id[name] for name in state.questions]
-        index = state.iteration
-    while index < config.iterations:
-        index += 1
-        began, calls, hits = time.perf_counter(), shared.misses, shared.hits
-        rollouts = roll_out(config, planner, questions, index, shared, grade)
-        check_answered(rollouts.episodes, f"in iteration {index}")
-        update = learn_from(planner, start, optimiser, rollouts, config, index)
-        yield finished(
-            Iteration(
-                index=index,
-                reward_mean=rollouts.reward_mean,
-                signal=rollouts.signal,
-                rollouts=statistics_of(rollouts.episodes),
-                learning_rate=config.rate(index),
-                loss=update.loss,
-                entropy=update.entropy,
-                divergence=update.divergence,
-                gradient=update.gradient,
-                written_tokens=sum(len(one.ids) for one in rollouts.written),
-                calls=shared.misses - calls,
-                calls_saved=shared.hits - hits,
-                seconds=time.perf_counter() - began,
-            )
+        questions = _questions_of(state, tasks)
+    training = Training(config, start, planner, optimiser, questions, validation_tasks, run)
+    after = Iteration(index=state.iteration) if state else None
+    rhythm = {"updates": config.iterations, "validate_every": config.validate_every}
+    yield from learn_by(training, **rhythm, pool=pool, grade=grade, after=after)
+
+
+def _questions_of(state: PlannerState, tasks: Sequence[Task]) -> list[Task]:
+    """The questions that a training was begun with."""
+    by_id = {task.id: task for task in tasks}
+    absent = [name for name in state.questions if name not in by_id]
+    if absent:
+        raise ConfigError(
+            f"This learning was begun with the question {absent[0]}, which is not there: keep its tasks."
         )
+    return [by_id[name] for name in state.questions]

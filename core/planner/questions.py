@@ -12,9 +12,9 @@ from core.conduct.planners import Conductor, FixedPlanner, random_workflow
 from core.draws import derive_seed
 from core.episode import Episode, Task
 from core.errors import ConfigError
+from core.learning import check_answered, play_all
 from core.planner.config import LearnConfig
 from core.planner.forms import WORDS
-from core.planner.rollouts import check_answered, play_plans
 from core.play.drive import GradeMany
 from core.pool.pool import Pool
 from core.workflow import MOST_STEPS, Workflow
@@ -64,7 +64,7 @@ def _probed(
             )
             for place, task in enumerate(tasks)
         ]
-        played += play_plans(episodes, Conductor(planner), pool, grade)
+        played += play_all(episodes, Conductor(planner), pool, grade)
     check_answered(played, "for the choice of questions")
     for one in played:
         if one.correct is not None:

@@ -12,16 +12,14 @@ import numpy as np
 from core.conduct.planners import Conductor
 from core.conduct.reading import read_workflow
 from core.draws import derive_seed, uniform
-from core.episode import EndReason, Episode, EpisodeFinished, Reply, Status, Task, WritePlan
-from core.errors import CheckpointError, PoolError
+from core.episode import EndReason, Episode, Reply, Status, Task, WritePlan
+from core.errors import CheckpointError
+from core.learning import Candidates
 from core.planner.config import LearnConfig
 from core.planner.planner import LanguagePlanner, as_reply
 from core.planner.statistics import FREE_PLANS
 from core.planner.subsets import random_subset
 from core.planner.writing import Sampled
-from core.play.drive import GradeMany, drive_many
-from core.play.policy import WorkflowPolicy
-from core.pool.pool import Pool
 from core.workflow import MOST_STEPS, Workflow
 
 
@@ -86,9 +84,9 @@ def left_out_of(config: LearnConfig, models: Sequence[str], iteration: int, plac
 
 def unplayed(
     config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task], iteration: int
-) -> list[Episode]:
-    """The episodes of an iteration. All rollouts of a question may name the same models, and each has chances of its
-    own: with shared ones, a model that was lucky once would be lucky in the whole group."""
+) -> Candidates:
+    """The rollouts of an iteration. All of a question's may name the same models, and each has chances of its own: with
+    shared ones, a model that was lucky once would be lucky in the whole group."""
     seeds = [derive_seed((config.seed, "replies", iteration, number)) for number in range(config.rollouts)]
     episodes = []
     for place, task in enumerate(questions_of(config, tasks, iteration)):
@@ -97,39 +95,21 @@ def unplayed(
             _episode(f"i{iteration}-{place}-{number}", task, planner, seed, left_out)
             for number, seed in enumerate(seeds)
         ]
-    return episodes
+    return Candidates(episodes, LearningPolicy(planner, f"{config.seed}/rollouts"))
 
 
-def roll_out(
-    config: LearnConfig,
-    planner: LanguagePlanner,
-    tasks: Sequence[Task],
-    iteration: int,
-    pool: Pool,
-    grade: GradeMany,
-) -> Rollouts:
-    """Play an iteration's episodes with the planner as it stands."""
-    policy = LearningPolicy(planner, f"{config.seed}/rollouts")
-    played = play_plans(unplayed(config, planner, tasks, iteration), policy, pool, grade)
-    if unwritten := [one for one in played if one.id not in policy.written]:  # nothing to learn from
+def rollouts_of(config: LearnConfig, candidates: Candidates, played: Sequence[Episode]) -> Rollouts:
+    """Played candidates with what the planner wrote for them, and what each earns."""
+    assert isinstance(candidates.policy, LearningPolicy)
+    written = candidates.policy.written
+    if unwritten := [one for one in played if one.id not in written]:  # nothing to learn from
         raise CheckpointError(f"The planner could not write all of its workflows: {unwritten[0].error}")
     return Rollouts(
         config.rollouts,
         tuple(played),
-        tuple(policy.written[one.id] for one in played),
+        tuple(written[one.id] for one in played),
         tuple(earned(config, one) for one in played),
     )
-
-
-def play_plans(
-    episodes: Sequence[Episode], policy: WorkflowPolicy, pool: Pool, grade: GradeMany
-) -> list[Episode]:
-    """Play episodes to their ends, in their order."""
-    ended: dict[str, Episode] = {}
-    for event in drive_many(episodes, policy, pool, grade):
-        if isinstance(event, EpisodeFinished):
-            ended[event.episode.id] = event.episode
-    return [ended[one.id] for one in episodes]
 
 
 def earned(config: LearnConfig, episode: Episode) -> float:
@@ -141,24 +121,11 @@ def earned(config: LearnConfig, episode: Episode) -> float:
     return config.right if episode.correct else config.wrong
 
 
-def check_answered(episodes: Sequence[Episode], when: str) -> None:
-    """PoolError where calls were lost and none came through; what is left was played without asking anybody."""
-    lost = [one for one in episodes if one.status is Status.MISSING]
-    asked = any(turn.messages for one in episodes if one.status is Status.FINISHED for turn in one.turns)
-    if lost and not asked:
-        reason = lost[0].error or "no reason given"
-        raise PoolError(
-            f"No model could be asked {when} ({reason}): see that they answer, then begin again or resume."
-        )
-
-
-def validate(
-    config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task], pool: Pool, grade: GradeMany
-) -> list[Episode]:
+def exam_of(config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task]) -> Candidates:
     """The planner on tasks that it does not learn on, with all models; the same chances in every validation."""
     seed = derive_seed((config.seed, "validation"))
     episodes = [_episode(f"v-{number}", task, planner, seed) for number, task in enumerate(tasks)]
-    return play_plans(episodes, LearningPolicy(planner, f"{config.seed}/validation"), pool, grade)
+    return Candidates(episodes, LearningPolicy(planner, f"{config.seed}/validation"))
 
 
 def readable_freely(planner: LanguagePlanner, played: Sequence[Episode]) -> float:

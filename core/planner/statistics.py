@@ -6,10 +6,25 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from core.episode import EndReason, Episode, Status
+from core.statistics_json import joined, statistics_json, statistics_of_json
 from core.workflow import PlanFault, Topology
+
+
+def _parted(stored: Any) -> Any:
+    """Shares by (place, name) of those by `PLACE NAME`."""
+    return {
+        tuple(key.split(" ", 1)) if isinstance(key, str) else key: share
+        for key, share in dict(stored).items()
+    }
+
+
+#: Shares by (place of a step from 0, name).
+ByPlace = Annotated[Mapping[tuple[int, str], float], BeforeValidator(_parted), PlainSerializer(joined)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,45 +43,11 @@ class PlanStatistics:
     readable: float = math.nan
     steps_mean: float = math.nan
     topologies: Mapping[Topology, float] = field(default_factory=dict)
-    models: Mapping[tuple[int, str], float] = field(default_factory=dict)
-    subtasks: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    models: ByPlace = field(default_factory=dict)
+    subtasks: ByPlace = field(default_factory=dict)
     faults: Mapping[PlanFault, int] = field(default_factory=dict)
     tokens: int = 0
     families: Mapping[str, PlanStatistics] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Ready for JSON; pairs as `PLACE NAME`, and without what is not known."""
-        found: dict[str, Any] = {
-            "n": self.n,
-            "missing": self.missing,
-            "right": self.right,
-            "readable": self.readable,
-            "steps_mean": self.steps_mean,
-            "topologies": {shape.value: share for shape, share in self.topologies.items()},
-            "models": {f"{place} {name}": share for (place, name), share in self.models.items()},
-            "subtasks": {f"{place} {word}": share for (place, word), share in self.subtasks.items()},
-            "faults": {fault.value: count for fault, count in self.faults.items()},
-            "tokens": self.tokens,
-            "families": {name: one.to_json() for name, one in self.families.items()},
-        }
-        return {name: value for name, value in found.items() if value == value and value != {}}
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> PlanStatistics:
-        """Inverse of `to_json`."""
-        return cls(
-            n=int(stored["n"]),
-            missing=int(stored.get("missing", 0)),
-            right=float(stored.get("right", math.nan)),
-            readable=float(stored.get("readable", math.nan)),
-            steps_mean=float(stored.get("steps_mean", math.nan)),
-            topologies={Topology(name): float(share) for name, share in stored.get("topologies", {}).items()},
-            models=_pairs(stored.get("models", {})),
-            subtasks=_pairs(stored.get("subtasks", {})),
-            faults={PlanFault(name): int(count) for name, count in stored.get("faults", {}).items()},
-            tokens=int(stored.get("tokens", 0)),
-            families={name: cls.of(one) for name, one in stored.get("families", {}).items()},
-        )
 
 
 #: So many plans tell at each validation how many can be read that are written without a grammar.
@@ -103,35 +84,12 @@ class IterationStats:
 
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON, without what is not known."""
-        found = {name: getattr(self, name) for name in (*_NUMBERS, *_COUNTS)}
-        known: dict[str, Any] = {name: value for name, value in found.items() if value == value}
-        for name in _PARTS:
-            if (one := getattr(self, name)) is not None:
-                known[name] = one.to_json()
-        return known
+        return statistics_json(IterationStats, self)
 
     @classmethod
     def stats_of(cls, stored: Mapping[str, Any]) -> IterationStats:
         """Inverse of `to_json`."""
-        found: dict[str, Any] = {name: float(stored.get(name, math.nan)) for name in _NUMBERS}
-        found |= {name: int(stored.get(name, 0)) for name in _COUNTS}
-        found |= {name: PlanStatistics.of(stored[name]) for name in _PARTS if name in stored}
-        return IterationStats(**found)
-
-
-_NUMBERS = (
-    "reward_mean",
-    "signal",
-    "learning_rate",
-    "loss",
-    "entropy",
-    "divergence",
-    "gradient",
-    "free",
-    "seconds",
-)
-_PARTS = ("rollouts", "validation")
-_COUNTS = ("index", "written_tokens", "calls", "calls_saved")
+        return statistics_of_json(IterationStats, stored)
 
 
 def statistics_of(episodes: Sequence[Episode], *, by_family: bool = True) -> PlanStatistics:
@@ -173,14 +131,6 @@ def _by_place(pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], float]:
     for (place, _), count in counts.items():
         totals[place] += count
     return {pair: count / totals[pair[0]] for pair, count in sorted(counts.items())}
-
-
-def _pairs(stored: Mapping[str, Any]) -> dict[tuple[int, str], float]:
-    found = {}
-    for pair, share in stored.items():
-        place, _, name = pair.partition(" ")
-        found[int(place), name] = float(share)
-    return found
 
 
 def _share(part: float, whole: int) -> float:

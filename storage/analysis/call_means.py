@@ -13,7 +13,7 @@ from core.episode import EDITED, Flag, Status, Verdict
 from storage.analysis.routing import own_turns
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.schema import candidate, episode, generation, run, turn
+from storage.rows.schema import candidate, episode, learning_update, run, turn
 from storage.store import Store
 
 EVERY_EPISODE = EpisodeFilter(forks="with")
@@ -114,15 +114,15 @@ class SharedCalls:
 
 def shared_calls(store: Store, pool: str) -> list[SharedCalls]:
     """The newest generations of evolutions of this pool, by the digest that runs keep, as far as they counted calls."""
-    of_it = (candidate.c.run_id == generation.c.run_id, candidate.c.generation == generation.c.idx)
+    of_it = (candidate.c.run_id == learning_update.c.run_id, candidate.c.generation == learning_update.c.idx)
     n, tasks = (
         select(one).where(*of_it).scalar_subquery() for one in (func.count(), func.max(candidate.c.rollouts))
     )
     query = (
-        select(generation.c.idx, n, tasks, generation.c.stats, run.c.config)
-        .join(run, run.c.id == generation.c.run_id)
-        .where(run.c.pool == pool, generation.c.idx > 0)
-        .order_by(run.c.created.desc(), generation.c.idx)
+        select(learning_update.c.idx, n, tasks, learning_update.c.stats, run.c.config)
+        .join(run, run.c.id == learning_update.c.run_id)
+        .where(run.c.pool == pool, run.c.kind == "evolve", learning_update.c.idx > 0)
+        .order_by(run.c.created.desc(), learning_update.c.idx)
         .limit(MOST_GENERATIONS)
     )
     found = []

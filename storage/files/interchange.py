@@ -34,15 +34,13 @@ from storage.files.jsonl import (
     CheckpointLine,
     EndLine,
     EpisodeLine,
-    GenerationLine,
     Head,
     HeaderLine,
-    IterationLine,
     LabelLine,
     Line,
     OptimiserLine,
-    PlannerLine,
     RunLine,
+    UpdateLine,
     dump_line,
     parse_line,
 )
@@ -59,12 +57,11 @@ from storage.files.jsonl_rows import (
 from storage.files.selection import Selection, selected_ids, written
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
-from storage.rows.schema import checkpoint, iteration, label, optimiser, planner, run
-from storage.rows.summaries import GenerationSummary
-from storage.shelves import generations
+from storage.rows.schema import checkpoint, label, optimiser, run
+from storage.rows.summaries import PLANNER_KINDS, UpdateSummary
 from storage.shelves.checkpoints import checkpoint_row, insert_checkpoint
 from storage.shelves.labels import labelled_places
-from storage.shelves.planners import insert_planner, planner_row
+from storage.shelves.learning import insert_update
 from storage.store import Store
 
 #: What a file may hold, unpacked: beyond these it is taken for a bomb.
@@ -264,23 +261,14 @@ class _Reader:
             case RunLine() if line.status in ("queued", "running"):
                 raise self.fault("is a run that is still running")
             case CheckpointLine():
+                if (line.weights is None) is (line.folder is None):
+                    raise self.fault("has an unusable value at weights (weights or a folder are allowed)")
                 try:
-                    made = Checkpoint.from_bytes(line.config, line.weights)
+                    made = _id_of(line)
                 except CheckpointError as error:
                     raise self.fault(f"holds a checkpoint that cannot be used ({error})") from error
-                if made.id != line.id:
-                    raise self.fault(f"calls checkpoint {made.id} {line.id}")
-            case PlannerLine():
-                try:
-                    made_of = PlannerCard.of(line.card).id
-                    if line.files is not None:
-                        check_archive(line.files)
-                except CheckpointError as error:
-                    raise self.fault(f"holds a planner that cannot be used ({error})") from error
-                if made_of != line.id:
-                    raise self.fault(f"calls planner {made_of} {line.id}")
-                if (line.files is None) is (line.folder is None):
-                    raise self.fault("has an unusable value at files (an archive or a folder is allowed)")
+                if made != line.id:
+                    raise self.fault(f"calls checkpoint {made} {line.id}")
             case EpisodeLine() if line.episode.run_id not in self.runs:
                 raise self.fault("belongs to a run that the header does not name")
 
@@ -311,9 +299,6 @@ class _Reader:
             elif isinstance(line, CheckpointLine):  # came with what it played, and its own run comes now
                 orphan = (checkpoint.c.id == line.id, checkpoint.c.run_id.is_(None))
                 self.connection.execute(update(checkpoint).where(*orphan).values(run_id=line.run))
-            elif isinstance(line, PlannerLine):
-                orphan = (planner.c.id == line.id, planner.c.run_id.is_(None))
-                self.connection.execute(update(planner).where(*orphan).values(run_id=line.run))
         except IntegrityError as error:
             raise self.fault(validation.UNKNOWN) from error
 
@@ -358,30 +343,26 @@ class _Reader:
         self.added["label"] += len(new)
 
 
+def _id_of(line: CheckpointLine) -> str:
+    """The id that its content makes. CheckpointError for what is no checkpoint."""
+    if line.head_kind not in PLANNER_KINDS:
+        return Checkpoint.from_bytes(line.config, line.weights or b"").id
+    if line.weights is not None:
+        check_archive(line.weights)
+    return PlannerCard.of(line.config).id
+
+
 def _add(connection: Connection, line: Head) -> None:
     match line:
         case RunLine():
             connection.execute(insert(run), row_of_line(line))
         case CheckpointLine():
-            row = checkpoint_row(
-                line.id,
-                line.config,
-                line.weights,
-                run_id=line.run,
-                generation=line.generation,
-                kind=line.head_kind,
-                created=line.created,
-            )
+            fields = line.model_dump(exclude={"kind", "id", "run", "head_kind"})
+            row = checkpoint_row(line.id, run_id=line.run, kind=line.head_kind, **fields)
             insert_checkpoint(connection, row)
-        case GenerationLine():
+        case UpdateLine():
             fields = line.model_dump(exclude={"kind", "run", "candidates"})
-            entry = GenerationSummary(run_id=line.run, **fields)
-            generations.insert_generation(connection, entry, line.candidates)
-        case PlannerLine():
-            fields = line.model_dump(include={"files", "folder", "size_bytes", "created"})
-            insert_planner(connection, planner_row(line.card, run_id=line.run, **fields))
-        case IterationLine():
-            connection.execute(insert(iteration), row_of_line(line))
+            insert_update(connection, UpdateSummary(run_id=line.run, **fields), line.candidates)
         case OptimiserLine():
             connection.execute(insert(optimiser), row_of_line(line))
 

@@ -6,13 +6,11 @@ whose `kind` says what it is; they come in this order:
     header      format "trinity-jsonl", version 1, runs: ids of the runs that follow
     run         id, run_kind, purpose, name, status, config, created, started, finished, error, pool (null: not
                 recorded)
-    checkpoint  id, run (null when its run is not in the file), generation, head_kind, created, config,
-                weights (safetensors, base64)
-    planner     id, run (null when its run is not in the file), created, card, files (a zip archive, base64; null:
-                they are in its folder on the machine that it was made on), folder, size_bytes
-    generation  run, index, best, mean, median, sigma, evaluations, wall_s, checkpoint_id, stats,
-                candidates: [{index, fitness, rollouts, missing}]
-    iteration   run, index, episodes, wall_s, spent_usd, planner_id, stats
+    checkpoint  id, run (null when its run is not in the file), generation (of a planner, its iteration), head_kind
+                (start, warm-up or trained: a planner), created, config, weights (safetensors, of a planner a zip
+                archive, base64; null: too large, in the folder of this name), folder, size_bytes
+    update      run, index, episodes, wall_s, spent_usd, unread_usd, checkpoint_id, stats, candidates: a generation of
+                an evolution or an iteration of a training
     optimiser   run, generation, state (base64): to resume an evolution or a training from where it stands
     episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
                 turns and texts included; hidden states are base64 of little-endian float16, logits all digits;
@@ -158,7 +156,7 @@ class RunLine(_Line):
 
 
 class CheckpointLine(_Line):
-    """One checkpoint with its weights."""
+    """One checkpoint with its weights, or the folder that they are in."""
 
     kind: Literal["checkpoint"] = "checkpoint"
     id: Id
@@ -167,54 +165,28 @@ class CheckpointLine(_Line):
     head_kind: str
     created: float
     config: dict[str, Any]
-    weights: bytes
-
-
-class PlannerLine(_Line):
-    """One planner with its files, or the folder that they are in."""
-
-    kind: Literal["planner"] = "planner"
-    id: Id
-    run: Id | None
-    created: float
-    card: dict[str, Any]
-    files: bytes | None
+    weights: bytes | None
     folder: Annotated[str, AfterValidator(file_name)] | None
     size_bytes: Annotated[int, Field(ge=0)]
 
 
-class IterationLine(_Line):
-    """One iteration of a training."""
+class UpdateLine(_Line):
+    """One generation of an evolution with its candidates, or one iteration of a training."""
 
-    kind: Literal["iteration"] = "iteration"
+    kind: Literal["update"] = "update"
     run: Id
     index: int
     episodes: int
     wall_s: float
     spent_usd: float
-    planner_id: Id | None
-    stats: dict[str, Any]
-
-
-class GenerationLine(_Line):
-    """One generation with its candidates."""
-
-    kind: Literal["generation"] = "generation"
-    run: Id
-    index: int
-    best: float
-    mean: float
-    median: float
-    sigma: float
-    evaluations: int
-    wall_s: float
+    unread_usd: float
     checkpoint_id: Id | None
     stats: dict[str, Any]
     candidates: tuple[CandidateSummary, ...]
 
 
 class OptimiserLine(_Line):
-    """The optimiser's state after a run's last generation."""
+    """The state after a run's last update that has one."""
 
     kind: Literal["optimiser"] = "optimiser"
     run: Id
@@ -265,7 +237,7 @@ class EndLine(_Line):
 
 
 #: What stands in a file before the episodes.
-Head = RunLine | CheckpointLine | PlannerLine | GenerationLine | IterationLine | OptimiserLine
+Head = RunLine | CheckpointLine | UpdateLine | OptimiserLine
 Body = Head | EpisodeLine | LabelLine
 Line = HeaderLine | Body | EndLine
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])

@@ -6,7 +6,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, or_, select
@@ -17,20 +16,18 @@ from storage.files.jsonl import (
     Body,
     CheckpointLine,
     EpisodeLine,
-    GenerationLine,
     Head,
-    IterationLine,
     LabelLine,
     OptimiserLine,
-    PlannerLine,
     RunLine,
+    UpdateLine,
 )
 from storage.rows.full_episodes import chunks, read_timed_episodes, rows_among
 from storage.rows.mapping import Row, Rows
-from storage.rows.schema import checkpoint, episode, generation, iteration, label, optimiser, planner, run
-from storage.rows.summaries import RunStatus
-from storage.shelves.generations import read_candidates
-from storage.shelves.planners import PLANNER_POLICY
+from storage.rows.schema import checkpoint, episode, label, learning_update, optimiser, run
+from storage.rows.summaries import PLANNER_KINDS, RunStatus
+from storage.shelves.checkpoints import POLICY
+from storage.shelves.learning import read_candidates
 
 L = TypeVar("L", bound=Body)
 
@@ -45,12 +42,12 @@ _COLUMNS = {
     "turn": "idx",
 }
 #: Objects that stand in their columns as JSON.
-_OBJECTS = ("config", "stats", "card")
+_OBJECTS = ("config", "stats")
 #: So many episodes are in memory at once.
 _EPISODES = 100
 
 
-def row_of_line(line: RunLine | IterationLine | OptimiserLine | LabelLine) -> Row:
+def row_of_line(line: RunLine | OptimiserLine | LabelLine) -> Row:
     """The row of a line that has a column for each field."""
     return {
         _COLUMNS.get(name, name): json.dumps(value) if name in _OBJECTS else value
@@ -70,17 +67,10 @@ def _line_of_row(kind: type[L], row: Rows, **given: Any) -> L:
 def lines_of_runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Body]:
     """Everything of these runs, in the order in which a reader needs it. StoreError for an unknown run."""
     yield from _runs(connection, run_ids)
-    played = select(episode.c.checkpoint_id).where(episode.c.run_id.in_(run_ids))
-    yield from _checkpoints(
-        connection, run_ids, or_(checkpoint.c.run_id.in_(run_ids), checkpoint.c.id.in_(played))
-    )
-    played_by = select(episode.c.policy).where(episode.c.run_id.in_(run_ids))
-    yield from _planners(
-        connection, run_ids, or_(planner.c.run_id.in_(run_ids), PLANNER_POLICY.in_(played_by))
-    )
+    played = select(episode.c.policy).where(episode.c.run_id.in_(run_ids))
+    yield from _checkpoints(connection, run_ids, or_(checkpoint.c.run_id.in_(run_ids), POLICY.in_(played)))
     for run_id in run_ids:
-        yield from _generations(connection, run_id)
-        yield from _iterations(connection, run_id)
+        yield from _updates(connection, run_id)
         if (last := _optimiser(connection, run_id)) is not None:
             yield last
     for run_id in run_ids:
@@ -91,17 +81,12 @@ def lines_of_runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Bo
 def lines_of_episodes(
     connection: Connection, run_ids: Sequence[str], episode_ids: Sequence[str]
 ) -> Iterator[Body]:
-    """These episodes with what they refer to: their runs, and the checkpoints and planners they were played by."""
+    """These episodes with what they refer to: their runs, and the checkpoints they were played by."""
     yield from _runs(connection, run_ids)
     seen: set[str] = set()
     for some in chunks(episode_ids):
-        played = select(episode.c.checkpoint_id).where(episode.c.id.in_(some))
-        played_by = select(episode.c.policy).where(episode.c.id.in_(some))
-        players: tuple[Iterator[CheckpointLine | PlannerLine], ...] = (
-            _checkpoints(connection, run_ids, checkpoint.c.id.in_(played)),
-            _planners(connection, run_ids, PLANNER_POLICY.in_(played_by)),
-        )
-        for line in chain.from_iterable(players):
+        played = select(episode.c.policy).where(episode.c.id.in_(some))
+        for line in _checkpoints(connection, run_ids, POLICY.in_(played)):
             if line.id not in seen:
                 seen.add(line.id)
                 yield line
@@ -132,29 +117,20 @@ def stored_twin(connection: Connection, line: Head) -> Body | None:
     match line:
         case RunLine():
             return _run(connection, line.id)
-        case GenerationLine():
-            return next(_generations(connection, line.run, generation.c.idx == line.index), None)
+        case UpdateLine():
+            return next(_updates(connection, line.run, learning_update.c.idx == line.index), None)
         case OptimiserLine():
             return _optimiser(connection, line.run)
         case CheckpointLine():
             query = select(checkpoint).where(checkpoint.c.id == line.id)
             row = connection.execute(query).mappings().first()
-            # Which run an equal checkpoint came from, and when, is not its content.
             if row is None:
                 return None
-            return _line_of_row(CheckpointLine, row, run=line.run, created=line.created)
-        case IterationLine():
-            return next(_iterations(connection, line.run, iteration.c.idx == line.index), None)
-        case PlannerLine():
-            query = select(planner).where(planner.c.id == line.id)
-            row = connection.execute(query).mappings().first()
-            if row is None:
-                return None
-            # Nor where its files are, or how they are packed: its id is made of what they say.
-            place = {
-                name: getattr(line, name) for name in ("run", "created", "files", "folder", "size_bytes")
-            }
-            return _line_of_row(PlannerLine, row, **place)
+            # Which run an equal checkpoint came from, and when, is not its content. Nor is where a planner's files are,
+            # or how they are packed: its id is made of what they say.
+            planner = row["kind"] in PLANNER_KINDS
+            place = ("run", "created", *(("weights", "folder", "size_bytes") if planner else ()))
+            return _line_of_row(CheckpointLine, row, **{name: getattr(line, name) for name in place})
 
 
 def _runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[RunLine]:
@@ -186,28 +162,15 @@ def _checkpoints(
         yield _line_of_row(CheckpointLine, row, run=row["run_id"] if row["run_id"] in run_ids else None)
 
 
-def _generations(
-    connection: Connection, run_id: str, *where: ColumnElement[bool]
-) -> Iterator[GenerationLine]:
-    query = select(generation).where(generation.c.run_id == run_id, *where).order_by(generation.c.idx)
+def _updates(connection: Connection, run_id: str, *where: ColumnElement[bool]) -> Iterator[UpdateLine]:
+    query = (
+        select(learning_update)
+        .where(learning_update.c.run_id == run_id, *where)
+        .order_by(learning_update.c.idx)
+    )
     for row in connection.execute(query).mappings().all():
         candidates = tuple(read_candidates(connection, run_id, row["idx"]))
-        yield _line_of_row(GenerationLine, row, candidates=candidates)
-
-
-def _planners(
-    connection: Connection, run_ids: Sequence[str], wanted: ColumnElement[bool]
-) -> Iterator[PlannerLine]:
-    """The wanted planners; a run that is not in the file is not named."""
-    query = select(planner).where(wanted).order_by(planner.c.run_id, planner.c.iteration, planner.c.id)
-    for row in connection.execute(query).mappings():
-        yield _line_of_row(PlannerLine, row, run=row["run_id"] if row["run_id"] in run_ids else None)
-
-
-def _iterations(connection: Connection, run_id: str, *where: ColumnElement[bool]) -> Iterator[IterationLine]:
-    query = select(iteration).where(iteration.c.run_id == run_id, *where).order_by(iteration.c.idx)
-    for row in connection.execute(query).mappings().all():
-        yield _line_of_row(IterationLine, row)
+        yield _line_of_row(UpdateLine, row, candidates=candidates)
 
 
 def _optimiser(connection: Connection, run_id: str) -> OptimiserLine | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn
 from core.grader_names import is_grader
-from storage.files.jsonl import ID, Body, EpisodeLine, GenerationLine, IterationLine, LabelLine, RunLine
+from storage.files.jsonl import ID, Body, EpisodeLine, LabelLine, RunLine, UpdateLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
 
 #: The last second that a date can be made of (the end of the year 9999).
@@ -39,18 +39,15 @@ def check_line(line: Body) -> None:
     for name, value in line:
         if name in ("created", "at"):
             _time(name, value)
-        elif name in ("generation", "index", "evaluations", "episodes", "turn", "span_start", "span_end"):
+        elif name in ("generation", "index", "episodes", "turn", "span_start", "span_end"):
             _count(name, value)
     if isinstance(line, RunLine | EpisodeLine):
         _span("started", line.started, "finished", line.finished)
     match line:
         case RunLine(name=str() as name):
             _name("name", name)
-        case GenerationLine():
-            _generation(line)
-        case IterationLine():
-            _between("wall_s", line.wall_s, 0, _LONGEST_S)
-            _between("spent_usd", line.spent_usd, 0, _DEAREST_USD)
+        case UpdateLine():
+            _update(line)
         case LabelLine():
             _label(line)
         case EpisodeLine():
@@ -76,9 +73,10 @@ def unusable(where: str, allowed: str) -> ValueError:
     return ValueError(f"has an unusable value at {where} ({allowed})")
 
 
-def _generation(line: GenerationLine) -> None:
+def _update(line: UpdateLine) -> None:
     _between("wall_s", line.wall_s, 0, _LONGEST_S)
-    _between("sigma", line.sigma, 0, _FLOAT32)
+    _between("spent_usd", line.spent_usd, 0, _DEAREST_USD)
+    _between("unread_usd", line.unread_usd, 0, line.spent_usd)
     seen: set[int] = set()
     for place, one in enumerate(line.candidates):
         where = f"candidates.{place}"

@@ -100,35 +100,31 @@ run = Table(
     Index(None, "name"),
 )
 
+# What was learned, a coordinator or a language model that writes workflows (a planner). What is too large for a row
+# stays in a folder of this machine.
 checkpoint = Table(
     "checkpoint",
     metadata,
     Column("id", String, primary_key=True),
     Column("run_id", String, _to("run.id")),
-    Column("generation", Integer),
-    Column("kind", String, nullable=False, doc="What was learned: head or head+svf"),
+    Column("generation", Integer, doc="After how many generations or iterations"),
+    Column(
+        "kind",
+        String,
+        nullable=False,
+        doc="What was learned: head or head+svf; of a planner start, warm-up or trained",
+    ),
     Column("digest", String, nullable=False, doc="SHA-256 of its config and weights"),
     Column("created", Float, nullable=False),
-    Column("config", Text, nullable=False),  # JSON object
-    Column("weights", LargeBinary, nullable=False, doc="The weights, as safetensors"),
-    Column("size_bytes", Integer, nullable=False, doc="Bytes of its weights"),
+    Column("config", Text, nullable=False, doc="JSON: what stands in its config.json or conductor.json"),
+    Column(
+        "weights",
+        LargeBinary,
+        doc="The weights as safetensors, of a planner a zip archive of its files; empty: they are in `folder`",
+    ),
+    Column("folder", String, doc="Where its files are; empty: in `weights`"),
+    Column("size_bytes", BigInteger, nullable=False, doc="Bytes of its weights, of a planner of its files"),
     Index(None, "run_id", "generation"),
-)
-
-# A language model that writes workflows. What is too large for a row stays in a folder of this machine.
-planner = Table(
-    "planner",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("run_id", String, _to("run.id")),
-    Column("iteration", Integer, nullable=False, doc="After how many iterations of its training"),
-    Column("kind", String, nullable=False, doc="start, warm-up or trained"),
-    Column("created", Float, nullable=False),
-    Column("card", Text, nullable=False, doc="JSON: what stands in its conductor.json"),
-    Column("files", LargeBinary, doc="A zip archive of its files; empty: they are in `folder`"),
-    Column("folder", String, doc="Where its files are; empty: in `files`"),
-    Column("size_bytes", BigInteger, nullable=False, doc="Bytes of its files"),
-    Index(None, "run_id", "iteration"),
 )
 
 # A task is its content: two files that give one id to different questions make two rows.
@@ -344,19 +340,17 @@ proposal = Table(
     Column("body", Text, nullable=False, doc="JSON: the decision, without the hidden state"),
 )
 
-generation = Table(
-    "generation",
+learning_update = Table(
+    "learning_update",
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("best", Float, nullable=False, doc="The best candidate's fitness"),
-    Column("mean", Float, nullable=False, doc="The mean fitness"),
-    Column("median", Float, nullable=False, doc="The median fitness"),
-    Column("sigma", Float, nullable=False, doc="The optimiser's step size"),
-    Column("evaluations", Integer, nullable=False, doc="Episodes spent so far, over all generations"),
-    Column("wall_s", Float, nullable=False, doc="Seconds it took"),
-    Column("checkpoint_id", String),
-    Column("stats", Text, nullable=False, doc="JSON: anything else worth a curve"),
+    Column("episodes", Integer, nullable=False, doc="Episodes played so far, over all updates"),
+    Column("wall_s", Float, nullable=False, doc="Seconds so far, over all updates"),
+    Column("spent_usd", Float, nullable=False, doc="Spent so far, over all updates"),
+    Column("unread_usd", Float, nullable=False, doc="Of that: answers that could not be read or broke off"),
+    Column("checkpoint_id", String, doc="The checkpoint that was kept after it; empty: none"),
+    Column("stats", Text, nullable=False, doc="JSON: fitness or reward, validation, choices and more"),
 )
 
 candidate = Table(
@@ -368,18 +362,6 @@ candidate = Table(
     Column("fitness", Float, doc="Its mean reward; empty when all is missing"),
     Column("rollouts", Integer, nullable=False, doc="Episodes it was given"),
     Column("missing", Integer, nullable=False, doc="Episodes lost to the infrastructure"),
-)
-
-iteration = Table(
-    "iteration",
-    metadata,
-    Column("run_id", String, _to("run.id"), primary_key=True),
-    Column("idx", Integer, primary_key=True),
-    Column("episodes", Integer, nullable=False, doc="Episodes played so far, over all iterations"),
-    Column("wall_s", Float, nullable=False, doc="Seconds so far, over all iterations"),
-    Column("spent_usd", Float, nullable=False, doc="Spent so far, over all iterations"),
-    Column("planner_id", String, doc="The planner that was kept after it; empty: none"),
-    Column("stats", Text, nullable=False, doc="JSON: reward, readable plans, shapes, models and more"),
 )
 
 optimiser = Table(

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
 from core.analysis.metrics import ClusteredShare
+from core.conduct.planners import CONDUCTOR
 from core.episode import AnswerRule, Decision, EndReason, Flag, Message, Role, Status, Verdict
 from core.play.marks import without_marks
 
@@ -252,68 +253,61 @@ class PolicySummary:
         return self.correct / self.n if self.n else None
 
 
+#: The kinds of checkpoints that are planners: as it began, after its warm-up, after iterations of its training.
+PLANNER_KINDS = ("start", "warm-up", "trained")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """One stored checkpoint without its weights."""
+    """One stored checkpoint without its weights, of a coordinator or of a planner; of a planner, `config` is its card,
+    and its files are in `folder` where that is not None."""
 
     id: str
     run_id: str | None
-    generation: int | None
-    kind: str  # "head" or "head+svf"
+    generation: int | None  # of a planner, its iteration
+    kind: str  # "head" or "head+svf", or one of PLANNER_KINDS
     digest: str
     created: float
     config: Mapping[str, Any]
     size_bytes: int
+    folder: str | None = None
 
+    @property
+    def is_planner(self) -> bool:
+        """Whether it writes workflows."""
+        return self.kind in PLANNER_KINDS
 
-@dataclass(frozen=True, slots=True)
-class PlannerSummary:
-    """One stored planner without its files, which are in `folder` where that is not None. `card` is what stands in its
-    conductor.json."""
-
-    id: str
-    run_id: str | None
-    iteration: int
-    kind: str  # "start", "warm-up" or "trained"
-    created: float
-    card: Mapping[str, Any]
-    folder: str | None
-    size_bytes: int
+    @property
+    def policy(self) -> str:
+        """What it is called as a policy."""
+        return f"{CONDUCTOR}{self.id}" if self.is_planner else self.id
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The pool's models that it names, in order."""
-        return tuple(self.card["models"])
+        """The pool's models that it chooses among, in order."""
+        return tuple(self.config.get("models", ()))
 
 
 @dataclass(frozen=True, slots=True)
-class IterationSummary:
-    """One iteration of a training. `episodes`, `wall_s` and `spent_usd` are sums from its beginning; `stats` is what
-    `core.planner.statistics.IterationStats` has."""
+class UpdateSummary:
+    """A generation of an evolution or an iteration of a training: its episodes, seconds and USD are sums from the
+    beginning. `stats` is what `GenerationStats` or `IterationStats` has."""
 
     run_id: str
     index: int
     episodes: int
     wall_s: float
-    spent_usd: float
-    planner_id: str | None = None
+    spent_usd: float = 0.0
+    unread_usd: float = 0.0
+    checkpoint_id: str | None = None
     stats: Mapping[str, Any] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class GenerationSummary:
-    """One generation of an evolution run."""
-
-    run_id: str
-    index: int
-    best: float
-    mean: float
-    median: float
-    sigma: float
-    evaluations: int  # episodes spent so far, over all generations
-    wall_s: float
-    checkpoint_id: str | None = None
-    stats: Mapping[str, Any] = field(default_factory=dict)  # anything else worth a curve
+    @property
+    def validated(self) -> float | None:
+        """The share of validation tasks that what it had learned by then solved; None where that was not measured."""
+        found = self.stats.get("validation") or {}
+        share: float | None = found.get("accuracy", found.get("right"))
+        return share
 
 
 @dataclass(frozen=True, slots=True)

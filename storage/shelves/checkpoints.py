@@ -1,4 +1,4 @@
-"""Checkpoints in the store: config and weights, never changed once kept."""
+"""Checkpoints in the store, coordinators and planners: config and weights, never changed once kept."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, exists, insert, select
+from sqlalchemy import Column, Connection, Engine, case, exists, insert, literal, not_, select, update
 
 from core.checkpoint import Checkpoint
+from core.conduct.planners import CONDUCTOR
 from core.errors import StoreError
 from core.play.policies import needs_no_checkpoint
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, fetch_scalar, writing
-from storage.rows.mapping import Rows
+from storage.rows.mapping import Row, Rows
 from storage.rows.schema import checkpoint, episode
-from storage.rows.summaries import CheckpointSummary
+from storage.rows.summaries import PLANNER_KINDS, CheckpointSummary
 
 _LIGHT = [column for column in checkpoint.c if column.name != "weights"]
+_IS_PLANNER = checkpoint.c.kind.in_(PLANNER_KINDS)
+#: What a checkpoint is called as a policy, in SQL.
+POLICY = case((_IS_PLANNER, literal(CONDUCTOR).concat(checkpoint.c.id)), else_=checkpoint.c.id)
 
 
 @dataclass(frozen=True)
@@ -32,63 +36,95 @@ class Checkpoints:
         self,
         checkpoint_id: str,
         config: Mapping[str, Any],
-        weights: bytes,
+        weights: bytes | None,
         *,
         run_id: str | None = None,
         generation: int | None = None,
         kind: str = "head",
+        folder: str | None = None,
+        size_bytes: int | None = None,
     ) -> None:
-        """Keep a checkpoint; the same again changes nothing, other content under its id is a StoreError."""
-        at = self.now()
+        """Keep a checkpoint (a `checkpoint_row`); the same again changes nothing but where a folder is, other content
+        under its id is a StoreError."""
         row = checkpoint_row(
-            checkpoint_id, config, weights, run_id=run_id, generation=generation, kind=kind, created=at
+            checkpoint_id,
+            config,
+            weights,
+            run_id=run_id,
+            generation=generation,
+            kind=kind,
+            created=self.now(),
+            folder=folder,
+            size_bytes=size_bytes,
         )
         with writing(self.engine) as connection:
-            insert_checkpoint(connection, row)
+            if not insert_checkpoint(connection, row) and folder is not None:
+                moved = update(checkpoint).where(
+                    checkpoint.c.id == checkpoint_id, checkpoint.c.weights.is_(None)
+                )
+                connection.execute(moved.values(folder=folder, size_bytes=size_bytes))
 
-    def list(self, run_id: str | None = None) -> list[CheckpointSummary]:
-        """Checkpoints, newest run first, then by generation."""
+    def list(self, run_id: str | None = None, *, planners: bool | None = False) -> list[CheckpointSummary]:
+        """Coordinators or `planners` (None: both), newest run first, then by generation."""
         query = select(*_LIGHT).order_by(checkpoint.c.run_id.desc(), checkpoint.c.generation, checkpoint.c.id)
         if run_id is not None:
             query = query.where(checkpoint.c.run_id == run_id)
+        if planners is not None:
+            query = query.where(_IS_PLANNER if planners else not_(_IS_PLANNER))
         return [_summary(row) for row in fetch_mappings(self.engine, query)]
 
-    def ids_with_episodes(self) -> frozenset[str]:
-        """Ids of the checkpoints that decided an episode, finished or not."""
-        decided = exists().where(episode.c.policy == checkpoint.c.id)
-        return frozenset(id_ for (id_,) in fetch_rows(self.engine, select(checkpoint.c.id).where(decided)))
+    def policies_with_episodes(self) -> frozenset[str]:
+        """The checkpoints that decided an episode, finished or not, by what they are called as policies."""
+        decided = exists().where(episode.c.policy == POLICY)
+        return frozenset(name for (name,) in fetch_rows(self.engine, select(POLICY).where(decided)))
 
-    def has(self, checkpoint_id: str) -> bool:
-        """Whether a checkpoint of this id is kept."""
-        query = select(checkpoint.c.id).where(checkpoint.c.id == checkpoint_id)
-        return fetch_scalar(self.engine, query) is not None
+    def has(self, checkpoint_id: str, *, planner: bool | None = False) -> bool:
+        """Whether a coordinator, or a `planner` (None: either), of this id is kept."""
+        query = select(_IS_PLANNER).where(checkpoint.c.id == checkpoint_id)
+        found = fetch_scalar(self.engine, query)
+        return found is not None and planner in (None, bool(found))
+
+    def named(self, policy: str) -> CheckpointSummary | None:
+        """The checkpoint that a policy of this name is; None where it is none that is kept."""
+        row = fetch_mapping(
+            self.engine, select(*_LIGHT).where(checkpoint.c.id == policy.removeprefix(CONDUCTOR))
+        )
+        return None if row is None else _summary(row)
 
     def get(self, checkpoint_id: str) -> CheckpointSummary:
         """One checkpoint without its weights; StoreError when there is none with this id."""
         return _summary(self._row(checkpoint_id, *_LIGHT))
 
-    def weights(self, checkpoint_id: str) -> bytes:
-        """A checkpoint's numbers as safetensors bytes; StoreError when there is none with this id."""
-        return bytes(self._row(checkpoint_id, checkpoint.c.weights)["weights"])
+    def weights(self, checkpoint_id: str) -> bytes | None:
+        """A checkpoint's numbers as safetensors bytes, a planner's files as a zip archive, None where they are in its
+        folder; StoreError when there is none with this id."""
+        found = self._row(checkpoint_id, checkpoint.c.weights)["weights"]
+        return None if found is None else bytes(found)
 
     def load(self, checkpoint_id: str) -> Checkpoint:
-        """A checkpoint with its numbers, as a value; StoreError when there is none with this id."""
-        row = self._row(checkpoint_id, checkpoint.c.config, checkpoint.c.weights)
+        """A coordinator with its numbers, as a value; StoreError when there is none with this id."""
+        row = self._row(checkpoint_id, checkpoint.c.config, checkpoint.c.weights, not_planner=True)
         return Checkpoint.from_bytes(json.loads(row["config"]), bytes(row["weights"]))
 
-    def find(self, checkpoint_id: str) -> tuple[CheckpointSummary, bytes] | None:
-        """One checkpoint with its numbers as safetensors bytes; None when none of this id is kept."""
-        query = select(checkpoint).where(checkpoint.c.id == checkpoint_id)
-        row = fetch_mapping(self.engine, query)
-        return None if row is None else (_summary(row), bytes(row["weights"]))
+    def find(self, checkpoint_id: str) -> Checkpoint | None:
+        """A coordinator with its numbers, as a value; None when none of this id is kept."""
+        return self.load(checkpoint_id) if self.has(checkpoint_id) else None
 
-    def of_run(self, run_id: str) -> Sequence[tuple[CheckpointSummary, bytes]]:
-        """Every checkpoint of a run with its numbers as safetensors bytes, by generation."""
-        query = select(checkpoint).where(checkpoint.c.run_id == run_id).order_by(checkpoint.c.generation)
-        return [(_summary(row), bytes(row["weights"])) for row in fetch_mappings(self.engine, query)]
+    def of_run(self, run_id: str) -> Sequence[Checkpoint]:
+        """Every coordinator of a run with its numbers, by generation."""
+        query = (
+            select(checkpoint.c.config, checkpoint.c.weights)
+            .where(checkpoint.c.run_id == run_id, checkpoint.c.generation.is_not(None), not_(_IS_PLANNER))
+            .order_by(checkpoint.c.generation)
+        )
+        return [
+            Checkpoint.from_bytes(json.loads(config), bytes(weights))
+            for config, weights in fetch_rows(self.engine, query)
+        ]
 
-    def _row(self, checkpoint_id: str, *columns: Column[Any]) -> Rows:
-        row = fetch_mapping(self.engine, select(*columns).where(checkpoint.c.id == checkpoint_id))
+    def _row(self, checkpoint_id: str, *columns: Column[Any], not_planner: bool = False) -> Rows:
+        query = select(*columns).where(checkpoint.c.id == checkpoint_id)
+        row = fetch_mapping(self.engine, query.where(not_(_IS_PLANNER)) if not_planner else query)
         if row is None:
             raise StoreError(
                 f"The store holds no checkpoint {checkpoint_id}: `trinity checkpoints` lists those it has."
@@ -99,25 +135,32 @@ class Checkpoints:
 def checkpoint_row(
     checkpoint_id: str,
     config: Mapping[str, Any],
-    weights: bytes,
+    weights: bytes | None,
     *,
     run_id: str | None,
     generation: int | None,
     kind: str,
     created: float,
-) -> dict[str, Any]:
-    """A checkpoint's row; `digest` is over its canonical config and weights."""
+    folder: str | None = None,
+    size_bytes: int | None = None,
+) -> Row:
+    """A checkpoint's row, with its weights or the folder that they are in. `digest` is over its canonical config and,
+    of a coordinator, its weights; a planner's id is made of what its files say, however they are packed."""
+    if (weights is None) is (folder is None):
+        raise ValueError("A checkpoint's weights are in the store or in a folder.")
     canonical = json.dumps(dict(config), sort_keys=True)
+    hashed = b"" if weights is None or kind in PLANNER_KINDS else weights
     return {
         "id": checkpoint_id,
         "run_id": run_id,
         "generation": generation,
         "kind": kind,
-        "digest": hashlib.sha256(canonical.encode() + b"\0" + weights).hexdigest(),
+        "digest": hashlib.sha256(canonical.encode() + b"\0" + hashed).hexdigest(),
         "created": created,
         "config": canonical,
         "weights": weights,
-        "size_bytes": len(weights),
+        "folder": folder,
+        "size_bytes": len(weights or b"") if size_bytes is None else size_bytes,
     }
 
 

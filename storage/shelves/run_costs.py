@@ -1,14 +1,11 @@
-"""What a run has spent, added up over its turns, plans, generations and iterations."""
+"""What a run has spent, added up over its turns, plans and updates."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from sqlalchemy import Engine, Select, false, func, or_, select
+from sqlalchemy import Engine, false, func, or_, select
 
 from storage.rows.engine import reading
-from storage.rows.schema import episode, generation, iteration, plan, run, turn
+from storage.rows.schema import episode, learning_update, plan, run, turn
 
 
 def spent_usd(engine: Engine, run_id: str) -> float:
@@ -26,20 +23,18 @@ def spent_usd(engine: Engine, run_id: str) -> float:
         .join(episode, episode.c.id == plan.c.episode_id)
         .where(episode.c.run_id == run_id, episode.c.fork_turn.is_(None))
     )
-    trained = select(func.coalesce(func.max(iteration.c.spent_usd), 0.0)).where(iteration.c.run_id == run_id)
+    learned = select(func.coalesce(func.max(learning_update.c.spent_usd), 0.0))
     with reading(engine) as connection:
-        stats = json.loads(connection.execute(_last_stats(run_id)).scalar() or "{}")
-        learning = stats.get("spent_usd", 0.0) + connection.execute(trained).scalar_one()
-        asked = connection.execute(replies).scalar_one() + connection.execute(plans).scalar_one()
-        return float(asked + learning)
+        parts = (replies, plans, learned.where(learning_update.c.run_id == run_id))
+        return float(sum(connection.execute(one).scalar_one() for one in parts))
 
 
 def unread_usd(engine: Engine, run_id: str) -> float:
     """How much of what a run has spent went to answers that could not be read or broke off."""
     with reading(engine) as connection:
-        stats = json.loads(connection.execute(_last_stats(run_id)).scalar() or "{}")
-        if stats:
-            return float(stats.get("unread_usd", 0.0))
+        learned = select(func.max(learning_update.c.unread_usd)).where(learning_update.c.run_id == run_id)
+        if (found := connection.execute(learned).scalar()) is not None:
+            return float(found)
         parts = (
             connection.execute(
                 select(func.coalesce(func.sum(of.c.unread_usd), 0.0))
@@ -49,13 +44,3 @@ def unread_usd(engine: Engine, run_id: str) -> float:
             for of, own in ((turn, turn.c.idx >= episode.c.fork_turn), (plan, false()))
         )
         return float(sum(parts))
-
-
-def _last_stats(run_id: str) -> Select[Any]:
-    """What the last generation of a run says of itself."""
-    return (
-        select(generation.c.stats)
-        .where(generation.c.run_id == run_id)
-        .order_by(generation.c.idx.desc())
-        .limit(1)
-    )

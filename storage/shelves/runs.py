@@ -23,7 +23,6 @@ from sqlalchemy import (
     not_,
     or_,
     select,
-    union_all,
     update,
 )
 from sqlalchemy.exc import IntegrityError
@@ -44,7 +43,7 @@ from storage.rows.engine import (
 )
 from storage.rows.full_episodes import delete_episodes
 from storage.rows.mapping import Rows, deciders_column, to_deciders
-from storage.rows.schema import episode, generation, iteration, override, proposal, run, turn
+from storage.rows.schema import episode, learning_update, override, proposal, run, turn
 from storage.rows.summaries import (
     PURPOSES,
     PolicySummary,
@@ -412,8 +411,7 @@ class Runs:
             finished = case((episode.c.status == Status.FINISHED, 1), else_=0)
             right = case((and_(episode.c.status == Status.FINISHED, episode.c.correct), 1), else_=0)
             episodes = _by_run(connection, episode, ids, func.sum(finished), func.sum(right))
-            learned = union_all(select(generation.c.run_id), select(iteration.c.run_id)).subquery()
-            generations = _by_run(connection, learned, ids)
+            generations = _by_run(connection, learning_update, ids)
         return [
             _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
             for row in rows

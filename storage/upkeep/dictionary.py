@@ -15,8 +15,7 @@ from storage.rows.schema import metadata
 #: Table -> what one row is.
 TABLE_MEANINGS: dict[str, str] = {
     "run": "One run: episodes recorded together, an evolution, a training, a live problem, a fork",
-    "checkpoint": "One coordinator's weights, never changed once kept",
-    "planner": "One language model that writes workflows, never changed once kept",
+    "checkpoint": "What was learned, a coordinator or a planner, never changed once kept",
     "task": "One task by its content",
     "episode": "One task played by one policy: what lists show, without texts",
     "turn": "One turn of an episode: decision, cost and outcome, without texts",
@@ -25,9 +24,8 @@ TABLE_MEANINGS: dict[str, str] = {
     "state": "The hidden state that a turn's decision was read from",
     "override": "A decision that a person took over, waiting for its turn",
     "proposal": "What would be decided for a turn that waits for a person",
-    "generation": "One generation of an evolution",
+    "learning_update": "One generation of an evolution, or iteration of a planner's training",
     "candidate": "One candidate of a generation",
-    "iteration": "One iteration of a planner's training",
     "optimiser": "What an evolution or a training needs to go on after its last generation or iteration",
     "paid_reply": "A reply that an evolution, or the choice of role cycles, has paid for and may need again",
     "label": "One thing a person said about an episode, a turn or words of its reply; never changed",

@@ -255,8 +255,10 @@ def _runs(connection: Connection, chosen: list[ColumnElement[bool]], everything:
     for chunk in chunks(ids):
         episodes += _count(connection, episode, episode.c.run_id.in_(chunk))
         size += _bytes_within(connection, episode.c.run_id.in_(chunk))
-        weights = select(func.coalesce(func.sum(checkpoint.c.size_bytes), 0))
-        size += connection.execute(weights.where(checkpoint.c.run_id.in_(chunk))).scalar_one()
+        weights = select(func.coalesce(func.sum(checkpoint.c.size_bytes), 0)).where(
+            checkpoint.c.run_id.in_(chunk), checkpoint.c.folder.is_(None)
+        )
+        size += connection.execute(weights).scalar_one()
     return Pruning("runs", episodes, len(ids), int(size), tuple(ids), retained)
 
 

@@ -89,7 +89,7 @@ def measured(store: Store, turns: int, share: float, *, gradients: bool) -> list
     """So many turns of the stored coordinators whose head can tell anything apart, as many of each."""
     checkpoints = [
         one
-        for one in sorted(store.checkpoints.ids_with_episodes())
+        for one in sorted(store.checkpoints.policies_with_episodes())
         if store.checkpoints.load(one).head_vector.any()
     ]
     policies = Policies(store, store.checkpoints.load(checkpoints[0]).models)

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _failed(store: Store, most: int) -> list[Episode]:
     """Failed episodes of coordinators that have turns with odds, as they come."""
-    coordinators = store.checkpoints.ids_with_episodes()
+    coordinators = store.checkpoints.policies_with_episodes()
     listed = [one for run in store.runs.list() for one in store.episodes.of_run(run.id)]
     ids = [one.id for one in listed if one.policy in coordinators and one.correct is False]
     # Of every coordinator some, and of every family.

@@ -10,10 +10,10 @@ import numpy as np
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.episode import Episode, Failure, Flag, Message, Reply, Role, Status, Task, Turn, Usage, Verdict
 from storage.recorder import record
-from storage.rows.summaries import CandidateSummary, GenerationSummary, RunStatus
+from storage.rows.summaries import CandidateSummary, RunStatus
 from storage.store import Store
 from tests.builders.recorded import CYCLE, decision, events_of
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import begin_run, kept_generation, new_store
 from tests.hostile import HOSTILE
 from ui.runs.wiring import keep_checkpoint
 
@@ -91,8 +91,8 @@ def hostile_store(path: Path) -> Store:
     for one in made:
         generation = one.generation or 0
         keep_checkpoint(store, one, EVOLUTION)
-        entry = GenerationSummary(EVOLUTION, generation, 0.6, 0.5, 0.5, 0.3, 10, 1.0, one.id)
-        store.evolution.add(entry, [CandidateSummary(0, 0.5, 4)], b"state")
+        entry = kept_generation(EVOLUTION, generation, 0.6, 0.5, 0.5, 0.3, 10, 1.0, one.id)
+        store.learning.add(entry, candidates=[CandidateSummary(0, 0.5, 4)], state=b"state")
     store.runs.finish(EVOLUTION, RunStatus.FAILED, HOSTILE[25])
     for number in range(EPISODES):
         policy = made[number % 2].id if number < 4 else f"single:{HOSTILE[number * SLOTS]}"

@@ -10,10 +10,11 @@ from typing import Any
 
 from core.checkpoint import Checkpoint
 from storage.recorder import record
-from storage.rows.summaries import CandidateSummary, GenerationSummary
+from storage.rows.summaries import CandidateSummary
 from storage.store import Store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.play import MODELS, HashPolicy, births, events, tasks
+from tests.builders.stores import kept_generation
 
 _DATA = Path(__file__).parents[1] / "storage" / "data"
 GOLDEN = _DATA / "golden.jsonl"
@@ -26,9 +27,11 @@ def fill(store: Store) -> Checkpoint:
     one = checkpoint(MODELS, parent_run="r0")
     store.runs.create("r0", "evolve", {"population": 2, "note": "naïve ☃"})
     store.checkpoints.add(one.id, one.to_config(), one.to_bytes(), run_id="r0", generation=0)
-    entry = GenerationSummary("r0", 0, 0.5, 0.375, 0.375, 0.1, 8, 1.5, one.id, {"entropy": 0.7})
-    store.evolution.add(
-        entry, [CandidateSummary(0, 0.5, 4), CandidateSummary(1, None, 4, 4)], b"\x00state\xff"
+    entry = kept_generation("r0", 0, 0.5, 0.375, 0.375, 0.1, 8, 1.5, one.id, {"entropy": 0.7})
+    store.learning.add(
+        entry,
+        candidates=[CandidateSummary(0, 0.5, 4), CandidateSummary(1, None, 4, 4)],
+        state=b"\x00state\xff",
     )
     store.runs.finish("r0")
     store.runs.create("r1", "run", {"seed": 0})
@@ -49,8 +52,8 @@ def contents(store: Store) -> dict[str, Any]:
             one.id: (one, store.episodes.get(one.id), store.episodes.outline(one.id)) for one in episodes
         },
         "checkpoints": {one.id: (one, store.checkpoints.weights(one.id)) for one in store.checkpoints.list()},
-        "generations": [(store.evolution.generations(run.id), store.evolution.state(run.id)) for run in runs],
-        "candidates": store.evolution.candidates("r0", 0),
+        "generations": [(store.learning.updates(run.id), store.learning.state(run.id)) for run in runs],
+        "candidates": store.learning.candidates("r0", 0),
     }
 
 

@@ -32,10 +32,10 @@ from core.pocket.tasks import draw_tasks
 from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
 from storage.recorder import record_finished_run
-from storage.rows.summaries import CandidateSummary, GenerationSummary
+from storage.rows.summaries import CandidateSummary
 from storage.store import Store, open_store
 from tests.builders.pools import ScriptedPool
-from tests.builders.stores import POOL
+from tests.builders.stores import POOL, kept_generation
 from ui.runs.wiring import keep_checkpoint
 
 EVOLUTION = "r000bench"
@@ -207,12 +207,12 @@ def _entrants(store: Store, tasks: Sequence[Task]) -> list[tuple[Policy, int]]:
         keep_checkpoint(store, made, EVOLUTION)
         fitness = 0.35 + 0.005 * generation
         candidates = [CandidateSummary(i, fitness + 0.01 * (i % 7 - 3), 8) for i in range(32)]
-        store.evolution.add(
-            GenerationSummary(
+        store.learning.add(
+            kept_generation(
                 EVOLUTION, generation, fitness + 0.1, fitness, fitness, 0.3, 256 * generation, 2.0, made.id
             ),
-            candidates,
-            b"state",
+            candidates=candidates,
+            state=b"state",
         )
         found.append((Leaning(made, generation / 30, suits), 0))
     store.runs.finish(EVOLUTION)

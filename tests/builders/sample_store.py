@@ -20,11 +20,11 @@ from core.play.drive import drive_many
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from storage.recorder import record
-from storage.rows.summaries import GenerationSummary, RunStatus
+from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
 from tests.builders.play import HashPolicy, suited_slot
 from tests.builders.pools import ScriptedPool, specs
-from tests.builders.stores import begin_run, filled_store
+from tests.builders.stores import begin_run, filled_store, kept_generation
 from tests.hostile import HOSTILE
 from ui.runs.plans import BatchPlan, EvolutionPlan, LivePlan, to_config
 from ui.runs.wiring import keep_checkpoint
@@ -98,12 +98,11 @@ def _fill(store: Store, n: int) -> None:
         made = checkpoint(generation)
         keep_checkpoint(store, made, EVOLVED)
         fitness = 0.3 + strength / 6
-        store.evolution.add(
-            GenerationSummary(
+        store.learning.add(
+            kept_generation(
                 EVOLVED, generation, fitness + 0.1, fitness, fitness, 0.3, 100 * generation, 1.0, made.id
             ),
-            [],
-            b"state",
+            state=b"state",
         )
         policies.append((made.id, leaning(made.id, strength), generation))
     store.runs.finish(EVOLVED)

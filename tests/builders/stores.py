@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from storage.rows.engine import writing
 from storage.rows.schema import run
-from storage.rows.summaries import RunKind
+from storage.rows.summaries import RunKind, UpdateSummary
 from storage.store import Store, open_store
 
 #: A digest of the models that answered, as a run of the product has one.
@@ -78,3 +78,21 @@ def _put(file: bytes, path: Path | str) -> None:
     place = Path(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(file)
+
+
+def kept_generation(
+    run: str,
+    index: int,
+    best: float,
+    mean: float,
+    median: float,
+    sigma: float,
+    episodes: int,
+    wall_s: float,
+    checkpoint_id: str | None = None,
+    stats: Mapping[str, Any] | None = None,
+) -> UpdateSummary:
+    """A generation of an evolution with this fitness, as the store keeps it."""
+    fitness = {"best": best, "mean": mean, "median": median, "sigma": sigma}
+    kept = {**fitness, **(stats or {})}
+    return UpdateSummary(run, index, episodes, wall_s, checkpoint_id=checkpoint_id, stats=kept)

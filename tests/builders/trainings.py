@@ -9,8 +9,8 @@ from core.planner.card import PlannerCard
 from core.planner.config import LearnConfig
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.workflow import PlanFault, Topology
-from storage.rows.summaries import IterationSummary, RunStatus
-from storage.shelves.planners import planner_row
+from storage.rows.summaries import RunStatus, UpdateSummary
+from storage.shelves.checkpoints import checkpoint_row
 from storage.store import Store
 from tests.builders.stores import begin_run
 from ui.runs.plans import TrainingPlan, to_config
@@ -86,19 +86,25 @@ def record_training(
         row = None
         if index % 2 == 0:
             own = card(index, run, models)
-            row = planner_row(
-                own.to_json(), files=b"zip", folder=None, size_bytes=3, run_id=run, created=time.time()
+            row = checkpoint_row(
+                own.id,
+                own.to_json(),
+                b"zip",
+                run_id=run,
+                generation=index,
+                kind=own.kind,
+                created=time.time(),
             )
             kept[index] = own.id
-        entry = IterationSummary(
+        entry = UpdateSummary(
             run,
             index,
             20 + 18 * index,
             3.0 * (index + 1),
-            0.25 * index,
-            kept.get(index),
-            stats_of(index).to_json(),
+            spent_usd=0.25 * index,
+            checkpoint_id=kept.get(index),
+            stats=stats_of(index).to_json(),
         )
-        store.planners.add_iteration(entry, None, row)
+        store.learning.add(entry, checkpoint=row)
     store.runs.finish(run, status, error=error)
     return kept

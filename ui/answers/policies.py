@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from core.checkpoint import Checkpoint
 from storage.analysis.costs import PolicyCost
 from storage.analysis.standings import PolicyInRun, count_shared_tasks, policies_with_episodes
 from storage.store import Store
@@ -24,10 +23,9 @@ def named(one: PolicyCost, say: Callable[[str], str], found: Sequence[PolicyCost
 def prefers_nothing(store: Store, checkpoint: str) -> bool:
     """Whether all parameters of a checkpoint's head are zero and its choices are drawn among everything; False for
     what is no stored checkpoint."""
-    found = store.checkpoints.find(checkpoint)
-    if found is None:
+    one = store.checkpoints.find(checkpoint)
+    if one is None:
         return False
-    one = Checkpoint.from_bytes(found[0].config, found[1])
     return not (one.head_vector.any() or one.head.argmax or one.model_mask or one.role_mask)
 
 

@@ -33,11 +33,11 @@ def checkpoints(
     if context.invoked_subcommand is not None:
         return
     with opened_store(store) as opened:
-        coordinators, planners = opened.checkpoints.list(run), opened.planners.list(run)
+        coordinators, planners = (opened.checkpoints.list(run, planners=which) for which in (False, True))
     if as_json:
         found = [
-            *(("trinity", one.id, one.run_id, one.generation, one.kind) for one in coordinators),
-            *(("conductor", one.id, one.run_id, one.iteration, one.kind) for one in planners),
+            ("conductor" if one.is_planner else "trinity", one.id, one.run_id, one.generation, one.kind)
+            for one in (*coordinators, *planners)
         ]
         print_json(
             [dict(zip(("system", "id", "run", "generation", "kind"), one, strict=True)) for one in found]
@@ -66,7 +66,7 @@ def checkpoints(
                 (
                     one.id,
                     one.run_id,
-                    one.iteration,
+                    one.generation,
                     one.kind,
                     ", ".join(one.models),
                     f"{one.size_bytes / 1e6:.1f}",
@@ -91,7 +91,7 @@ def export(
     from ui.runs import wiring
 
     with opened_store(store) as opened:
-        if opened.planners.has(checkpoint):
+        if opened.checkpoints.has(checkpoint, planner=True):
             wiring.load_planner(opened, checkpoint).save(folder)
             say(f"Wrote planner {checkpoint} to {folder}.")
             return

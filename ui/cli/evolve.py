@@ -272,7 +272,7 @@ def describe(generation: Generation) -> str:
     """One line about a generation."""
     import numpy as np
 
-    from core.evolution.evolve import MISSING_AT_MOST
+    from core.learning import MISSING_AT_MOST
 
     parts = [f"generation {generation.index}"]
     fitness = [value for value in generation.fitness if np.isfinite(value)]
@@ -299,19 +299,19 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
     from ui.runs import wiring
     from ui.runs.plans import EvolutionPlan, plan_of
 
-    stored = store.evolution.state(run_id)
+    stored = store.learning.state(run_id)
     assert stored is not None  # generation 0 is always kept
     state = restored(stored[1])
-    generations = store.evolution.generations(run_id)
+    generations = store.learning.updates(run_id)
     stats = [GenerationStats.of(one.stats) for one in generations]
     validated: list[dict[str, Any]] = [
-        {"generation": one.index, "checkpoint": one.checkpoint_id, "validation": found.validation.accuracy}
-        for one, found in zip(generations, stats, strict=True)
-        if found.validation
+        {"generation": one.index, "checkpoint": one.checkpoint_id, "validation": one.validated}
+        for one in generations
+        if one.validated is not None
     ]
     best = max(validated, key=itemgetter("validation"), default=None)
     checkpoint, controls = generations[-1].checkpoint_id, stats[-1].controls
-    took: dict[str, Any] = {"episodes": generations[-1].evaluations, "seconds": generations[-1].wall_s}
+    took: dict[str, Any] = {"episodes": generations[-1].episodes, "seconds": generations[-1].wall_s}
     for key in ("calls", "calls_saved", "decisions", "forwards"):
         took[key] = sum(getattr(one, key) or 0 for one in stats)
     if as_json:

@@ -326,15 +326,15 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
     """What the training came to, and where its time went."""
     from core.planner.statistics import IterationStats
 
-    stored = store.planners.iterations(run_id)
+    stored = store.learning.updates(run_id)
     stats = [IterationStats.stats_of(one.stats) for one in stored]
     validated: list[dict[str, Any]] = [
-        {"iteration": one.index, "checkpoint": one.planner_id, "validation": found.validation.right}
-        for one, found in zip(stored, stats, strict=True)
-        if found.validation is not None
+        {"iteration": one.index, "checkpoint": one.checkpoint_id, "validation": one.validated}
+        for one in stored
+        if one.validated is not None
     ]
     best = max(validated, key=itemgetter("validation"), default=None)
-    last = next(one for one in reversed(stored) if one.planner_id)
+    last = next(one for one in reversed(stored) if one.checkpoint_id)
     took = {
         "episodes": stored[-1].episodes,
         "seconds": stored[-1].wall_s,
@@ -347,19 +347,18 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
             {
                 "run": run_id,
                 "iterations": stored[-1].index,
-                "checkpoint": last.planner_id,
+                "checkpoint": last.checkpoint_id,
                 "best": best,
                 "took": took,
             }
         )
         return
-    tell(f"Iteration {last.index} is checkpoint {last.planner_id}.")
+    tell(f"Iteration {last.index} is checkpoint {last.checkpoint_id}.")
     if best is not None:
         tell(
             f"Best on validation tasks: iteration {best['iteration']}, checkpoint {best['checkpoint']}, "
             f"{_share(best['validation'])}."
         )
     say(f"{took['episodes']:,} episodes in {took['seconds']:,.0f} seconds.")
-    say(
-        f"Play it: trinity run --policy conductor:{last.planner_id} --policy conductor:random --policy random --n 200"
-    )
+    policy = f"conductor:{last.checkpoint_id}"
+    say(f"Play it: trinity run --policy {policy} --policy conductor:random --policy random --n 200")

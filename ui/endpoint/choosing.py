@@ -60,7 +60,7 @@ def validated(store: Store, fitting: Sequence[CheckpointSummary]) -> list[Valida
                 search.get("seed"),
             )
         )
-        generations = store.evolution.generations(run)
+        generations = store.learning.updates(run)
         stats = [GenerationStats.of(one.stats) for one in generations]
         single = _best_single(stats[-1].controls.items()) if stats else None
         found += [

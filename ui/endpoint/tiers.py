@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.conduct.planners import CONDUCTOR
 from core.errors import ConfigError
 from core.play.policy import Policy
 from core.pool.costs import call_usd
@@ -138,7 +137,7 @@ class Offer:
             if tier.name == name:
                 return tier
         checkpoint = name.removeprefix(PIN)
-        known = self.store.checkpoints.has(checkpoint) or self.store.planners.has(checkpoint)
+        known = self.store.checkpoints.has(checkpoint, planner=None)
         if name.startswith(PIN) and known:
             pin = {"name": name, "policy": checkpoint, "lean": False}
             return self.endpoint.tier[0].model_copy(update=pin)
@@ -177,13 +176,13 @@ class Offer:
             by_run.setdefault(one.run, []).append(one)
         of_runs |= {run: found.checkpoint for run, some in by_run.items() if (found := best(some))}
         known = {spec.name for spec in self.specs}
-        planners = (one for one in self.store.planners.list() if known >= {*one.card.get("models", ())})
+        planners = (one for one in self.store.checkpoints.list(planners=True) if known >= {*one.models})
         of_runs |= {one.run_id or one.id: one.id for one in planners}
         return [PIN + name for name in of_runs.values()]
 
     def _fitting(self) -> list[CheckpointSummary]:
         known = {spec.name for spec in self.specs}
-        return [one for one in self.store.checkpoints.list() if known >= {*one.config.get("models", ())}]
+        return [one for one in self.store.checkpoints.list() if known >= {*one.models}]
 
     def _validated(self) -> list[Validated]:
         """The results of the checkpoints that fit, read anew every few seconds: an evolution may be under way."""
@@ -199,13 +198,8 @@ class Offer:
 
     def _models_of(self, policy: str) -> Sequence[str]:
         """The models that a policy chooses among."""
-        if self.store.checkpoints.has(policy):
-            models: Sequence[str] = self.store.checkpoints.get(policy).config.get("models", ())
-            return models
-        planner = policy.removeprefix(CONDUCTOR)
-        if self.store.planners.has(planner):
-            return self.store.planners.get(planner).models
-        return [spec.name for spec in self.specs]
+        found = self.store.checkpoints.named(policy)
+        return [spec.name for spec in self.specs] if found is None else found.models
 
     def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
         """Of a policy's models, those that may be chosen in this tier."""

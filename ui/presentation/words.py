@@ -14,7 +14,7 @@ from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
 from storage.filters.listing import MIXED
-from storage.rows.summaries import CheckpointSummary, EpisodeSummary, PlannerSummary, TurnText
+from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnText
 from storage.shelves.labels import NOTE, Label, Place
 from storage.store import Store
 from storage.upkeep.retention import LOST, WORDS, Pruning
@@ -323,19 +323,19 @@ def deciders(
     return ", ".join(f"from turn {turn + 1} on {name}" if turn else name for turn, name in names.items())
 
 
-def generations(
-    checkpoints: Sequence[CheckpointSummary], planners: Sequence[PlannerSummary], names: Mapping[str, str]
-) -> Generations:
+def generations(checkpoints: Sequence[CheckpointSummary], names: Mapping[str, str]) -> Generations:
     """The generation or iteration of each. Where they are of more than one evolution, or training, each says whose it
     is: by the name that `names` has for the run, by the run's id where another has the same name or it has none."""
-    coordinators = [(one.id, one.run_id, one.generation) for one in checkpoints]
-    trained = [(f"{CONDUCTOR}{one.id}", one.run_id, one.iteration) for one in planners]
-    return {**_told_apart(coordinators, names), **_told_apart(trained, names)}
+    found: dict[str, int | str | None] = {}
+    for planners in (False, True):
+        some = [one for one in checkpoints if one.is_planner is planners]
+        found |= _told_apart([(one.policy, one.run_id, one.generation) for one in some], names)
+    return found
 
 
 def generations_of(store: Store) -> Generations:
     """Those of all checkpoints and planners of a store."""
-    return generations(store.checkpoints.list(), store.planners.list(), store.runs.names())
+    return generations(store.checkpoints.list(planners=None), store.runs.names())
 
 
 def _told_apart(

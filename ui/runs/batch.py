@@ -98,7 +98,7 @@ class BatchParts:
             yield from record(store, events, owner=owner())
         ending = control.ending(sum(one.missing for one in store.runs.policies(run)))
         if ending[0] is RunStatus.FINISHED and not plan.reuse:
-            store.evolution.paid_replies(run).forget()
+            store.learning.paid_replies(run).forget()
         return ending
 
 
@@ -138,7 +138,7 @@ def _check_protocol(store: Store, names: Sequence[str], protocol: Protocol | Non
 
 def _kept(store: Store, name: str) -> str:
     """The policy's name; a checkpoint's folder is put into the store, so that the run can name it by its id."""
-    if store.planners.has(name):
+    if store.checkpoints.has(name, planner=True):
         return CONDUCTOR + name
     if not os.path.isdir(name):  # of a name that no path can have: no error, no folder
         return name

@@ -101,7 +101,7 @@ def made_ready(
     if not pupils and not plan.undecided:
         return plan, _with_cycles(store, plan, policies)
     ledger, validation, questions = (
-        store.evolution.paid_replies(run),
+        store.learning.paid_replies(run),
         plan.choosing_tasks(),
         plan.lesson_tasks(),
     )

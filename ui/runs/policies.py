@@ -129,7 +129,7 @@ class Policies:
                 f"The weights of {policy_name(name)} are not kept, so it cannot play again: choose another policy, "
                 "such as the checkpoint of its generation."
             )
-        if not (self.store.checkpoints.has(name) or self.store.planners.has(name)):
+        if not self.store.checkpoints.has(name, planner=None):
             raise CheckpointError(
                 f"There is no policy or checkpoint '{name}': see 'trinity checkpoints', or use "
                 f"{', '.join(one.form for one in POLICIES.values())}."
@@ -144,7 +144,7 @@ class Policies:
         if os.path.isdir(name):  # of a name that no path can have: no error, no folder
             return self.coordinator(load_checkpoint(name))
         self.check_stored(name)
-        if self.store.planners.has(name):
+        if self.store.checkpoints.has(name, planner=True):
             return Conductor(self.planner(name))
         return self.coordinator(self.store.checkpoints.load(name))
 
@@ -171,12 +171,12 @@ class _NamesOnly(Policies):
 
     def planner(self, planner_id: str) -> Planner:
         if self.store is not None:
-            if not self.store.planners.has(planner_id):
+            if not self.store.checkpoints.has(planner_id, planner=True):
                 self.check_stored(planner_id)
                 raise ConfigError(
                     f"{planner_id} is a coordinator, which writes no workflows: name it without '{CONDUCTOR}'."
                 )
-            PlannerCard.of(self.store.planners.get(planner_id).card).check_pool(self.models)
+            PlannerCard.of(self.store.checkpoints.get(planner_id).config).check_pool(self.models)
         return RandomPlanner(self.models, id=CONDUCTOR + planner_id)
 
     def stored(self, name: str) -> Policy:

@@ -11,9 +11,10 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
     from core.planner.planner import LanguagePlanner
     from core.pocket.pool import PocketPool
-    from storage.rows.mapping import Row
 
 
 log = logging.getLogger(__name__)
@@ -154,41 +154,48 @@ def encoder_for(pool: str, encoder: str | None) -> str:
 
 def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = None) -> None:
     """Put a checkpoint into the store; one that is there already stays as it is."""
-    if store.checkpoints.has(checkpoint.id):
-        return
-    store.checkpoints.add(
-        checkpoint.id,
-        checkpoint.to_config(),
-        checkpoint.to_bytes(),
-        run_id=run_id,
-        generation=checkpoint.generation,
-        kind=checkpoint.parts,
-    )
+    if not store.checkpoints.has(checkpoint.id):
+        store.checkpoints.add(**coordinator_fields(checkpoint, run_id))
 
 
 def keep_planner(store: Store, planner: LanguagePlanner, run_id: str | None = None) -> None:
     """Put a planner into the store; one that is there already stays as it is."""
-    if not store.planners.has(planner.card.id):
-        store.planners.add(packed_planner(store, planner, run_id))
+    if not store.checkpoints.has(planner.card.id, planner=True):
+        store.checkpoints.add(**planner_fields(planner, run_id))
 
 
-def packed_planner(store: Store, planner: LanguagePlanner, run_id: str | None = None) -> Row:
-    """A planner's row: its files in it where they are small, else written to a folder beside the user's store."""
+def coordinator_fields(checkpoint: Checkpoint, run_id: str | None = None) -> dict[str, Any]:
+    """What the store keeps of a coordinator."""
+    return {
+        "checkpoint_id": checkpoint.id,
+        "config": checkpoint.to_config(),
+        "weights": checkpoint.to_bytes(),
+        "run_id": run_id,
+        "generation": checkpoint.generation,
+        "kind": checkpoint.parts,
+    }
+
+
+def planner_fields(planner: LanguagePlanner, run_id: str | None = None) -> dict[str, Any]:
+    """What the store keeps of a planner: its files where they are small, else written to a folder beside the user's
+    store."""
     from core.planner.archive import MOST_BYTES, pack
-    from storage.shelves.planners import planner_row
 
-    card, created = planner.card.to_json(), store.now()
-    if planner.size_bytes > MOST_BYTES:
-        folder = planner.save(data_folder() / "planners" / planner.card.id)
+    card, packed = planner.card, planner.size_bytes <= MOST_BYTES
+    with tempfile.TemporaryDirectory() if packed else nullcontext(data_folder() / "planners") as place:
+        folder = planner.save(Path(place) / card.id)
         size = sum(path.stat().st_size for path in folder.iterdir())
-        return planner_row(
-            card, files=None, folder=str(folder), size_bytes=size, run_id=run_id, created=created
-        )
-    with tempfile.TemporaryDirectory() as place:
-        folder = planner.save(Path(place) / planner.card.id)
-        size = sum(path.stat().st_size for path in folder.iterdir())
-        files = pack(folder)
-    return planner_row(card, files=files, folder=None, size_bytes=size, run_id=run_id, created=created)
+        files = pack(folder) if packed else None
+    return {
+        "checkpoint_id": card.id,
+        "config": card.to_json(),
+        "weights": files,
+        "run_id": run_id,
+        "generation": card.iteration,
+        "kind": card.kind,
+        "folder": None if packed else str(folder),
+        "size_bytes": size,
+    }
 
 
 def load_planner(
@@ -199,10 +206,10 @@ def load_planner(
     from core.planner.archive import unpacked
     from core.planner.planner import LanguagePlanner
 
-    kept = store.planners.get(planner_id)
+    kept = store.checkpoints.get(planner_id)
     if models is not None:
-        PlannerCard.of(kept.card).check_pool(tuple(models))
-    files = store.planners.files(planner_id)
+        PlannerCard.of(kept.config).check_pool(tuple(models))
+    files = store.checkpoints.weights(planner_id)
     if files is not None:
         with unpacked(files) as folder:
             return LanguagePlanner.load(folder, models, argmax=argmax)

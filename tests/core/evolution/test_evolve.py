@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from core import learning as loop
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
@@ -18,7 +19,6 @@ from core.coordinator.svf import svf_layout
 from core.draws import derive_seed
 from core.episode import Ask, Decide, EndReason, Episode, Failure, Protocol, Role, Task, Transcript
 from core.errors import ConfigError, PoolError
-from core.evolution import evolve as loop
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.config import EvolveConfig
 from core.evolution.cycles import CYCLES, ChosenCycle
@@ -26,17 +26,18 @@ from core.evolution.evolve import (
     Generation,
     adapted_task_count,
     evolve,
+    exam_of,
     random_walk,
     tasks_of_candidate,
-    validate,
 )
-from core.evolution.fitness import episodes_of, play_all, statistics_of
+from core.evolution.fitness import episodes_of, statistics_of
 from core.evolution.generation_stats import GenerationStats, Step
 from core.evolution.learner_state import LearnerState
-from core.evolution.learners import learner_of, restored
+from core.evolution.learners import optimiser_of, restored
 from core.evolution.search import Survey, sketches, space_of, survey_of
 from core.evolution.sep_cma import SepCMAState, ask, start
 from core.heads import HeadKind
+from core.learning import play_all
 from core.play.policies import CyclePolicy
 from core.tasks.graders import grade_many
 from tests.builders.encoder import tiny_qwen3
@@ -119,16 +120,6 @@ def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(encoder: Encode
     assert last.checkpoint.generation == 12
 
 
-def test_stopped_and_resumed_it_ends_bit_for_bit_the_same(encoder: Encoder) -> None:
-    straight = run(encoder)
-    saved = restored(straight[5].state.to_bytes())
-    resumed = run(encoder, resumed_from=saved)
-    assert [one.index for one in resumed] == list(range(6, 13))
-    assert resumed[-1].state.digest == straight[-1].state.digest
-    assert resumed[-1].checkpoint == straight[-1].checkpoint
-    assert resumed[0].fitness == straight[6].fitness
-
-
 def test_what_was_surveyed_of_the_encoder_is_kept_and_not_measured_again(encoder: Encoder) -> None:
     straight = run(encoder)
     stored = json.loads(json.dumps(straight[0].to_json()))
@@ -184,7 +175,8 @@ def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: En
     alone = play_all(episodes, Coordinator(template, encoder), pool, grade_many)
     assert any(episode.end_reason is EndReason.VERIFIER_FIRST for episode in alone)
     assert list(played)[1].episodes == statistics_of(alone + alone)
-    assert validate(template, TASKS[:16], one, encoder, pool, grade_many).turns_mean < one.turn_budget
+    exam = exam_of(template, TASKS[:16], one, encoder)
+    assert statistics_of(play_all(exam.episodes, exam.policy, pool, grade_many)).turns_mean < one.turn_budget
 
 
 def test_infrastructure_failures_are_missing_and_not_zero(encoder: Encoder) -> None:
@@ -320,7 +312,7 @@ def test_more_tasks_are_played_while_candidates_are_not_told_apart_and_fewer_whe
     assert adapted_task_count(config, some) == 5
 
 
-def test_an_adaptive_evolution_goes_on_bit_for_bit_with_as_many_tasks(encoder: Encoder) -> None:
+def test_an_adaptive_evolution_plays_more_or_fewer_tasks(encoder: Encoder) -> None:
     config = replace(CONFIG, generations=6, adaptive=True)
     straight = run(encoder, config)
     assert len({generation.tasks_per_candidate for generation in straight[1:]}) > 1
@@ -329,8 +321,6 @@ def test_an_adaptive_evolution_goes_on_bit_for_bit_with_as_many_tasks(encoder: E
         for one in straight[1:]
         if one.episodes
     )
-    resumed = run(encoder, config, resumed_from=straight[3].state, next_tasks=straight[3].next_tasks)
-    assert resumed[-1].state.digest == straight[-1].state.digest
 
 
 def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
@@ -400,8 +390,6 @@ def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encode
     last = steps[-1].checkpoint
     assert last.svf_layout == layout
     assert last.svf_offsets.any()
-    again = run(encoder, config, template=template, resumed_from=steps[1].state)
-    assert again[-1].state.digest == steps[-1].state.digest
 
 
 def test_short_steps_in_constant_preferences_still_find_the_one_to_ask(encoder: Encoder) -> None:
@@ -416,7 +404,7 @@ def test_a_random_walk_covers_much_of_an_evolutions_way_without_any_reward(encod
     template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     config = replace(CONFIG, constant_spread=None)
     space = space_of(config, template, encoder, TASKS[:16])
-    learner = learner_of(config, space)
+    learner = optimiser_of(config, space)
     state = learner.begin()
     for _ in range(config.generations):
         state = learner.tell(state, -np.square(learner.ask(state) - 1).sum(axis=1), ())
@@ -514,8 +502,14 @@ def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Enco
 def test_a_validation_in_which_no_model_answers_measures_nothing(encoder: Encoder) -> None:
     down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
     template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
-    with pytest.raises(PoolError, match="generation 0 .*network is down"):
-        validate(template, TASKS[16:], CONFIG, encoder, down, grade_many)
+    parts: dict[str, Any] = {
+        "pool": down,
+        "grade": grade_many,
+        "tasks": TASKS[:16],
+        "validation_tasks": TASKS[16:],
+    }
+    with pytest.raises(PoolError, match="to validate generation 0 .*network is down"):
+        next(evolve(CONFIG, template, encoder=encoder, **parts))
 
 
 def test_it_learns_with_the_rates_of_pycma_too(encoder: Encoder) -> None:

@@ -16,11 +16,12 @@ from core.errors import CheckpointError, ConfigError
 from core.evolution import random_search, reinforce
 from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.evolve import Generation, evolve
-from core.evolution.fitness import episodes_of, play_all
+from core.evolution.fitness import episodes_of
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import restored
 from core.evolution.reinforce import policy_gradient
 from core.heads import softmax
+from core.learning import play_all
 from core.tasks.graders import grade_many
 from tests.builders.encoder import tiny_qwen3
 from tests.builders.pools import ScriptedPool
@@ -66,7 +67,6 @@ def learned(
         tasks=TASKS[:16],
         validation_tasks=TASKS[16:],
         start=start,
-        next_tasks=config.tasks_per_candidate if start else None,
     )
     return list(generations)
 
@@ -105,16 +105,13 @@ def test_the_gradient_is_that_of_the_log_probabilities_times_the_advantage(encod
         assert gradient[place] == pytest.approx(slope, rel=0.02, abs=1e-4)
 
 
-def test_reinforce_learns_whom_to_ask_and_goes_on_bit_for_bit(encoder: Encoder) -> None:
+def test_reinforce_learns_whom_to_ask(encoder: Encoder) -> None:
     generations = learned(encoder, BATCHES)
     first, last = generations[1].episodes, generations[-1].episodes
     assert first
     assert last
     assert last.accuracy > first.accuracy + 0.2
     assert [len(one.fitness) for one in generations] == [0] + [1] * 12
-    resumed = learned(encoder, BATCHES, restored(generations[4].state.to_bytes()))
-    assert [one.index for one in resumed] == list(range(5, 13))
-    assert resumed[-1].state.digest == generations[-1].state.digest
 
 
 def test_a_batch_larger_than_the_tasks_plays_each_again_with_other_chances(encoder: Encoder) -> None:
@@ -125,16 +122,13 @@ def test_a_batch_larger_than_the_tasks_plays_each_again_with_other_chances(encod
     assert len({tuple(turn.decision.model for turn in one.turns) for one in over}) > 4
 
 
-def test_random_search_keeps_the_best_candidate_seen_and_goes_on_bit_for_bit(encoder: Encoder) -> None:
+def test_random_search_keeps_the_best_candidate_seen(encoder: Encoder) -> None:
     generations = learned(encoder, BOXES)
     best = -np.inf
     for before, one in zip(generations, generations[1:], strict=False):
         top = max(value for value in one.fitness if np.isfinite(value))
         assert (one.checkpoint.vector != before.checkpoint.vector).any() == (top > best)
         best = max(best, top)
-    resumed = learned(encoder, BOXES, restored(generations[2].state.to_bytes()))
-    assert resumed[-1].state.digest == generations[-1].state.digest
-    assert resumed[-1].checkpoint == generations[-1].checkpoint
 
 
 def test_random_search_stays_in_its_box_and_counts_no_missing_fitness() -> None:

@@ -16,8 +16,8 @@ from core.evolution.baselines import Arena, best_cycles
 from core.evolution.config import EvolveConfig, label_episodes
 from core.evolution.cycles import PLAIN_CYCLES
 from core.evolution.evolve import Generation, evolve, taught
-from core.evolution.fitness import play_all
 from core.evolution.supervised import cloned_from_labels
+from core.learning import play_all
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
 from tests.builders.pools import Line, ScriptedPool, specs

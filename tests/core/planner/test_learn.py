@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 import pytest
 import torch
 
-from core.episode import Ask, Failure, Status
+from core.episode import Ask, Failure, Status, Task
 from core.errors import CheckpointError, ConfigError, PoolError
+from core.learning import play_all
 from core.planner.config import PUBLISHED, LearnConfig
 from core.planner.grpo import learn_from, new_optimiser
 from core.planner.learn import Iteration, learn
 from core.planner.planner import LanguagePlanner
 from core.planner.questions import disagreed
-from core.planner.rollouts import questions_of, roll_out, unplayed
+from core.planner.rollouts import Rollouts, questions_of, rollouts_of, unplayed
 from core.planner.state import PlannerState
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.pool.cache import CachedPool
+from core.pool.pool import Pool
+from core.statistics_json import statistics_json, statistics_of_json
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
 from tests.builders.pools import Line, ScriptedPool, specs
@@ -61,6 +64,14 @@ def begun(
 ) -> Iterator[Iteration]:
     settings = {"pool": tiny_pool(), "grade": grade_many, "tasks": TASKS, **parts}
     return learn(config, start or tiny_planner(), **settings)  # type: ignore[arg-type]
+
+
+def roll_out(
+    config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task], iteration: int, pool: Pool
+) -> Rollouts:
+    """What an iteration's rollouts come to."""
+    candidates = unplayed(config, planner, tasks, iteration)
+    return rollouts_of(config, candidates, play_all(candidates.episodes, candidates.policy, pool, grade_many))
 
 
 def test_a_killed_learning_goes_on_to_the_same_weights() -> None:
@@ -146,7 +157,7 @@ def shares_of_ann(**anchors: float) -> list[float]:
     planner = start.frozen()
     optimiser, found = new_optimiser(planner, config), []
     for index in range(1, config.iterations + 1):
-        rollouts = roll_out(config, planner, TASKS, index, tiny_pool(), grade_many)
+        rollouts = roll_out(config, planner, TASKS, index, tiny_pool())
         plans = [one.plans[0].workflow for one in rollouts.episodes]
         firsts = [plan is not None and plan.models[0] == 0 for plan in plans]
         found.append(sum(firsts) / len(firsts))
@@ -169,7 +180,7 @@ def test_infrastructure_failures_are_left_out_and_unreadable_plans_earn_nothing(
         return Failure("infrastructure", "cut off") if ask.model == "bob" else right_by_ann(ask)
 
     pool = ScriptedPool(specs(MODELS), lost)
-    rollouts = roll_out(replace(CONFIG, rollouts=16), tiny_planner(), TASKS, 1, pool, grade_many)
+    rollouts = roll_out(replace(CONFIG, rollouts=16), tiny_planner(), TASKS, 1, pool)
     pairs = list(zip(rollouts.rewards, rollouts.episodes, strict=True))
     assert {math.isnan(reward) for reward, _ in pairs} == {True, False}
     assert all(math.isnan(reward) == (one.status is Status.MISSING) for reward, one in pairs)
@@ -178,7 +189,7 @@ def test_infrastructure_failures_are_left_out_and_unreadable_plans_earn_nothing(
     assert done[-1].rollouts.missing > 0
     assert math.isfinite(done[-1].reward_mean)
 
-    free = roll_out(CONFIG, tiny_planner(constrained=False), TASKS, 1, tiny_pool(), grade_many)
+    free = roll_out(CONFIG, tiny_planner(constrained=False), TASKS, 1, tiny_pool())
     assert set(free.rewards) == {0.0}
     assert free.signal == 0
 
@@ -222,18 +233,20 @@ def test_every_question_comes_before_one_comes_again() -> None:
 
 def test_a_group_shares_its_question_and_its_models_but_not_its_chances() -> None:
     config = replace(CONFIG, subset_share=1.0, subset_from=0.0, questions=8)
-    episodes = unplayed(config, tiny_planner(), TASKS, 1)
+    episodes = unplayed(config, tiny_planner(), TASKS, 1).episodes
     groups = [episodes[start : start + 4] for start in range(0, len(episodes), 4)]
     assert all(len({(one.task.id, one.left_out) for one in group}) == 1 for group in groups)
     assert all(len({one.seed for one in group}) == len(group) for group in groups)
     assert {len(one.left_out) for one in episodes} == {1}  # at least 2 of 3 models stay
     late = replace(config, subset_from=0.5)  # of 3 iterations
-    assert [any(one.left_out for one in unplayed(late, tiny_planner(), TASKS, i)) for i in (1, 2, 3)] == [
+    assert [
+        any(one.left_out for one in unplayed(late, tiny_planner(), TASKS, i).episodes) for i in (1, 2, 3)
+    ] == [
         False,
         True,
         True,
     ]
-    played = roll_out(config, tiny_planner(), TASKS, 1, CachedPool(tiny_pool()), grade_many).episodes
+    played = roll_out(config, tiny_planner(), TASKS, 1, CachedPool(tiny_pool())).episodes
     assert all(turn.decision.model not in one.left_out for one in played for turn in one.turns)
 
 
@@ -299,13 +312,15 @@ def test_rates_rise_and_then_fall_to_nothing() -> None:
 def test_statistics_of_nothing_are_not_known() -> None:
     empty = PlanStatistics(0)
     assert math.isnan(empty.right)
-    assert PlanStatistics.of(json.loads(json.dumps(empty.to_json()))).to_json() == empty.to_json()
+    stored = json.dumps(statistics_json(PlanStatistics, empty))
+    assert json.loads(stored) == {"n": 0, "missing": 0, "tokens": 0}
+    assert math.isnan(statistics_of_json(PlanStatistics, json.loads(stored)).right)
 
 
 def test_only_what_lists_can_hold_is_learned_from() -> None:
     """The entropy that is reported, and what a planner is held by, are of the choices among what could be written."""
     planner, config = tiny_planner(), replace(CONFIG, questions=1, learning_rate=1e-6, anchor_form=0.5)
-    rollouts = roll_out(config, planner, TASKS, 1, tiny_pool(), grade_many)
+    rollouts = roll_out(config, planner, TASKS, 1, tiny_pool())
     expected = []
     for one in rollouts.written:
         ids = torch.tensor([[*one.prompt, *one.ids]])

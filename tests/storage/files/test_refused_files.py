@@ -86,7 +86,7 @@ def test_a_bad_file_is_refused_whole(other: Store, tmp_path: Path, case: str) ->
     ("line", "old", "new", "kind"),
     [
         (1, b'"population":2', b'"population":3', "run"),
-        (4, b'"best":0.5', b'"best":0.6', "generation"),
+        (4, b'"best":0.5', b'"best":0.6', "update"),
         (5, b'"state":"A', b'"state":"B', "optimiser"),
         (-1, b'"seed":0', b'"seed":1', "episode"),
         (-1, b'"text":"', b'"text":"x', "episode"),

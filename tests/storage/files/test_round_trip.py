@@ -26,7 +26,7 @@ from tests.builders.play import births, events, tasks
 @pytest.mark.parametrize("name", ["runs.jsonl", "runs.jsonl.gz"])
 def test_runs_travel_unchanged(store: Store, other: Store, tmp_path: Path, name: str) -> None:
     counts = export_runs(store, ["r0", "r1"], tmp_path / name)
-    assert counts == {"run": 2, "checkpoint": 1, "generation": 1, "optimiser": 1, "episode": 6}
+    assert counts == {"run": 2, "checkpoint": 1, "update": 1, "optimiser": 1, "episode": 6}
     report = import_file(other, tmp_path / name)
     assert (report.added, report.unchanged, report.runs) == (counts, 0, ("r0", "r1"))
     assert contents(other) == contents(store)

@@ -24,13 +24,13 @@ from core.play.policies import single_policy
 from storage.recorder import record
 from storage.rows import engine
 from storage.rows.schema import metadata
-from storage.rows.summaries import CandidateSummary, GenerationSummary, RunControl, RunStatus
+from storage.rows.summaries import CandidateSummary, RunControl, RunStatus, UpdateSummary
 from storage.shelves.health import sqlite_warning
 from storage.store import Store, open_store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.play import MODELS, births, events, grade, tasks
 from tests.builders.pools import ScriptedPool, specs
-from tests.builders.stores import empty_store, new_store
+from tests.builders.stores import empty_store, kept_generation, new_store
 
 
 class Clock:
@@ -141,7 +141,7 @@ def test_what_was_spent_is_known_though_one_price_is_not(store: Store) -> None:
         pass
     assert store.runs.policies("r1")[0].cost_usd is None
     assert store.runs.spent_usd("r1") == 1.5
-    store.evolution.add(GenerationSummary("r1", 0, 0, 0, 0, 0, 0, 0, None, {"spent_usd": 2.0}), [], b"")
+    store.learning.add(UpdateSummary("r1", 0, 0, 0.0, spent_usd=2.0))
     assert store.runs.spent_usd("r1") == 3.5
 
 
@@ -213,7 +213,8 @@ def test_checkpoints_come_back_and_never_change(store: Store) -> None:
         store.checkpoints.add(one.id, one.to_config(), one.to_bytes(), run_id="r1", generation=one.generation)
     assert [one.id for one in store.checkpoints.list("r1")] == [first.id, second.id]
     held = store.checkpoints.get(second.id)
-    assert Checkpoint.from_bytes(held.config, store.checkpoints.weights(second.id)) == second
+    assert Checkpoint.from_bytes(held.config, store.checkpoints.weights(second.id) or b"") == second
+    assert store.checkpoints.load(second.id) == second
     with pytest.raises(StoreError, match="different checkpoint"):
         store.checkpoints.add(first.id, first.to_config(), second.to_bytes())
     with pytest.raises(StoreError, match="holds no checkpoint c0"):
@@ -222,20 +223,20 @@ def test_checkpoints_come_back_and_never_change(store: Store) -> None:
 
 def test_generations_come_back_with_the_last_state_only(store: Store) -> None:
     store.runs.create("r1", "evolve", {})
-    assert store.evolution.state("r1") is None
+    assert store.learning.state("r1") is None
     entries = [
-        GenerationSummary("r1", g, 0.5 + g / 10, 0.4, 0.45, 0.1, 32 * (g + 1), 1.5, None, {"entropy": 0.7})
+        kept_generation("r1", g, 0.5 + g / 10, 0.4, 0.45, 0.1, 32 * (g + 1), 1.5, None, {"entropy": 0.7})
         for g in range(2)
     ]
     members = [CandidateSummary(0, 0.5, 4), CandidateSummary(1, None, 4, missing=4)]
     for entry in entries:
-        store.evolution.add(entry, members, bytes([entry.index]))
-    assert store.evolution.generations("r1") == entries
-    assert store.evolution.candidates("r1", 1) == members
-    assert store.evolution.state("r1") == (1, b"\x01")
-    with pytest.raises(StoreError, match="already has generation 1"):
-        store.evolution.add(entries[1], members, b"other")
-    assert store.evolution.state("r1") == (1, b"\x01"), "all or nothing"
+        store.learning.add(entry, candidates=members, state=bytes([entry.index]))
+    assert store.learning.updates("r1") == entries
+    assert store.learning.candidates("r1", 1) == members
+    assert store.learning.state("r1") == (1, b"\x01")
+    with pytest.raises(StoreError, match="already has generation or iteration 1"):
+        store.learning.add(entries[1], candidates=members, state=b"other")
+    assert store.learning.state("r1") == (1, b"\x01"), "all or nothing"
     assert store.runs.get("r1").generations == 2
 
 
@@ -294,7 +295,7 @@ def test_the_tables_change_only_with_a_migration() -> None:
     indexes = sorted((index for table in metadata.tables.values() for index in table.indexes), key=_name)
     told = "".join(str(one.compile(dialect=dialect())) for one in [*made, *map(CreateIndex, indexes)])
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]
-    assert (engine.SCHEMA_REVISION, digest) == ("1.0001", "e3a6c27bd3ba5a4b")
+    assert (engine.SCHEMA_REVISION, digest) == ("1.0001", "03d57bbff32f4e4d")
     assert ScriptDirectory(str(engine.MIGRATIONS)).get_current_head() == engine.SCHEMA_REVISION
 
 
@@ -319,10 +320,9 @@ def test_an_older_store_keeps_everything_when_it_is_migrated(
 ) -> None:
     old = open_store(tmp_path / "old.db")
     old.runs.create("r1", "evolve", {}, name="kept")
-    old.evolution.add(
-        GenerationSummary("r1", 0, best=1.0, mean=0.5, median=0.5, sigma=1.0, evaluations=1, wall_s=1.0),
-        [],
-        b"state",
+    old.learning.add(
+        kept_generation("r1", 0, best=1.0, mean=0.5, median=0.5, sigma=1.0, episodes=1, wall_s=1.0),
+        state=b"state",
     )
     old.close()
     shutil.copytree(engine.MIGRATIONS, tmp_path / "migrations")
@@ -332,10 +332,10 @@ def test_an_older_store_keeps_everything_when_it_is_migrated(
     new = open_store(tmp_path / "old.db")
     assert new.health().schema == "next"
     assert new.runs.get("r1").name == "kept"
-    assert [one.best for one in new.evolution.generations("r1")] == [1.0]
+    assert [one.stats["best"] for one in new.learning.updates("r1")] == [1.0]
     new.runs.finish("r1")
     new.runs.delete("r1")
-    assert new.evolution.generations("r1") == []  # what belongs to a run goes with it again
+    assert new.learning.updates("r1") == []  # what belongs to a run goes with it again
     new.close()
 
 

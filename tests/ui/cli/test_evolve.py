@@ -20,7 +20,7 @@ from core.settings import read_settings
 from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.rows.summaries import EpisodeSummary
-from storage.shelves.generations import Evolution
+from storage.shelves.learning import Learning
 from storage.store import Store, open_store
 from tests.ui.sums import Sums
 from ui.cli.commands import Commands
@@ -53,8 +53,8 @@ def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(worl
     played = world.run("--policy", result.json["checkpoint"], "--n", 3, "--json")
     assert played.json[0]["n"] == 3, played.err
     store = open_store(world.store)
-    generations = store.evolution.generations(result.json["run"])
-    assert [one.evaluations for one in generations] == [0, 16, 32, 48]
+    generations = store.learning.updates(result.json["run"])
+    assert [one.episodes for one in generations] == [0, 16, 32, 48]
     assert "validation" in generations[2].stats
     store.close()
 
@@ -85,8 +85,8 @@ def test_an_evolution_begins_with_labels_whose_episodes_count(world: Sums) -> No
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--labels", 8, "--no-controls", "--json")
     assert result.code == 0, result.err
     with closing(open_store(world.store)) as store:
-        first, second, *_ = store.evolution.generations(result.json["run"])
-        assert (first.evaluations, second.evaluations) == (label_episodes(2, 8), label_episodes(2, 8) + 16)
+        first, second, *_ = store.learning.updates(result.json["run"])
+        assert (first.episodes, second.episodes) == (label_episodes(2, 8), label_episodes(2, 8) + 16)
         assert first.checkpoint_id is not None
         assert store.checkpoints.load(first.checkpoint_id).kind == "labels"
 
@@ -124,7 +124,7 @@ def test_a_population_is_given_or_the_usual_one(world: Sums) -> None:
     assert result.code == 0, result.err
     store = open_store(world.store)
     run = store.runs.list(kind="evolve")[0]
-    assert len(store.evolution.candidates(run.id, 1)) == run.config["evolution"]["population"] == 18
+    assert len(store.learning.candidates(run.id, 1)) == run.config["evolution"]["population"] == 18
     store.close()
     again = world.trinity("evolve", "--resume", "--name", "a", "--population", "auto")
     assert "there is nothing to resume" in again.err
@@ -136,16 +136,16 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").json
-    add = Evolution.add
+    add = Learning.add
 
-    def interrupted(self: Evolution, entry: object, *rest: object) -> None:
-        add(self, entry, *rest)  # type: ignore[arg-type]
+    def interrupted(self: Learning, entry: object, **rest: object) -> None:
+        add(self, entry, **rest)  # type: ignore[arg-type]
         if getattr(entry, "index", 0) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Evolution, "add", interrupted)
+    monkeypatch.setattr(Learning, "add", interrupted)
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
-    monkeypatch.setattr(Evolution, "add", add)
+    monkeypatch.setattr(Learning, "add", add)
     assert result.code == 130
     assert "Go on with: trinity evolve --resume --name r" in result.err
     run = result.err.strip().split()[-1]
@@ -190,7 +190,7 @@ def test_an_evolution_records_the_episodes_of_none_a_share_or_all_of_its_candida
         for index in range(1, 4):
             of_one = [one for one in found if one.generation == index and one.checkpoint_id is None]
             assert len({one.policy for one in of_one}) == candidates
-            by_index = store.evolution.candidates(run, index)
+            by_index = store.learning.candidates(run, index)
             for policy in {one.policy for one in of_one}:
                 own = [one.correct for one in of_one if one.policy == policy]
                 assert sum(map(bool, own)) / len(own) == by_index[int(policy.rpartition("/")[2])].fitness
@@ -224,9 +224,9 @@ def test_an_interrupted_evolution_records_every_episode_once(
 ) -> None:
     command = ["evolve", "--tasks", world.tasks, *SMALL, "--record", "all"]
     undisturbed = world.trinity(*command, "--json").json["run"]
-    add = Evolution.add
+    add = Learning.add
 
-    def broken(self: Evolution, entry: object, *rest: object) -> None:
+    def broken(self: Learning, entry: object, *rest: object) -> None:
         dies = getattr(entry, "index", 0) == 2
         if dies and before:
             raise KeyboardInterrupt
@@ -234,10 +234,10 @@ def test_an_interrupted_evolution_records_every_episode_once(
         if dies:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Evolution, "add", broken)
+    monkeypatch.setattr(Learning, "add", broken)
     stopped = world.trinity(*command)
     assert stopped.code == 130
-    monkeypatch.setattr(Evolution, "add", add)
+    monkeypatch.setattr(Learning, "add", add)
     run = stopped.err.strip().split()[-1]
     assert world.trinity("evolve", "--resume", "--name", run).code == 0
     with closing(open_store(world.store)) as store:
@@ -277,16 +277,16 @@ def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_na
     unknown = world.trinity("evolve", "--resume", "--name", "mine")
     assert (unknown.code, unknown.err.count("\n")) == (1, 1)
     assert "no evolution named 'mine'" in unknown.err
-    add = Evolution.add
+    add = Learning.add
 
-    def broken(self: Evolution, entry: object, *rest: object) -> None:
+    def broken(self: Learning, entry: object, *rest: object) -> None:
         if getattr(entry, "index", 0) == 2:
             raise KeyboardInterrupt
         add(self, entry, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Evolution, "add", broken)
+    monkeypatch.setattr(Learning, "add", broken)
     assert world.trinity(*command, "--resume").code == 130  # nothing to go on with: it begins
-    monkeypatch.setattr(Evolution, "add", add)
+    monkeypatch.setattr(Learning, "add", add)
     begun = len(world.server.requests)
     assert "go on with it by --resume" in world.trinity(*command).err
     other = world.trinity(*command, "--resume", "--head", "sparse")

@@ -255,8 +255,8 @@ def test_an_evolution_is_graded_by_both(world: Sums) -> None:
     assert calls(world) > 0
     with closing(open_store(world.store)) as store:
         [one] = [run for run in store.runs.list() if run.kind == "evolve"]
-        last = store.evolution.generations(one.id)[-1]
-    assert 0 < last.best <= 1
+        last = store.learning.updates(one.id)[-1]
+    assert 0 < last.stats["best"] <= 1
 
 
 def test_a_live_program_and_a_suite_of_ones_own_are_graded_too(world: Sums) -> None:

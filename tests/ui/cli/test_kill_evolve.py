@@ -32,7 +32,7 @@ SMALL += ["--record", "all"]
 def generations(store_url: str, run: str) -> list[tuple[int, str | None]]:
     """(index, checkpoint) of every committed generation."""
     store = open_store(store_url)
-    found = [(one.index, one.checkpoint_id) for one in store.evolution.generations(run)]
+    found = [(one.index, one.checkpoint_id) for one in store.learning.updates(run)]
     store.close()
     return found
 

@@ -35,11 +35,11 @@ SMALL += ["--save-every", 2, "--validate-every", 4]
 def kept(store_url: str, run: str) -> list[dict[str, Any]]:
     """Every iteration without what depends on time or on replies that were there already, and its planner's weights."""
     with closing(open_store(store_url)) as store:
-        weights = {one.id: one.card["weights_sha256"] for one in store.planners.list(run)}
-        iterations = store.planners.iterations(run)
+        weights = {one.id: one.config["weights_sha256"] for one in store.checkpoints.list(run, planners=True)}
+        iterations = store.learning.updates(run)
     return [
         {name: value for name, value in one.stats.items() if name not in _OF_THE_MOMENT}
-        | {"index": one.index, "weights": weights.get(one.planner_id or ""), "episodes": one.episodes}
+        | {"index": one.index, "weights": weights.get(one.checkpoint_id or ""), "episodes": one.episodes}
         for one in iterations
     ]
 

@@ -89,7 +89,7 @@ def test_trials_of_role_cycles_are_kept_as_they_come_and_never_paid_twice(paid: 
     done, spent = last_run(paid)
     assert done.config["choice_usd"] + spent == pytest.approx(undisturbed * 18 * 10 / 1e6)
     with closing(open_store(paid.store)) as store:
-        assert store.evolution.paid_replies(done.id).recall() == []
+        assert store.learning.paid_replies(done.id).recall() == []
 
 
 def test_an_unknown_price_cannot_be_kept_below_a_ceiling(

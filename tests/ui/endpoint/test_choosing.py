@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from core.pool_file import load_specs
-from storage.rows.summaries import GenerationSummary
 from storage.shelves.checkpoints import checkpoint_row
 from storage.store import Store
 from tests.builders.checkpoints import checkpoint
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import begin_run, kept_generation, new_store
 from ui.cli.endpoint import _tell_validated
 from ui.endpoint import tiers
 from ui.endpoint.service import Service
@@ -63,8 +62,8 @@ def evolve(
         stats: dict[str, Any] = {"validation": played(validations[index])} if index in validations else {}
         if single is not None and index == generations - 1:
             stats["controls"] = {"single:b T W": played(single), "random walk": played(0.99)}
-        entry = GenerationSummary(run, index, 0.5, 0.5, 0.5, 0.3, 10, 1.0, one.id, stats)
-        store.evolution.add(entry, [], b"", row)
+        entry = kept_generation(run, index, 0.5, 0.5, 0.5, 0.3, 10, 1.0, one.id, stats)
+        store.learning.add(entry, state=b"", checkpoint=row)
         ids[index] = one.id
     return ids
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from storage.rows.summaries import CheckpointSummary, PlannerSummary
+from dataclasses import replace
+
+from storage.rows.summaries import CheckpointSummary
 from ui.presentation.words import distinct, generations, policy_name
 
 
@@ -12,7 +14,7 @@ def of_run(run: str | None, generation: int, name: str = "") -> CheckpointSummar
 
 
 def test_one_evolution_names_its_generations_by_number_alone() -> None:
-    names = generations([of_run("r1", 0), of_run("r1", 30)], [], {"r1": "mine"})
+    names = generations([of_run("r1", 0), of_run("r1", 30)], {"r1": "mine"})
     assert [policy_name(one, names.get(one)) for one in ("cr10", "cr130", "random")] == [
         "gen 0",
         "gen 30",
@@ -21,27 +23,27 @@ def test_one_evolution_names_its_generations_by_number_alone() -> None:
 
 
 def test_with_two_evolutions_each_generation_says_whose_it_is() -> None:
-    names = generations([of_run("r1", 2), of_run("r2", 120)], [], {"r1": "mine", "r2": "sample"})
+    names = generations([of_run("r1", 2), of_run("r2", 120)], {"r1": "mine", "r2": "sample"})
     assert policy_name("cr12", names["cr12"]) == "gen 2 of mine"
     assert policy_name("cr2120", names["cr2120"]) == "gen 120 of sample"
 
 
 def test_evolutions_of_one_name_or_of_none_are_told_apart_by_their_run() -> None:
     checkpoints = [of_run("r1", 2), of_run("r2", 2), of_run("r3", 2)]
-    names = generations(checkpoints, [], {"r1": "mine", "r2": "mine"})
+    names = generations(checkpoints, {"r1": "mine", "r2": "mine"})
     assert sorted(map(str, names.values())) == ["2 of r1", "2 of r2", "2 of r3"]
 
 
 def test_what_would_still_be_called_alike_has_its_id_beside_it() -> None:
-    names = generations([of_run("r1", 2, "ca"), of_run("r1", 2, "cb"), of_run("r1", 3, "cc")], [], {})
+    names = generations([of_run("r1", 2, "ca"), of_run("r1", 2, "cb"), of_run("r1", 3, "cc")], {})
     assert names == {"ca": "2 (ca)", "cb": "2 (cb)", "cc": 3}
-    lost = generations([of_run(None, 2, "ca"), of_run("r1", 2, "cb")], [], {"r1": "mine"})
+    lost = generations([of_run(None, 2, "ca"), of_run("r1", 2, "cb")], {"r1": "mine"})
     assert lost == {"ca": "2", "cb": "2 of mine"}
 
 
 def test_planners_are_told_apart_as_generations_are() -> None:
-    trained = [PlannerSummary(f"p{run}", run, 60, "trained", 0.0, {}, None, 0) for run in ("t1", "t2")]
-    names = generations([of_run("r1", 60)], trained, {"t1": "first", "t2": "second", "r1": "mine"})
+    trained = [replace(of_run(run, 60, f"p{run}"), kind="trained") for run in ("t1", "t2")]
+    names = generations([of_run("r1", 60), *trained], {"t1": "first", "t2": "second", "r1": "mine"})
     assert policy_name("conductor:pt1", names["conductor:pt1"]) == "Conductor, iteration 60 of first"
     assert names["cr160"] == 60, "the only evolution"
 

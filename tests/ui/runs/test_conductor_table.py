@@ -52,7 +52,7 @@ def train(game: Reproduction, row: TableRow) -> str:
     assert isinstance(plan, TrainingPlan)
     tasks = load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True)
     validation = load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True)
-    parts = TrainingParts(plan, game.metered, tiny_planner(), tasks, validation, game.grade)
+    parts = TrainingParts(plan, game.metered, tasks, validation, game.grade, tiny_planner())
     run = enqueue(game.store, plan, Ticket.new(), owner=owner())[0]
     assert [getattr(one, "index", None) for one in play(game.store, run, parts)] == [0, 1]
     return run
@@ -106,12 +106,12 @@ def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) ->
     [one] = found["same-model:default"].runs
     assert one.policy.startswith("conductor:same-model:ann:")
     assert found["random-workflow"].overall.mean < 1.0
-    last = game.store.planners.list(run)[-1]
+    last = game.store.checkpoints.list(run, planners=True)[-1]
     assert found["trained:default without 1 model"].runs[0].policy.startswith("without:1:conductor:")
     assert found["trained:default"].runs[0].policy in {
-        f"conductor:{one.id}" for one in game.store.planners.list(run)
+        f"conductor:{one.id}" for one in game.store.checkpoints.list(run, planners=True)
     }
-    assert last.iteration == 1
+    assert last.generation == 1
     assert found["trained:default"].against is None
     assert found["workflow:chain"].against is not None
     assert found["trained:default"].curves[0], "how it learned is there"

@@ -15,7 +15,7 @@ from core.pool.spec import ModelSpec
 from core.pool.throttle import Service
 from storage.analysis.call_means import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing
-from storage.rows.schema import candidate, generation
+from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store
 from tests.builders.stores import begin_run, new_store
 from tests.core.pool.faulty_server import Answer, Request, faulty_server, ok
@@ -96,9 +96,9 @@ def test_what_evolutions_shared_is_of_this_pool_alone(tmp_path: Path) -> None:
     with writing(store.engine) as connection:
         for name in ("r1", "r2"):
             for index, stats in enumerate(counts):  # what came before the first generation is not counted
-                numbers = dict.fromkeys(("best", "mean", "median", "sigma", "evaluations", "wall_s"), 0)
+                numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
                 row = {"run_id": name, "idx": index, "stats": json.dumps(stats), **numbers}
-                connection.execute(insert(generation), row)
+                connection.execute(insert(learning_update), row)
                 for place in range(6):
                     row = {"run_id": name, "generation": index, "idx": place, "rollouts": 4, "missing": 0}
                     connection.execute(insert(candidate), row)
@@ -151,10 +151,10 @@ def test_an_evolution_is_expected_to_cost_what_it_then_costs(
         with closing(open_store(tmp_path / "t.db")) as store:
             begin_run(store, "rother", "evolve", {})  # of another pool, whose candidates shared nearly all
             stats = json.dumps({"calls": 1, "calls_saved": 999})
-            numbers = dict.fromkeys(("best", "mean", "median", "sigma", "evaluations", "wall_s"), 0)
+            numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
             with writing(store.engine) as connection:
                 connection.execute(
-                    insert(generation), {"run_id": "rother", "idx": 1, "stats": stats, **numbers}
+                    insert(learning_update), {"run_id": "rother", "idx": 1, "stats": stats, **numbers}
                 )
         capsys.readouterr()
         evolve = ["evolve", *own, "--encoder", "pocket", "--validation", "4", "--generations", "2"]

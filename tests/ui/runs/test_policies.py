@@ -100,7 +100,7 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
     with opened(evolving) as store:
         [run] = store.runs.list()
         played = [store.episodes.get(one.id) for one in store.episodes.of_run(run.id)]
-        assert store.evolution.paid_replies(run.id).recall() == []
+        assert store.learning.paid_replies(run.id).recall() == []
         taught = next(one for one in chosen if store.checkpoints.has(one))
     turns = {name: {len(one.turns) for one in played if one.policy == name} for name in rows}
     assert turns["majority:adder"] == {5}
@@ -132,7 +132,7 @@ def test_a_router_that_goes_on_is_taught_again_without_asking_again(evolving: Su
     with opened(evolving) as store:
         [run] = store.runs.list()
         assert run.status is RunStatus.INTERRUPTED
-        assert store.evolution.paid_replies(run.id).recall()
+        assert store.learning.paid_replies(run.id).recall()
     evolving.server.answer = answer
     evolving.server.requests.clear()
     assert evolving.trinity("run", "--resume", run.id).code == 0
@@ -140,7 +140,7 @@ def test_a_router_that_goes_on_is_taught_again_without_asking_again(evolving: Su
     assert texts
     assert all("What is 10 + " in text for text in texts)
     with opened(evolving) as store:
-        assert store.evolution.paid_replies(run.id).recall() == []
+        assert store.learning.paid_replies(run.id).recall() == []
 
 
 def test_what_is_learned_first_is_part_of_the_price(

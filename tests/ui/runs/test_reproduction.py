@@ -117,7 +117,7 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert len({one.task_id for one in episodes}) == len(episodes) == 12
     evolved = store.runs.get(learners["REINFORCE"]["evolutions"][0])
     assert evolved.config["evolution"]["learner"] == "reinforce"
-    assert max(one.evaluations for one in store.evolution.generations(evolved.id)) == 160
+    assert max(one.episodes for one in store.learning.updates(evolved.id)) == 160
     masked = store.episodes.of_run(parts["evolved:default without thinker"]["runs"][0])
     roles = {turn.decision.role for one in masked for turn in store.episodes.get(one.id).turns}
     assert Role.THINKER not in roles

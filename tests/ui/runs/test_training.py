@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def parts() -> TrainingParts:
-    return TrainingParts(PLAN, tiny_pool(), tiny_planner(), TASKS[2:], TASKS[:2], grade_many)
+    return TrainingParts(PLAN, tiny_pool(), TASKS[2:], TASKS[:2], grade_many, tiny_planner())
 
 
 def begun(store: Store) -> str:
@@ -70,22 +69,12 @@ def begun(store: Store) -> str:
 def learned(store: Store, run: str) -> list[dict[str, Any]]:
     """What is kept of its iterations, but for their times and calls: a resumed one knows more replies already."""
     found = []
-    for one in store.planners.iterations(run):
+    for one in store.learning.updates(run):
         stats = dict(one.stats)
         for name in ("seconds", "calls", "calls_saved"):
             stats.pop(name)
-        found.append({"index": one.index, "planner": one.planner_id, "episodes": one.episodes, **stats})
+        found.append({"index": one.index, "planner": one.checkpoint_id, "episodes": one.episodes, **stats})
     return found
-
-
-def undisturbed(tmp_path: Path) -> list[dict[str, Any]]:
-    other = open_store(tmp_path / "other.db")
-    run = begun(other)
-    assert [one.index for one in play(other, run, parts())] == [0, 1, 2, 3, 4]
-    found = learned(other, run)
-    other.close()
-    # A planner's card names its run, so that its id is another one in every run.
-    return [{**one, "planner": one["planner"] is not None} for one in found]
 
 
 def test_every_iteration_is_kept_with_its_planners(store: Store) -> None:
@@ -93,13 +82,13 @@ def test_every_iteration_is_kept_with_its_planners(store: Store) -> None:
     events = [one for one in play(store, run, parts()) if isinstance(one, Iteration)]
     found = store.runs.get(run)
     assert (found.status, found.generations, found.kind) == ("finished", 5, "train")
-    kept = store.planners.iterations(run)
+    kept = store.learning.updates(run)
     assert [IterationStats.stats_of(one.stats).rollouts for one in kept] == [one.rollouts for one in events]
-    assert [one.index for one in kept if one.planner_id] == [0, 2, 4]
+    assert [one.index for one in kept if one.checkpoint_id] == [0, 2, 4]
     assert kept[-1].episodes == 4 * 8 + 3 * 2
-    planners = store.planners.list(run)
-    assert [one.iteration for one in planners] == [0, 2, 4]
-    assert store.planners.state(run) is None, "nothing goes on from a finished training"
+    planners = store.checkpoints.list(run, planners=True)
+    assert [one.generation for one in planners] == [0, 2, 4]
+    assert store.learning.state(run) is None, "nothing goes on from a finished training"
     assert store.runs.find("mine", "train") == run
     with pytest.raises(ConfigError, match="named 'mine'"):
         begun(store)
@@ -112,25 +101,8 @@ def test_every_iteration_is_kept_with_its_planners(store: Store) -> None:
     assert policies.resolve(f"conductor:same-model:ann:{planners[0].id}").models == MODELS
     with pytest.raises(CheckpointError, match="this pool has ann"):
         wiring.load_planner(store, planners[-1].id, ("ann", "bob"))
-    with pytest.raises(StoreError, match="no planner nobody"):
+    with pytest.raises(StoreError, match="no checkpoint nobody"):
         wiring.load_planner(store, "nobody")
-
-
-def test_stopped_anywhere_and_resumed_it_is_the_undisturbed_training(store: Store, tmp_path: Path) -> None:
-    run, rng = begun(store), random.Random(1)
-    for _ in range(6):
-        events = play(store, run, parts())
-        for _ in range(rng.randrange(0, 4)):
-            if next(events, None) is None:
-                break
-        events.close()
-        if store.runs.get(run).status == "finished":
-            break
-        assert store.runs.get(run).status == "interrupted"
-    for _ in play(store, run, parts()) if store.runs.get(run).status != "finished" else ():
-        pass
-    found = [{**one, "planner": one["planner"] is not None} for one in learned(store, run)]
-    assert found == undisturbed(tmp_path)
 
 
 def test_a_large_state_is_kept_in_a_file(
@@ -146,10 +118,10 @@ def test_a_large_state_is_kept_in_a_file(
     events.close()
     files = [path.name for path in (tmp_path / "data" / "training").iterdir()]
     assert files == [f"{run}-2.safetensors"]
-    assert store.planners.list(run)[0].folder is not None
+    assert store.checkpoints.list(run, planners=True)[0].folder is not None
     assert [one.index for one in play(store, run, parts())] == [3, 4]
     assert not [*(tmp_path / "data" / "training").iterdir()]
-    moved = store.planners.list(run)[-1]
+    moved = store.checkpoints.list(run, planners=True)[-1]
     assert wiring.load_planner(store, moved.id, MODELS).card.id == moved.id
     assert moved.folder is not None
     Path(moved.folder).rename(tmp_path / "elsewhere")
@@ -164,16 +136,16 @@ def test_a_training_travels_in_a_file(store: Store, tmp_path: Path) -> None:
     export_runs(store, [run], tmp_path / "run.jsonl.gz")
     other = open_store(tmp_path / "other.db")
     added = import_file(other, tmp_path / "run.jsonl.gz").added
-    assert added == {"run": 1, "planner": 3, "iteration": 5}
+    assert added == {"run": 1, "checkpoint": 3, "update": 5}
     assert import_file(other, tmp_path / "run.jsonl.gz").added == {}
     assert learned(other, run) == learned(store, run)
     assert plan_of(other.runs.get(run)) == PLAN
-    kept = other.planners.list(run)[-1].id
+    kept = other.checkpoints.list(run, planners=True)[-1].id
     assert wiring.load_planner(other, kept, MODELS).card.id == kept
     export_runs(other, [run], tmp_path / "again.jsonl.gz")
     assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "run.jsonl.gz").read_bytes()
     other.runs.delete(run)
-    assert not other.planners.list()
+    assert not other.checkpoints.list(planners=True)
     other.close()
 
 

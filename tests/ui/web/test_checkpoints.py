@@ -17,7 +17,7 @@ from storage.analysis.pairs import CELLS, read_shared_tasks
 from storage.analysis.standings import PolicyInRun, PolicySide, Setting, TaskSet, courses, figures, task_sets
 from storage.recorder import record
 from storage.rows.engine import writing
-from storage.rows.schema import generation
+from storage.rows.schema import learning_update
 from storage.store import Store
 from tests.builders.recorded import events_of
 from tests.builders.sample_store import EVOLVED, MODELS, PLAYED, checkpoint, sample_store
@@ -149,7 +149,8 @@ def test_evolution_and_checkpoints_say_what_their_accuracies_are_of_and_lead_to_
     with writing(store.engine) as connection:
         for number, share in ((0, 0.1), (best, 0.5), (other, 0.75)):
             told = json.dumps({"validation": {"accuracy": share, "n": 40}})
-            connection.execute(generation.update().where(generation.c.idx == number).values(stats=told))
+            where = learning_update.c.idx == number
+            connection.execute(learning_update.update().where(where).values(stats=told))
     page = opened("checkpoints")
     words = plainly(page)
     assert "Accuracy is the share of right answers on 11 tasks of the test split (" in words
@@ -165,7 +166,7 @@ def test_evolution_and_checkpoints_say_what_their_accuracies_are_of_and_lead_to_
     page = opened("evolution")
     words = plainly(page)
     assert f"Best validated: generation {other}**, 75.0 % (60 to 86)" in words
-    assert "on 40 validation tasks of pocket, each played once" in words
+    assert "on 40 validation tasks of pocket (math, logic, knowledge, code), each played once" in words
     assert "recorded episodes of other plays: 11 tasks of the test split, each played once." in words
     assert f"There gen {best} is the best with {percent(right[best].accuracy)} (" in words
     assert f"gen {other}, the best here, has {percent(right[other].accuracy)} (" in words

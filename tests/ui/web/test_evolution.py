@@ -15,7 +15,7 @@ from core.errors import ConfigError
 from core.evolution.learners import restored
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
-from storage.shelves.generations import Evolution
+from storage.shelves.learning import Learning
 from storage.store import Store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import opened, press, shown, until, waiting
@@ -38,7 +38,7 @@ def world(evolving: Sums) -> Sums:
 
 def digest(store: Store, run: str) -> str:
     """Of the optimiser's state as it is kept."""
-    kept = store.evolution.state(run)
+    kept = store.learning.state(run)
     assert kept is not None
     return restored(kept[1]).digest
 
@@ -81,7 +81,7 @@ def test_a_process_of_its_own_evolves_to_the_end(world: Sums, store: Store) -> N
     assert fresh
     queue.start_worker(store, run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED, 120)
-    assert [one.index for one in store.evolution.generations(run)] == [0, 1, 2, 3]
+    assert [one.index for one in store.learning.updates(run)] == [0, 1, 2, 3]
     assert "generation **3** of 3" in opened("evolution").markdown[0].value
     text = shown(opened("evolution", panel="progress"))
     assert "Is it better than the controls?" in text
@@ -97,14 +97,14 @@ def test_stopped_and_resumed_it_ends_the_same_and_asks_nothing_twice(
     asked = len(world.server.requests)
     run, _ = enqueue(store, plan(world, "stopped"), Ticket.new())
     if where == "between generations":
-        add = Evolution.add
+        add = Learning.add
 
-        def kept(self: Evolution, entry: Any, *rest: Any) -> None:
-            add(self, entry, *rest)
+        def kept(self: Learning, entry: Any, **rest: Any) -> None:
+            add(self, entry, **rest)
             if entry.index == 1:
                 store.runs.cancel(run)
 
-        monkeypatch.setattr(Evolution, "add", kept)
+        monkeypatch.setattr(Learning, "add", kept)
     else:
 
         def one_more(request: Request) -> Answer:
@@ -136,14 +136,14 @@ def test_stopped_and_resumed_it_ends_the_same_and_asks_nothing_twice(
 def test_a_command_line_evolution_can_be_stopped_from_the_page(
     world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add = Evolution.add
+    add = Learning.add
 
-    def kept(self: Evolution, entry: Any, *rest: Any) -> None:
-        add(self, entry, *rest)
+    def kept(self: Learning, entry: Any, **rest: Any) -> None:
+        add(self, entry, **rest)
         if entry.index == 1:
             store.runs.cancel(entry.run_id)
 
-    monkeypatch.setattr(Evolution, "add", kept)
+    monkeypatch.setattr(Learning, "add", kept)
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
     assert result.code == 1
     assert "asked to stop" in result.err
@@ -191,7 +191,7 @@ def test_only_one_worker_evolves_a_run(world: Sums, store: Store) -> None:
     assert store.runs.claim(run, "elsewhere:1")
     assert play_claimed(store, run) == 0
     assert not world.server.requests
-    assert store.evolution.generations(run) == []
+    assert store.learning.updates(run) == []
 
 
 @pytest.mark.usefixtures("no_workers")

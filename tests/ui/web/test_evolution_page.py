@@ -18,8 +18,8 @@ from ui.presentation.theme import label
 from ui.runs.plans import LivePlan
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
+from ui.web.evolution.course import Lineage, read_course
 from ui.web.evolution.learned import computed_on, learned
-from ui.web.evolution.lineage import read_lineage
 from ui.web.evolution.panels import PANELS
 from ui.web.evolution.pinned import heads_of, offered, rescore
 
@@ -32,7 +32,7 @@ def world(evolving: Sums) -> Sums:
 
 def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved: str) -> None:
     run = evolved
-    last = store.evolution.generations(run)[-1].checkpoint_id
+    last = store.learning.updates(run)[-1].checkpoint_id
     assert "No recorded episode has hidden states" in shown(opened("evolution", run=run, panel="pinned"))
     assert world.run("--policy", last, "--n", 4).code == 0
     said = {
@@ -48,7 +48,8 @@ def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved:
         assert words in shown(page)
         assert "**Generation 2**" in shown(page)
         assert_literal(page)
-    lineage = read_lineage(store, store.runs.get(run))
+    lineage = read_course(store, store.runs.get(run))
+    assert isinstance(lineage, Lineage)
     found = rescore(store, lineage, offered(store, lineage))
     assert found.generations == (0, 1, 2, 3)
     assert found.deviation is not None
@@ -62,10 +63,11 @@ def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved:
 
 def test_the_page_opens_on_when_it_learned_what(world: Sums, store: Store, evolved: str) -> None:
     """Every generation's head reads the same recorded turns: what the last of them recorded is what it would choose."""
-    last = store.evolution.generations(evolved)[-1].checkpoint_id
+    last = store.learning.updates(evolved)[-1].checkpoint_id
     assert "Verifier, when there is an answer to check" not in shown(opened("evolution", run=evolved))
     assert world.run("--policy", last, "--n", 12).code == 0
-    lineage = read_lineage(store, store.runs.get(evolved))
+    lineage = read_course(store, store.runs.get(evolved))
+    assert isinstance(lineage, Lineage)
     found = learned(store, lineage, heads_of(store, lineage))
     assert found.own
     assert found.turns.policies == (last,)
@@ -96,7 +98,7 @@ def test_what_a_person_plays_changes_nothing_of_what_is_pinned(
     world: Sums, store: Store, evolved: str
 ) -> None:
     run = evolved
-    first, last = (store.evolution.generations(run)[i].checkpoint_id for i in (1, -1))
+    first, last = (store.learning.updates(run)[i].checkpoint_id for i in (1, -1))
     assert first is not None
     assert last is not None
     assert world.run("--policy", last, "--n", 4).code == 0
@@ -143,6 +145,7 @@ def test_two_evolutions_stand_side_by_side(world: Sums, store: Store, evolved: s
 def test_without_any_evolution_the_page_offers_to_begin_one(store: Store) -> None:
     page = opened("evolution")
     assert "No evolution yet" in shown(page)
+    assert "No training yet" in shown(page)
     press(page, "begin_form")
     assert "Begin an evolution" in page.title[0].value
 
@@ -170,7 +173,7 @@ def test_singular_values_cannot_be_scored_again_and_the_page_says_so(world: Sums
 
 
 def test_a_checkpoint_is_played_live_from_its_link(store: Store, evolved: str) -> None:
-    first = store.evolution.generations(evolved)[1].checkpoint_id
+    first = store.learning.updates(evolved)[1].checkpoint_id
     assert first is not None
     page = opened("live", play=first)
     assert page.selectbox(key="policy_choice").value == first

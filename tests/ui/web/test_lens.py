@@ -372,7 +372,7 @@ def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> Non
 
 
 def test_beside_a_checkpoint_stands_the_one_before_it_and_beside_the_oldest_the_best(samples: Store) -> None:
-    played = samples.checkpoints.ids_with_episodes()
+    played = samples.checkpoints.policies_with_episodes()
     kept = sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)
     oldest, before, newest = [one.id for one in kept if one.id in played]
     names = playable(samples, kept[0].config["models"])
@@ -393,7 +393,7 @@ def test_beside_a_checkpoint_stands_the_one_before_it_and_beside_the_oldest_the_
 
 def test_checkpoints_that_never_played_come_last_and_say_so(headed: Store) -> None:
     kept = {one.id: one for one in headed.checkpoints.list()}
-    played = headed.checkpoints.ids_with_episodes() & set(kept)
+    played = headed.checkpoints.policies_with_episodes() & set(kept)
     assert 0 < len(played) < len(kept)
     names = [one for one in playable(headed, MODELS) if one in kept]
     ran = [one in played for one in names]
@@ -493,7 +493,7 @@ def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:
 def test_another_checkpoint_is_told_where_it_would_have_left_and_what_it_played(samples: Store) -> None:
     """Its way, by Policy diff, which reads the same states in another way."""
     ids = [one.id for one in sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)]
-    played = samples.checkpoints.ids_with_episodes()
+    played = samples.checkpoints.policies_with_episodes()
     *_, other, newest = (one for one in ids if one in played)
     told = 0
     for one in samples.episodes.page(EpisodeFilter(policy=newest, min_turns=3), limit=6).items:

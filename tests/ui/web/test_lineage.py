@@ -17,11 +17,21 @@ from core.episode import Decision, EndReason, Role, Status
 from core.errors import StoreError
 from core.evolution.config import EvolveConfig
 from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
+from core.statistics_json import statistics_json, statistics_of_json
 from storage.analysis.counterfactual import RecordedTurn, score
-from storage.rows.summaries import CandidateSummary, EpisodeSummary, GenerationSummary, RunStatus
+from storage.rows.summaries import CandidateSummary, EpisodeSummary, RunStatus
 from storage.store import open_store
 from tests.builders.checkpoints import checkpoint
+from tests.builders.stores import kept_generation
 from ui.runs.plans import EvolutionPlan
+from ui.web.evolution.course import (
+    Lineage,
+    binomial_error,
+    control_words,
+    rank_correlation,
+    share_entropy,
+    tasks_each,
+)
 from ui.web.evolution.figures import (
     candidates_figure,
     fitness_figure,
@@ -30,14 +40,6 @@ from ui.web.evolution.figures import (
     shares_figure,
 )
 from ui.web.evolution.head_figures import choices_strip, cosine_figure, norms_figure
-from ui.web.evolution.lineage import (
-    Lineage,
-    binomial_error,
-    control_words,
-    rank_correlation,
-    share_entropy,
-    tasks_each,
-)
 from ui.web.evolution.panels import distances_of
 
 MODELS = ("alpha", "<b>beta</b>", "gamma")
@@ -71,7 +73,7 @@ def lineage(generations: int = 4, **evolution: Any) -> Lineage:
             stats["controls"] = {"random walk": told(0.1, 50), "single:alpha T W V": told(0.3, 50)}
         mean = index / 10 if index else 0.2
         entries.append(
-            GenerationSummary(
+            kept_generation(
                 "r1", index, mean + 0.2, mean, mean, 0.5, 24 * index, 2.0 * index, f"c{index}", stats
             )
         )
@@ -95,16 +97,16 @@ def test_a_candidates_band_is_binomial_and_the_means_knows_common_tasks() -> Non
 def test_validations_and_controls_stand_with_their_intervals() -> None:
     made = lineage(5)
     assert made.best == 4
-    names = [one.name for one in made.standings("#000000")]
+    names = [one.name for one in made.standings()]
     assert names == [
-        "generation 4 (best), n 50",
+        "generation 0 (start), n 50",
+        "generation 4 (best, last), n 50",
         "random walk, n 50",
         "best single: alpha (T W V), n 50",
     ]
-    measured = EpisodeStatistics.of(told(0.6, 50))
-    assert measured is not None
+    measured = statistics_of_json(EpisodeStatistics, told(0.6, 50))
     assert measured.interval == wilson_interval(30, 50)
-    assert measured.to_json() == told(0.6, 50)
+    assert statistics_json(EpisodeStatistics, measured) == told(0.6, 50)
     assert control_words("random walk") == "random walk"
     validation = next(t for t in fitness_figure(made, "gen", 1, None).data if t.name == "validation")
     drawn = fitness_figure(made, "gen", 1, None)

@@ -207,7 +207,7 @@ def test_checkpoints_live_and_evolution_lead_there(evolved: str, store: Store, w
     [alone] = links_to_the_form(opened("live"))
     assert "c" not in alone, "the form chooses"
     page = opened("evolution", run=evolved)
-    generations = store.evolution.generations(evolved)
+    generations = store.learning.updates(evolved)
     [best] = [one["c"][0] for one in links_to_the_form(page)]
     baseline, own = best.split(",")
     assert own in {one.checkpoint_id for one in generations}

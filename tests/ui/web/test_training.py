@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from core.analysis.metrics import wilson_interval
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.pocket import MODELS as POCKET
-from storage.rows.summaries import IterationSummary, RunStatus
+from storage.rows.summaries import RunStatus, RunSummary, UpdateSummary
 from storage.store import Store
 from tests.builders.stores import begin_run, new_store
 from tests.builders.trainings import PLAN, record_training
@@ -24,8 +24,8 @@ from ui.cli.train import TrainFile
 from ui.runs import wiring
 from ui.runs.plans import TrainingPlan, plan_of, to_config
 from ui.web.evolution import training_figures as figures
-from ui.web.evolution.stage import nearest
-from ui.web.evolution.training import Training, read_training
+from ui.web.evolution.course import Training, read_course
+from ui.web.evolution.figures import FREE, line_figure
 from ui.web.evolution.training_panels import PANELS, _readable
 
 
@@ -47,6 +47,13 @@ def metrics(page: AppTest) -> dict[str, str]:
     return {one.label: one.value for one in page.metric}
 
 
+def trained(store: Store, run: RunSummary) -> Training:
+    """A training as its page reads it."""
+    found = read_course(store, run)
+    assert isinstance(found, Training)
+    return found
+
+
 def test_a_training_stands_in_the_list_with_evolutions_and_the_newest_is_shown(kept: Store) -> None:
     begin_run(kept, "revolve", "evolve", {})
     kept.runs.finish("revolve")
@@ -65,15 +72,14 @@ def test_a_training_stands_in_the_list_with_evolutions_and_the_newest_is_shown(k
 
 def test_what_came_of_it_and_what_it_took(kept: Store) -> None:
     record_training(kept)
-    page = opened("evolution")
-    found = metrics(page)
-    assert found["Best, iteration 4"] == "40.0 %"
-    assert found["Episodes"] == "92"
-    assert found["Pool tokens"] == f"{100 * (1 + 2 + 3 + 4) + 3 * 50:,}"
-    assert found["Planner tokens"] == "160"
-    assert found["Replies from cache"] == "25.0 %"
-    assert found["Cost so far"] == "$1.00"
-    text = said(page)
+    text = said(opened("evolution"))
+    assert "**Best validated: iteration 4**, 40.0 % (22 to 61)" in text
+    assert "**92** episodes in **15 s**, 6 a second" in text
+    assert (
+        f"**{100 * (1 + 2 + 3 + 4) + 3 * 50:,}** tokens of the pool, **160** written by the planner" in text
+    )
+    assert "**25.0 %** of replies from cache · " in text
+    assert "$1.00 so far" in text.replace("\\", "")
     assert "iteration **4** of 4" in text
     assert "4 questions with 4 rollouts each" in text
     low, high = wilson_interval(8, 20)
@@ -102,16 +108,6 @@ def test_who_does_a_step_for_which_family_stands_beside_the_start(kept: Store) -
     assert alone.count("by family of tasks?**") == 1
 
 
-def test_a_step_of_the_slider_stands_in_the_address(kept: Store) -> None:
-    record_training(kept)
-    page = opened("evolution", gen="1")
-    page.select_slider(key="generation").set_value(2).run()
-    assert page.query_params["gen"] in ("2", ["2"])
-    assert "**Iteration 2** · 12.5 % of 16 rollouts right, 87.5 % readable" in said(page)
-    assert "**Iteration 4**" in said(opened("evolution", gen="99")), "the nearest one"
-    assert nearest((0, 2, 4), 3) == 1
-
-
 def test_kept_planners_lead_to_their_episodes_and_to_what_can_be_typed(kept: Store) -> None:
     ids = record_training(kept)
     page = opened("evolution", panel="kept", gen="3")
@@ -127,7 +123,7 @@ def test_kept_planners_lead_to_their_episodes_and_to_what_can_be_typed(kept: Sto
 
 def test_readable_plans_are_told_to_be_forced_and_what_was_written_freely(kept: Store) -> None:
     record_training(kept)
-    run = read_training(kept, kept.runs.get("rtrain"))
+    run = trained(kept, kept.runs.get("rtrain"))
     assert not run.forced, "some plans of it could not be read"
     assert [name for name, _, _ in _readable(run)] == ["readable"]
     forced = [
@@ -136,16 +132,14 @@ def test_readable_plans_are_told_to_be_forced_and_what_was_written_freely(kept: 
     ]
     begin_run(kept, "rforced", "train", to_config(PLAN), "forced")
     for one in forced:
-        kept.planners.add_iteration(
-            IterationSummary("rforced", one.index, 16, 1.0, 0.0, None, one.to_json()), None, None
-        )
+        kept.learning.add(UpdateSummary("rforced", one.index, 16, 1.0, stats=one.to_json()))
     kept.runs.finish("rforced", RunStatus.FINISHED)
-    seen = read_training(kept, kept.runs.get("rforced"))
+    seen = trained(kept, kept.runs.get("rforced"))
     assert seen.forced
     lines = {name: values for name, _, values in _readable(seen)}
-    assert list(lines) == ["forced by the grammar", figures.FREE]
-    assert lines[figures.FREE] == (0.95, None, 0.0)
-    figure = figures.lines_figure(seen, tuple(_readable(seen)), "gen", 2, as_shares=True)
+    assert list(lines) == ["forced by the grammar", FREE]
+    assert lines[FREE] == (0.95, None, 0.0)
+    figure = line_figure(seen, tuple(_readable(seen)), "gen", 2, as_shares=True)
     assert figure.data[1].connectgaps
     assert "100.0 % readable (forced by the grammar)" in said(opened("evolution", run="rforced", gen="1"))
 
@@ -258,29 +252,20 @@ def test_a_stored_planner_of_the_same_pool_can_learn_on(kept: Store) -> None:
     assert plan_of(kept.runs.get(waiting(kept)[0]), TrainingPlan).planner == ids[4]
 
 
-def test_an_empty_store_offers_both(kept: Store) -> None:
-    page = opened("evolution")
-    assert "No training yet" in said(page)
-    press(page, "begin_training_form")
-    assert page.title[0].value == "Begin a training"
-
-
 # Figures
 
 
 def test_the_figures_are_valid_and_their_shares_add_up(kept: Store) -> None:
     record_training(kept)
     record_training(kept, "rother", plan=replace(PLAN, name="<b>other"), done=2)
-    one, two = (read_training(kept, kept.runs.get(run)) for run in ("rtrain", "rother"))
+    one, two = (trained(kept, kept.runs.get(run)) for run in ("rtrain", "rother"))
     drawn = [
         *(
             figures.progress_figure(one, axis, 3, second)
             for axis in ("gen", "time")
             for second in (None, two)
         ),
-        figures.lines_figure(
-            one, (("a", "solid", one.of_rollouts("readable")),), "episodes", 0, as_shares=True
-        ),
+        line_figure(one, (("a", "solid", one.of_rollouts("readable")),), "episodes", 0, as_shares=True),
         figures.topologies_figure(one, "", "gen", 2, "#000000"),
         figures.models_figure(one, "math", 0, "gen", 2, "#000000"),
         figures.subtasks_figure(one, "", 1, "time", 2, "#000000"),
@@ -304,7 +289,7 @@ def test_the_figures_are_valid_and_their_shares_add_up(kept: Store) -> None:
 def test_rarer_first_words_are_one_area() -> None:
     words = {(0, f"w{number}"): share for number, share in enumerate((0.5, 0.2, *[0.03] * 10))}
     stats = IterationStats(index=1, rollouts=PlanStatistics(n=100, subtasks=words))
-    one = Training("r1", None, (IterationSummary("r1", 1, 100, 1.0, 0.0, None, stats.to_json()),))
+    one = Training("r1", None, (UpdateSummary("r1", 1, 100, 1.0, stats=stats.to_json()),))
     drawn = figures.subtasks_figure(one, "", 0, "gen", 0, "#000000").data
     assert [trace.name for trace in drawn][:2] == ["w0", "w1"]
     assert len(drawn) == figures.MOST_WORDS + 1

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from core.analysis.metrics import Mean, mean_over_seeds
 from core.episode import Status
-from core.evolution.generation_stats import GenerationStats
-from core.planner.statistics import IterationStats
 from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store
 from ui.runs.paper.table import Table, TableRow
@@ -107,12 +105,8 @@ def _curve(store: Store, evolution: str) -> Curve:
     """What an evolution's validations came to; nothing for a row that none stands behind."""
     if not evolution:
         return ()
-    if iterations := store.planners.iterations(evolution):
-        known = ((one.episodes, IterationStats.stats_of(one.stats).validation) for one in iterations)
-        return tuple((episodes, found.right) for episodes, found in known if found)
-    generations = store.evolution.generations(evolution)
-    validated = ((one.evaluations, GenerationStats.of(one.stats).validation) for one in generations)
-    return tuple((episodes, found.accuracy) for episodes, found in validated if found)
+    updates = store.learning.updates(evolution)
+    return tuple((one.episodes, one.validated) for one in updates if one.validated is not None)
 
 
 def outcomes(table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> list[RowResult]:

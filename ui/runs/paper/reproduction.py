@@ -19,10 +19,8 @@ from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, s
 from core.evolution.cycles import CYCLES, ChosenCycle
 from core.evolution.evolve import random_walk
 from core.evolution.fitness import mean_reward, rewards
-from core.evolution.generation_stats import GenerationStats
 from core.evolution.search import space_of
 from core.planner.config import LearnConfig
-from core.planner.statistics import IterationStats
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE
 from core.play.policy import Policy
@@ -301,9 +299,8 @@ class Reproduction:
 
     def _best_generation(self, run_id: str) -> str:
         """The best validated checkpoint of an evolution."""
-        generations = self.store.evolution.generations(run_id)
-        validated = [(one, GenerationStats.of(one.stats).validation) for one in generations]
-        known = [(found.accuracy, -place) for place, (_, found) in enumerate(validated) if found]
+        generations = self.store.learning.updates(run_id)
+        known = [(one.validated, -at) for at, one in enumerate(generations) if one.validated is not None]
         best = generations[-max(known)[1]] if known else generations[-1]
         assert best.checkpoint_id is not None  # every generation is kept with its checkpoint
         return best.checkpoint_id
@@ -311,15 +308,14 @@ class Reproduction:
     def _planner(self, kind: str, training: str, *, argmax: bool) -> str:
         """The planner of a training that is best on validation tasks, of equally good ones the last; or the one that it
         began with; or its workflows with the best model for all steps."""
-        iterations = [one for one in self.store.planners.iterations(training) if one.planner_id]
+        iterations = [one for one in self.store.learning.updates(training) if one.checkpoint_id]
         chosen = iterations[0]
         if kind != "warm-up":
-            found = [IterationStats.stats_of(one.stats).validation for one in iterations]
-            known = [(one.right, place) for place, one in enumerate(found) if one is not None]
+            known = [(one.validated, at) for at, one in enumerate(iterations) if one.validated is not None]
             chosen = iterations[max(known)[1]] if known else iterations[-1]
         if kind != "same-model":
-            return f"{CONDUCTOR}{chosen.planner_id}"
-        planner = wiring.load_planner(self.store, chosen.planner_id or "", self.models, argmax=argmax)
+            return f"{CONDUCTOR}{chosen.checkpoint_id}"
+        planner = wiring.load_planner(self.store, chosen.checkpoint_id or "", self.models, argmax=argmax)
         tried = [Conductor(SameModelPlanner(planner, model)) for model in self.models]
         return max(tried, key=self._accuracy).id
 

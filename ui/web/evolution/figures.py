@@ -27,8 +27,8 @@ from ui.presentation.theme import (
     layout,
     model_colour,
 )
-from ui.web.evolution.lineage import (
-    AXES,
+from ui.web.evolution.course import (
+    Course,
     Lineage,
     binomial_error,
     control_words,
@@ -62,27 +62,31 @@ def fitness_figure(lineage: Lineage, axis: str, at: int, second: Lineage | None)
     if lineage.plan is not None and lineage.plan.evolution.population == 1:
         curves = [("mean", "solid", 2.5)]  # of one candidate, best, mean and median are one
     data = _bands(lineage, axis)
-    data += [_fitness(lineage, axis, what, what, dash, width, FIRST_COLOUR) for what, dash, width in curves]
-    data.append(_validated(lineage, axis, "validation", "diamond", RIGHT_COLOUR))
+    data += [
+        curve(lineage.axis(axis), lineage.of_updates(what), what, dash, width, FIRST_COLOUR)
+        for what, dash, width in curves
+    ]
+    data.append(validated_points(lineage, axis, "validation", "diamond", RIGHT_COLOUR))
     if second is not None:
         name = literal(second.name, 24)
-        data.append(_fitness(second, axis, "mean", f"mean, {name}", "solid", 2, SECOND_COLOUR))
-        data.append(_validated(second, axis, f"validation, {name}", "square", SECOND_COLOUR))
+        mean = second.of_updates("mean")
+        data.append(curve(second.axis(axis), mean, f"mean, {name}", "solid", 2, SECOND_COLOUR))
+        data.append(validated_points(second, axis, f"validation, {name}", "square", SECOND_COLOUR))
     data += _control_lines(lineage, axis)
-    return _by_generation(data, lineage, axis, at, 380, shares("answered right", range=[0, 1.04]))
+    return along_course(data, lineage, axis, at, 380, shares("answered right", range=[0, 1.04]))
 
 
-def _by_generation(
+def along_course(
     data: list[dict[str, Any]],
-    lineage: Lineage,
+    course: Course,
     axis: str,
     at: int,
     height: int,
     yaxis: dict[str, Any],
     **more: Any,
 ) -> go.Figure:
-    """A figure whose x-axis is the generations, the chosen one marked."""
-    return along(data, lineage.axis(axis)[at], AXES[axis], height, yaxis, **more)
+    """A figure along the updates, the chosen one marked."""
+    return along(data, course.axis(axis)[at], course.axes[axis], height, yaxis, **more)
 
 
 def along(
@@ -105,8 +109,8 @@ def _numbered(title: str, data: Sequence[Mapping[str, Any]], **more: Any) -> dic
 def _bands(lineage: Lineage, axis: str) -> list[dict[str, Any]]:
     """One standard error around the mean: of one candidate's fitness (light), of the population's mean (dark)."""
     candidate, population = {}, {}
-    for place, one in enumerate(lineage.generations):
-        if one.index > 0:
+    for place, one in enumerate(lineage.stats):
+        if lineage.indices[place] > 0:
             if tasks := tasks_each(lineage, place):
                 candidate[place] = binomial_error(one.mean, tasks)
             if (played := lineage.plays[place]) and math.isfinite(played.error):
@@ -123,22 +127,10 @@ def _band(
 ) -> dict[str, Any]:
     """`errors`: the standard error of a generation's fitness, by its place."""
     x = lineage.axis(axis)
-    low = [lineage.generations[place].mean - error for place, error in errors.items()]
-    high = [lineage.generations[place].mean + error for place, error in errors.items()]
+    low = [lineage.stats[place].mean - error for place, error in errors.items()]
+    high = [lineage.stats[place].mean + error for place, error in errors.items()]
     fill, name = f"rgba(47,118,214,{shade})", f"± 1 standard error of {name}"
     return band([x[place] for place in errors], low, high, fill, name=name, showlegend=False)
-
-
-def _fitness(
-    lineage: Lineage, axis: str, what: str, name: str, dash: str, width: float, colour: str
-) -> dict[str, Any]:
-    """The best, mean or median of every generation in which candidates competed."""
-    competed = [
-        (x, getattr(one, what))
-        for x, one in zip(lineage.axis(axis), lineage.generations, strict=True)
-        if one.index > 0
-    ]
-    return curve([x for x, _ in competed], [y for _, y in competed], name, dash, width, colour)
 
 
 def curve(
@@ -156,38 +148,26 @@ def curve(
         "x": x,
         "y": list(y),
         "name": name,
-        "mode": "lines" if len(x) > 1 else "markers",
+        "mode": "lines" if sum(one is not None for one in y) > 1 else "markers",
         "line": {"color": colour, "width": width, "dash": dash},
         "hovertemplate": f"{name} {value}<extra></extra>",
     }
 
 
-def _validated(lineage: Lineage, axis: str, name: str, symbol: str, colour: str) -> dict[str, Any]:
-    known = [
-        (x, one) for x, one in zip(lineage.axis(axis), lineage.validations, strict=True) if one and one.n
-    ]
-    counts = [(one.right, one.n, one.interval) for _, one in known]
-    return interval_points([x for x, _ in known], counts, name, symbol, colour)
-
-
-def interval_points(
-    x: Sequence[float],
-    counts: Sequence[tuple[int, int, tuple[float, float]]],
-    name: str,
-    symbol: str,
-    colour: str,
-) -> dict[str, Any]:
-    """Shares as marks with their intervals; `counts` are (right, of how many, the interval's ends)."""
-    shares = [right / n for right, n, _ in counts]
+def validated_points(course: Course, axis: str, name: str, symbol: str, colour: str) -> dict[str, Any]:
+    """What was validated, as marks with their intervals."""
+    known = [(x, one) for x, one in zip(course.axis(axis), course.validations, strict=True) if one]
+    shares = [one.share for _, one in known]
+    told = [(one, *one.interval) for _, one in known]
     return {
         "type": "scatter",
-        "x": list(x),
+        "x": [x for x, _ in known],
         "y": shares,
         "name": name,
         "mode": "markers",
         "marker": {"symbol": symbol, "size": 9, "color": colour},
-        "error_y": error_bars(shares, [ends for _, _, ends in counts], colour, 1.5, 4),
-        "customdata": [f"{right} of {n}, {low:.1%} to {high:.1%}" for right, n, (low, high) in counts],
+        "error_y": error_bars(shares, [one.interval for _, one in known], colour, 1.5, 4),
+        "customdata": [f"{one.right} of {one.n}, {low:.1%} to {high:.1%}" for one, low, high in told],
         "hovertemplate": f"{name} %{{y:.1%}} (%{{customdata}})<extra></extra>",
     }
 
@@ -210,18 +190,26 @@ def cursor(x: float) -> dict[str, Any]:
     return line_at(x=x, width=6, opacity=0.35) | {"layer": "below"}
 
 
-@lru_cache(maxsize=64)
+#: (name, dash, one value per update) of a line.
+Line = tuple[str, str, tuple[float | None, ...]]
+#: What is measured now and then alone: the line goes on from one to the next, and each has a mark.
+FREE = "written freely"
+_SPARSE: dict[str, dict[str, Any]] = {FREE: {"mode": "lines+markers", "connectgaps": True}}
+
+
+@lru_cache(maxsize=128)
 def line_figure(
-    lineage: Lineage, lines: tuple[tuple[str, str, tuple[float | None, ...]], ...], axis: str, at: int
+    course: Course, lines: tuple[Line, ...], axis: str, at: int, *, as_shares: bool = False
 ) -> go.Figure:
-    """A few curves over the generations: `lines` are (name, dash, one value per generation)."""
-    colours = (FIRST_COLOUR, NEUTRAL_COLOUR)
+    """A few curves over the updates; `as_shares`: from 0 to 100 %."""
+    colours, value = (FIRST_COLOUR, NEUTRAL_COLOUR), "%{y:.1%}" if as_shares else "%{y:,.4~g}"
     data = [
-        curve(lineage.axis(axis), y, name, dash, 2, colours[place % 2], "%{y:,.4~g}")
+        curve(course.axis(axis), y, name, dash, 2, colours[place % 2], value) | _SPARSE.get(name, {})
         for place, (name, dash, y) in enumerate(lines)
     ]
-    yaxis = values(" and ".join(name for name, _, _ in lines), rangemode="tozero", nticks=5)
-    return _by_generation(data, lineage, axis, at, 190, yaxis, showlegend=len(lines) > 1)
+    title = " and ".join(name for name, _, _ in lines)
+    yaxis = shares(title, range=[0, 1.04]) if as_shares else values(title, rangemode="tozero")
+    return along_course(data, course, axis, at, 190, yaxis | {"nticks": 5}, showlegend=len(lines) > 1)
 
 
 @lru_cache(maxsize=64)
@@ -259,7 +247,9 @@ def shares_figure(
     is the x-axis, `mark` the chosen generation on it; names at the right are in `ink`."""
     known = [(at, one) for at, one in zip(lineage.axis(axis), lineage.plays, strict=True) if one]
     rows = [grouped(one.shares, by) for _, one in known]
-    return stacked_figure([at for at, _ in known], rows, _choices(lineage, by), AXES[axis], span, mark, ink)
+    return stacked_figure(
+        [at for at, _ in known], rows, _choices(lineage, by), lineage.axes[axis], span, mark, ink
+    )
 
 
 def stacked_figure(
@@ -362,7 +352,7 @@ def manner_figure(
         yaxis |= {"tickformat": ".0%", "range": [0, 1.03]}
     elif what == "entropy":
         yaxis["range"] = [0, most_entropy(lineage.models, by) * 1.03]
-    return _by_generation(data, lineage, axis, at, 190, yaxis, showlegend=second is not None)
+    return along_course(data, lineage, axis, at, 190, yaxis, showlegend=second is not None)
 
 
 def manner(played: EpisodeStatistics, what: str, by: str) -> float:

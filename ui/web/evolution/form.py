@@ -22,8 +22,8 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.runs import wiring
 from ui.runs.plans import EvolutionPlan, absolute_encoder
+from ui.web.evolution.course import LEARNERS
 from ui.web.evolution.form_parts import digested, with_ceiling
-from ui.web.evolution.lineage import LEARNERS
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs

@@ -22,8 +22,8 @@ from ui.presentation.glossary import define
 from ui.presentation.learning import DEFINITION, HABITS, Habit, learned_words, mean_words
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name, share_words
+from ui.web.evolution.course import Lineage
 from ui.web.evolution.figures import learning_figure
-from ui.web.evolution.lineage import Lineage
 from ui.web.evolution.pinned import HASHES, heads_of
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot

@@ -17,11 +17,12 @@ from core.episode import ROLE_ORDER, Role
 from core.evolution.generation_stats import GenerationStats
 from storage.analysis.counterfactual import Rescored
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.summaries import EpisodeSummary, GenerationSummary
+from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, one_line, percent
 from ui.presentation.words import Generations, decider_words, distinct
+from ui.web.evolution.course import Lineage, rank_correlation, tasks_each
 from ui.web.evolution.figures import (
     PATTERNS,
     candidates_figure,
@@ -30,7 +31,6 @@ from ui.web.evolution.figures import (
 )
 from ui.web.evolution.head_figures import choices_strip, cosine_figure, norms_figure
 from ui.web.evolution.learned import show_learned
-from ui.web.evolution.lineage import AXES, Lineage, rank_correlation, tasks_each
 from ui.web.evolution.pinned import MOST_PINS, default_pins, heads_of, offered, own_plays, rescore
 from ui.web.evolution.progress import axis_choice, chart, progress_panel
 from ui.web.kit import state
@@ -48,7 +48,7 @@ def choices_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
     """Selection shares by model and role, and how populations play; a second evolution on the same axes."""
     with st.container(horizontal=True, gap="medium"):
         by = state.address_select("Shares of", _SHARES, name="by", key="shares_by")
-        axis = axis_choice()
+        axis = axis_choice(lineage)
     if not any(lineage.plays):
         nothing_here("This run kept no shares: it was recorded by something else than an evolution.")
         return
@@ -82,7 +82,7 @@ def choices_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
             manner_figure(lineage, second, what, by, axis, at),
             key=f"manner_{what}",
             help=help,
-            alt=f"{title} By {AXES[axis]}",
+            alt=f"{title} By {lineage.axes[axis]}",
         )
 
 
@@ -118,7 +118,7 @@ def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
             "No recorded episode has hidden states that these heads can read."
             f"{states_removed(store, EpisodeFilter())} Record some with a checkpoint of this run, then come back:"
         )
-        last = lineage.generations[-1].checkpoint_id
+        last = lineage.updates[-1].checkpoint_id
         st.code(f"trinity run --policy {last} --tasks pocket/all --n 20", language=None)
         return
     pins = _pins(options, default_pins(counted), generation_of(store))
@@ -237,11 +237,11 @@ def _choice(model: str, role: Role) -> str:
 
 def population_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
     """One generation's candidates: fitness against distance from the mean, with the error of its tasks."""
-    one = lineage.generations[at]
-    if one.index == 0:
+    one, index = lineage.stats[at], lineage.indices[at]
+    if index == 0:
         nothing_here("Generation 0 has no candidates: choose a later one.")
         return
-    candidates = store.evolution.candidates(lineage.run, one.index)
+    candidates = store.learning.candidates(lineage.run, index)
     if len(candidates) < 2:
         words = (
             "REINFORCE plays one policy" if lineage.learner == "reinforce" else "This run kept no candidates"
@@ -249,10 +249,10 @@ def population_panel(store: Store, lineage: Lineage, at: int, second: Lineage | 
         nothing_here(f"{words}: there is no population to show.")
         return
     known = [candidate for candidate in candidates if candidate.fitness is not None]
-    distances = distances_of(lineage.stats[at], len(candidates))
+    distances = distances_of(one, len(candidates))
     chart(
         st.container(),
-        f"Which candidates of generation {one.index} did well, and how far out were they?",
+        f"Which candidates of generation {index} did well, and how far out were they?",
         candidates_figure(candidates, distances, one.mean),
         key="candidates",
         help=define("Candidate"),
@@ -275,7 +275,7 @@ def distances_of(stats: GenerationStats, n: int) -> tuple[float, ...] | None:
     return stats.distances if len(stats.distances) == n else None
 
 
-def _population_words(one: GenerationSummary, n: int, known: int, tasks: int | None) -> str:
+def _population_words(one: GenerationStats, n: int, known: int, tasks: int | None) -> str:
     lost = f" {n - known} have no fitness: all of their episodes are missing." if known < n else ""
     each = f" over its {tasks} tasks" if tasks else ""
     return (

@@ -20,7 +20,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.reads.episode_steps import read_decisions
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
-from ui.web.evolution.lineage import Lineage
+from ui.web.evolution.course import Lineage
 
 #: Recorded episodes that can be chosen from, and how many are shown at once.
 OFFERED, MOST_PINS = 80, 6
@@ -39,11 +39,7 @@ HASHES: dict[str | type[Any], Callable[[Any], Any]] = {
 @st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=HASHES)
 def heads_of(store: Store, lineage: Lineage) -> tuple[Checkpoint, ...]:
     """The checkpoint of every generation that has one, first to last; CheckpointError for a damaged one."""
-    return tuple(
-        Checkpoint.from_bytes(summary.config, weights)
-        for summary, weights in store.checkpoints.of_run(lineage.run)
-        if summary.generation is not None
-    )
+    return tuple(store.checkpoints.of_run(lineage.run))
 
 
 # Which recorded episodes fit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -11,9 +10,9 @@ import streamlit as st
 from storage.analysis.standings import figures, policies_with_episodes, task_sets
 from storage.store import Store
 from ui.presentation.glossary import define
-from ui.presentation.theme import FIRST_COLOUR, label
+from ui.presentation.theme import label
+from ui.web.evolution.course import Course, Lineage, tasks_each
 from ui.web.evolution.figures import fitness_figure, line_figure
-from ui.web.evolution.lineage import AXES, Lineage, tasks_each
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
@@ -42,16 +41,15 @@ def chart(
             st.caption(caption)
 
 
-def axis_choice() -> str:
+def axis_choice(course: Course) -> str:
     """What curves are drawn along, as the address says."""
-    return state.address_select(
-        "Along", {key: words.capitalize() for key, words in AXES.items()}, name="x", key="axis"
-    )
+    words = {key: words.capitalize() for key, words in course.axes.items()}
+    return state.address_select("Along", words, name="x", key=f"axis_{course.noun}")
 
 
 def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
     """Fitness with its noise, validation and controls; step size and the replies that were asked for."""
-    axis = axis_choice()
+    axis = axis_choice(lineage)
     chart(
         st.container(),
         "Is it getting better, beyond chance?",
@@ -61,26 +59,26 @@ def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | No
         alt="Best, mean and median fitness by generation with noise bands, validation with intervals, controls",
         caption=_noise_words(lineage, at),
     )
-    _standings(store, lineage)
+    standings_chart(lineage, "Is it better than the controls?", define("Control"))
     left, right = st.columns(2)
     reach = lineage.reach_words
     chart(
         left,
         "How large are its steps?",
-        line_figure(lineage, ((reach, "solid", tuple(one.sigma for one in lineage.generations)),), axis, at),
+        line_figure(lineage, ((reach, "solid", tuple(one.sigma for one in lineage.stats)),), axis, at),
         key="reach",
         help=define("Sigma") if "sigma" in reach else None,
-        alt=f"{reach} by {AXES[axis]}",
+        alt=f"{reach} by {lineage.axes[axis]}",
         caption=_first_steps(lineage),
     )
-    requested, known = (_counts(lineage, name) for name in ("calls", "calls_saved"))
+    requested, known = (lineage.of_updates(name) for name in ("calls", "calls_saved"))
     chart(
         right,
         "How many replies did a generation need?",
         line_figure(lineage, (("asked", "solid", requested), ("from cache", "dash", known)), axis, at),
         key="replies",
         help=define("Cached reply"),
-        alt=f"Replies by {AXES[axis]}",
+        alt=f"Replies by {lineage.axes[axis]}",
     )
 
 
@@ -94,17 +92,9 @@ def _first_steps(lineage: Lineage) -> str:
     return f"First step size of the {sizes}." if sizes else ""
 
 
-def _counts(lineage: Lineage, name: str) -> tuple[float | None, ...]:
-    """A count of every generation; None before anybody competed, or where it was not kept."""
-    return tuple(
-        getattr(stats, name) if one.index > 0 else None
-        for one, stats in zip(lineage.generations, lineage.stats, strict=True)
-    )
-
-
 def _noise_words(lineage: Lineage, at: int) -> str:
     """What the bands are, with the chosen generation's own numbers."""
-    place = max(at, 1) if len(lineage.generations) > 1 else at
+    place = max(at, 1) if len(lineage.updates) > 1 else at
     tasks, played = tasks_each(lineage, place), lineage.plays[place]
     each = f" ({tasks} tasks)" if tasks else ""
     sentence = f"The light band around the mean is one binomial standard error of a single candidate's fitness{each}."
@@ -122,33 +112,32 @@ def _noise_words(lineage: Lineage, at: int) -> str:
 # Beside what learned nothing
 
 
-def _standings(store: Store, lineage: Lineage) -> None:
-    """The best and the last generation beside the controls."""
-    standings = lineage.standings(FIRST_COLOUR)
+def standings_chart(course: Course, title: str, help: str) -> None:
+    """The start, the best and the last update beside the controls; nothing before the first validation."""
+    standings = course.standings()
     if not standings:
         return
     with st.container(border=True):
-        st.markdown("**Is it better than the controls?**", help=define("Control"))
+        st.markdown(f"**{title}**", help=help)
         plot(
             standings_figure(standings),
             key="standings",
             small=True,
-            alt="Validated accuracy of the best and last generation beside the controls, with 95 % intervals",
+            alt=f"Validated accuracy of the start, the best and the last {course.noun}, with 95 % intervals",
         )
-        st.caption(validated_on(lineage))
-        if not lineage.controls:
+        if isinstance(course, Lineage) and not course.controls:
             st.caption("Controls are played at an evolution's end, unless they are switched off.")
 
 
-def validated_on(lineage: Lineage) -> str:
+def validated_on(course: Course) -> str:
     """What the validated accuracies are of, as markdown."""
-    sizes = [f"{one.n:,}" for one in lineage.validations if one and one.n]
+    sizes = [f"{one.n:,}" for one in course.validations if one]
     each = " or ".join(dict.fromkeys(sizes))
-    of = f" of {label(Path(lineage.plan.tasks).name, 60)}" if lineage.plan else ""
+    of = f" of {label(course.tasks_words, 120)}" if course.plan else ""
     chosen = f"; the best of {len(sizes)} was chosen on these very tasks, so it flatters a little" * (
         len(sizes) > 1
     )
     return (
-        f"Validated is the share of right answers on {each} validation tasks{of}, each played once, which the "
-        f"evolution did not learn from{chosen}. In brackets the 95 % interval."
+        f"Validated is the share of right answers on {each} validation tasks{of}, each played once, from which "
+        f"nothing was learned{chosen}. In brackets the 95 % interval."
     )

@@ -4,23 +4,17 @@ on different tasks, which may name different bests."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import streamlit as st
 
 from core.analysis.comparison import accuracy_over_tasks
-from core.pocket import TRAINED_FAMILIES
-from core.settings import POCKET_POOL
 from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
-from storage.rows.summaries import RunSummary
 from storage.store import Store
 from ui.answers.policies import comparable
 from ui.presentation.comparison import enumerated, plays_words, tasks_words
-from ui.presentation.theme import label, one_line
+from ui.presentation.theme import label
 from ui.presentation.words import policy_name, share_words
-from ui.web.evolution.lineage import read_lineage
-from ui.web.evolution.training import read_training
+from ui.web.evolution.course import Course
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.pickers.checkpoints import generation_of, side_namer
@@ -34,72 +28,15 @@ _comparable = cached(comparable)
 WHY_APART = "The tasks are not the same, and on so few of them luck alone can change the order of close ones."
 
 
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """The accuracy of one generation or iteration on `n` validation tasks, with its 95 % interval."""
-
-    share: float
-    interval: tuple[float, float]
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """What a run validated: by the number of a generation or iteration, and the policies that were kept, by the same
-    number. `best` is the number of the best, the latest of equals."""
-
-    run: str
-    noun: str
-    found: Mapping[int, Validated]
-    policies: Mapping[int, str]
-    best: int
-    tasks: str = ""  # what they were drawn from, plain text: `pocket (code, math)`
-
-
-def validation_of(store: Store, run: RunSummary) -> Validation | None:
-    """What an evolution or a training validated; None where it validated nothing yet, and for other runs."""
-    if run.kind == "evolve":
-        lineage = read_lineage(store, run)
-        if lineage.best is None:
-            return None
-        found = {
-            number: Validated(one.accuracy, one.interval, one.n)
-            for number, one in zip(lineage.indices, lineage.validations, strict=True)
-            if one and one.n
-        }
-        kept = {one.index: one.checkpoint_id for one in lineage.generations if one.checkpoint_id}
-        drawn = _drawn_from(lineage.plan.tasks) if lineage.plan else ""
-        return Validation(run.id, "gen", found, kept, lineage.indices[lineage.best], drawn)
-    if run.kind == "train":
-        training = read_training(store, run)
-        if training.best is None:
-            return None
-        measured = {
-            number: Validated(one.share, one.interval, one.n)
-            for number, one in zip(training.indices, training.validations, strict=True)
-            if one
-        }
-        best = training.indices[training.best]
-        drawn = _drawn_from(training.plan.tasks) if training.plan else ""
-        return Validation(run.id, "iteration", measured, training.policies, best, drawn)
-    return None
-
-
-def _drawn_from(tasks: str) -> str:
-    """A task set in words, with the kinds of tasks that the pocket world learns on."""
-    kinds = f" ({', '.join(TRAINED_FAMILIES)})" if tasks == POCKET_POOL else ""
-    return f"{one_line(Path(tasks).name if tasks.endswith('.jsonl') else tasks, 60)}{kinds}"
-
-
-def beside_recorded(store: Store, validation: Validation) -> None:
+def beside_recorded(store: Store, course: Course) -> None:
     """On a run's page: which of its policies the recorded episodes name as the best, on which tasks, and the way
     there."""
     here, names = _played(store), generation_of(store)
     players = {one.policy for one in here}
-    mine = [policy for _, policy in sorted(validation.policies.items()) if policy in players]
+    mine = [policy for _, policy in sorted(course.policies.items()) if policy in players]
     if not mine:
         st.caption(
-            f"No episode of any {validation.noun} of this run is recorded yet, so Checkpoints shows no accuracy "
+            f"No episode of any {course.short} of this run is recorded yet, so Checkpoints shows no accuracy "
             "of it yet."
         )
         return
@@ -108,13 +45,12 @@ def beside_recorded(store: Store, validation: Validation) -> None:
     sides = within(line, here, default_run(line, here)).sides if line else tuple(sides_of(here, ids[0])[:1])
     say, found = side_namer(store), _figures(store, sides)
     best = max(found, key=lambda one: one.summary.accuracy or 0.0)
-    chosen = validation.policies.get(validation.best)
     tasks = tasks_words(_task_sets(store, sides), families=False)
     often = plays_words(found, [say(one.side) for one in found])
     does = "is the best with" if len(found) > 1 else "has"
     sentence = (
         f"Checkpoints counts recorded episodes of other plays: {tasks}, {often}. There {say(best.side)} {does} "
-        f"{_accuracy(best)}{_of_the_validated(validation, chosen, found, best, players, names)}. {WHY_APART}"
+        f"{_accuracy(best)}{_of_the_validated(course, found, best, players, names)}. {WHY_APART}"
     )
     address = {"c": listed(ids), "base": ids[0]} if len(ids) > 1 else {}
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -134,15 +70,16 @@ def _accuracy(one: Figures) -> str:
 
 
 def _of_the_validated(
-    validation: Validation,
-    chosen: str | None,
+    course: Course,
     found: Sequence[Figures],
     best: Figures,
     players: set[str],
     names: Mapping[str, int | str | None],
 ) -> str:
     """What the recorded episodes say of the best validated one, the end of a sentence."""
-    name = policy_name(chosen, names.get(chosen)) if chosen else f"{validation.noun} {validation.best}"
+    number = course.indices[course.best or 0]
+    chosen = course.policies.get(number)
+    name = policy_name(chosen, names.get(chosen)) if chosen else f"{course.short} {number}"
     own = [one for one in found if one.side.policy == chosen]
     if best.side.policy == chosen:
         return ", as it is here"

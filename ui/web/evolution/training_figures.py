@@ -23,13 +23,11 @@ from ui.presentation.theme import (
     model_colour,
 )
 from ui.presentation.workflows import FAULT_WORDS, TOPOLOGY_COLOURS
-from ui.web.evolution.figures import Choice, along, curve, interval_points, stacked_figure
-from ui.web.evolution.training import AXES, Training, at_place, part_of
-from ui.web.kit.axes import shares, values
+from ui.web.evolution.course import Training, at_place, part_of
+from ui.web.evolution.figures import Choice, along_course, curve, stacked_figure, validated_points
+from ui.web.kit.axes import shares
 from ui.web.kit.figures import literal
 
-#: (name, dash, one value per iteration) of a line.
-Line = tuple[str, str, tuple[float | None, ...]]
 #: First words of subtasks that have a colour of their own; the rarer ones are one area.
 MOST_WORDS = 8
 #: The name of that area.
@@ -43,55 +41,15 @@ def progress_figure(training: Training, axis: str, at: int, second: Training | N
     x = training.axis(axis)
     data = [
         curve(x, training.of_rollouts("right"), "right rollouts", "solid", 2.5, FIRST_COLOUR),
-        curve(
-            x, training.of_iterations("reward_mean"), "mean reward", "dot", 1.5, NEUTRAL_COLOUR, "%{y:.2f}"
-        ),
-        _validated(training, axis, "validation", "diamond", RIGHT_COLOUR),
+        curve(x, training.of_updates("reward_mean"), "mean reward", "dot", 1.5, NEUTRAL_COLOUR, "%{y:.2f}"),
+        validated_points(training, axis, "validation", "diamond", RIGHT_COLOUR),
     ]
     if second is not None:
         name, x = literal(second.name, 24), second.axis(axis)
         right = second.of_rollouts("right")
         data.append(curve(x, right, f"right rollouts, {name}", "solid", 2, SECOND_COLOUR))
-        data.append(_validated(second, axis, f"validation, {name}", "square", SECOND_COLOUR))
-    return along(
-        data, training.axis(axis)[at], AXES[axis], 380, shares("share right, mean reward", range=[0, 1.04])
-    )
-
-
-def _validated(training: Training, axis: str, name: str, symbol: str, colour: str) -> dict[str, Any]:
-    known = [
-        (x, one) for x, one in zip(training.axis(axis), training.validations, strict=True) if one is not None
-    ]
-    counts = [(one.right, one.n, one.interval) for _, one in known]
-    return interval_points([x for x, _ in known], counts, name, symbol, colour)
-
-
-#: What is measured now and then alone: the line goes on from one to the next, and each has a mark.
-FREE = "written freely"
-_SPARSE: dict[str, dict[str, Any]] = {FREE: {"mode": "lines+markers", "connectgaps": True}}
-
-
-@lru_cache(maxsize=128)
-def lines_figure(
-    training: Training, lines: tuple[Line, ...], axis: str, at: int, *, as_shares: bool = False
-) -> go.Figure:
-    """A few curves over the iterations; `as_shares`: from 0 to 100 %."""
-    colours = (FIRST_COLOUR, NEUTRAL_COLOUR)
-    value = "%{y:.1%}" if as_shares else "%{y:,.4~g}"
-    data = [
-        curve(training.axis(axis), y, name, dash, 2, colours[place % 2], value) | _SPARSE.get(name, {})
-        for place, (name, dash, y) in enumerate(lines)
-    ]
-    title = " and ".join(name for name, _, _ in lines)
-    yaxis = shares(title, range=[0, 1.04]) if as_shares else values(title, rangemode="tozero")
-    return along(
-        data,
-        training.axis(axis)[at],
-        AXES[axis],
-        190,
-        yaxis | {"nticks": 5},
-        showlegend=len(lines) > 1,
-    )
+        data.append(validated_points(second, axis, f"validation, {name}", "square", SECOND_COLOUR))
+    return along_course(data, training, axis, at, 380, shares("share right, mean reward", range=[0, 1.04]))
 
 
 # Shares, stacked
@@ -153,7 +111,7 @@ def _stacked(
         [at for at, _ in known],
         [row for _, row in known],
         choices,
-        AXES[axis],
+        training.axes[axis],
         (min(x), max(x) if len(x) > 1 else min(x) + 1),
         x[at],
         ink,
@@ -194,4 +152,4 @@ def faults_figure(training: Training, axis: str, at: int) -> go.Figure:
         for number, fault in enumerate(fault for fault in PlanFault if fault in seen)
     ]
     yaxis = shares("share of rollouts", rangemode="tozero")
-    return along(bars, x[at], AXES[axis], 320, yaxis, barmode="stack", showlegend=True)
+    return along_course(bars, training, axis, at, 320, yaxis, barmode="stack", showlegend=True)

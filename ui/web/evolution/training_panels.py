@@ -14,13 +14,11 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import size_words
 from ui.presentation.workflows import FAULT_WORDS, step_name, topologies_legend
-from ui.web.evolution.progress import chart
-from ui.web.evolution.training import AXES, Training, at_place, part_of
+from ui.web.evolution.course import Training, at_place, part_of
+from ui.web.evolution.figures import FREE, Line, line_figure
+from ui.web.evolution.progress import axis_choice, chart, standings_chart
 from ui.web.evolution.training_figures import (
-    FREE,
-    Line,
     faults_figure,
-    lines_figure,
     models_figure,
     progress_figure,
     subtasks_figure,
@@ -33,26 +31,20 @@ from ui.web.kit.matrix import MatrixCell, matrix
 from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here
 
-
-def _axis() -> str:
-    return state.address_select(
-        "Along", {key: words.capitalize() for key, words in AXES.items()}, name="x", key="axis"
-    )
-
-
 # Progress
 
 
 def progress_panel(store: Store, training: Training, at: int, second: Training | None) -> None:
     """Right rollouts, rewards and validation; what else tells how it learns, and what it took."""
-    axis = _axis()
+    axis = axis_choice(training)
+    standings_chart(training, "Is it better than what it began as?", define("Iteration"))
     chart(
         st.container(),
         "Is it getting better?",
         progress_figure(training, axis, at, second),
         key="training_progress",
         help=define("Rollout"),
-        alt=f"Right rollouts and mean reward, and validation with intervals, by {AXES[axis]}",
+        alt=f"Right rollouts and mean reward, and validation with intervals, by {training.axes[axis]}",
         caption="Rollouts of an iteration are sampled for its own few questions, so that these lines go up and down "
         "by chance. Diamonds: the planner on held-apart tasks with its 95 % Wilson interval.",
     )
@@ -61,20 +53,20 @@ def progress_panel(store: Store, training: Training, at: int, second: Training |
         chart(
             columns[place % 3],
             title,
-            lines_figure(training, lines, axis, at, as_shares=shares),
+            line_figure(training, lines, axis, at, as_shares=shares),
             key=f"training_small_{place}",
             help=help,
-            alt=f"{title} by {AXES[axis]}",
+            alt=f"{title} by {training.axes[axis]}",
         )
 
 
 def _small_charts(training: Training) -> list[tuple[str, bool, str | None, tuple[Line, ...]]]:
     """The question that each answers, whether its values are shares, help, and its lines."""
     replies = tuple(
-        (words, dash, training.of_iterations(name))
+        (words, dash, training.of_updates(name))
         for words, dash, name in (("asked", "solid", "calls"), ("from cache", "dash", "calls_saved"))
     )
-    one, two = training.of_rollouts, training.of_iterations
+    one, two = training.of_rollouts, training.of_updates
     tokens = tuple(float(n) for n in training.tokens)
     return [
         ("Readable plans", True, _readable_words(training), tuple(_readable(training))),
@@ -128,7 +120,7 @@ def workflows_panel(store: Store, training: Training, at: int, second: Training 
         family = state.address_select("Family of tasks", families, name="family", key="training_family")
         places = {str(place + 1): step_name(place).capitalize() for place in _places(training)}
         place = int(state.address_select("Step", places, name="step", key="training_step")) - 1
-        axis = _axis()
+        axis = axis_choice(training)
     of = f" of {label(family, 30)}" if family else ""
     chart(
         st.container(),
@@ -136,7 +128,7 @@ def workflows_panel(store: Store, training: Training, at: int, second: Training 
         topologies_figure(training, family, axis, at, ink()),
         key="training_topologies",
         help=define("Shape"),
-        alt=f"Stacked shares of the shapes of workflows by {AXES[axis]}",
+        alt=f"Stacked shares of the shapes of workflows by {training.axes[axis]}",
         caption=f"{topologies_legend().capitalize()} The start's are of its validation.",
     )
     left, right = st.columns(2)
@@ -145,7 +137,7 @@ def workflows_panel(store: Store, training: Training, at: int, second: Training 
         f"Who does {step_name(place)}?",
         models_figure(training, family, place, axis, at, ink()),
         key="training_models",
-        alt=f"Stacked shares of the models that do {step_name(place)} by {AXES[axis]}",
+        alt=f"Stacked shares of the models that do {step_name(place)} by {training.axes[axis]}",
         caption="Of the workflows with such a step.",
     )
     chart(
@@ -153,7 +145,7 @@ def workflows_panel(store: Store, training: Training, at: int, second: Training 
         f"How does the subtask of {step_name(place)} begin?",
         subtasks_figure(training, family, place, axis, at, ink()),
         key="training_subtasks",
-        alt=f"Stacked shares of the first words of the subtasks of {step_name(place)} by {AXES[axis]}",
+        alt=f"Stacked shares of the first words of the subtasks of {step_name(place)} by {training.axes[axis]}",
         caption="By its first word; the most frequent ones, and all others together.",
     )
     _chosen_workflows(training, at, family, place)
@@ -255,14 +247,14 @@ def plans_panel(store: Store, training: Training, at: int, second: Training | No
         why = ": the grammar allows no others" if training.forced else ""
         nothing_here(f"Every plan of every rollout could be read{why}.", ":material/check:")
         return
-    axis = _axis()
+    axis = axis_choice(training)
     chart(
         st.container(),
         "Why could plans not be read?",
         faults_figure(training, axis, at),
         key="training_faults",
         help=define("Workflow"),
-        alt=f"Shares of the rollouts whose plan could not be read, by the reason, by {AXES[axis]}",
+        alt=f"Shares of the rollouts whose plan could not be read, by the reason, by {training.axes[axis]}",
         caption="Of the rollouts of an iteration; where there are several reasons, the first counts.",
     )
     index, played = training.indices[at], training.stats[at].rollouts
@@ -286,24 +278,25 @@ def plans_panel(store: Store, training: Training, at: int, second: Training | No
 
 def kept_panel(store: Store, training: Training, at: int, second: Training | None) -> None:
     """The planners that were kept, how each did, and where its episodes and workflows are."""
-    if not training.planners:
+    planners = store.checkpoints.list(training.run, planners=True)
+    if not planners:
         nothing_here("No planner of this training is kept.")
         return
-    played = store.planners.ids_with_episodes()
+    played = store.checkpoints.policies_with_episodes()
     validated = dict(zip(training.indices, training.validations, strict=True))
     rows = []
-    for one in training.planners:
-        share, policy = validated.get(one.iteration), training.policies.get(one.iteration, "")
-        there = one.id in played and policy
+    for one in planners:
+        share = validated.get(one.generation or 0)
+        there = one.policy in played
         rows.append(
             (
-                one.iteration,
+                one.generation,
                 one.id,
                 {"warm-up": "after the warm-up", "start": "as it began"}.get(one.kind, one.kind),
                 f"{percent(share.share)} ({' to '.join(map(percent, share.interval))})" if share else "",
                 size_words(one.size_bytes),
-                state.href("episodes", policy=policy) if there else "",
-                state.href("routing", policy=policy, part="workflows") if there else "",
+                state.href("episodes", policy=one.policy) if there else "",
+                state.href("routing", policy=one.policy, part="workflows") if there else "",
             )
         )
     row_table(
@@ -322,10 +315,8 @@ def kept_panel(store: Store, training: Training, at: int, second: Training | Non
         height=420,
         alt="The kept planners, one row each",
     )
-    kept = [one for one in training.planners if one.iteration <= training.indices[at]] or training.planners[
-        :1
-    ]
-    commands(kept[-1].id, kept[-1].iteration)
+    kept = [one for one in planners if (one.generation or 0) <= training.indices[at]] or planners[:1]
+    commands(kept[-1].id, kept[-1].generation or 0)
 
 
 def commands(planner: str, iteration: int) -> None:

@@ -50,8 +50,7 @@ def play_link(words: str, policies: Sequence[str]) -> None:
 @remembered(most=64, seconds=600)
 def checkpoint_of(store: Store, policy: str) -> Checkpoint | None:
     """The checkpoint that a policy is, None for one that the store lacks. CheckpointError for a damaged one."""
-    found = store.checkpoints.find(policy)
-    return None if found is None else Checkpoint.from_bytes(found[0].config, found[1])
+    return store.checkpoints.find(policy)
 
 
 @remembered(most=4, seconds=60)
@@ -97,13 +96,13 @@ def others(store: Store, checkpoint: Checkpoint, *, reading: bool = True) -> lis
 
 def played_first(store: Store, ordered: Sequence[CheckpointSummary]) -> list[CheckpointSummary]:
     """Those that decided an episode before those that never did; else the order that they come in."""
-    played = store.checkpoints.ids_with_episodes()
+    played = store.checkpoints.policies_with_episodes()
     return sorted(ordered, key=lambda one: one.id not in played)
 
 
 def playable(store: Store, models: Sequence[str]) -> list[str]:
     """Policies that fit the pool: checkpoints that played first, the newest first, then those that need none."""
-    fitting = [one for one in store.checkpoints.list() if list(one.config.get("models", [])) == list(models)]
+    fitting = [one for one in store.checkpoints.list() if one.models == tuple(models)]
     fitting.sort(key=lambda one: (one.created, one.generation or 0), reverse=True)
     ordered = [one.id for one in played_first(store, fitting)]
     return [*ordered, "random", "round-robin", *(f"single:{model}" for model in models)]
@@ -113,12 +112,12 @@ def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
     """Policies that an episode of these models can be played by: those that are `playable`, and those that write whole
     workflows: trained planners, frozen and random workflows, and each model that can be asked for one."""
     models = tuple(spec.name for spec in specs)
-    trained = [one for one in store.planners.list() if tuple(one.card.get("models", ())) == models]
-    trained.sort(key=lambda one: (one.created, one.iteration or 0), reverse=True)
+    trained = [one for one in store.checkpoints.list(planners=True) if one.models == models]
+    trained.sort(key=_age, reverse=True)
     prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
     return [
         *playable(store, models),
-        *(CONDUCTOR + one.id for one in trained),
+        *(one.policy for one in trained),
         *(f"{CONDUCTOR}fixed:{name}" for name in FIXED),
         f"{CONDUCTOR}random",
         *prompted,
@@ -130,13 +129,8 @@ def why_not_played(store: Store, policy: str, specs: Sequence[ModelSpec], pool: 
     name = policy_name(policy, generation_of(store).get(policy))
     if policy.startswith(CANDIDATE):
         return f"{name} cannot play again: its weights are not kept. Choose the checkpoint of its generation."
-    planner = policy.removeprefix(CONDUCTOR)
-    models: Sequence[str] = ()
-    if store.checkpoints.has(policy):
-        models = store.checkpoints.get(policy).config.get("models", ())
-    elif store.planners.has(planner):
-        models = store.planners.get(planner).card.get("models", ())
-    if models:
+    found = store.checkpoints.named(policy)
+    if found is not None and (models := found.models):
         here = ", ".join(spec.name for spec in specs)
         return (
             f"{name} chooses among {', '.join(models)}; the pool at hand has {here}. To play it, start the app with "
@@ -175,7 +169,7 @@ def _most_accurate(store: Store, policies: Sequence[str]) -> str | None:
 
 def writes_workflows(store: Store, policy: str) -> bool:
     """Whether a policy plans whole workflows, and decides no turns one by one."""
-    return policy.startswith(CONDUCTOR) or store.planners.has(policy)
+    return policy.startswith(CONDUCTOR) or store.checkpoints.has(policy, planner=True)
 
 
 @cached
@@ -186,16 +180,16 @@ def played_planner(store: Store, *, samples: bool = False) -> str | None:
     here = {
         one.policy for one in ([one for one in played_in if one.sample] if samples else own_first(played_in))
     }
-    played = [one for one in store.planners.list() if CONDUCTOR + one.id in here]
-    newest = max(played, key=lambda one: (one.created, one.iteration or 0), default=None)
-    return CONDUCTOR + newest.id if newest else None
+    played = [one for one in store.checkpoints.list(planners=True) if one.policy in here]
+    newest = max(played, key=_age, default=None)
+    return newest.policy if newest else None
 
 
 def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:
     """Which of these policies to show at first beside `own`: of the checkpoints that played, those of its run where
     there are any, the one before it; where it is the oldest, or no checkpoint, the most accurate. None: there are no
     names."""
-    played = store.checkpoints.ids_with_episodes()
+    played = store.checkpoints.policies_with_episodes()
     checkpoints = {one.id: one for one in store.checkpoints.list()}
     ours = checkpoints.get(own)
     seen = [checkpoints[name] for name in names if name in played]
@@ -214,14 +208,9 @@ def _age(one: CheckpointSummary) -> tuple[float, int]:
 
 def policy_label(store: Store) -> Callable[[str], str]:
     """How a list names a policy, plain text: `gen 30`, which checkpoints are samples, and which never played."""
-    checkpoints = store.checkpoints.list()
-    names = generation_of(store)
-    planners, samples = store.planners.list(), store.runs.sample_ids()
-    played = store.checkpoints.ids_with_episodes() | {
-        CONDUCTOR + one for one in store.planners.ids_with_episodes()
-    }
-    sampled = {one.id for one in checkpoints if one.run_id in samples}
-    sampled |= {CONDUCTOR + one.id for one in planners if one.run_id in samples}
+    names, samples = generation_of(store), store.runs.sample_ids()
+    played = store.checkpoints.policies_with_episodes()
+    sampled = {one.policy for one in store.checkpoints.list(planners=None) if one.run_id in samples}
 
     def words(name: str) -> str:
         called = policy_name(name, names.get(name))

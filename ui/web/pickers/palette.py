@@ -89,7 +89,7 @@ def called(typed: str, places: Places) -> list[Place]:
 
 @cached
 def _places(store: Store) -> Places:
-    names, played = generation_of(store), store.checkpoints.ids_with_episodes()
+    names, played = generation_of(store), store.checkpoints.policies_with_episodes()
     found: dict[str, Place] = {}
     checkpoints = sorted(store.checkpoints.list(), key=lambda one: (one.id not in played, -one.created))
     for one in checkpoints[:_CHECKPOINTS]:

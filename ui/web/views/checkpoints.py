@@ -10,7 +10,6 @@ from typing import Literal
 import streamlit as st
 
 from core.analysis.comparison import Comparison, MatchedTasks, compare
-from core.conduct.planners import CONDUCTOR
 from storage.analysis.pairs import matched_tasks
 from storage.analysis.standings import (
     Figures,
@@ -38,6 +37,7 @@ from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import distinct, policy_name, share_words
 from ui.runs.kinds import about
 from ui.runs.plans import BatchPlan, plan_of
+from ui.runs.queue import LEARNING
 from ui.web.checkpoints.form import play_form
 from ui.web.checkpoints.panels import (
     Address,
@@ -50,7 +50,8 @@ from ui.web.checkpoints.panels import (
 )
 from ui.web.checkpoints.playing import played_line, played_run
 from ui.web.checkpoints.table import standings
-from ui.web.evolution.recorded import WHY_APART, validation_of
+from ui.web.evolution.course import read_course
+from ui.web.evolution.recorded import WHY_APART
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
@@ -218,29 +219,32 @@ def _in_every_run(
 
 def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], names: Sequence[str]) -> None:
     """What the evolution or training of these policies says by its own validation, and the way there."""
-    born = {one.id: one.run_id for one in store.checkpoints.list()}
-    born |= {f"{CONDUCTOR}{one.id}": one.run_id for one in store.planners.list()}
+    born = {one.policy: one.run_id for one in store.checkpoints.list(planners=None)}
     runs = dict.fromkeys(run for side in line.sides if (run := born.get(side.policy)))
     ages = generation_of(store)
     for run in runs:
-        validation = validation_of(store, store.runs.get(run))
-        if validation is None:
+        learned = store.runs.get(run)
+        course = read_course(store, learned)
+        if (
+            learned.kind not in LEARNING
+            or course.best is None
+            or (best := course.validations[course.best]) is None
+        ):
             continue
-        best = validation.found[validation.best]
-        policy = validation.policies.get(validation.best, "")
-        first = policy_name(policy, ages.get(policy)) if policy else f"{validation.noun} {validation.best}"
+        number, policies = course.indices[course.best], course.policies
+        policy = policies.get(number, "")
+        first = policy_name(policy, ages.get(policy)) if policy else f"{course.short} {number}"
+        validated = zip(course.indices, course.validations, strict=True)
         theirs = {
-            policy: validation.found[number]
-            for number, policy in validation.policies.items()
-            if number in validation.found and number != validation.best
+            policies[one]: found for one, found in validated if found and one in policies and one != number
         }
         others = [
             f"{name} has {percent(theirs[one.side.policy].share)}"
             for name, one in zip(names, found, strict=True)
             if one.side.policy in theirs
         ]
-        drawn = f" of {validation.tasks}" if validation.tasks else ""
-        page = "Training" if validation.noun == "iteration" else "Evolution"
+        drawn = f" of {course.tasks_words}" if course.plan else ""
+        page = course.title
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(
                 label(
@@ -256,7 +260,7 @@ def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], n
                 f"{label(first, 60)} on {page}",
                 icon=":material/trending_up:",
                 run=run,
-                gen=validation.best,
+                gen=number,
                 panel="progress",
             )
 

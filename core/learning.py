@@ -1,0 +1,154 @@
+"""The one loop that learns: a learner proposes candidates, their episodes are played, and it is told how they ended.
+
+    for update in learn(learner, pool=pool, grade=grade): keep(update)
+
+A generation of an evolution and an iteration of a planner's training are both an update. Stopping is closing the
+generator; after an update that was yielded with its state it goes on to the same end, bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, TypeVar
+
+from core.episode import Episode, EpisodeFinished, Status
+from core.errors import PoolError
+from core.play.drive import GradeMany, drive_many
+from core.play.policy import Policy
+from core.pool.cache import CachedPool
+from core.pool.pool import Pool
+
+#: The share of an update's episodes that may be missing before they are played once more.
+MISSING_AT_MOST = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Unplayed episodes, and the policy that plays them."""
+
+    episodes: Sequence[Episode]
+    policy: Policy
+    since: float = field(default_factory=time.perf_counter, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """How the candidates' episodes ended, in their order; `calls` were made to the pool for them, and `calls_saved`
+    shared with an equal one."""
+
+    episodes: list[Episode]
+    calls: int
+    calls_saved: int
+
+
+class Update(Protocol):
+    """What a learner has come to: its `index` is how often it was told something, 0 at the start."""
+
+    @property
+    def index(self) -> int: ...
+
+
+U = TypeVar("U", bound=Update)
+C = TypeVar("C", bound=Candidates)
+
+
+class Learner(Protocol[C, U]):
+    """Learns from episodes. What it is told and answers is all in its updates, so that it goes on after any of them."""
+
+    #: What it calls an update.
+    noun: ClassVar[str]
+
+    def begin(self) -> U:
+        """The start, number 0."""
+
+    def ask(self, after: U) -> C:
+        """What it wants to try next."""
+
+    def tell(self, after: U, candidates: C, played: Played) -> U:
+        """The update that follows from how its candidates did."""
+
+    def exam(self, update: U) -> Candidates:
+        """What it has learned so far, on held-apart tasks; no episodes: there are none."""
+
+    def examined(self, update: U, played: list[Episode]) -> U:
+        """The update with how that went."""
+
+
+def learn(
+    learner: Learner[C, U],
+    *,
+    updates: int,
+    validate_every: int,
+    pool: CachedPool,
+    grade: GradeMany,
+    after: U | None = None,
+) -> Iterator[U]:
+    """Yield the start, and then each update as it is finished, up to number `updates`; with `after`, an earlier one,
+    only those that follow it. It is validated every so many updates, after the last and at the start.
+
+    PoolError when no model could be asked for a whole update or its validation."""
+
+    def validated(update: U) -> U:
+        if not is_due(update.index, validate_every, updates) or not (exam := learner.exam(update)).episodes:
+            return update
+        played = play_all(exam.episodes, exam.policy, pool, grade)
+        check_answered(played, f"to validate {learner.noun} {update.index}")
+        return learner.examined(update, played)
+
+    if after is None:
+        after = learner.begin()
+        yield validated(after)
+    while after.index < updates:
+        calls, hits = pool.misses, pool.hits
+        candidates = learner.ask(after)
+        played = play_all(candidates.episodes, candidates.policy, pool, grade)
+        played = _with_missing_again(candidates, played, pool, grade)
+        check_answered(played, f"in {learner.noun} {after.index + 1}")
+        made = Played(played, pool.misses - calls, pool.hits - hits)
+        after = learner.tell(after, candidates, made)
+        yield validated(after)
+
+
+def is_due(index: int, every: int, last: int) -> bool:
+    """Whether something that comes `every` so many updates comes after this one."""
+    return index % every == 0 or index == last
+
+
+def play_all(episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany) -> list[Episode]:
+    """Play episodes to their ends, in their order, keeping nothing on the way."""
+    episodes = list(episodes)
+    ended: dict[str, Episode] = {}
+    for event in drive_many(episodes, policy, pool, grade):
+        if isinstance(event, EpisodeFinished):
+            ended[event.episode.id] = event.episode
+    return [ended[episode.id] for episode in episodes]
+
+
+def _with_missing_again(
+    candidates: Candidates, played: list[Episode], pool: CachedPool, grade: GradeMany
+) -> list[Episode]:
+    """The played episodes; where more than a few are missing, those are played once more, as far as their replies are
+    not remembered."""
+    missing = [place for place, one in enumerate(played) if one.status is Status.MISSING]
+    if len(missing) <= MISSING_AT_MOST * len(played) or len(missing) == len(played):
+        return played
+    again = play_all([candidates.episodes[place] for place in missing], candidates.policy, pool, grade)
+    other = dict(zip(missing, again, strict=True))
+    return [other.get(place, one) for place, one in enumerate(played)]
+
+
+def check_answered(played: Sequence[Episode], when: str) -> None:
+    """PoolError where calls were lost and none came through; what is left was played without asking anybody."""
+    lost = [one for one in played if one.status is Status.MISSING]
+    asked = any(turn.messages for one in played if one.status is Status.FINISHED for turn in one.turns)
+    if lost and not asked:
+        raise PoolError(
+            f"No model could be asked {when} ({lost[0].error or 'no reason given'}): see that they answer, then resume."
+        )
+
+
+def shared(pool: Pool) -> CachedPool:
+    """The pool with equal calls shared; one that does so by itself stays as it is."""
+    return pool if isinstance(pool, CachedPool) else CachedPool(pool)

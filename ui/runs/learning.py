@@ -1,0 +1,219 @@
+"""Plays a run that learns, an evolution or a planner's training, with every update kept: for a terminal or a worker."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+from core.episode import Episode, Task
+from core.play.drive import GradeMany
+from core.pool.cache import CachedPool
+from core.pool.pool import Pool
+from core.tasks.sets import digest_of_tasks
+from storage.rows.full_episodes import TimedEpisode
+from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
+from storage.shelves.checkpoints import checkpoint_row
+from storage.shelves.paid_replies import PaidReplies
+from storage.shelves.shared_replies import SharedReplies
+from storage.store import Store
+from ui.runs import wiring
+from ui.runs.control import HaltingPool, Stopped
+from ui.runs.grading import grading
+from ui.runs.lease import owner
+from ui.runs.plans import LearningPlan, learning_sets, same_models
+from ui.runs.play import Ending
+from ui.runs.spending import MeteredPool, Reckoned
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What an update adds to its run: the `episodes` it played, its statistics as JSON, and what is kept of it, of the
+    checkpoint the fields of a `checkpoint_row`. `state` is all that is needed to go on after it, where it was due, and
+    `obsolete` are files that it takes the place of. `settled`: no reply of before is asked for again."""
+
+    episodes: int
+    stats: Mapping[str, Any]
+    checkpoint: Mapping[str, Any] | None
+    state: bytes | None
+    settled: bool
+    candidates: Sequence[CandidateSummary] = ()
+    recorded: Sequence[Episode] = ()
+    obsolete: Sequence[Path] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands as it is taken up: the updates that are kept, the `state` after the last of them, and the pool
+    that it asks. `stops` says whether a person asked it to."""
+
+    store: Store
+    run: str
+    earlier: Sequence[UpdateSummary]
+    state: Any
+    pool: CachedPool
+    stops: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class LearningParts(ABC):
+    """All that a run that learns needs besides the store. `notes` are worth telling before it begins, `shelf` is what
+    is reused, `reckoned` what was not billed as usual."""
+
+    #: What it calls an update.
+    noun: ClassVar[str]
+
+    plan: Any
+    pool: Pool
+    tasks: list[Task]
+    validation: list[Task]
+    grade: GradeMany
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+    shelf: SharedReplies | None = field(default=None, kw_only=True)
+    reckoned: Reckoned = field(default_factory=Reckoned, kw_only=True)
+
+    @property
+    @abstractmethod
+    def updates(self) -> int:
+        """How many updates there shall be."""
+
+    @abstractmethod
+    def state(self, index: int, kept: bytes, run: str) -> Any:
+        """The state after an update, from what the store kept of it."""
+
+    @abstractmethod
+    def learn(self, at: Standing) -> Iterator[Any]:
+        """Each update that follows those that are kept; before the first, what a person waits for."""
+
+    @abstractmethod
+    def progress(self, run: str, update: Any) -> Progress:
+        """What an update adds to its run."""
+
+    def size(self, update: UpdateSummary) -> float:
+        """How much the one after this update plays, compared with others."""
+        return 1.0
+
+    def play(self, store: Store, run: str) -> Generator[Any, None, Ending]:
+        """Learn to the end from wherever the run stands; each update is kept before it is yielded. Stopped when a
+        person asks the run to, before the next update or call. BudgetError at the ceiling, and before an update that
+        could reach it."""
+        stored, earlier = store.learning.state(run), store.learning.updates(run)
+        if (
+            stored is None and earlier and earlier[-1].index == self.updates
+        ):  # it ended before that was written down
+            return RunStatus.FINISHED, None
+        state = None if stored is None else self.state(*stored, run)
+        kept = 0 if stored is None else stored[0] + 1
+        store.learning.forget_from(run, kept)
+        earlier = earlier[:kept]
+        ledger = store.learning.paid_replies(run)
+        ledger.generation = len(earlier)
+        paid = ledger.spent_usd(ledger.generation)
+        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid, self.reckoned)
+
+        def stops() -> bool:
+            return store.runs.control(run).cancel
+
+        if self.shelf is not None:
+            self.shelf.load([*self.tasks, *self.validation])
+        shared = CachedPool(HaltingPool(pool, stops), ledger=ledger, shelf=self.shelf)
+        marks = [(one.spent_usd, self.size(one)) for one in earlier]
+        if earlier and earlier[-1].index < self.updates:
+            self._check_next(pool, marks, paid)
+        keeper = _Keeper(store, run, pool, ledger, self.plan.reuse, earlier[-1] if earlier else None)
+        for event in self.learn(Standing(store, run, earlier, state, shared, stops)):
+            if (index := getattr(event, "index", None)) is None:  # before the first
+                yield event
+                continue
+            entry = keeper.keep(index, self.progress(run, event))
+            yield event
+            marks.append((entry.spent_usd, self.size(entry)))
+            if index < self.updates:
+                if stops():
+                    raise Stopped
+                self._check_next(pool, marks)
+        return RunStatus.FINISHED, None
+
+    def _check_next(
+        self, pool: MeteredPool, marks: Sequence[tuple[float, float]], paid_usd: float = 0.0
+    ) -> None:
+        """BudgetError when the next update could reach the ceiling before its end, reckoned by the dearest so far.
+        `marks` are, after each update, what was spent in all and the size of the next one, of which so much is paid."""
+        each = [(after - before) / size for (before, size), (after, _) in pairwise(marks)]
+        if each and not pool.has_room(max(each) * marks[-1][1] - paid_usd):
+            raise pool.refusal(self.noun)
+
+
+@dataclass
+class _Keeper:
+    """Stores each update with all that belongs to it in one transaction; a resumed run goes on after the `last`."""
+
+    store: Store
+    run: str
+    pool: MeteredPool
+    ledger: PaidReplies
+    reuse: bool  # replies are kept for other runs
+    last: UpdateSummary | None
+    _since: float = field(default_factory=time.monotonic, init=False)
+    _began: float = field(init=False)  # the update under way, Unix seconds
+    _unread_usd: float = field(init=False)  # before the run was taken up
+
+    def __post_init__(self) -> None:
+        self._began = self.store.now()
+        self._unread_usd = self.last.unread_usd if self.last else 0.0
+
+    def keep(self, index: int, progress: Progress) -> UpdateSummary:
+        """Commit an update; what is kept of it."""
+        self.store.runs.heartbeat(self.run, owner())  # refused when another process took the run over
+        now, before = time.monotonic(), self.last
+        wall_s, self._since = now - self._since, now
+        row = checkpoint_row(**progress.checkpoint, created=self.store.now()) if progress.checkpoint else None
+        entry = UpdateSummary(
+            run_id=self.run,
+            index=index,
+            episodes=progress.episodes + (before.episodes if before else 0),
+            wall_s=wall_s + (before.wall_s if before else 0.0),
+            spent_usd=self.pool.spent_usd,
+            unread_usd=self._unread_usd + self.pool.reckoned.unread_usd,
+            checkpoint_id=row["id"] if row else None,
+            stats=progress.stats,
+        )
+        began, self._began = self._began, self.store.now()
+        # When each of them was played is not known, only when their update was.
+        played = [
+            TimedEpisode(one, began, self._began, [began] * len(one.turns)) for one in progress.recorded
+        ]
+        self.store.learning.add(
+            entry,
+            state=progress.state,
+            checkpoint=row,
+            candidates=progress.candidates,
+            played=played,
+        )
+        for path in progress.obsolete:
+            path.unlink(missing_ok=True)
+        self.last, self.ledger.generation = entry, index + 1
+        if progress.settled and not self.reuse:
+            self.ledger.forget(before=self.ledger.generation)
+        return entry
+
+
+def common_parts(store: Store, plan: LearningPlan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The models and tasks that a plan turns out to have, as its fields, and the parts that all that learns needs."""
+    tasks, validation, notes = learning_sets(plan)
+    grade = grading(store, [*tasks, *validation], plan.tasks)
+    pool = wiring.resolve_pool(plan.pool)
+    models = tuple(spec.name for spec in pool.specs)
+    same_models(plan, models)
+    return {"models": models, "digest": digest_of_tasks(tasks)}, {
+        "pool": pool,
+        "tasks": tasks,
+        "validation": validation,
+        "grade": grade,
+        "notes": tuple(notes),
+        "shelf": store.episodes.shared_replies(pool.specs) if plan.reuse else None,
+    }

@@ -1,0 +1,410 @@
+"""What a run learned, as pages read it: its updates as columns, and how far its numbers can be trusted."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from operator import attrgetter
+from pathlib import Path
+from typing import ClassVar
+
+import streamlit as st
+
+from core.analysis.metrics import entropy, wilson_interval
+from core.conduct.planners import CONDUCTOR
+from core.episode import ROLE_ORDER, Role
+from core.evolution.config import LearnerName
+from core.evolution.generation_stats import EpisodeStatistics, GenerationStats, Step
+from core.planner.statistics import IterationStats, PlanStatistics
+from core.pocket import TRAINED_FAMILIES
+from core.settings import POCKET_POOL
+from storage.rows.summaries import RunSummary, UpdateSummary
+from storage.store import Store
+from ui.presentation.theme import FIRST_COLOUR, NEUTRAL_COLOUR, one_line
+from ui.runs.plans import EvolutionPlan, TrainingPlan, known_plan
+from ui.web.kit.widgets import Standing
+
+#: Learner in a run's config -> its words.
+LEARNERS: dict[LearnerName, str] = {
+    "sep-cma-es": "sep-CMA-ES",
+    "pycma": "pycma, as the paper's authors",
+    "reinforce": "REINFORCE",
+    "random-search": "random search",
+}
+#: What each learner's step size is.
+REACH: dict[LearnerName, str] = {
+    "sep-cma-es": "step size (sigma)",
+    "pycma": "step size (sigma)",
+    "reinforce": "learning rate",
+    "random-search": "half a box",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """How many of `n` held-apart tasks were solved."""
+
+    right: int
+    n: int
+
+    @property
+    def share(self) -> float:
+        """The share of them, in 0 to 1."""
+        return self.right / self.n
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval."""
+        return wilson_interval(self.right, self.n)
+
+
+@dataclass(frozen=True, eq=False)
+class Course(ABC):
+    """The updates of one run, first to last; `plan` is None in a run that was recorded by something else. Equal only to
+    itself, so that figures of it can be remembered. Columns have one entry per update."""
+
+    #: What its page is called, and what it calls an update, in full and in a list of policies.
+    title: ClassVar[str]
+    noun: ClassVar[str]
+    short: ClassVar[str]
+    #: What comes before a checkpoint's id as a policy.
+    prefix: ClassVar[str] = ""
+
+    run: str
+    plan: EvolutionPlan | TrainingPlan | None
+    updates: tuple[UpdateSummary, ...]
+
+    @property
+    @abstractmethod
+    def learner_words(self) -> str:
+        """By what it learns, plain text."""
+
+    @property
+    @abstractmethod
+    def planned(self) -> int | None:
+        """How many updates there shall be."""
+
+    @cached_property
+    @abstractmethod
+    def stats(self) -> Sequence[GenerationStats | IterationStats]:
+        """What each update came to."""
+
+    @cached_property
+    @abstractmethod
+    def validations(self) -> tuple[Validated | None, ...]:
+        """What had been learned, on held-apart tasks, where it was measured."""
+
+    @cached_property
+    def name(self) -> str:
+        """What a person called it, else its run's id; plain text."""
+        return one_line((self.plan and self.plan.name) or self.run, 40)
+
+    @property
+    def tasks_words(self) -> str:
+        """Its tasks, plain text, with the kinds of tasks that the pocket world learns on: `pocket (code, math)`; empty
+        where it does not say."""
+        tasks = self.plan.tasks if self.plan else ""
+        kinds = f" ({', '.join(TRAINED_FAMILIES)})" if tasks == POCKET_POOL else ""
+        return one_line(Path(tasks).name if tasks.endswith(".jsonl") else tasks, 60) + kinds
+
+    @cached_property
+    def indices(self) -> tuple[int, ...]:
+        """The updates' numbers; 0 is the start."""
+        return tuple(one.index for one in self.updates)
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """What the x-axis of a curve may be, with its words."""
+        return {"gen": self.noun, "episodes": "episodes played", "time": "minutes"}
+
+    def axis(self, axis: str) -> list[float]:
+        """Where each update stands on an axis out of `axes`."""
+        if axis == "episodes":
+            return [float(one.episodes) for one in self.updates]
+        if axis == "time":
+            return [one.wall_s / 60 for one in self.updates]
+        return [float(one.index) for one in self.updates]
+
+    @cached_property
+    def policies(self) -> dict[int, str]:
+        """The policies that its kept checkpoints are, by the numbers of their updates."""
+        return {one.index: f"{self.prefix}{one.checkpoint_id}" for one in self.updates if one.checkpoint_id}
+
+    @cached_property
+    def best(self) -> int | None:
+        """The place of the best validated update, the latest of equals; None before any."""
+        known = [(one.share, place) for place, one in enumerate(self.validations) if one]
+        return max(known)[1] if known else None
+
+    def of_updates(self, name: str) -> tuple[float | None, ...]:
+        """A number of every update, by its name in `stats`; None where it is not known, as of the start."""
+        found = zip(self.indices, self.stats, strict=True)
+        return tuple(_known(getattr(one, name)) if index else None for index, one in found)
+
+    def total(self, name: str) -> float | None:
+        """The sum of a count of `stats` over all updates; None where no update kept it."""
+        counts = [value for one in self.stats if (value := getattr(one, name)) is not None]
+        return float(sum(counts)) if counts else None
+
+    def standings(self) -> list[Standing]:
+        """The start in grey, then the best validated update and the last validated one."""
+        measured = [place for place, one in enumerate(self.validations) if one]
+        rows = []
+        for place in dict.fromkeys(
+            [*measured[:1], *([] if self.best is None else [self.best]), *measured[-1:]]
+        ):
+            one, index = self.validations[place], self.indices[place]
+            which = {"start": index == 0, "best": place == self.best, "last": place == measured[-1]}
+            words = ", ".join(word for word, holds in which.items() if holds)
+            if one is not None:
+                colour = NEUTRAL_COLOUR if index == 0 else FIRST_COLOUR
+                rows.append(Standing(f"{self.noun} {index} ({words}), n {one.n}", one.right, one.n, colour))
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Lineage(Course):
+    """The generations of an evolution."""
+
+    title: ClassVar = "Evolution"
+    noun: ClassVar = "generation"
+    short: ClassVar = "gen"
+
+    plan: EvolutionPlan | None
+
+    @property
+    def learner(self) -> LearnerName:
+        """Which learner it is by; a run from before there was a choice was evolved by sep-CMA-ES."""
+        return self.plan.evolution.learner if self.plan else "sep-cma-es"
+
+    @property
+    def learner_words(self) -> str:
+        """The learner as a reader knows it, plain text."""
+        return LEARNERS[self.learner]
+
+    @property
+    def reach_words(self) -> str:
+        """What its step size is."""
+        return REACH[self.learner]
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """The pool's slots in head order; those that were chosen where the run does not say."""
+        slots = self.plan.models if self.plan else ()
+        return slots or tuple(sorted({m for one in self.plays for m, _ in (one.shares if one else ())}))
+
+    @property
+    def planned(self) -> int | None:
+        """How many generations there shall be."""
+        return self.plan.evolution.generations if self.plan else None
+
+    @cached_property
+    def stats(self) -> tuple[GenerationStats, ...]:
+        """What each came to besides its fitness."""
+        return tuple(GenerationStats.of(one.stats) for one in self.updates)
+
+    @cached_property
+    def plays(self) -> tuple[EpisodeStatistics | None, ...]:
+        """How each population played; for generation 0, before which nobody competed, its validation."""
+        return tuple(
+            stats.episodes or (stats.validation if one.index == 0 else None)
+            for one, stats in zip(self.updates, self.stats, strict=True)
+        )
+
+    @cached_property
+    def validations(self) -> tuple[Validated | None, ...]:
+        """The distribution mean on held-apart tasks, where it was measured."""
+        found = (one.validation for one in self.stats)
+        return tuple(Validated(one.right, one.n) if one and one.n else None for one in found)
+
+    @cached_property
+    def controls(self) -> dict[str, EpisodeStatistics]:
+        """What it is compared with, by name; empty until they are played."""
+        found = self.stats[-1].controls if self.stats else {}
+        return {one_line(name, 40): one for name, one in found.items()}
+
+    @cached_property
+    def steps(self) -> Mapping[str, Step]:
+        """The first step of each block of the vector, and how far it spreads the logits; empty in older runs."""
+        return self.stats[0].steps if self.stats else {}
+
+    def standings(self) -> list[Standing]:
+        """With the controls, which learned nothing, in grey."""
+        controls = [
+            Standing(f"{control_words(name)}, n {one.n}", one.right, one.n, NEUTRAL_COLOUR)
+            for name, one in self.controls.items()
+        ]
+        return [*Course.standings(self), *controls]
+
+
+def control_words(name: str) -> str:
+    """A control as a reader knows it, plain text: `best single: jack (T W V)`."""
+    if not name.startswith("single:"):
+        return name
+    model, *cycle = name.removeprefix("single:").split(" ")
+    return f"best single: {model}" + (f" ({' '.join(cycle)})" if cycle else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Training(Course):
+    """The iterations of a planner's training."""
+
+    title: ClassVar = "Training"
+    noun: ClassVar = "iteration"
+    short: ClassVar = "iteration"
+    prefix: ClassVar = CONDUCTOR
+
+    plan: TrainingPlan | None
+
+    @property
+    def learner_words(self) -> str:
+        """The system, of which there is one."""
+        return "Conductor"
+
+    @property
+    def planned(self) -> int | None:
+        """How many iterations there shall be."""
+        return self.plan.learning.iterations if self.plan else None
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """The pool's models in order; those that were given steps where the run does not say."""
+        slots = self.plan.models if self.plan else ()
+        return slots or tuple(sorted({model for one in self.plays if one for _, model in one.models}))
+
+    @cached_property
+    def stats(self) -> tuple[IterationStats, ...]:
+        """What each came to."""
+        return tuple(IterationStats.stats_of(one.stats) for one in self.updates)
+
+    @cached_property
+    def plays(self) -> tuple[PlanStatistics | None, ...]:
+        """What its rollouts came to; for the start, which has none, its validation."""
+        return tuple(one.rollouts or (one.validation if one.index == 0 else None) for one in self.stats)
+
+    @cached_property
+    def validations(self) -> tuple[Validated | None, ...]:
+        """The planner on held-apart tasks, where it was measured."""
+        return tuple(
+            Validated(round(one.validation.right * one.validation.n), one.validation.n)
+            if one.validation and one.validation.n
+            else None
+            for one in self.stats
+        )
+
+    @cached_property
+    def tokens(self) -> tuple[int, ...]:
+        """Tokens of the pool, in and out, from the beginning on; without those for choosing the questions."""
+        each = (
+            sum(part.tokens for part in (one.rollouts, one.validation) if part is not None)
+            for one in self.stats
+        )
+        return tuple(accumulate(each))
+
+    @cached_property
+    def families(self) -> tuple[str, ...]:
+        """The families of the tasks that it learns on, in order."""
+        return tuple(sorted({name for one in self.plays if one for name in one.families}))
+
+    @property
+    def forced(self) -> bool:
+        """Whether a grammar forces the form of its plans, so that all of them can be read."""
+        if self.plan is not None and not self.plan.learning.constrained:
+            return False
+        return not any(one.faults for one in self.plays if one)
+
+    @cached_property
+    def free(self) -> tuple[float | None, ...]:
+        """The share of plans that can be read without that grammar, where it was measured."""
+        return tuple(_known(one.free) for one in self.stats)
+
+    def of_rollouts(self, name: str) -> tuple[float | None, ...]:
+        """A number of what the rollouts of every iteration came to, by its name in `PlanStatistics`."""
+        return tuple(_known(getattr(one.rollouts, name)) if one.rollouts else None for one in self.stats)
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def course_of(run: RunSummary, updates: Sequence[UpdateSummary] = ()) -> Lineage | Training:
+    """An evolution or a training with some of its updates; without any, what a list says of it."""
+    plan = known_plan(run)
+    if run.kind == "train":
+        return Training(run.id, plan if isinstance(plan, TrainingPlan) else None, tuple(updates))
+    return Lineage(run.id, plan if isinstance(plan, EvolutionPlan) else None, tuple(updates))
+
+
+@st.cache_resource(
+    max_entries=16,
+    show_spinner=False,
+    hash_funcs={Store: attrgetter("url"), RunSummary: attrgetter("id", "generations")},
+)
+def read_course(store: Store, run: RunSummary) -> Lineage | Training:
+    """The updates of a run that are kept; read again only when there are more."""
+    return course_of(run, store.learning.updates(run.id))
+
+
+# How far fitness can be trusted
+
+
+def binomial_error(share: float, n: int) -> float:
+    """The standard error of a share of `n` independent tries; 0 for none."""
+    share = min(max(share, 0.0), 1.0)
+    return math.sqrt(share * (1 - share) / n) if n > 0 else 0.0
+
+
+def tasks_each(lineage: Lineage, place: int) -> int | None:
+    """How many tasks each candidate of a generation played; None where that is not known."""
+    one, plan = lineage.plays[place], lineage.plan
+    if place == 0 or one is None or plan is None:
+        return None
+    return round((one.n + one.missing) / plan.evolution.population)
+
+
+# Shares
+
+
+def grouped(shares: Mapping[tuple[str, Role], float], by: str) -> dict[str, float]:
+    """Shares summed by "model", "role" or (anything else) by both, as `MODEL ROLE`."""
+    found: dict[str, float] = {}
+    for (model, role), share in shares.items():
+        key = model if by == "model" else role.value if by == "role" else f"{model} {role.value}"
+        found[key] = found.get(key, 0.0) + share
+    return found
+
+
+def share_entropy(shares: Mapping[tuple[str, Role], float], by: str) -> float:
+    """The entropy in nats of shares as grouped: 0 when one choice takes every turn."""
+    values = list(grouped(shares, by).values())
+    total = sum(values) or 1.0
+    return entropy([value / total for value in values])
+
+
+def most_entropy(models: Sequence[str], by: str) -> float:
+    """The entropy of equal shares."""
+    counts = {"model": len(models), "role": len(ROLE_ORDER)}
+    return math.log(max(1, counts.get(by, len(models) * len(ROLE_ORDER))))
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Spearman's rank correlation, ties averaged; None for fewer than three points or no variation."""
+    if len(x) < 3 or min(len(set(x)), len(set(y))) < 2:
+        return None
+    from scipy.stats import spearmanr  # here, because importing it takes longer than all the rest
+
+    return float(spearmanr(x, y).statistic)
+
+
+def part_of(played: PlanStatistics, family: str) -> PlanStatistics | None:
+    """What the episodes of a family came to, or all of them ("")."""
+    return played.families.get(family) if family else played
+
+
+def at_place(shares: Mapping[tuple[int, str], float], place: int) -> dict[str, float]:
+    """The shares of one place of a step, by name."""
+    return {name: share for (at, name), share in shares.items() if at == place}
