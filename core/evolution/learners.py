@@ -61,7 +61,7 @@ class Optimiser(ABC):
 class SepCMA(Optimiser):
     """Separable CMA-ES; its outcome is the distribution's mean."""
 
-    search = sep_cma
+    search: ClassVar[Any] = sep_cma
 
     def begin(self) -> SepCMAState:
         return sep_cma.start(
@@ -78,7 +78,7 @@ class SepCMA(Optimiser):
 class Pycma(Optimiser):
     """The library pycma; its outcome is the distribution's mean."""
 
-    search = pycma_search
+    search: ClassVar[Any] = pycma_search
 
     def begin(self) -> PycmaState:
         if (self.space.scales != 1.0).any():
@@ -93,7 +93,7 @@ class Pycma(Optimiser):
 class RandomSearch(Optimiser):
     """Random search in a box around the first vector; its outcome is the best candidate seen."""
 
-    search = random_search
+    search: ClassVar[Any] = random_search
 
     def begin(self) -> RandomSearchState:
         half_width, population = self.config.box * self.space.step_size, self.config.population
