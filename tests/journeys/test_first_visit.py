@@ -70,9 +70,9 @@ def test_two_checkpoints_flips_open_the_aligned_pair(person: Newcomer) -> None:
     first, last = (by_generation[place] for place in (min(by_generation), max(by_generation)))
     for one in (first, last):
         assert json.loads(person.trinity("episodes", "--policy", one, "--limit", "1", "--json"))["episodes"]
-    (compared,) = json.loads(person.trinity("compare", first, last, "--json"))["comparisons"]
+    _, compared = json.loads(person.trinity("compare", first, last, "--json"))["ahead"]["policies"]
     assert compared["n"] >= 80
-    assert compared["flips"]["only_b"] > compared["flips"]["only_a"]
+    assert compared["only_b"] > compared["only_a"]
 
 
 def test_a_link_to_nothing_says_so_without_a_traceback(person: Newcomer) -> None:

@@ -100,11 +100,11 @@ def compared(me: Engineer, run: str, checkpoint: str) -> list[Episode]:
     episodes = me.played(said[0].run)
     assert_true(me, said, episodes)
     both = (f"{run}/random", f"{said[0].run}/{checkpoint}")
-    [one] = me.trinity("compare", *both, "--json").json["comparisons"]
+    a, b = me.trinity("compare", *both, "--json").json["ahead"]["policies"]
     known = truth(me.team, [*me.played(run), *episodes]).accuracy
-    assert one["n"] == len(episodes)
-    assert one["a"]["accuracy"] == pytest.approx(known["random"])
-    assert one["b"]["accuracy"] == pytest.approx(known[checkpoint])
+    assert b["n"] == len(episodes)
+    assert a["accuracy"]["share"] == pytest.approx(known["random"])
+    assert b["accuracy"]["share"] == pytest.approx(known[checkpoint])
     return episodes
 
 

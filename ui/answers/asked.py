@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from core.episode import Status
 from core.errors import ConfigError
 from storage.analysis.routing import TurnReference, count_episodes
+from storage.analysis.standings import PolicySide, Setting
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.store import Store
@@ -21,11 +22,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The episodes that are counted together, `letter` empty where there is one side only. `name` is plain text."""
+    """The episodes that are counted together, `letter` empty where there is one side only. `name` is plain text;
+    `setting` is given where the policy was played under several."""
 
     letter: str
     name: str
     where: EpisodeFilter
+    setting: Setting | None = None
+
+    @classmethod
+    def of(cls, played: PolicySide, letter: str, name: str) -> Side:
+        """A policy of a comparison."""
+        forks = "without" if played.run is None else None  # what counts for it
+        expression = played.setting.expression if played.setting else None
+        where = EpisodeFilter(run=played.run, policy=played.policy, forks=forks, q=expression)
+        return cls(letter, name, where, played.setting)
+
+    @property
+    def played(self) -> PolicySide:
+        """The same as comparisons read it."""
+        return PolicySide(self.where.policy or "", self.where.run, self.setting)
 
     @property
     def title(self) -> str:
@@ -56,9 +72,10 @@ SIDE = Column("side", "", get=lambda row: row.side.letter)
 class Asked:
     """One side, or A and B, and how their store is read.
 
-    `together` are all policies, as one side. `chosen`: the reader named the sides; else they are what a page opens on.
-    `choices` are what the address, or the command line, says beside that. `remember` makes a function of (store,
-    *arguments) give what it gave before."""
+    `sides` may be more than two: A is the baseline of the others, B the one that is looked at. `together` are all
+    policies, as one side. `chosen`: the reader named the sides; else they are what a page opens on. `choices` are what
+    the address, or the command line, says beside that; `address` are the sides as its parameters, where what a page
+    opens on may change with the store. `remember` makes a function of (store, *arguments) give what it gave before."""
 
     store: Store
     sides: tuple[Side, ...]
@@ -66,6 +83,7 @@ class Asked:
     chosen: bool = True
     choices: Mapping[str, str] = field(default_factory=dict)
     remember: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda read: read
+    address: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def compared(self) -> bool:
@@ -91,17 +109,23 @@ class Asked:
         return "\n".join(f"{letter}: {line}" if letter else line for letter, line in lines if line)
 
     def choice(
-        self, name: str, words: str, options: Mapping[str, str], default: str = "", look: Look = "segments"
+        self,
+        name: str,
+        words: str,
+        options: Mapping[str, str],
+        default: str = "",
+        look: Look = "segments",
+        also: Mapping[str, str | None] | None = None,
     ) -> Choice:
         """What the reader has chosen among `options`; an address that names none of them means the first, or
-        `default`. Of `several` those that there are."""
+        `default`. Of `several` those that there are. `also`: what else a choice sets."""
         value = self.choices.get(name, "")
         if look == "several":
             return Choice(
                 name, words, options, ",".join(one for one in value.split(",") if one in options), look
             )
         meant = default or next(iter(options))
-        return Choice(name, words, options, value if value in options else meant, look)
+        return Choice(name, words, options, value if value in options else meant, look, also or {})
 
     def counts(self) -> dict[str, int]:
         """How many finished episodes of each side count, by its name."""
@@ -145,6 +169,14 @@ def asked_of(
         raise ConfigError("A policy can only be set against another: name the first by --policy.")
     sides = [side("A", where.policy), side("B", against)] if against else [side("", where.policy)]
     return Asked(store, tuple(sides), side("", None), choices=choices or {}, remember=memory())
+
+
+def asked_of_policies(
+    store: Store, played: Sequence[PolicySide], say: Callable[[PolicySide], str], **more: Any
+) -> Asked:
+    """Up to eight policies: the baseline A, B, then the others. `say` names one; `more`: further fields."""
+    sides = [Side.of(one, letter, say(one)) for letter, one in zip("ABCDEFGH", played, strict=False)]
+    return Asked(store, tuple(sides), Side("", "all of them", EpisodeFilter()), **more)
 
 
 def memory() -> Callable[[Callable[..., Any]], Callable[..., Any]]:

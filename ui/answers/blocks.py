@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from core.analysis.metrics import ClusteredShare, Mean
@@ -14,9 +14,26 @@ from ui.presentation.theme import one_line
 LONGEST = 100
 
 #: What a column's values are: `words`; a `count`; a `number`; an `estimate` (an Estimate); a `share` in 0 to 1; a
-#: `part` of a whole, drawn as a bar; `points` (a difference of shares); `usd` (None: no known price); a `role`; a
-#: `link` (an Address or None); an `id` that programs need and a page leaves out.
-Kind = Literal["words", "count", "number", "estimate", "share", "part", "points", "usd", "role", "link", "id"]
+#: `part` of a whole, drawn as a bar; `points` (a difference of shares); a `difference` (an Estimate of one); a `p`;
+#: `usd` (None: no known price); a `role`; a `link` (an Address or None); a `way` (a Way or None); an `id` that programs
+#: need and a page leaves out; `data` that programs alone read.
+Kind = Literal[
+    "words",
+    "count",
+    "number",
+    "estimate",
+    "share",
+    "part",
+    "points",
+    "difference",
+    "p",
+    "usd",
+    "role",
+    "link",
+    "way",
+    "id",
+    "data",
+]
 
 
 #: How a page lets choose.
@@ -277,13 +294,15 @@ Block = str | Drawn
 class Choice:
     """What a reader may choose within a question: its name in the address and on the command line, its options (value
     -> words; the first is meant where nothing is said) and the one that holds. `look`: `flip` for two options of which
-    a page offers the other one as a button, `several` where any number may be chosen (`value` has commas between)."""
+    a page offers the other one as a button, `several` where any number may be chosen (`value` has commas between).
+    `also`: what else of the address a choice sets (None: removes)."""
 
     name: str
     words: str
     options: Mapping[str, str]
     value: str
     look: Look = "segments"
+    also: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,9 @@ def _cost_table(found: Sequence[Row[PolicyCost]], names: Mapping[str, str]) -> T
             lambda row: row.of.per_solved(row.of.latency_s),
             places=2,
         ),
+        Column(
+            "accepted", "Accepted", "estimate", lambda row: row.of.accepted, "Ended by a Verifier's ACCEPT"
+        ),
         Column("turns", "Turns", "number", lambda row: row.of.turns / row.of.n, "Mean per episode", 2),
         Column(
             "false_accept",
@@ -225,7 +228,7 @@ def budget(asked: Asked) -> Answer:
     """What a smaller turn budget would have done."""
     curves = {side: asked.read(by_budget, side.where) for side in asked.sides}
     names = {side: side.title or side.name for side in asked.sides}
-    lines = {names[side]: [_at(one, curve) for one in curve] for side, curve in curves.items()}
+    lines = {names[side]: [_at(one, curve, side) for one in curve] for side, curve in curves.items()}
     tell = "Episodes that tell: one that ran into its own smaller budget says nothing about a larger one"
     table = Table.of(
         asked.rows(curves.__getitem__),
@@ -239,7 +242,8 @@ def budget(asked: Asked) -> Answer:
     )
     notes = [
         "Recorded episodes, cut after so many turns: what stood as the answer then counts. An episode that a Verifier "
-        "had ended earlier counts as it ended. No model is asked. Bands are 95 % intervals."
+        "had ended earlier counts as it ended. No model is asked. Bands are 95 % intervals. A point leads to the "
+        "episodes that go on beyond it."
     ]
     if any(one.faint for line in lines.values() for one in line):
         notes.append(
@@ -264,9 +268,12 @@ def _covers_most(one: AtBudget, curve: Sequence[AtBudget]) -> bool:
     return one.n >= 0.95 * max(other.n for other in curve)
 
 
-def _at(one: AtBudget, curve: Sequence[AtBudget]) -> Point:
+def _at(one: AtBudget, curve: Sequence[AtBudget], side: Side) -> Point:
     detail = f"{one.tokens / one.n:,.0f} tokens per episode"
-    return Point(one.budget, Estimate.of(one.right), detail=detail, faint=not _covers_most(one, curve))
+    mark = Mark(to=side.listed(min_turns=str(one.budget + 1)), side=side.letter)
+    return Point(
+        one.budget, Estimate.of(one.right), detail=detail, faint=not _covers_most(one, curve), mark=mark
+    )
 
 
 def _budget_words(curve: Sequence[AtBudget]) -> str:

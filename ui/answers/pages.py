@@ -55,10 +55,20 @@ class Listed:
     icon: str
     about: str  # in the menu
     command: str  # in `trinity --help`
+    own_command: str = ""  # its command's name, where that has arguments of its own
+    group: str = "Analyse"  # of the menu
 
 
 #: By name, in the order of the menu.
 ANALYSES: dict[str, Listed] = {
+    "checkpoints": Listed(
+        "Checkpoints",
+        "balance",
+        "Up to eight coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
+        "Compare policies with a baseline over the tasks both finished.",
+        "compare",
+        "Compare",
+    ),
     "routing": Listed(
         "Routing",
         "route",

@@ -16,10 +16,12 @@ from ui.answers.blocks import (
     Estimates,
     Flow,
     Grid,
+    Kind,
     Point,
     Points,
     Table,
     Tree,
+    Way,
 )
 from ui.presentation.words import move_key
 
@@ -40,12 +42,12 @@ def values(block: Drawn) -> Any:
     """What a block holds."""
     match block:
         case Table(columns, rows):
-            keys = [
-                (i, column.key)
+            kept = [
+                (i, column)
                 for i, column in enumerate(columns)
                 if column.kind != "link" and any(row[i] != "" for row in rows)
             ]
-            return [{key: _value(row[i]) for i, key in keys} for row in rows]
+            return [{column.key: _value(row[i], column.kind) for i, column in kept} for row in rows]
         case Estimates(lines):
             return [
                 {"name": one.name, **_side(one.mark.side), **estimate(one.estimate)}
@@ -79,10 +81,13 @@ def estimate(one: Estimate) -> dict[str, Any]:
     return {**counts, "share": one.value, "ci95": one.ci95}
 
 
-def _value(value: Any) -> Any:
+def _value(value: Any, kind: Kind) -> Any:
     if isinstance(value, float):  # two databases add up in different orders
         return float(f"{value:.12g}")
-    return estimate(value) if isinstance(value, Estimate) else value
+    if isinstance(value, Estimate):
+        found = estimate(value)
+        return {"difference": found.pop("share"), **found} if kind == "difference" else found
+    return value.words if isinstance(value, Way) else value
 
 
 def _side(letter: str) -> Mapping[str, str]:

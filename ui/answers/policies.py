@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from storage.analysis.costs import PolicyCost
-from storage.analysis.standings import PolicyInRun, count_shared_tasks, policies_with_episodes
+from storage.analysis.standings import (
+    PolicyInRun,
+    PolicySide,
+    Setting,
+    count_shared_tasks,
+    policies_with_episodes,
+)
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
-from ui.presentation.words import setting_words
+from ui.presentation.words import Generations, policy_name, setting_words
 
 
 def named(one: PolicyCost, say: Callable[[str], str], found: Sequence[PolicyCost]) -> str:
@@ -18,6 +24,22 @@ def named(one: PolicyCost, say: Callable[[str], str], found: Sequence[PolicyCost
         return name
     others = [other.setting for other in found if other.policy == one.policy and other.setting]
     return f"{name}, {setting_words(one.setting, others)}"
+
+
+def side_words(played: Iterable[PolicyInRun], names: Generations) -> Callable[[PolicySide], str]:
+    """How a comparison names its sides, plain text: by what was played under a setting of its own, with the setting.
+    `played`: who has played under which; `names`: the generations by which policies are named."""
+    settings: dict[str, set[Setting]] = {}
+    for one in played:
+        settings.setdefault(one.policy, set()).add(one.setting)
+
+    def say(side: PolicySide) -> str:
+        name = policy_name(side.policy, names.get(side.policy))
+        if side.setting is None:
+            return name
+        return f"{name}, {setting_words(side.setting, sorted(settings[side.policy], key=str))}"
+
+    return say
 
 
 def prefers_nothing(store: Store, checkpoint: str) -> bool:

@@ -24,6 +24,7 @@ from ui.cli.console import (
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
+    from ui.answers.asked import Asked
     from ui.answers.blocks import Answer, Block, Column, Estimate
 
 #: Of a table, so many rows are printed.
@@ -62,26 +63,35 @@ def command(name: str, about: str) -> Callable[..., None]:
         as_json: JsonOption = False,
         html: HtmlOption = None,
     ) -> None:
-        from ui.answers import pages, plain
         from ui.answers.asked import asked_of
 
-        chosen, choices = narrowed(where, run, policy, flag), dict(_chosen(one) for one in choose or ())
+        chosen = narrowed(where, run, policy, flag)
         with opened_store(store) as opened:
-            asked = asked_of(opened, chosen, against, choices)
-            found = pages.answers(name, asked, part or ())
-            asked.refuse_unknown(one for of in found.values() for one in of)
-            counts = asked.counts()
-        if html is not None:
-            from ui.export.analysis import analysis_page
-
-            write_new(html, analysis_page(name, counts, found))
-        elif as_json:
-            print_json({"episodes": counts, **plain.page(found)})
-        else:
-            _tell(found)
+            give(name, asked_of(opened, chosen, against, choices_of(choose)), part, as_json, html)
 
     run.__doc__ = f"{about}\n\n[dim]$[/] trinity {name} --policy random"
     return run
+
+
+def give(name: str, asked: Asked, part: Sequence[str] | None, as_json: bool, html: Path | None) -> None:
+    """Print the answers of an analysis, or write them as a page."""
+    from ui.answers import pages, plain
+
+    found = pages.answers(name, asked, part or ())
+    asked.refuse_unknown(one for of in found.values() for one in of)
+    if html is not None:
+        from ui.export.analysis import analysis_page
+
+        write_new(html, analysis_page(name, asked.counts(), found))
+    elif as_json:
+        print_json({"episodes": asked.counts(), **plain.page(found)})
+    else:
+        _tell(found)
+
+
+def choices_of(written: Sequence[str] | None) -> dict[str, str]:
+    """What --choose says, by name."""
+    return dict(_chosen(one) for one in written or ())
 
 
 def _chosen(written: str) -> tuple[str, str]:
@@ -111,11 +121,11 @@ def _tell_block(block: Block) -> None:
             kept = [
                 (i, column)
                 for i, column in enumerate(columns)
-                if column.kind != "link" and any(row[i] not in ("", None) for row in rows)
+                if column.kind not in ("link", "data") and any(row[i] not in ("", None) for row in rows)
             ]
             _table(
                 [
-                    ("" if column.kind in ("words", "role", "id") else ">") + column.words
+                    ("" if column.kind in ("words", "role", "way", "id") else ">") + column.words
                     for _, column in kept
                 ],
                 [[_cell(column, row[i]) for i, column in kept] for row in rows],
@@ -207,6 +217,16 @@ def _cell(column: Column, value: Any) -> object:
             return percent(value)
         case "points":
             return _points(value)
+        case "difference":
+            from ui.presentation.comparison import difference_words
+
+            return difference_words(value.value, value.ci95)
+        case "p":
+            from ui.presentation.comparison import p_words
+
+            return p_words(value)
+        case "way":
+            return value.words
         case "usd" | "role":
             from ui.presentation.words import cost_words, role_word
 

@@ -30,9 +30,13 @@ class Commands(LazyGroup):
         "episodes": Listed("List, read and delete recorded episodes.", "ui.cli.episodes:app"),
         "label": Listed("Label an episode, one of its turns or words of its reply.", "ui.cli.labels:label"),
         "labels": Listed("List labels, what was said of an episode, how far reviewers agree."),
-        "compare": Listed("Compare policies with a baseline over the tasks both finished."),
+        "compare": Listed(ANALYSES["checkpoints"].command),
         "fork": Listed("Change one thing at one turn of an episode, and see whether it matters."),
-        **{name: Listed(one.command, "ui.cli.analysis:command", made=True) for name, one in ANALYSES.items()},
+        **{
+            name: Listed(one.command, "ui.cli.analysis:command", made=True)
+            for name, one in ANALYSES.items()
+            if not one.own_command
+        },
         "policy": Listed("How often checkpoints would choose alike at recorded turns."),
         "separability": Listed("Read task family and chosen model off hidden states and logits."),
         "prune": Listed("Remove hidden states, prompts, texts or whole runs."),

@@ -25,6 +25,7 @@ from ui.answers.blocks import (
 )
 from ui.answers.pages import ANALYSES
 from ui.export.page import environment
+from ui.presentation.comparison import difference_words, p_words
 from ui.presentation.theme import percent
 from ui.presentation.words import cost_words, role_word, share_words
 
@@ -155,7 +156,7 @@ def _estimate(one: Estimate, signed: bool = False, scale: tuple[float, float] = 
     """A picture, the value with its interval, and of how many."""
     of = Shown("" if one.n is None else f"{one.n:,}", number=True)
     if one.value is None or one.ci95 is None:
-        return [Shown(""), Shown("–", number=True), of]
+        return [Shown(""), Shown(_words(one), number=True), of]
     low, high = scale
     places = [(end - low) / (high - low) for end in (one.ci95[0], one.value, one.ci95[1])]
     return [
@@ -167,9 +168,9 @@ def _estimate(one: Estimate, signed: bool = False, scale: tuple[float, float] = 
 
 def _words(one: Estimate, signed: bool = False) -> str:
     if one.value is None or one.ci95 is None:
-        return "–"
+        return "–" if one.value is None else _share(one.value, signed)
     if signed:
-        return f"{100 * one.value:+.1f} ({100 * one.ci95[0]:+.1f} to {100 * one.ci95[1]:+.1f})"
+        return difference_words(one.value, one.ci95)
     return share_words(one.value, one.ci95)
 
 
@@ -177,11 +178,14 @@ def _table(block: Table) -> Rows:
     kept = [
         (i, column)
         for i, column in enumerate(block.columns)
-        if column.kind not in ("link", "id") and any(row[i] not in ("", None) for row in block.rows)
+        if column.kind not in ("link", "id", "data") and any(row[i] not in ("", None) for row in block.rows)
     ]
     return Rows(
         block.title,
-        [("" if column.kind in ("words", "role", "part") else ">") + column.words for _, column in kept],
+        [
+            ("" if column.kind in ("words", "role", "way", "part") else ">") + column.words
+            for _, column in kept
+        ],
         [[_cell(column, row[i]) for i, column in kept] for row in block.rows],
     )
 
@@ -192,6 +196,12 @@ def _cell(column: Column, value: Any) -> Shown:
     match column.kind:
         case "estimate":
             return Shown(_words(value), number=True)
+        case "difference":
+            return Shown(_words(value, signed=True), number=True)
+        case "p":
+            return Shown(p_words(value), number=True)
+        case "way":
+            return Shown(value.words)
         case "count":
             return Shown(f"{value:,}", number=True)
         case "number":

@@ -162,6 +162,11 @@ def points(ends: tuple[float, float]) -> str:
     return f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}"
 
 
+def difference_words(difference: float, ends: tuple[float, float]) -> str:
+    """A difference of shares with its interval, in points: `+12.0 (+3.1 to +20.8)`."""
+    return f"{100 * difference:+.1f} ({points(ends)})"
+
+
 def basis(compared: Comparison) -> str:
     """What the statistics rest on: tasks, episodes, flips."""
     start = f"Over {compared.n:,} shared tasks, "

@@ -35,7 +35,6 @@ HELP = {
     "episodes": "Every recorded episode: filter, search, peek, and tick two to compare.",
     "replay": "One episode, turn by turn: what was chosen, what was said, what became of the answer.",
     "pair": "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
-    "checkpoints": "Up to eight coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
     "policy": "What other checkpoints would choose at the recorded turns, without asking a model.",
     "live": "Play a new problem now and watch every decision as it is made.",
     "forks": "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
@@ -70,6 +69,10 @@ def _page(name: str, title: str, icon: str, *, default: bool = False, hidden: bo
     )
 
 
+def _analyses(group: str) -> list[StreamlitPage]:
+    return [_page(name, one.title, one.icon) for name, one in ANALYSES.items() if one.group == group]
+
+
 #: What is in the menu, by what a reader is about to do.
 MENU = {
     "": [
@@ -81,7 +84,7 @@ MENU = {
         _page("home", "Home", "home", hidden=True),
     ],
     "Compare": [
-        _page("checkpoints", "Checkpoints", "balance"),
+        *_analyses("Compare"),
         _page("policy", "Policy diff", "difference"),
     ],
     "Run": [
@@ -91,7 +94,7 @@ MENU = {
     "Analyse": [
         _page("evolution", "Evolution and training", "trending_up"),
         _page("results", "Results", "leaderboard"),
-        *(_page(name, one.title, one.icon) for name, one in ANALYSES.items()),
+        *_analyses("Analyse"),
         _page("pool", "Pool", "dns"),
         _page("separability", "Separability", "scatter_plot"),
     ],

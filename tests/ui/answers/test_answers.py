@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
+from storage.analysis.standings import PolicySide
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from tests.builders.sample_store import checkpoint
+from tests.builders.sample_store import PLAYED, checkpoint
 from tests.ui.pages import command, opened
 from ui.answers import plain
-from ui.answers.asked import asked_of
+from ui.answers.asked import Asked, asked_of, asked_of_policies
 from ui.answers.blocks import Answer
 from ui.answers.pages import ANALYSES, analysis, answers
 from ui.cli.console import print_json
@@ -26,31 +27,34 @@ from ui.presentation.words import share_words
 from ui.web.analysis import page
 
 A, B = checkpoint(0).id, checkpoint(30).id
-#: What is asked: the policy, the one it is set against, and both as an address.
-SELECTIONS: tuple[tuple[str, str | None, dict[str, str]], ...] = (
-    (B, None, {"policy": B}),
-    (A, B, {"a": A, "b": B}),
+#: What is asked, as the command line and as an address have it.
+SELECTIONS: tuple[tuple[list[str], dict[str, str]], ...] = (
+    (["--policy", B], {"policy": B}),
+    (["--policy", A, "--against", B], {"a": A, "b": B}),
 )
+#: The same of those that ask in their own way.
+OWN_SELECTIONS = {
+    "checkpoints": (
+        ([A, B, "--run", PLAYED], {"c": f"{A},{B}"}),
+        ([A, "random", B, "--run", PLAYED], {"c": f"{A},random,{B}", "b": "random"}),
+    ),
+}
+ASKED = [(name, *one) for name in ANALYSES for one in OWN_SELECTIONS.get(name, SELECTIONS)]
 
 
-@pytest.mark.parametrize("name", ANALYSES)
-@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize(("name", "selection", "address"), ASKED)
 def test_page_command_and_saved_page_give_the_same_numbers(
     samples: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     name: str,
-    selection: tuple[str, str | None, dict[str, str]],
+    selection: list[str],
+    address: dict[str, str],
 ) -> None:
-    policy, against, address = selection
-    asked = asked_of(samples, EpisodeFilter(policy=policy), against)
-    print_json({"episodes": asked.counts(), **plain.page(answers(name, asked))})
-    expected = json.loads(capsys.readouterr().out)
-    options = [name, "--policy", policy, *(["--against", against] if against else [])]
+    options = [ANALYSES[name].own_command or name, *selection]
     assert command([*options, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == expected
+    expected = json.loads(capsys.readouterr().out)
     given: dict[str, Answer] = {}
     monkeypatch.setattr(page, "draw", lambda one, *_, **__: given.update({one.key: one}))
     for part in analysis(name).parts:
@@ -78,15 +82,23 @@ def _numbers(value: Any) -> Iterator[tuple[str, ...]]:
                 yield (share_words(share, ends),)
             else:
                 yield percent(share), f"{100 * share:+.1f}"
+        if isinstance(value.get("difference"), float):
+            yield (f"{100 * value['difference']:+.1f}",)
         value = list(value.values())
     if isinstance(value, list):
         for one in value:
             yield from _numbers(one)
 
 
+def _asked(store: Store, name: str) -> Asked:
+    if name == "checkpoints":
+        return asked_of_policies(store, [PolicySide(A), PolicySide(B), PolicySide("random")], str)
+    return asked_of(store, EpisodeFilter())
+
+
 @pytest.mark.parametrize("name", ANALYSES)
 def test_every_answer_has_a_sentence_and_a_name_of_its_own(samples: Store, name: str) -> None:
-    found = [one for of in answers(name, asked_of(samples, EpisodeFilter())).values() for one in of]
+    found = [one for of in answers(name, _asked(samples, name)).values() for one in of]
     assert [one.key for one in found if not one.sentence.strip() or not one.question.endswith("?")] == []
     assert [key for key, n in Counter(one.key for one in found).items() if n > 1] == []
     for one in found:

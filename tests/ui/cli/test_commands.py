@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -225,17 +226,19 @@ def test_deleting_what_is_not_there_deletes_nothing(played: Sums) -> None:
 
 def test_compare_with_a_baseline(played: Sums) -> None:
     found = played.trinity("compare", "single:guesser", "single:adder", "round-robin", "--json").json
-    first, second = found["comparisons"]
-    assert (first["a"]["policy"], second["a"]["policy"]) == ("single:guesser", "single:guesser")
-    assert (first["b"]["policy"], second["b"]["policy"]) == ("single:adder", "round-robin")
+    base, first, second = found["ahead"]["policies"]
+    named = [one["policy"] for one in (base, first, second)]
+    assert named == ["single:guesser", "single:adder", "round-robin"]
+    assert (base["difference"], base["p"]) == (None, None)
     assert first["n"] == 12
-    assert first["flips"] == {"both_right": 6, "only_a": 0, "only_b": 6, "both_wrong": 0}
-    assert first["difference"] == 0.5
-    assert (first["p"], first["test"]) == (pytest.approx(2 / 2**6), "mcnemar_exact")
-    assert first["difference_ci95"][0] < 0.5 < first["difference_ci95"][1]
-    text = played.trinity("compare", "single:guesser", "single:adder", "--flips").out
-    assert "+50.0 points" in text
-    assert "Yes, B is better than A, by 50.0 points" in text
+    assert [first[cell] for cell in ("both_right", "only_a", "only_b", "both_wrong")] == [6, 0, 6, 0]
+    assert first["difference"]["difference"] == 0.5
+    assert (first["p"], first["test"]) == (pytest.approx(2 / 2**6), "exact McNemar test")
+    assert first["difference"]["ci95"][0] < 0.5 < first["difference"]["ci95"][1]
+    won = ("--part", "result", "--choose", "cell=only_b", "--choose", "page=all")
+    text = played.trinity("compare", "single:guesser", "single:adder", *won).out
+    assert "+50.0 (" in text
+    assert "Yes, adder alone (B) is better than guesser alone (A), by 50.0 points" in text
     assert text.count("What is ") == 6
 
 
@@ -245,23 +248,28 @@ def test_compare_between_runs_uses_shared_tasks_and_counts_repeats_once(world: S
     store = open_store(world.store)
     new, old = (run.id for run in store.runs.list())
     store.close()
-    result = world.trinity("compare", f"{old}/single:guesser", new, "--json").json["comparisons"][0]
-    assert result["n"] == 5
-    assert (result["a"]["run"], result["b"]["run"]) == (old, new)
-    both = world.trinity("compare", "single:guesser", "single:adder", "--json").json["comparisons"][0]
-    assert (both["n"], both["a"]["episodes"], both["b"]["episodes"]) == (12, 12, 17)
-    assert both["p"] == pytest.approx(2 / 2**6)
+
+    def compared(*policies: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = world.trinity("compare", *policies, "--json").json["ahead"]["policies"]
+        return found
+
+    a, b = compared(f"{old}/single:guesser", new)
+    assert b["n"] == 5
+    assert (a["run"], b["run"]) == (old, new)
+    a, b = compared("single:guesser", "single:adder")
+    assert (b["n"], a["episodes"], b["episodes"]) == (12, 12, 17)
+    assert b["p"] == pytest.approx(2 / 2**6)
 
     assert world.run("--policy", "single:adder", "--turns", 1).code == 0  # another setting: never averaged
     refused = world.trinity("compare", "single:guesser", "single:adder")
     assert refused.code == 1
     assert "under 2 settings, which are not to be averaged: name single:adder@" in refused.err
     named = " ".join(refused.err.split()).rpartition(" or ")[2].rstrip(".")
-    one = world.trinity("compare", "single:guesser", named, "--json").json["comparisons"][0]
-    assert one["b"]["episodes"] == 12
-    assert one["b"]["setting"]["turn_budget"] == int(named.partition("@")[2].partition("-")[0])
+    _, one = compared("single:guesser", named)
+    assert one["episodes"] == 12
+    assert one["setting"]["turn_budget"] == int(named.partition("@")[2].partition("-")[0])
     text = world.trinity("compare", "single:guesser", *_named_settings(refused.err)).out
-    assert "single:adder, 1 turn" in text
+    assert "adder alone, 1 turn" in text
     assert "not played under the same setting" in text
 
 

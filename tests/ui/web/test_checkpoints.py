@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -14,7 +15,16 @@ from core.analysis.comparison import MatchedTasks, compare
 from core.episode import Protocol
 from core.ids import episode_id
 from storage.analysis.pairs import CELLS, read_shared_tasks
-from storage.analysis.standings import PolicyInRun, PolicySide, Setting, TaskSet, courses, figures, task_sets
+from storage.analysis.standings import (
+    PolicyInRun,
+    PolicySide,
+    Setting,
+    TaskSet,
+    courses,
+    figures,
+    policies_with_episodes,
+    task_sets,
+)
 from storage.recorder import record
 from storage.rows.engine import writing
 from storage.rows.schema import learning_update
@@ -24,13 +34,17 @@ from tests.builders.sample_store import EVOLVED, MODELS, PLAYED, checkpoint, sam
 from tests.builders.stores import begin_run
 from tests.tables import compare_counts
 from tests.ui.pages import assert_literal, command, opened, plainly, shown
-from ui.answers.policies import evenly
+from ui.answers import comparison, plain
+from ui.answers.asked import Asked, asked_of_policies
+from ui.answers.blocks import Address, Answer, Curve, Estimate, Estimates, Grid, Line, Table
+from ui.answers.comparison import ahead, families, played, tasks
+from ui.answers.course import config, entropies, flat, lengths, routing
+from ui.answers.policies import evenly, side_words
 from ui.presentation.comparison import basis, leading, plays_words, tasks_words, verdict
 from ui.presentation.glossary import define
 from ui.presentation.theme import percent
-from ui.presentation.words import setting_words
-from ui.web.checkpoints.figures import by_family, shares
-from ui.web.checkpoints.panels import flat
+from ui.presentation.words import generations_of, setting_words
+from ui.web.analysis.draw import figure_of
 from ui.web.pickers.checkpoints import prefers_nothing
 from ui.web.pickers.line import compared_in_address, line_of, listed, parted, within
 
@@ -45,52 +59,91 @@ WHO = [
 ]
 
 
-def test_it_opens_on_every_generation_that_played_the_same_tasks_oldest_and_newest_as_a_and_b(
-    samples: Store,
-) -> None:
+def asked_of(
+    store: Store, policies: Sequence[str], run: str | None = PLAYED, choices: Mapping[str, str] | None = None
+) -> Asked:
+    sides = [PolicySide(policy, run) for policy in policies]
+    say = side_words(policies_with_episodes(store), generations_of(store))
+    return asked_of_policies(store, sides, say, choices=choices or {})
+
+
+def rows(answer: Answer | None, key: str) -> list[dict[str, Any]]:
+    """A table of an answer, as JSON has it."""
+    assert answer
+    found: list[dict[str, Any]] = plain.answer(answer)[key]
+    return found
+
+
+def test_it_opens_on_every_generation_that_played_the_same_tasks_oldest_and_newest_as_a_and_b() -> None:
     page = opened("checkpoints")
     assert page.multiselect(key="policies").value == [FIRST, MIDDLE, LAST]
     assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
-    for cell in CELLS:
-        n = len(read_shared_tasks(samples, PolicySide(FIRST), PolicySide(LAST), (), cell=cell))
-        assert page.button(key=f"cell_{cell}").label.startswith(f"**{n}**")
-    assert [metric.label for metric in page.metric] == ["B minus A", "95 % interval", "McNemar p"]
+    assert list(page.dataframe[0].value["name"]) == ["A · gen 0", "B · gen 30", "C · gen 8"]
     assert_literal(page)
 
 
-def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
-    four = f"{LAST},{FIRST},random,{MIDDLE}"
-    page = opened("checkpoints", c=four, base=FIRST, b=MIDDLE, cell="both_wrong", family="knowledge")
-    assert page.multiselect(key="policies").value == [LAST, FIRST, "random", MIDDLE]
-    assert list(page.dataframe[0].value["Policy"])[1:] == ["A · gen 0"] + [
-        "random model and role",
-        "B · gen 8",
-    ]
-    sides = [PolicySide(policy, PLAYED) for policy in four.split(",")]
-    expected = read_shared_tasks(samples, sides[1], sides[3], sides, cell="both_wrong", family="knowledge")
-    table = page.dataframe[1].value
-    assert len(table) == len(expected) > 0
-    for i, side in enumerate(sides):  # every cell of the list opens its own episode
-        links = [one.split("#")[0] for one in table[f"side {i}"]]
-        shown_here = [outcome for one in expected if (outcome := one.outcomes[i])]
-        assert links == [f"/replay?ep={outcome.episode}" for outcome in shown_here]
-        assert all(samples.episodes.summary(one[11:]).policy == side.policy for one in links)
-    pairs = [(one.outcomes[1], one.outcomes[3]) for one in expected]
-    assert list(table["pair"]) == [f"/pair?a={a.episode}&b={b.episode}" for a, b in pairs if a and b]
-    assert set(table["outcome"]) == {"Both wrong"}
-    assert page.caption[2].value.startswith("3 comparisons at once")
-    assert "0.017" in page.caption[2].value
-    assert "gen 30 is ahead" in page.markdown[0].value
+def test_what_was_won_and_lost_is_what_the_store_counts(samples: Store) -> None:
+    asked = asked_of(samples, [FIRST, LAST, MIDDLE])
+    a, b, c = rows(ahead(asked), "policies")
+    sides = [one.played for one in asked.sides]
+    for row, side in ((b, sides[1]), (c, sides[2])):
+        for cell in CELLS:
+            assert row[cell] == len(read_shared_tasks(samples, sides[0], side, (), cell=cell))
+        assert row["n"] == sum(row[cell] for cell in CELLS)
+        assert row["difference"]["difference"] == pytest.approx((row["only_b"] - row["only_a"]) / row["n"])
+    assert (a["only_b"], a["p"]) == (None, None)
+    assert [side.where.forks for side in asked_of(samples, [FIRST, LAST], None).sides] == ["without"] * 2
+    assert list(asked.counts().values()) == [one["accuracy"]["n"] for one in (a, b, c)]
+    everywhere = asked_of(samples, [FIRST, LAST, MIDDLE], None)
+    assert list(everywhere.counts().values()) == list(asked.counts().values())
+
+
+@pytest.mark.parametrize("cell", ["", *CELLS])
+def test_the_list_of_tasks_is_of_a_cell_a_family_and_a_page(samples: Store, cell: str) -> None:
+    choices = {"cell": cell, "family": "knowledge"}
+    asked = asked_of(samples, [FIRST, MIDDLE, LAST, "random"], choices=choices)
+    sides = [one.played for one in asked.sides]
+    a, b, *_ = sides
+    expected = read_shared_tasks(samples, a, b, sides, cell=cell or None, family="knowledge")
+    answer = tasks(asked)
+    assert answer
+    assert [(one.name, one.value) for one in answer.choices[:2]] == [("cell", cell), ("family", "knowledge")]
+    if cell:
+        assert answer.choices[0].options[cell].startswith(f"{len(expected)} ")
+    if not expected:
+        assert answer.blocks == ["No task is in this cell."]
+        return
+    (table,) = answer.blocks
+    assert isinstance(table, Table)
+    at = {column.key: i for i, column in enumerate(table.columns)}
+    for row, one in zip(table.rows, expected, strict=True):
+        for letter, outcome, side in zip("ABCD", one.outcomes, sides, strict=True):
+            assert outcome  # every cell of the list opens its own episode
+            assert row[at[letter]].to == Address("replay", {"ep": outcome.episode})
+            assert samples.episodes.summary(row[at[f"episode_{letter}"]]).policy == side.policy
+        first, second, *_ = (outcome.episode for outcome in one.outcomes if outcome)
+        assert row[at["pair"]] == Address("pair", {"a": first, "b": second})
+
+
+def test_tasks_are_read_page_by_page_or_all_at_once(samples: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = rows(tasks(asked_of(samples, [FIRST, LAST])), "tasks")
+    monkeypatch.setattr(comparison, "PAGE", 5)
+    monkeypatch.setattr(comparison, "_READ", 7)
+    found = []
+    for page in ("1", "2", "3", "4", "5"):
+        found += rows(tasks(asked_of(samples, [FIRST, LAST], choices={"page": page})), "tasks")
+    assert found == every
+    assert rows(tasks(asked_of(samples, [FIRST, LAST], choices={"page": "all"})), "tasks") == every
 
 
 def test_a_cell_baseline_and_order_go_into_the_address() -> None:
     page = opened("checkpoints", c=f"{FIRST},random,{LAST}")
-    page.button(key="cell_only_b").click().run()
+    page.segmented_control(key="choose_cell").set_value("only_b").run()
     asked = {name: page.query_params[name] for name in ("cell", "c", "base", "b", "run")}
     tokens = f"{FIRST},random,{LAST}"  # all that is compared: the link means the same later
     assert asked == {"cell": "only_b", "c": tokens, "base": FIRST, "b": LAST, "run": PLAYED}
-    assert "won by B**: [to the list below](#tasks)" in shown(page)
-    assert page.subheader[3].anchor == "tasks"
+    page.selectbox(key="choose_family").select("math").run()
+    assert (page.query_params["cell"], page.query_params["family"]) == ("only_b", "math")
     page.button(key="swap").click().run()
     assert (page.query_params["base"], page.query_params["b"]) == (LAST, FIRST)
     page.selectbox(key="side_b").select(LAST).run()  # the other side's: they swap
@@ -197,7 +250,7 @@ def test_who_played_tasks_again_in_other_runs_is_told_with_what_all_of_them_come
     assert f"Over every run: gen 30 {share} (each task played 2 times)." in plainly(page)
     whole = next(one for one in page.page_link if one.label == "Count every run")
     everywhere = opened("checkpoints", **{k: v[0] for k, v in parse_qs(whole.proto.query_string).items()})
-    assert f"{share} (" in list(everywhere.dataframe[0].value["Accuracy"])[-1]
+    assert f"{share} (" in list(everywhere.dataframe[0].value["accuracy"])[1]
     home = opened("home")
     assert "11 tasks of the test split, each played once, with seed 3." in plainly(home)
     assert "gen 30 with its 1 other run together" in shown(home)
@@ -220,9 +273,10 @@ def test_a_head_of_zeros_is_told_to_choose_like_chance(samples: Store) -> None:
 
 
 def test_one_word_for_each_share_of_wrong_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    columns = list(opened("checkpoints").dataframe[0].value)
-    assert "Wrong among accepted" in columns
-    assert "False accepts" not in columns
+    assert command(["compare", FIRST, LAST, "--part", "course"]) == 0
+    said = capsys.readouterr().out
+    assert "Wrong among accepted" in said
+    assert "False accepts" not in said
     assert command(["verifier"]) == 0
     said = capsys.readouterr().out
     assert "Wrong among accepted" in said
@@ -319,15 +373,43 @@ def test_repeats_of_a_task_are_no_new_evidence() -> None:
     assert mixed.p == compare([MatchedTasks(3, 1, 3, 2, 6), *repeated(once, 1)], key="k").p
 
 
-def test_figures_hold_what_the_store_counts(samples: Store) -> None:
-    went = courses(samples, [PolicySide(LAST)])[0]
-    assert went.routed.total() == sum(one.turns for one in samples.episodes.of_run(PLAYED, LAST))
-    assert sum(map(sum, shares(went, MODELS))) == pytest.approx(1.0)
-    wild = {"<b>x</b>": compare_counts(3, 1, 4, 1, key="k")}
-    assert "<b>x" not in by_family(wild).to_json()
-    page = opened("checkpoints", c=f"{FIRST},random,{LAST}")
-    assert len(page.get("plotly_chart")) == 6
-    keys = list(page.dataframe[2].value.iloc[:, 0])
+def test_how_they_went_about_it_is_what_the_store_counts(samples: Store) -> None:
+    asked = asked_of(samples, [FIRST, "random", LAST])
+    went = dict(zip(asked.sides, courses(samples, played(asked)), strict=True))
+    moved = routing(asked)
+    assert moved
+    assert sum(one["share"] for one in rows(moved, "grid")) == pytest.approx(0.0)
+    grid = moved.blocks[0]
+    assert isinstance(grid, Grid)
+    assert [grid.columns, len(grid.rows)] == [list(MODELS), 3]
+    assert grid.cells[1][0].mark.to == asked.sides[1].listed(model=MODELS[0], role="worker")
+    for answer, key, counts in (
+        (lengths(asked), "lengths", "turns"),
+        (entropies(asked), "entropies", "entropy"),
+    ):
+        assert answer
+        for side, points in plain.answer(answer)[key].items():
+            course = next(one for of, one in went.items() if of.title == side)
+            assert bool(points) == bool(getattr(course, counts))
+            assert sum(point["share"] for point in points) == pytest.approx(float(bool(points)))
+    curve = lengths(asked).blocks[0]
+    assert isinstance(curve, Curve)
+    drawn = figure_of(curve)
+    assert [trace.name for trace in drawn.data] == [side.title for side in asked.sides]
+    assert len({(trace.line.color, trace.line.dash, trace.marker.symbol[0]) for trace in drawn.data}) == 3
+    keys = [one["key"] for one in rows(config(asked), "config")]
     assert "generation" in keys
     assert "encoder.name" not in keys
     assert flat({"a": {"b": 1}, "c": 2}) == {"a.b": "1", "c": "2"}
+    assert config(asked_of(samples, [FIRST, "random"])) is None
+
+
+def test_a_family_of_a_stranger_is_drawn_as_it_stands_and_narrows_the_list(samples: Store) -> None:
+    wild = Line("<b>x</b> (3 tasks)", Estimate(0.1, (-0.2, 0.4)))
+    assert "<b>x" not in figure_of(Estimates([wild], "points", signed=True)).to_json()
+    answer = families(asked_of(samples, [FIRST, LAST]))
+    assert answer
+    shown = answer.blocks[0]
+    assert isinstance(shown, Estimates)
+    assert all(line.mark.to and line.mark.to.page == "checkpoints" for line in shown.lines)
+    assert "code" in [line.mark.to.params["family"] for line in shown.lines if line.mark.to]

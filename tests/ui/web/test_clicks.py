@@ -32,8 +32,8 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     assert found.n > 0
     tab.get_by_text(f"{found} episode").first.wait_for()
     # Lengths: episodes of one policy that took so many turns.
-    both = f"/checkpoints?c={checkpoint(8).id},{checkpoint(30).id}"
-    click_highest(at(tab, both, "lengths"))
+    both = f"/checkpoints?c={checkpoint(8).id},{checkpoint(30).id}&part=course"
+    click_highest(at(tab, both, "checkpoints_lengths"))
     tab.wait_for_url("**/episodes?*")
     asked = query(tab)
     assert asked["min_turns"] == asked["max_turns"]

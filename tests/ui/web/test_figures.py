@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,7 +14,6 @@ from core.analysis.metrics import ClusteredShare
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
 from core.play.policies import PLAN_WORK_CHECK, RandomPolicy, cycle_policy
 from core.play.policy import Policy
-from storage.analysis.standings import Course
 from storage.rows.summaries import TurnOutline
 from tests.ui.pages import APP
 from ui.answers import blocks
@@ -24,8 +22,7 @@ from ui.presentation.odds import alternatives, options, undecided, with_other_he
 from ui.presentation.theme import ROLE_STYLES, percent
 from ui.presentation.words import diff_markdown, word_diff
 from ui.web.analysis.figures import bars as level_bars
-from ui.web.analysis.figures import curve
-from ui.web.checkpoints.figures import routing_change
+from ui.web.analysis.figures import curve, grid
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
 from ui.web.kit.estimates import Estimate, estimates_figure
@@ -176,8 +173,8 @@ def test_charts_of_policies_and_routing_escape_names_and_keep_equal_ones_apart()
     long = "a" * 80
     wild = ("<b>x</b>", f"{long}1", f"{long}2")
     standings = standings_figure([Standing(name, 1, 2) for name in wild])
-    course = Course(routed=Counter({(name, Role.WORKER): 1 for name in wild}))
-    routed = routing_change(course, course, wild, "#111827")
+    cells = [[blocks.Cell(0.1, name) for name in wild]]
+    routed = grid(blocks.Grid(["Worker"], wild, ("role", "model"), cells, signed=True), "#111827")
     assert len(set(standings.data[0].y)) == len(set(routed.data[0].x)) == 3
     for spec in (standings.to_json(), routed.to_json()):
         assert "<b>x" not in spec

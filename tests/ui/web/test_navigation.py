@@ -7,8 +7,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Locator, Page, Position
 
-from storage.analysis.pairs import CELLS, read_shared_tasks
-from storage.analysis.standings import PolicySide
 from storage.filters.episode_filter import EpisodeFilter
 from tests import browsing
 from tests.browsing import settled
@@ -53,7 +51,7 @@ def test_one_back_returns_to_the_page_as_it_was_left(tab: Page, served: Served) 
     # By a button, by a chart, by a click in the strip of a peek: each is one step.
     one = served.store.episodes.page(EpisodeFilter(correct="wrong", min_turns=3)).items[0].id
     compared = f"{checkpoint(8).id},{checkpoint(30).id}"
-    chart = tab.locator(".st-key-lengths .js-plotly-plot").first
+    chart = tab.locator(".st-key-checkpoints_lengths .js-plotly-plot").first
 
     def in_chart() -> None:
         chart.scroll_into_view_if_needed()
@@ -62,7 +60,7 @@ def test_one_back_returns_to_the_page_as_it_was_left(tab: Page, served: Served) 
     ways: dict[str, tuple[Callable[[], None], str]] = {
         f"/replay?ep={one}&t=2": (tab.locator(".st-key-back_to_list button").first.click, "/episodes"),
         f"/replay?ep={one}&t=3": (tab.locator(".st-key-fork_here button").first.click, "/forks"),
-        f"/checkpoints?c={compared}": (in_chart, "/episodes"),
+        f"/checkpoints?c={compared}&part=course": (in_chart, "/episodes"),
         f"/episodes?correct=wrong&peek={one}": (tab.locator(".strip button").first.click, "/replay"),
     }
     for address, (leave, there) in ways.items():
@@ -162,12 +160,10 @@ def test_what_a_click_on_a_chart_lists_comes_into_sight(tab: Page, served: Serve
 
 
 def test_back_takes_what_was_opened_on_a_page_away_again(tab: Page, served: Served) -> None:
-    sides = PolicySide(checkpoint(0).id), PolicySide(checkpoint(30).id)
-    cell = next(cell for cell in CELLS if read_shared_tasks(served.store, *sides, (), cell=cell))
     at(tab, "/checkpoints")
     before = tab.url
-    tab.locator(f".st-key-cell_{cell} button").first.click()
-    tab.wait_for_url(f"**cell={cell}*")
+    tab.locator(".st-key-choose_cell").get_by_text("won by B").click()
+    tab.wait_for_url("**cell=only_b*")
     settled(tab)
     tab.go_back()
     tab.wait_for_url(before)

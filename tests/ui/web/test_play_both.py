@@ -86,7 +86,7 @@ def test_it_plays_in_the_background_and_then_compares_exactly_these(
     assert play_claimed(store, run) == 0
     page = opened("checkpoints", **address)
     assert page.multiselect(key="policies").value == ["single:adder", "single:guesser"]
-    assert list(page.dataframe[0].value["Policy"]) == ["A · adder alone", "B · guesser alone"]
+    assert list(page.dataframe[0].value["name"]) == ["A · adder alone", "B · guesser alone"]
     assert "6 tasks of the test split" in words(page)
     assert "not played to its end" not in words(page)
 

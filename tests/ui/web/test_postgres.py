@@ -34,7 +34,7 @@ READS = (
     ("episodes", "--order", "entropy"),
     ("episodes", "--order", "tokens"),
     ("episodes", "--where", 'any(turn.model == "jack" and turn.role == "worker") and turns <= 4'),
-    ("compare", "c8301nb0jls", "random", "--flips"),
+    ("compare", "c8301nb0jls", "random"),
     ("routing",),
     ("verifier",),
     ("labels",),

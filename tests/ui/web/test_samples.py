@@ -15,7 +15,7 @@ from storage.store import Store, open_store
 from tests.builders.recorded import episode, events_of
 from tests.builders.sample_store import EVOLVED, PLAYED, sample_store
 from tests.builders.stores import begin_run, mark_samples
-from tests.ui.pages import opened, shown
+from tests.ui.pages import opened, plainly, shown
 from ui.runs import wiring
 
 OWN = "rown"
@@ -115,14 +115,14 @@ def test_addresses_that_name_a_sample_run_or_checkpoint_still_open(mixed: Store)
 
 
 def test_checkpoints_compares_ones_own_and_offers_the_samples(sampled: Store) -> None:
-    assert "Samples, which came with the program" in shown(opened("checkpoints"))
+    assert "Samples, which came with the program" in plainly(opened("checkpoints"))
     begin_run(sampled, OWN, "run", {})
     list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
     page = opened("checkpoints")
     assert "Choose two policies or more" in shown(page)
     link = next(one for one in page.page_link if "sample checkpoints" in one.label)
     chosen = parse_qs(link.proto.query_string)["c"][0]
-    assert "Samples, which came with the program" in shown(opened("checkpoints", c=chosen))
+    assert "Samples, which came with the program" in plainly(opened("checkpoints", c=chosen))
 
 
 def test_a_view_of_samples_says_so_at_the_side(mixed: Store) -> None:

@@ -37,6 +37,7 @@ from tests.builders.sample_store import EVOLVED, checkpoint
 from tests.ui.conftest import STREAMLIT, Served
 from tests.ui.pages import APP, assert_literal, opened, press, shown, waiting
 from tests.ui.sums import Sums
+from ui.presentation.comparison import CELL_WORDS
 from ui.runs.plans import LivePlan, to_config
 from ui.runs.worker import play_claimed
 from ui.web.views.settings import key_sheets
@@ -85,7 +86,7 @@ def test_1_from_the_flip_table_to_the_first_diverging_turn_in_two_clicks(tab: Pa
     sides = PolicySide(FIRST), PolicySide(LAST)
     cell = next(cell for cell in CELLS if read_shared_tasks(served.store, *sides, (), cell=cell))
     tab.goto("/checkpoints")
-    tab.locator(f".st-key-cell_{cell} button").first.click()  # the first
+    tab.locator(".st-key-choose_cell").get_by_text(CELL_WORDS[cell]).click()  # the first
     tab.wait_for_url(f"**cell={cell}*")
     settled(tab)
     table = tab.get_by_test_id("stDataFrame").nth(1)
@@ -103,7 +104,8 @@ def test_1_from_the_flip_table_to_the_first_diverging_turn_in_two_clicks(tab: Pa
 
 
 def test_2_paired_p_and_interval_are_on_the_page(samples: Store) -> None:
-    told = {metric.label: metric.value for metric in opened("checkpoints").metric}
+    table = opened("checkpoints").dataframe[0].value
+    (told,) = (row for _, row in table.iterrows() if row["name"] == "B · gen 30")
     n = {
         cell: len(read_shared_tasks(samples, PolicySide(FIRST), PolicySide(LAST), (), cell=cell))
         for cell in CELLS
@@ -111,10 +113,10 @@ def test_2_paired_p_and_interval_are_on_the_page(samples: Store) -> None:
     lost, won = n["only_a"], n["only_b"]
     flips = lost + won
     p = min(1.0, 2 * sum(comb(flips, k) for k in range(min(lost, won) + 1)) / 2**flips)
-    assert told["McNemar p"] == ("< 0.001" if p < 0.001 else f"{p:.3f}")
+    assert told["p"] == ("< 0.001" if p < 0.001 else f"{p:.3f}")
     difference = 100 * (won - lost) / sum(n.values())
-    assert told["B minus A"] == f"{difference:+.1f} points"
-    low, high = (float(number) for number in re.findall(r"[-+]?\d+\.\d", told["95 % interval"]))
+    shown, low, high = (float(number) for number in re.findall(r"[-+]?\d+\.\d", told["difference"]))
+    assert shown == round(difference, 1)
     assert low <= difference <= high
     assert low < high
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -29,6 +30,7 @@ from ui.answers.blocks import (
     Table,
     Tree,
 )
+from ui.presentation.comparison import difference_words, p_words
 from ui.presentation.glossary import define, is_word
 from ui.presentation.theme import label, percent
 from ui.presentation.words import cost_words, role_word, share_words
@@ -51,10 +53,12 @@ def draw(one: Answer, page: str, *, first: bool = False) -> None:
     st.subheader(one.question, anchor=one.key, help=define(one.term) if one.term else None)
     for line in one.sentence.splitlines():
         st.markdown(label(line, _SENTENCE))
-    for choice in one.choices:
-        _choose(choice)
+    if choices := [choice for choice in one.choices if len(choice.options) > 1]:
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+            for choice in choices:
+                _choose(choice)
     for i, block in enumerate(one.blocks):
-        _block(block, one, f"{page}_{one.key}{i or ''}")
+        _block(block, one, page, f"{page}_{one.key}{i or ''}")
         if first and not i and any(mark.into or mark.to for mark in marks(one)):
             st.caption("Click a mark for what is behind it.")
     if one.ways:
@@ -72,7 +76,7 @@ def draw_measured(answers: Sequence[Answer], page: str) -> None:
             if one.measured and len(answers) > 1:
                 st.markdown(f"**{label(one.question)}**")
             for i, block in enumerate(one.measured):
-                _block(block, one, f"{page}_{one.key}_measured{i}")
+                _block(block, one, page, f"{page}_{one.key}_measured{i}")
 
 
 def marks(one: Answer) -> Iterator[Mark]:
@@ -104,7 +108,7 @@ def _choose(choice: Choice) -> None:
 
     def write(value: str | None) -> None:
         unsaid = choice.look == "segments" and value == next(iter(choice.options))
-        state.set_params(**{choice.name: None if unsaid else value, "into": None})
+        state.set_params(**{**choice.also, choice.name: None if unsaid else value, "into": None})
 
     key = f"choose_{choice.name}"
     if choice.look == "several":
@@ -119,7 +123,7 @@ def _choose(choice: Choice) -> None:
             on_change=chosen,
         )
     elif choice.look == "list":
-        state.select(choice.words, choice.options, choice.value, write, key=key)
+        state.select(choice.words, choice.options, choice.value, write, key=key, width=280)
     elif choice.look == "flip":
         other, words = next(
             (value, words) for value, words in choice.options.items() if value != choice.value
@@ -134,7 +138,7 @@ def _several(write: Callable[[str], object], key: str, options: Collection[str])
     write(",".join(state.entered(key, options) or ()))
 
 
-def _block(block: Block, one: Answer, key: str) -> None:
+def _block(block: Block, one: Answer, page: str, key: str) -> None:
     if isinstance(block, str):
         st.caption(label(block, _SENTENCE))
         return
@@ -150,8 +154,11 @@ def _block(block: Block, one: Answer, key: str) -> None:
     if isinstance(block, Estimates | Points | Grid) and not found:
         nothing_here("Nothing of this kind is recorded here.")
         return
-    figure, alt = _figure(block), f"{one.question} {one.sentence}"
-    if to := {figures.key_of(mark): mark.to for mark in found if mark.to is not None}:
+    figure, alt = figure_of(block), f"{one.question} {one.sentence}"
+    to = {figures.key_of(mark): mark.to for mark in found if mark.to is not None}
+    if to and all(address.page == page for address in to.values()):
+        clickable(figure, lambda chosen: state.set_params(**to[chosen].params), key=key, alt=alt)
+    elif to:
         chosen = picked(figure, key=key, alt=alt)
         if chosen and (address := to.get(str(chosen[0]))) is not None:
             state.go(address.page, **address.params)
@@ -165,7 +172,8 @@ def _look_into(into: str) -> None:
     state.set_params(into=into)
 
 
-def _figure(block: Estimates | Grid | Bars | Curve | Points | Flow | Tree) -> go.Figure:
+def figure_of(block: Estimates | Grid | Bars | Curve | Points | Flow | Tree) -> go.Figure:
+    """The picture of a block."""
     match block:
         case Flow():
             return flows.flow(block)
@@ -188,7 +196,7 @@ def draw_table(block: Table, key: str) -> None:
     shown = [
         (i, column)
         for i, column in enumerate(block.columns)
-        if column.kind != "id" and any(row[i] not in ("", None) for row in block.rows)
+        if column.kind not in ("id", "data") and any(row[i] not in ("", None) for row in block.rows)
     ]
     row_table(
         {column.key: _heading(column) for _, column in shown},
@@ -203,8 +211,10 @@ def draw_table(block: Table, key: str) -> None:
 def _heading(column: Column) -> ColumnConfig:
     help = (define(column.help) if is_word(column.help) else column.help) or None
     match column.kind:
-        case "estimate":
+        case "estimate" | "difference":
             return text(column.words, help=f"{help or ''} With 95 % interval".strip())
+        case "way":
+            return link(column.words, r"#(.*)$", help=help, width=130)
         case "count":
             return number(column.words, "localized", help=help)
         case "number":
@@ -228,6 +238,12 @@ def _value(column: Column, value: Any) -> Any:
     match column.kind:
         case "estimate":
             return _estimate(value)
+        case "difference":
+            return difference_words(value.value, value.ci95)
+        case "p":
+            return p_words(value)
+        case "way":
+            return f"{state.href(value.to.page, **value.to.params)}#{quote(value.words)}"
         case "points" | "part" | "share":
             return 100 * value
         case "usd":

@@ -9,6 +9,8 @@ import plotly.graph_objects as go
 
 from ui.answers.blocks import Bars, Cell, Curve, Estimates, Grid, Mark, Point, Points
 from ui.presentation.theme import (
+    CLASS_COLOURS,
+    CLASS_SYMBOLS,
     FIRST_COLOUR,
     NEUTRAL_COLOUR,
     RIGHT_COLOUR,
@@ -22,8 +24,12 @@ from ui.web.kit.estimates import Estimate, estimates_figure
 from ui.web.kit.figures import CLICKABLE, error_bars, literal
 from ui.web.kit.matrix import MatrixCell, matrix
 
-#: A and B, or the only side: colour, dash and mark, so that colour is never alone.
-SIDES = ((FIRST_COLOUR, "solid", "circle"), (SECOND_COLOUR, "dash", "square"))
+#: A and B, or the only side, and further ones: colour, dash and mark, so that colour is never alone.
+SIDES = (
+    (FIRST_COLOUR, "solid", "circle"),
+    (SECOND_COLOUR, "dash", "square"),
+    *zip((*CLASS_COLOURS[1:6], CLASS_COLOURS[7]), ("dot", "dashdot") * 3, CLASS_SYMBOLS, strict=False),
+)
 #: Where the name of a mark may stand: never right above or below, where its interval is drawn.
 _PLACES = ("top left", "top right", "bottom right", "bottom left", "middle right", "middle left")
 _TONES = {
@@ -31,6 +37,10 @@ _TONES = {
     "wrong": (WRONG_COLOUR, "/"),
     "neutral": (NEUTRAL_COLOUR, ""),
 }
+
+
+def _look(side: str) -> tuple[str, str, str]:
+    return SIDES["ABCDEFGH".index(side)]
 
 
 def key_of(mark: Mark) -> str:
@@ -44,7 +54,7 @@ def estimates(block: Estimates) -> go.Figure:
     """Points with their intervals; a mark's shape and colour are its side's, hollow where it is faint."""
     found = []
     for one in block.lines:
-        colour, _, symbol = SIDES[one.mark.side == "B"]
+        colour, _, symbol = _look(one.mark.side)
         share, (low, high) = one.estimate.value or 0.0, one.estimate.ci95 or (0.0, 0.0)
         counts = f" · {one.estimate.k:,} of {one.estimate.n:,}" if one.estimate.n is not None else ""
         name = f"{one.mark.side} · {one.name}" if one.mark.side else one.name
@@ -129,38 +139,49 @@ def bars(block: Bars) -> go.Figure:
 
 
 def curve(block: Curve) -> go.Figure:
-    """Shares along x with their 95 % bands; the first solid, the second dashed."""
+    """Shares along x, each line in its side's look; with their 95 % bands where two at most have intervals."""
     data: list[Any] = []
     lines = list(block.lines.values())
     top = max((_ends(one)[1] for line in lines for one in line), default=1.0)
     for (name, line), (colour, dash, symbol) in zip(block.lines.items(), SIDES, strict=False):
-        data.append(_band(line, colour))
+        banded = [one for one in line if one.estimate.ci95] if len(lines) < 3 else []
+        if banded:
+            data.append(_band(banded, colour))
         data.append(
             go.Scatter(
                 x=[one.x for one in line],
-                y=[one.estimate.value for one in line],
+                # The browser would round 56.25 % up, all our words round it down.
+                y=[None if one.estimate.value is None else round(one.estimate.value, 3) for one in line],
                 name=literal(name, 40),
-                mode="lines+markers+text",
+                mode="lines+markers+text" if banded else "lines+markers",
                 line={"color": colour, "dash": dash, "width": 2},
                 marker={"symbol": [f"{symbol}-open" if one.faint else symbol for one in line], "size": 9},
                 text=[percent(one.estimate.value) for one in line],
                 textposition=[_side_of(one, lines) for one in line],
                 textfont={"size": 11},
                 cliponaxis=False,
-                customdata=[(one.estimate.k, one.estimate.n, one.detail) for one in line],
-                hovertemplate="%{x}: %{customdata[0]:,} of %{customdata[1]:,}, %{customdata[2]}<extra></extra>",
+                customdata=[(key_of(one.mark), _point_words(block, name, one)) for one in line],
+                **CLICKABLE,
             )
         )
+    steps = {"dtick": 1} if all(float(one.x).is_integer() for line in lines for one in line) else {}
     return go.Figure(
         data,
         layout(
             300,
             showlegend=len(lines) > 1,
-            xaxis={"dtick": 1, "title": {"text": block.axes[0]}, "fixedrange": True},
+            xaxis={"title": {"text": block.axes[0]}, "fixedrange": True, **steps},
             # Room for a number below a mark at 0.
             yaxis=shares(block.axes[1], range=[-0.1 * top, min(1.08, 1.15 * top + 0.05)]),
         ),
     )
+
+
+def _point_words(block: Curve, name: str, one: Point) -> str:
+    found = one.estimate
+    counts = f", {found.k:,} of {found.n:,}" if found.n is not None else ""
+    detail = f"<br>{literal(one.detail, 80)}" if one.detail else ""
+    return f"{literal(name, 40)}<br>{one.x:g} {block.axes[0]}: {percent(found.value)}{counts}{detail}"
 
 
 def _ends(one: Point) -> tuple[float, float]:

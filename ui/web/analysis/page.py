@@ -32,6 +32,12 @@ def show(name: str) -> None:
             state.page_link(name, "Without these conditions", icon=f":material/{listed.icon}:")
             state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
+    show_answers(name, asked)
+
+
+def show_answers(name: str, asked: Asked) -> None:
+    """Render the answers of this analysis: its parts, one of them at a time, with the turns behind a click."""
+    found = analysis(name)
     parts = {one.key: one for one in found.parts if one.there(asked)}
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         words = {key: one.words for key, one in parts.items()}

@@ -12,7 +12,6 @@ from core.play.policies import CANDIDATE, SINGLE
 from core.pool.spec import ModelSpec
 from storage.analysis.standings import (
     PolicySide,
-    Setting,
     figures,
     policies_with_episodes,
     sides_of,
@@ -21,10 +20,10 @@ from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
 from ui.answers.policies import default_checkpoints as chosen_at_first
 from ui.answers.policies import like_chance as like_chance_words
-from ui.answers.policies import own_first
+from ui.answers.policies import own_first, side_words
 from ui.answers.policies import prefers_nothing as has_no_preference
 from ui.presentation.theme import plain
-from ui.presentation.words import Generations, distinct, generations_of, policy_name, setting_words
+from ui.presentation.words import Generations, distinct, generations_of, policy_name
 from ui.web.kit import state
 from ui.web.kit.cache import cached, remembered
 from ui.web.pickers.line import listed
@@ -228,19 +227,8 @@ def policy_words(store: Store, policies: Sequence[str]) -> dict[str, str]:
 
 
 def side_namer(store: Store) -> Callable[[PolicySide], str]:
-    """How a comparison names its sides, plain text: by what was played under a setting of its own, with the setting."""
-    names = generation_of(store)
-    settings: dict[str, set[Setting]] = {}
-    for one in _played(store):
-        settings.setdefault(one.policy, set()).add(one.setting)
-
-    def say(side: PolicySide) -> str:
-        name = policy_name(side.policy, names.get(side.policy))
-        if side.setting is None:
-            return name
-        return f"{name}, {setting_words(side.setting, sorted(settings[side.policy], key=str))}"
-
-    return say
+    """How a comparison names its sides, as `side_words` has it."""
+    return side_words(_played(store), generation_of(store))
 
 
 def readers(store: Store, checkpoint: Checkpoint) -> Sequence[str]:

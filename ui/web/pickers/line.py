@@ -39,7 +39,7 @@ class ComparedPolicies:
         """All but the baseline, in order."""
         return tuple(side for i, side in enumerate(self.sides) if i != self.a)
 
-    def params(self) -> dict[str, str | int | None]:
+    def params(self) -> dict[str, str | None]:
         """The line as address parameters."""
         return {
             "c": listed([side.token for side in self.sides]),
@@ -52,7 +52,7 @@ class ComparedPolicies:
         """B as the baseline and the baseline as B."""
         return replace(self, a=self.b, b=self.a)
 
-    def taking(self, name: Literal["base", "b"], token: str) -> dict[str, str | int | None]:
+    def taking(self, name: Literal["base", "b"], token: str) -> dict[str, str | None]:
         """Another policy as A ("base") or as B, as address parameters: what is the other one's swaps the two, what is
         not among the policies joins them, and nothing else changes."""
         if token == (self.chosen if name == "base" else self.base).token:

@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 import streamlit as st
 
-from core.analysis.comparison import Comparison, MatchedTasks, compare
-from storage.analysis.pairs import matched_tasks
 from storage.analysis.standings import (
     Figures,
     PolicyInRun,
     PolicySide,
-    courses,
     figures,
     policies_with_episodes,
-    runs_played,
     sides_of,
-    task_sets,
 )
-from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
+from ui.answers.asked import asked_of_policies
 from ui.answers.policies import own_first
-from ui.presentation.comparison import (
-    MOST_SIDES,
-    accuracy_words,
-    enumerated,
-    leading,
-    plays_words,
-    short_names,
-)
+from ui.presentation.comparison import MOST_SIDES, enumerated, short_names
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import distinct, policy_name, share_words
 from ui.runs.kinds import about
 from ui.runs.plans import BatchPlan, plan_of
 from ui.runs.queue import LEARNING
+from ui.web.analysis.page import show_answers
 from ui.web.checkpoints.form import play_form
-from ui.web.checkpoints.panels import (
-    Address,
-    behaviour,
-    budgets_of,
-    config_differences,
-    families,
-    flips,
-    tasks,
-)
 from ui.web.checkpoints.playing import played_line, played_run
-from ui.web.checkpoints.table import standings
 from ui.web.evolution.course import read_course
 from ui.web.evolution.recorded import WHY_APART
 from ui.web.kit import state
@@ -60,7 +38,6 @@ from ui.web.pickers.checkpoints import (
     PLAY,
     default_checkpoints,
     generation_of,
-    like_chance,
     play_link,
     side_namer,
 )
@@ -78,9 +55,6 @@ from ui.web.pickers.line import (
 
 _played = cached(policies_with_episodes)
 _figures = cached(figures)
-_matched = cached(matched_tasks)
-_courses = cached(courses)
-_task_sets = cached(task_sets)
 
 
 def show() -> None:
@@ -90,15 +64,10 @@ def show() -> None:
         play_form(store)
         return
     st.title("Checkpoints")
-    st.caption(
-        "Policies on the tasks that they share. Look first at those that only one of two solved: an average hides "
-        "what was won and lost."
-    )
     played = played_run(store, state.param("run"))
     if played is not None and played_line(store, played):
         return
     here = _played(store)
-    checkpoints = store.checkpoints.list()
     ages = generation_of(store)
 
     say = side_namer(store)
@@ -128,93 +97,17 @@ def show() -> None:
         return
     line, address = _choose(store, line, here, say)
     play_link("Play A and B on the same tasks", [line.base.policy, line.chosen.policy])
-    _compare(store, line, checkpoints, [say(side) for side in line.sides], address)
-
-
-def _compare(
-    store: Store,
-    line: ComparedPolicies,
-    checkpoints: Sequence[CheckpointSummary],
-    names: Sequence[str],
-    address: Address,
-) -> None:
-    """The rows of the page: how each did, flips of B against A with their tasks, how each went about it."""
-    found = _figures(store, line.sides)
-    shared = dict(zip(line.others, _matched(store, line.base, line.others), strict=True))
-    compared = {side: _over(families, f"{line.base.token}/{side.token}") for side, families in shared.items()}
-    short = short_names(names)
-    of = accuracy_words(_task_sets(store, line.sides), found, short)
-    standings(line, found, compared, names, _leading(store, line, found, compared, names), f"{of}.")
-    _in_every_run(store, line, found, short)
-    _validated(store, line, found, short)
-    if samples := _samples(store, line, short):
-        st.caption(f":material/school: Samples, which came with the program: {label(samples, 300)}.")
-    by_policy = dict(zip((side.policy for side in line.sides), short, strict=True))
-    if same := like_chance(store, list(by_policy), by_policy.__getitem__):
-        st.caption(label(same, 600))
-    if compared[line.chosen].n:
-        flips(compared[line.chosen], address, short[line.a], short[line.b], len(compared))
-        tasks(store, line, shared[line.chosen], names, address)
-        families(line, shared[line.chosen], address)
-    else:
-        nothing_here(
-            "A and B have no finished task in common. Choose other policies, or play the same tasks."
-        )
-    budgets = [budgets_of(store, side) for side in line.sides]
-    behaviour(line, _courses(store, line.sides), budgets, _slots(checkpoints, line), names)
-    _at_the_same_turns(line, checkpoints)
-    config_differences(line, checkpoints, names)
-
-
-def _leading(
-    store: Store,
-    line: ComparedPolicies,
-    found: Sequence[Figures],
-    compared: Mapping[PolicySide, Comparison],
-    names: Sequence[str],
-) -> str:
-    """The policies from which the most accurate of three or more does not differ surely, plain text."""
-    if len(line.sides) < 3:
-        return ""
-    best = max(found, key=lambda one: one.summary.accuracy or 0.0).side
-    others = [side for side in line.sides if side != best]
-    short = dict(zip(line.sides, short_names(names), strict=True))
-    pairs = _matched(store, best, tuple(others))
-    rivals = [
-        (short[side], compared[best], 1)  # the page's own p, the other way round
-        if side == line.base
-        else (short[side], _over(families, f"{best.token}/{side.token}"), -1)
-        for side, families in zip(others, pairs, strict=True)
-    ]
-    return leading(short[best], rivals)
-
-
-def _in_every_run(
-    store: Store, line: ComparedPolicies, found: Sequence[Figures], names: Sequence[str]
-) -> None:
-    """What the policies have over all runs where this is one of several, and the way there."""
-    here = _played(store)
-    if any(len(sides_of(here, side.policy)) > 1 for side in line.sides if side.setting is None):
-        return  # played under several settings, which are never averaged
-    wide = _figures(store, tuple(replace(side, run=None) for side in line.sides))
-    more = [
-        f"{name} {percent(whole.summary.accuracy)} (each task {plays_words([whole], [name]).removeprefix('each ')})"
-        for name, one, whole in zip(names, found, wide, strict=True)
-        if whole.summary.n > one.summary.n
-    ]
-    if not more:
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(label(f"Over every run: {enumerated(more)}.", 600), width="content")
-        state.page_link(
-            "checkpoints",
-            "Count every run",
-            icon=":material/select_all:",
-            c=listed([side.policy for side in line.sides]),
-            base=line.base.policy,
-            b=line.chosen.policy,
-            run=EVERY_RUN,
-        )
+    rest = [side for side in line.others if side != line.chosen]
+    asked = asked_of_policies(
+        store,
+        [line.base, line.chosen, *rest],
+        say,
+        choices=st.query_params.to_dict(),
+        address=address,
+        remember=cached,
+    )
+    show_answers("checkpoints", asked)
+    _validated(store, line, _figures(store, line.sides), short_names([say(side) for side in line.sides]))
 
 
 def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], names: Sequence[str]) -> None:
@@ -265,33 +158,6 @@ def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], n
             )
 
 
-def _over(families: Mapping[str, Sequence[MatchedTasks]], key: str) -> Comparison:
-    return compare([one for family in families.values() for one in family], key=key)
-
-
-def _at_the_same_turns(line: ComparedPolicies, checkpoints: Sequence[CheckpointSummary]) -> None:
-    """The way on to what the checkpoints among them would each choose, with the same baseline."""
-    known = {one.id for one in checkpoints}
-    stored = [side.policy for side in (line.base, *line.others) if side.policy in known]
-    if len(stored) > 1:
-        state.page_link(
-            "policy",
-            "What would each choose at the same turns? Policy diff",
-            icon=":material/difference:",
-            c=",".join(stored),
-            **{"with": line.chosen.policy if line.chosen.policy in stored[1:] else None},
-        )
-
-
-def _samples(store: Store, line: ComparedPolicies, names: Sequence[str]) -> str:
-    """Which of the sides are sample runs, by name; empty for none."""
-    here = _played(store)
-    sides = zip(line.sides, names, strict=True)
-    return ", ".join(
-        name for side, name in sides if all(one.sample for one in runs_played(here, side.policy, side.run))
-    )
-
-
 # Choosing
 
 
@@ -340,7 +206,7 @@ def _chosen(line: ComparedPolicies | None, options: Collection[str]) -> None:
 
 def _choose(
     store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]
-) -> tuple[ComparedPolicies, Address]:
+) -> tuple[ComparedPolicies, dict[str, str | None]]:
     """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant, and all of it
     as address parameters."""
     offered = {side.token: say(side) for side in line.sides} | _offered(here, say)
@@ -392,13 +258,6 @@ def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> s
         help="Forks and live plays never count: what a person changed or chose there is not the policy's own play.",
     )
     return None if chosen == EVERY_RUN else chosen
-
-
-def _slots(checkpoints: Sequence[CheckpointSummary], line: ComparedPolicies) -> list[str]:
-    """Pool slots in head order, from the first policy that is a checkpoint; empty when none is."""
-    by_id = {one.id: one for one in checkpoints}
-    ours = [by_id[side.policy] for side in line.sides if side.policy in by_id]
-    return [str(model) for model in ours[0].config.get("models", [])] if ours else []
 
 
 if __name__ == "__main__":
