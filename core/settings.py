@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from core.errors import ConfigError
+from core.fields import Setting, read, settings_of
 from core.texts import read_text
-
-#: Environment variable and file key of each setting. The file is `config.toml` in the data folder.
-VARIABLES: dict[str, str] = {
-    "store": "TRINITY_STORE",
-    "pool": "TRINITY_POOL",
-    "encoder": "TRINITY_ENCODER",
-    "port": "TRINITY_PORT",
-    "max_cost_usd": "TRINITY_MAX_COST",
-    "labels": "TRINITY_LABELS",
-    "workers": "TRINITY_WORKERS",
-    "processes": "TRINITY_PROCESSES",
-}
 
 #: The labels that reviewers set with one key, unless configured otherwise.
 DEFAULT_LABELS = (
@@ -44,24 +31,60 @@ MOST_WORKERS = 64
 POCKET_POOL = "pocket"
 
 
+STORE = Setting(
+    group="models",
+    option="--store",
+    metavar="URL",
+    open=True,
+    help="Database URL or SQLite file. Else TRINITY_STORE, else the user's data folder.",
+)
+POOL = Setting(
+    group="models",
+    option="--pool",
+    metavar="FILE",
+    open=True,
+    help="A pool.toml, or 'pocket'. Else TRINITY_POOL, else pocket.",
+)
+ENCODER = Setting(
+    "Encoder",
+    group="models",
+    option="--encoder",
+    open=True,
+    help="Encoder: a Hugging Face folder or hub id, or 'pocket'. Else TRINITY_ENCODER, else pocket where all models "
+    "are.",
+)
+MAX_COST = Setting(
+    "Spend at most (USD)",
+    group="models",
+    ge=0,
+    option="--max-cost",
+    metavar="USD",
+    free=True,
+    open=True,
+    help="Stop before spending more. Else TRINITY_MAX_COST.",
+)
+Pool = Annotated[str, POOL]
+MaxCost = Annotated[float | None, MAX_COST]
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of a process. `store` is a database URL or a path, `pool` is "pocket" or a pool.toml's path,
-    `encoder` is "pocket", a Hugging Face folder or a hub id (None: the one a checkpoint names),
-    `max_cost_usd` is the spend ceiling of one run (None: paid models must be confirmed), `labels` the (name, value)
-    pairs that reviewers have at hand, `workers` how many runs the app plays at a time (0: none, somebody starts
-    `trinity worker`), `processes` how many processes the small models of one run work in, one of them its own (None:
-    one for each core, which is also the most)."""
+    """All settings of a process, each with a variable TRINITY_* and a key of `config.toml` in the data folder."""
 
     data_folder: Path
-    store: str
-    pool: str = POCKET_POOL
-    encoder: str | None = None
-    port: int = 8501
-    max_cost_usd: float | None = None
-    labels: tuple[tuple[str, str], ...] = DEFAULT_LABELS
-    workers: int = DEFAULT_WORKERS
-    processes: int | None = None
+    store: Annotated[str, STORE]
+    pool: Pool = POCKET_POOL
+    encoder: Annotated[str | None, ENCODER] = None
+    port: Annotated[int, Setting(ge=1, le=65535, option="--port", open=True)] = 8501
+    """Port on 127.0.0.1. Else TRINITY_PORT, else 8501."""
+    max_cost_usd: MaxCost = None
+    labels: Annotated[tuple[tuple[str, str], ...], Setting()] = DEFAULT_LABELS
+    """Labels that reviewers have at hand."""
+    workers: Annotated[int, Setting(ge=0, le=MOST_WORKERS)] = DEFAULT_WORKERS
+    """How many runs the app plays at a time; 0: none, somebody starts trinity worker."""
+    processes: Annotated[int | None, Setting(ge=1, open=True)] = None
+    """How many processes the small models of one run work in, one of them its own. Left out: one for each core,
+    which is also the most."""
 
 
 def read_settings(
@@ -72,24 +95,16 @@ def read_settings(
     Raises ConfigError for a file that is not TOML, an unknown key or a value of the wrong kind."""
     file = data_folder / "config.toml"
     written = _read_file(file)
-    values: dict[str, tuple[object, str]] = {}
-    for name, variable in VARIABLES.items():
-        if arguments.get(name) is not None:
-            values[name] = arguments[name], f"--{name.removesuffix('_usd').replace('_', '-')}"
-        elif environment.get(variable):
-            values[name] = environment[variable], variable
-        elif name in written:
-            values[name] = written[name], f"{name} in {file}"
-    read: dict[str, Callable[..., Any]] = {
-        "port": partial(_count, least=1, most=65535, allowed="a port between 1 and 65535"),
-        "max_cost_usd": _number,
-        "labels": _labels,
-        "workers": partial(_count, most=MOST_WORKERS, allowed=f"a whole number from 0 to {MOST_WORKERS}"),
-        "processes": partial(_count, least=1, allowed="a whole number of at least 1"),
-    }
     given: dict[str, Any] = {"store": str(data_folder / "trinity.db")}
-    for name, (value, where) in values.items():
-        given[name] = read[name](value, where) if name in read else str(value)
+    for key, field in settings_of(Settings).items():
+        name = key.removesuffix("_usd")
+        variable, option = f"TRINITY_{name.upper()}", f"--{name.replace('_', '-')}"
+        sources = {option: arguments.get(key), variable: environment.get(variable) or None}
+        sources[f"{key} in {file}"] = written.get(key)
+        for where, value in sources.items():
+            if value is not None:
+                given[key] = _labels(value, where) if key == "labels" else read(field, value, where)
+                break
     return Settings(data_folder, **given)
 
 
@@ -101,9 +116,9 @@ def _read_file(file: Path) -> dict[str, object]:
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"The settings file {file} cannot be read: {error}.") from error
-    if unknown := sorted(set(table) - set(VARIABLES)):
+    if unknown := sorted(set(table) - set(settings_of(Settings))):
         raise ConfigError(
-            f"The settings file {file} has an unknown key '{unknown[0]}': use {', '.join(VARIABLES)}."
+            f"The settings file {file} has an unknown key '{unknown[0]}': use {', '.join(settings_of(Settings))}."
         )
     return table
 
@@ -117,22 +132,3 @@ def _labels(value: object, where: str) -> tuple[tuple[str, str], ...]:
             f"{where} must list 1 to {MOST_LABELS} labels such as quality=good, quality=bad, not '{value}'."
         )
     return labels
-
-
-def _count(value: object, where: str, *, allowed: str, least: float = 0, most: float = math.inf) -> int:
-    """The value as a whole number from `least` to `most`; `allowed` says in words what it may be."""
-    number = _number(value, where)
-    if number != int(number) or not least <= number <= most:
-        raise ConfigError(f"{where} must be {allowed}, not {value}.")
-    return int(number)
-
-
-def _number(value: object, where: str) -> float:
-    """The value as a finite number of at least 0."""
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise ConfigError(f"{where} must be a number of at least 0, not '{value}'.")
-    return number

@@ -36,7 +36,7 @@ def _service() -> Service:
     from ui.endpoint.service import Service
     from ui.endpoint.tiers import read_endpoint
     from ui.runs import wiring
-    from ui.runs.plans import absolute_pool
+    from ui.runs.settings.places import absolute_pool
 
     chosen = wiring.settings()
     endpoint = read_endpoint(None, chosen.data_folder)

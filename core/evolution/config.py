@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 
 from core.errors import ConfigError
 from core.evolution import pycma_search, random_search, reinforce, sep_cma
 from core.evolution.cycles import PLAIN_CYCLES
+from core.fields import MOST_TASKS, LearnerSeed, Setting, Turns, check
 
 LearnerName = Literal["sep-cma-es", "pycma", "reinforce", "random-search"]
 
@@ -26,27 +27,10 @@ DEFAULT_BUDGET = 92_160
 ADAPTED_AT_MOST = 4
 
 
-#: Settings that are counted, that must be above 0, and that may be 0 too.
-_COUNTS = (
-    "generations",
-    "population",
-    "tasks_per_candidate",
-    "turn_budget",
-    "rotate_every",
-    "validate_every",
-)
-_POSITIVE = ("logit_spread", "step_size", "svf_spread", "svf_step_size", "learning_rate", "box")
-_NOT_NEGATIVE = ("constant_spread", "diversity", "turn_cost")
-#: Settings that may be left open.
-_OPTIONAL = ("step_size", "svf_step_size", "constant_spread")
+#: The learners that search with a population of candidates.
+SEARCHES: tuple[LearnerName, ...] = ("sep-cma-es", "pycma", "random-search")
 #: A step or a weight beyond this drives numbers of a head, kept as float32, out of their range.
 _LARGEST = 1e6
-
-
-def _is_number(value: object) -> bool:
-    """Whether it is a number that a search can use; what a store or a file holds need not be one. NaN is none."""
-    return type(value) in (int, float) and -_LARGEST <= float(value) <= _LARGEST  # type: ignore[arg-type]
-
 
 #: Transcripts that the space is measured on; candidates with other SVF offsets read some of them anew.
 SKETCHES, SVF_SKETCHES, SVF_CANDIDATES = 256, 32, 2
@@ -57,75 +41,106 @@ class EvolveConfig:
     """What an evolution is, fixed for its whole life.
 
     `learner`: sep-CMA-ES as in the paper, the library pycma that its authors used, or what they are compared with:
-    REINFORCE, whose population is 1 and whose batch is `tasks_per_candidate` (Adam at `learning_rate`), or random
-    search in a box of `box` step sizes. `logit_spread` is the standard deviation that the first generation's logits
-    shall have over its candidates in what depends on the transcript, `constant_spread` in what does not (None: no
-    difference is made, see `core.evolution.search`); the step size follows from the encoder's hidden states, or is
-    `step_size`. `svf_spread` and `svf_step_size` are spread and step size of SVF offsets, where the template has
-    any. `common`: one draw of tasks for all candidates of a generation, even over families; otherwise one per
-    candidate from all tasks, with replacement, as the paper does. Replies are drawn anew every `rotate_every`
-    generations, so that no candidate can learn single replies by heart. `rates` names the optimiser's learning
-    rates (see `core.evolution.sep_cma`). Fitness is the mean reward; `diversity` and `turn_cost` weigh the released
-    run's further terms (see `fitness.further_terms`). `label_questions`: on so many questions the head is first
-    taught by labels (see `core.evolution.supervised`), and the search begins there. `adaptive`:
-    `tasks_per_candidate` is where it begins; each generation plays more or fewer tasks, as far as its fitness could
-    tell candidates apart."""
+    REINFORCE, whose population is 1 and whose batch is `tasks_per_candidate`, or random search in a box.
+    `logit_spread` is the standard deviation that the first generation's logits shall have over its candidates in what
+    depends on the transcript, `constant_spread` in what does not (None: no difference is made, see
+    `core.evolution.search`); the step size follows from the encoder's hidden states. `common`: tasks are drawn evenly
+    over families. Replies are drawn anew now and then, so that no candidate can learn single replies by heart. Fitness
+    is the mean reward; `diversity` and `turn_cost` weigh the released run's further terms (see
+    `fitness.further_terms`). Labels: see `core.evolution.supervised`."""
 
-    learner: LearnerName = "sep-cma-es"
-    generations: int = 120
-    population: int = 96
-    tasks_per_candidate: int = 8
-    adaptive: bool = False
-    common: bool = True
-    logit_spread: float = 6.0
-    constant_spread: float | None = 0.0
-    step_size: float | None = None
-    svf_spread: float = 1.0
-    svf_step_size: float | None = None
-    mirrored: bool = True
-    rotate_every: int = 10
-    turn_budget: int = 5
-    validate_every: int = 10
-    seed: int = 0
-    rates: sep_cma.Preset = "pycma"
-    diversity: float = 0.0
-    turn_cost: float = 0.0
-    learning_rate: float = 1e-2
-    box: float = 10.0
-    label_questions: int = 0
+    learner: Annotated[LearnerName, Setting(option="--learner", metavar="NAME", term="Learner")] = (
+        "sep-cma-es"
+    )
+    """sep-cma-es, or one to compare it with: pycma, reinforce, random-search."""
+    generations: Annotated[
+        int, Setting(ge=1, le=MOST_TASKS, option="--generations", term="Generation", open=True)
+    ] = 120
+    """How many generations. Left out: as many as make 92,160 episodes."""
+    population: Annotated[
+        int,
+        Setting(
+            "Candidates in each",
+            ge=1,
+            le=MOST_TASKS,
+            word="auto",
+            option="--population",
+            metavar="N|auto",
+            term="Candidate",
+            learners=SEARCHES,
+            open=True,
+        ),
+    ] = 96
+    """Candidates per generation; auto: 4 + 3 ln n for n numbers. Left out: 96; pycma 32, random-search 16,
+    reinforce 1."""
+    tasks_per_candidate: Annotated[int, Setting(ge=1, le=MOST_TASKS, option="--replicates", open=True)] = 8
+    """Tasks each candidate plays per generation. Left out: 8; pycma 16, random-search 32, reinforce 128."""
+    adaptive: Annotated[bool, Setting("Adapt the number of tasks", learners=SEARCHES)] = False
+    """Begin with so many tasks, then as many as tell candidates apart."""
+    common: Annotated[bool, Setting("Common tasks for all candidates")] = True
+    """One draw of tasks for all candidates; false: one for each with replacement, as in the paper."""
+    rotate_every: Annotated[int, Setting("New replies every", ge=1, open=True)] = 10
+    """Replies are drawn anew every so many generations. Left out: 10; pycma and reinforce 1."""
+    turn_budget: Turns = 5
+    validate_every: Annotated[int, Setting(group="tasks", ge=1, option="--validate-every")] = 10
+    """Measure the mean every so many generations."""
+    seed: LearnerSeed = 0
+    rates: Annotated[sep_cma.Preset, Setting("Learning rates", group="search", learners=("sep-cma-es",))] = (
+        "pycma"
+    )
+    """Learning rates of sep-CMA-ES by their library."""
+    mirrored: Annotated[
+        bool, Setting("Mirrored pairs", group="search", option="--mirrored", learners=("sep-cma-es",))
+    ] = True
+    """Candidates in mirrored pairs, or each on its own."""
+    logit_spread: Annotated[
+        float, Setting("First spread of the logits", group="search", gt=0, le=_LARGEST, learners=SEARCHES)
+    ] = 6.0
+    """How far the first candidates' logits spread; sets the step size."""
+    constant_spread: Annotated[
+        float | None,
+        Setting(
+            "Spread of what is constant", group="search", ge=0, le=_LARGEST, word="plain", learners=SEARCHES
+        ),
+    ] = 0.0
+    """logit_spread of preferences that no transcript changes; 0: none, "plain": no difference."""
+    step_size: Annotated[
+        float | None, Setting(group="search", gt=0, le=_LARGEST, learners=SEARCHES, open=True)
+    ] = None
+    """The head's first step size. Left out: by logit_spread."""
+    svf_spread: Annotated[
+        float, Setting("Spread by singular values", group="search", gt=0, le=_LARGEST, learners=SEARCHES)
+    ] = 1.0
+    """How far the first candidates' logits spread by singular values alone."""
+    svf_step_size: Annotated[
+        float | None,
+        Setting("SVF step size", group="search", gt=0, le=_LARGEST, learners=SEARCHES, open=True),
+    ] = None
+    """Their first step size. Left out: by svf_spread."""
+    learning_rate: Annotated[float, Setting(group="search", gt=0, le=_LARGEST, learners=("reinforce",))] = (
+        1e-2
+    )
+    """REINFORCE's, for Adam."""
+    box: Annotated[
+        float, Setting("Half of its box", group="search", gt=0, le=_LARGEST, learners=("random-search",))
+    ] = 10.0
+    """Half of random search's box, in step sizes."""
+    label_questions: Annotated[
+        int,
+        Setting("Questions with labels", group="search", ge=0, le=MOST_TASKS, option="--labels", metavar="N"),
+    ] = 0
+    """First teach the head which model does best on each of N questions, asked three times."""
+    diversity: Annotated[float, Setting("Weight of diversity", group="reward", ge=0, le=_LARGEST)] = 0.0
+    """Weight of the entropy of chosen models in the fitness (released run: 0.15)."""
+    turn_cost: Annotated[float, Setting("Weight of turns", group="reward", ge=0, le=_LARGEST)] = 0.0
+    """Weight of turns taken, against the fitness (released run: 0.1)."""
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value, words = getattr(self, name), name.replace("_", " ")
-            if type(value) is not int or value < 1:
-                raise ConfigError(
-                    f"An evolution with {words} of {value} does nothing: give a whole number, at least 1."
-                )
-        if type(self.label_questions) is not int or self.label_questions < 0:
-            raise ConfigError(
-                f"Labels cannot be taken on {self.label_questions} questions: give a whole number, or 0 for none."
-            )
-        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
-            raise ConfigError(
-                f"A seed of {self.seed} cannot be used: give a whole number from 0 to 2**63 - 1."
-            )
-        for name in (*_POSITIVE, *_NOT_NEGATIVE):
-            value, words = getattr(self, name), name.replace("_", " ")
-            if value is None and name in _OPTIONAL:
-                continue
-            if not _is_number(value) or value < 0 or (value == 0 and name in _POSITIVE):
-                fits = "a positive number" if name in _POSITIVE else "0 or a positive number"
-                raise ConfigError(
-                    f"An evolution's {words} cannot be {value}: give {fits}, at most {_LARGEST:,.0f}."
-                )
+        check(self)
         self._check_learner()
 
     def _check_learner(self) -> None:
         """What a learner refuses is refused before anything begins."""
-        if self.learner not in get_args(LearnerName):
-            raise ConfigError(
-                f"There is no learner '{self.learner}': choose {', '.join(get_args(LearnerName))}."
-            )
         if self.learner == "reinforce":
             if self.population != 1:
                 raise ConfigError(

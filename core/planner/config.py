@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from core.errors import ConfigError
+from core.fields import MOST_TASKS, LearnerSeed, Setting, check
 
 #: How the loss of single tokens is put together, by the names of the library `trl`: the mean of each reply's mean
 #: ("grpo"), the mean over all tokens ("dapo"), the sum over the most tokens that there can be ("dr_grpo").
@@ -26,76 +27,79 @@ class LearnConfig:
     one that an infrastructure failure ended is left out of its group. Its advantage is its reward less the group's
     mean, over the group's standard deviation.
 
-    `learning_rate` is the peak: a rise over the first `warm_up` of the iterations, then a cosine down to zero. An
-    iteration's rollouts are learned from in `updates` steps of AdamW, in batches of at most `batch` replies (0: as many
-    as there are). `clip` bounds the ratio of new to old probabilities where `updates` is above 1.
+    An iteration's rollouts are learned from in `updates` steps of AdamW. The anchors (KL, nats per token) fall with the
+    learning rate. A small planner would else write the workflow that is best on average for every question, long before
+    it has seen which model is good at what. They are 0 in the published recipe. Without `constrained`, a small planner,
+    which makes its mistakes in long lists, learns to write single steps before anything else; with it, rollouts are
+    learned from by the probabilities among the tokens that lists can hold. Checkpoint and validation come every so many
+    iterations, and after the last."""
 
-    `anchor_models` and `anchor_form` hold a planner to the one that its learning began with: times the divergence of
-    its probabilities from that one's (KL, nats per token), they are added to the loss, the first for tokens that name a
-    model and the second for all others. Both fall with the learning rate. A small planner would else write the workflow
-    that is best on average for every question, long before it has seen which model is good at what. They are 0 in the
-    published recipe.
-
-    `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
-    random workflows, some right and some wrong. After the share `subset_from` of the iterations, a share `subset_share`
-    of an iteration's questions is played with a random subset of `least_models` models or more.
-
-    `constrained`: rollouts can write nothing but lists, and they are learned from by the probabilities among the tokens
-    that lists can hold. Without it a small planner, which makes its mistakes in long lists, learns to write single
-    steps before anything else. Checkpoint and validation come every `save_every` and `validate_every` iterations, and
-    after the last."""
-
-    iterations: int = 240
-    questions: int = 32
-    rollouts: int = 8
-    learning_rate: float = 1.5e-3
-    warm_up: float = 0.03
-    temperature: float = 1.0
-    updates: int = 4
-    batch: int = 0
-    clip: float = 0.2
-    anchor_models: float = 0.1
-    anchor_form: float = 0.5
-    loss: Loss = "dapo"
-    max_grad_norm: float = 1.0
-    unreadable: float = 0.0
-    wrong: float = 0.5
-    right: float = 1.0
-    problems: int = 960
-    probes: int = 8
-    subset_share: float = 0.5
-    subset_from: float = 0.6
-    least_models: int = 2
-    constrained: bool = True
-    save_every: int = 20
-    validate_every: int = 20
-    gradient_checkpointing: bool = False
-    seed: int = 0
+    iterations: Annotated[int, Setting(ge=1, le=MOST_TASKS, option="--iterations", term="Iteration")] = 240
+    """How many iterations."""
+    questions: Annotated[int, Setting("Questions in each", ge=1, le=MOST_TASKS, option="--questions")] = 32
+    """Questions in each."""
+    rollouts: Annotated[
+        int, Setting("Rollouts of each question", ge=2, le=MOST_TASKS, option="--rollouts", term="Rollout")
+    ] = 8
+    """Workflows written and played for each question."""
+    seed: LearnerSeed = 0
+    validate_every: Annotated[int, Setting(group="tasks", ge=1, option="--validate-every")] = 20
+    """Measure it every so many iterations."""
+    save_every: Annotated[int, Setting(ge=1, option="--save-every")] = 20
+    """Keep a checkpoint every so many iterations."""
+    learning_rate: Annotated[float, Setting(group="search", gt=0, lt=1)] = 1.5e-3
+    """The highest learning rate of AdamW."""
+    warm_up: Annotated[float, Setting("Rise of the rate", group="search", ge=0, lt=1)] = 0.03
+    """Share of the iterations over which it rises; then it falls by a cosine."""
+    temperature: Annotated[float, Setting(group="search", gt=0)] = 1.0
+    """At which workflows are sampled."""
+    updates: Annotated[int, Setting(group="search", ge=1)] = 4
+    """Optimiser steps in an iteration."""
+    batch: Annotated[int, Setting(group="search", ge=0)] = 0
+    """Replies that go through the model at once; 0: all of a step."""
+    clip: Annotated[float, Setting(group="search", gt=0)] = 0.2
+    """Bound on the ratio of new to old probabilities, where there are several updates."""
+    anchor_models: Annotated[float, Setting(group="search", ge=0)] = 0.1
+    """How strongly its choice of models is held to the planner it began as: weight of the divergence."""
+    anchor_form: Annotated[float, Setting(group="search", ge=0)] = 0.5
+    """The same for all else that it writes: number of steps, subtasks and access."""
+    loss: Annotated[Loss, Setting(group="search")] = "dapo"
+    """How the loss of tokens is averaged, as trl calls it."""
+    max_grad_norm: Annotated[float, Setting("Largest gradient", group="search", gt=0)] = 1.0
+    """The gradient's norm is cut to this."""
+    constrained: Annotated[bool, Setting(group="search")] = True
+    """The planner can write nothing but lists that can be read."""
+    gradient_checkpointing: Annotated[bool, Setting(group="search")] = False
+    """Less memory for more time, for large models."""
+    unreadable: Annotated[float, Setting("Unreadable plan", group="reward")] = 0.0
+    """Reward of a plan that cannot be read."""
+    wrong: Annotated[float, Setting("Wrong answer", group="reward")] = 0.5
+    """Reward of a wrong answer."""
+    right: Annotated[float, Setting("Right answer", group="reward")] = 1.0
+    """Reward of a right answer."""
+    problems: Annotated[int, Setting("Questions kept", group="tasks", ge=1)] = 960
+    """Questions that are kept, of those that single models and random workflows disagree on."""
+    probes: Annotated[int, Setting("Random workflows", group="tasks", ge=0)] = 8
+    """Random workflows that are tried on each question, besides every model alone, to find that out."""
+    subset_share: Annotated[
+        float, Setting("Questions with a part of the pool", group="tasks", ge=0, le=1)
+    ] = 0.5
+    """Share of questions that are played with a random part of the pool."""
+    subset_from: Annotated[float, Setting("Part of the pool from", group="tasks", ge=0, le=1)] = 0.6
+    """From which share of the iterations on they are."""
+    least_models: Annotated[int, Setting("Fewest models", group="tasks", ge=1)] = 2
+    """The fewest models of such a part."""
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "questions", "updates", "problems", "save_every", "validate_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is at least 1, not {getattr(self, name)}.")
-        if self.rollouts < 2:
-            raise ConfigError(f"A group has at least 2 rollouts to compare, not {self.rollouts}.")
-        if not (0 < self.learning_rate < 1 and math.isfinite(self.learning_rate)):
-            raise ConfigError(f"The learning rate is above 0 and below 1, not {self.learning_rate}.")
-        if not 0 < self.temperature < math.inf:
-            raise ConfigError(f"Rollouts are sampled at a temperature above 0, not {self.temperature}.")
+        check(self)
         if not self.unreadable <= self.wrong < self.right:
             raise ConfigError(
                 "A right answer earns more than a wrong one, and that no less than an unreadable plan."
             )
-        if not (0 <= self.subset_share <= 1 and 0 <= self.subset_from <= 1 and 0 <= self.warm_up < 1):
-            raise ConfigError("subset_share, subset_from and warm_up are shares between 0 and 1.")
-        if not (0 <= self.anchor_models < math.inf and 0 <= self.anchor_form < math.inf):
-            raise ConfigError("anchor_models and anchor_form are 0 or more.")
         if self.is_anchored and not self.constrained:
             raise ConfigError(
                 "A planner that may write anything is held to nothing: set anchor_models and anchor_form to 0."
             )
-        if self.least_models < 1 or self.probes < 0 or self.batch < 0:
-            raise ConfigError("least_models is at least 1; probes and batch are not negative.")
         if (self.questions * self.rollouts) % (self.updates * (self.batch or 1)):
             raise ConfigError(
                 f"{self.questions * self.rollouts} rollouts cannot be parted into {self.updates} updates of batches of "

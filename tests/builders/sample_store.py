@@ -26,7 +26,9 @@ from tests.builders.play import HashPolicy, suited_slot
 from tests.builders.pools import ScriptedPool, specs
 from tests.builders.stores import begin_run, filled_store, kept_generation
 from tests.hostile import HOSTILE
-from ui.runs.plans import BatchPlan, EvolutionPlan, LivePlan, to_config
+from ui.runs.plans import LivePlan, to_config
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import EvolutionPlan
 from ui.runs.wiring import keep_checkpoint
 
 MODELS = ("atlas", "abacus", "plato", "sage", "themis", "jack", "pip")

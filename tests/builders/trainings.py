@@ -13,7 +13,8 @@ from storage.rows.summaries import RunStatus, UpdateSummary
 from storage.shelves.checkpoints import checkpoint_row
 from storage.store import Store
 from tests.builders.stores import begin_run
-from ui.runs.plans import TrainingPlan, to_config
+from ui.runs.plans import to_config
+from ui.runs.settings.learning import TrainingPlan
 
 MODELS = ("ann", "<b>bob</b>", "cid")
 LEARNING = LearnConfig(iterations=4, questions=4, rollouts=4, save_every=2, validate_every=2, seed=3)

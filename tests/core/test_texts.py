@@ -16,8 +16,8 @@ from core.settings import read_settings
 from core.tasks.sets import read_task_file
 from core.texts import check_encoding, read_text, well_formed
 from ui.cli.config_file import read_file
-from ui.cli.evolve_config import EvolveFile
 from ui.endpoint.tiers import read_endpoint
+from ui.runs.settings.learning import EvolutionPlan
 
 
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
@@ -58,7 +58,10 @@ READ: dict[str, tuple[str, Callable[[Path], bool]]] = {
     "tasks": (TASK, lambda path: read_task_file(path)[0].answer == "4"),
     "pool": (pool_template(), lambda path: bool(load_specs(path))),
     "settings": ("port = 8081\n", lambda path: read_settings({}, {}, path.parent).port == 8081),
-    "config": ("generations = 7\n", lambda path: read_file(path, EvolveFile) == {"generations": 7}),
+    "config": (
+        "generations = 7\n",
+        lambda path: read_file(path, EvolutionPlan, "evolve") == {"generations": 7},
+    ),
     "endpoint": (
         '[[tier]]\nname = "mine"\n',
         lambda path: read_endpoint(path, path.parent).tier[0].name == "mine",

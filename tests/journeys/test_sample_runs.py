@@ -24,8 +24,9 @@ from storage.store import Store, open_store
 from ui.endpoint.api import endpoint_app
 from ui.endpoint.service import Service
 from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, Endpoint
-from ui.runs.plans import BatchPlan, plan_of
+from ui.runs.plans import plan_of
 from ui.runs.policies import Policies
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.wiring import SAMPLE_RUNS, resolve_pool
 
 #: How many sample episodes are played again, and how many of them must come out the same.

@@ -32,7 +32,8 @@ from ui.answers.blocks import (
 from ui.answers.policies import default_checkpoints, like_chance, prefers_nothing
 from ui.presentation.theme import correct_mark, one_line, percent, plain
 from ui.presentation.words import right_words, setting_words, strip_text
-from ui.runs.plans import BatchPlan, known_plan
+from ui.runs.plans import known_plan
+from ui.runs.settings.batch import BatchPlan
 
 ORACLE = "solved by any of them alone (upper bound)"
 _UPPER_BOUND = (

@@ -25,6 +25,8 @@ from rich.text import Text
 
 from core.episode import Protocol
 from core.errors import ConfigError
+from core.fields import RULES, Setting
+from core.settings import ENCODER, MAX_COST, POOL, STORE
 
 if TYPE_CHECKING:
     from storage.store import Store
@@ -39,57 +41,19 @@ err = Console(stderr=True)
 #: Time left is reckoned by so many seconds past: a generation of slow models takes minutes.
 SPEED_S = 1800.0
 
-#: More tasks, or generations, than this are taken for a slip of the hand: playing them would take months.
-MOST_TASKS = 100_000
 
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="URL",
-        help="Database URL or SQLite file. Else TRINITY_STORE, else the user's data folder.",
-        show_default=False,
-    ),
-]
+def option(setting: Setting, name: str = "", help: str = "", **more: Any) -> Any:
+    """The option of a setting, for the annotation of a parameter; `name` and `help` in the place of its own."""
+    more["metavar"] = setting.metavar or more.get("metavar")
+    return typer.Option(name or setting.option, help=help or setting.help, **more)
+
+
+StoreOption = Annotated[str | None, option(STORE, show_default=False)]
+PoolOption = Annotated[str | None, option(POOL, show_default=False)]
+EncoderOption = Annotated[str | None, option(ENCODER)]
+RulesOption = Annotated[Protocol, option(RULES)]
+MaxCostOption = Annotated[float | None, option(MAX_COST)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
-EncoderOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Encoder: a Hugging Face folder or hub id, or 'pocket'. Else TRINITY_ENCODER, else pocket where all "
-        "models are."
-    ),
-]
-MaxCostOption = Annotated[
-    float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
-]
-ReuseOption = Annotated[
-    bool,
-    typer.Option(
-        "--reuse",
-        help="Take replies from earlier runs of this store where the same model was asked the very same: free of "
-        "charge, and nobody is asked. Runs that share replies share their luck.",
-    ),
-]
-ProtocolOption = Annotated[
-    Protocol | None,
-    typer.Option(
-        help="Rules of the episodes: the paper's, or the authors' released code's. A checkpoint plays by those that it "
-        "was evolved under.",
-    ),
-]
-RulesOption = Annotated[
-    Protocol,
-    typer.Option("--protocol", help="Rules of the episodes: the paper's, or the authors' released code's."),
-]
-PoolOption = Annotated[
-    str | None,
-    typer.Option(
-        "--pool",
-        metavar="FILE",
-        help="A pool.toml, or 'pocket'. Else TRINITY_POOL, else pocket.",
-        show_default=False,
-    ),
-]
 
 
 @contextmanager
@@ -185,11 +149,8 @@ def refuse_beside(context: typer.Context, option: str, *allowed: str) -> None:
 
 def _others(context: typer.Context, allowed: Sequence[str]) -> list[str]:
     """The options that are given besides those that are allowed."""
-    return sorted(
-        f"--{name.replace('_', '-')}"
-        for name in context.params
-        if name not in allowed and given(context, name)
-    )
+    names = {one.name: one.opts[0] for one in context.command.params if one.name}
+    return sorted(names[name] for name in context.params if name not in allowed and given(context, name))
 
 
 def refuse_with_resume(context: typer.Context, *allowed: str) -> None:

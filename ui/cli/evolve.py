@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.episode import Protocol
-from core.errors import ConfigError
 from core.evolution.departures import DEPARTURES
-from ui.cli.begun import (
-    ConfigFileOption,
-    LearnerSeedOption,
-    NameOption,
-    ResumeByNameOption,
-    WriteConfigOption,
-    as_begun,
-    known_run,
-)
-from ui.cli.console import (
-    MOST_TASKS,
-    EncoderOption,
-    JsonOption,
-    MaxCostOption,
-    PoolOption,
-    ReuseOption,
-    RulesOption,
-    StoreOption,
-    given,
-    opened_store,
-    percent,
-    print_json,
-    progress,
-    say,
-    tell,
-)
+from ui.cli.console import JsonOption, StoreOption, percent, print_json, progress, say, tell
 from ui.cli.lapses import tell_lapses
-from ui.cli.pilot import PilotOption, piloted, refuse_pilot
+from ui.cli.learning import ConfigFileOption, How, ResumeByNameOption, WriteConfigOption, learn
+from ui.cli.options import Given, with_options
+from ui.cli.pilot import PilotOption, piloted
 from ui.cli.playing import (
     agree,
     playing,
@@ -47,108 +21,24 @@ from ui.cli.playing import (
     tell_what_was_reckoned,
     tell_what_was_reused,
 )
+from ui.runs.settings.learning import EvolutionPlan
 
 if TYPE_CHECKING:
     from core.evolution.evolve import Generation
     from storage.store import Store
-    from ui.runs.plans import EvolutionPlan
 
 
+@with_options(EvolutionPlan)
 def evolve(
     context: typer.Context,
-    tasks: Annotated[str, typer.Option(help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")] = "pocket",
+    given: Given,
     preset: Annotated[
         str,
         typer.Option(metavar="NAME", help="Where all other settings begin: default, or paper (see below)."),
     ] = "default",
-    learner: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="sep-cma-es, or one to compare it with: pycma, reinforce, random-search."
-        ),
-    ] = "sep-cma-es",
-    generations: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MOST_TASKS, help="How many generations. Left out: as many as make 92,160 episodes."
-        ),
-    ] = None,
-    population: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|auto",
-            help="Candidates per generation; auto: 4 + 3 ln n for n numbers. Left out: 96; pycma 32, "
-            "random-search 16, reinforce 1.",
-        ),
-    ] = None,
-    replicates: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_TASKS,
-            help="Tasks each candidate plays per generation. Left out: 8; pycma 16, random-search 32, "
-            "reinforce 128.",
-        ),
-    ] = None,
-    n: Annotated[
-        int | None,
-        typer.Option(
-            "--n",
-            min=1,
-            max=MOST_TASKS,
-            help="Tasks to draw from; all there are, if fewer. Left out: 1000, or all of a file's.",
-        ),
-    ] = None,
-    validation: Annotated[
-        int, typer.Option(min=0, max=MOST_TASKS, help="Held-apart tasks that the mean is measured on.")
-    ] = 200,
-    validate_every: Annotated[int, typer.Option(min=1, help="Measure it every so many generations.")] = 10,
-    seed: LearnerSeedOption = 0,
-    turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
-    head: Annotated[
-        str,
-        typer.Option(help="linear, low-rank, sparse, block-diagonal-2, block-diagonal-10 or turn-aware."),
-    ] = "linear",
-    svf: Annotated[
-        str,
-        typer.Option(
-            metavar="LAYERS",
-            help="Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'.",
-        ),
-    ] = "",
-    labels: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            max=MOST_TASKS,
-            help="First teach the head which model does best on each of N questions, asked three times.",
-        ),
-    ] = 0,
-    mirrored: Annotated[bool, typer.Option(help="Candidates in mirrored pairs, or each on its own.")] = True,
-    protocol: RulesOption = Protocol.PAPER,
-    controls: Annotated[
-        bool,
-        typer.Option(
-            help="At the end, play what learned nothing: the same random walk, the best single model."
-        ),
-    ] = True,
-    pool: PoolOption = None,
-    encoder: EncoderOption = None,
-    max_cost: MaxCostOption = None,
     pilot: PilotOption = False,
-    reuse: ReuseOption = False,
-    record: Annotated[
-        str,
-        typer.Option(
-            metavar="none|share|all",
-            help="Store episodes to replay: share, of each validation and of 4 candidates in each generation; all, of "
-            "every candidate too. An episode takes about 7 kB with the pocket models, more where replies are long.",
-        ),
-    ] = "none",
     config: ConfigFileOption = None,
     write_config: WriteConfigOption = None,
-    name: NameOption = "",
     resume: ResumeByNameOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -171,53 +61,19 @@ def evolve(
 
     [dim]$[/] trinity evolve --config mine.toml --seed 1
     """
-    from ui.cli.config_file import checked, read_file, write_file
-    from ui.cli.evolve_config import AUTO, EvolveFile, preset_values
-    from ui.runs import wiring
-    from ui.runs.grading import name_task_file
 
-    named = {_KEYS.get(option, option): option for option in context.params if given(context, option)}
-    values = preset_values(preset) | (read_file(config, EvolveFile) if config else {})
-    values |= {key: context.params[option] for key, option in named.items() if option not in _NO_KNOBS}
-    if "population" in named:
-        values["population"] = _population(population)
-    chosen = checked(values, config, EvolveFile)
-    if write_config:
-        write_file(write_config, chosen)
-        say(f"Wrote {write_config}. Edit it, then: trinity evolve --config {write_config}")
-        return
-    refuse_pilot(resume, pilot)
-    settings = wiring.settings(
-        store=store, pool=chosen.pool, encoder=chosen.encoder, max_cost_usd=chosen.max_cost_usd
-    )
-    plan = chosen.plan(settings)
-    with opened_store(settings.store) as opened:
-        known = known_run(opened, "evolve", chosen.name, resume=resume, may_begin="tasks" in values)
-        if known:
-            fixed = {key: named.get(key) for key in values if values[key] != AUTO}
-            plan = as_begun(opened, known, plan, settings, fixed)
-        else:
-            name_task_file(opened, plan.tasks)
-            plan = replace(plan, encoder=wiring.encoder_for(plan.pool, settings.encoder))
-        default_population = chosen.population == AUTO and not known
+    def play(opened: Store, plan: EvolutionPlan, known: str | None, chosen: Given) -> None:
+        default_population = chosen["population"] == "auto" and not known
         run_id = _play(opened, plan, known, default_population=default_population, pilot=pilot)
         _report(opened, run_id, as_json)
+
+    learn(EvolutionPlan, given, play, How(preset, config, write_config, pilot, resume, store))
 
 
 evolve.__doc__ = f"""{evolve.__doc__}
     Where the defaults are not the paper's; with --preset paper all but the last two is as in the paper:
 
 {"".join(f"    - {one}{chr(10)}" for one in DEPARTURES)}"""
-
-
-#: Options that say nothing about what an evolution is, and keys that are not called as their option is.
-_NO_KNOBS = ("preset", "config", "write_config", "pilot", "resume", "store", "as_json")
-_KEYS = {
-    "replicates": "tasks_per_candidate",
-    "labels": "label_questions",
-    "turns": "turn_budget",
-    "max_cost": "max_cost_usd",
-}
 
 
 def _play(
@@ -254,20 +110,6 @@ def _play(
     return played.run
 
 
-def _population(text: str | None) -> int | str | None:
-    """The option as the file's key has it."""
-    from ui.cli.evolve_config import AUTO
-
-    if text is None or text == AUTO:
-        return text
-    # By its length first: a number of thousands of digits cannot be read at all.
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 0 < int(text) <= MOST_TASKS):
-        raise ConfigError(
-            f"A population of '{text[:40]}' is not understood: give a number from 1 to {MOST_TASKS:,}, or 'auto'."
-        )
-    return int(text)
-
-
 def describe(generation: Generation) -> str:
     """One line about a generation."""
     import numpy as np
@@ -297,7 +139,8 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
     from core.evolution.generation_stats import GenerationStats
     from core.evolution.learners import restored
     from ui.runs import wiring
-    from ui.runs.plans import EvolutionPlan, plan_of
+    from ui.runs.plans import plan_of
+    from ui.runs.settings.learning import EvolutionPlan
 
     stored = store.learning.state(run_id)
     assert stored is not None  # generation 0 is always kept

@@ -166,7 +166,8 @@ def fork(
         pool_of,
         runner_up_change,
     )
-    from ui.runs.plans import ForkPlan, absolute_pool, plan_of
+    from ui.runs.plans import ForkPlan, plan_of
+    from ui.runs.settings.places import absolute_pool
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     if see is not None:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from storage.shelves.shared_replies import SharedReplies
     from storage.store import Store
     from ui.runs.expectation import Expectation
-    from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, TrainingPlan
+    from ui.runs.plans import ForkPlan
     from ui.runs.play import Ready
+    from ui.runs.settings.batch import BatchPlan
+    from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
     from ui.runs.spending import Price, Reckoned
 
 P = TypeVar("P", "BatchPlan", "EvolutionPlan", "TrainingPlan", "ForkPlan")

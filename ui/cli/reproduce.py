@@ -12,8 +12,8 @@ import typer
 from core.analysis.metrics import FEWEST_SEEDS
 from core.episode import Protocol
 from core.errors import ConfigError
+from core.fields import MOST_TASKS
 from ui.cli.console import (
-    MOST_TASKS,
     EncoderOption,
     JsonOption,
     MaxCostOption,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ui.runs.paper.reproduction import Reproduction
     from ui.runs.paper.results_file import Checked
     from ui.runs.paper.table import PublishedTable, Table, TableRow
-    from ui.runs.plans import Suite
+    from ui.runs.settings.batch import Suite
 
 
 def reproduce(
@@ -123,7 +123,8 @@ def reproduce(
     from ui.runs.grading import name_task_file
     from ui.runs.paper.outcomes import stored, suites
     from ui.runs.paper.table import needed
-    from ui.runs.plans import Suite, absolute_pool, absolute_tasks
+    from ui.runs.settings.batch import Suite
+    from ui.runs.settings.places import absolute_pool, absolute_tasks
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     wanted = _narrowed(_tables(table), row)
@@ -316,8 +317,9 @@ def _measure(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Pr
 def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
     """Evolve or train what the row needs, unless that is done, or go on with it."""
     from storage.rows.summaries import RunStatus
-    from ui.runs.plans import EvolutionPlan, plan_of
+    from ui.runs.plans import plan_of
     from ui.runs.play import prepare
+    from ui.runs.settings.learning import EvolutionPlan
 
     plan = game.learning_plan(row, seed)
     if plan is None:

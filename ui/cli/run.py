@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import ConfigError
+from core.fields import MOST_TASKS
 from ui.cli.console import (
-    MOST_TASKS,
     JsonOption,
-    MaxCostOption,
-    PoolOption,
-    ProtocolOption,
-    ReuseOption,
     StoreOption,
     interval,
     opened_store,
@@ -28,6 +24,7 @@ from ui.cli.console import (
     say,
 )
 from ui.cli.lapses import tell_lapses
+from ui.cli.options import Given, with_options
 from ui.cli.pilot import PilotOption, piloted
 from ui.cli.playing import (
     agree,
@@ -39,6 +36,7 @@ from ui.cli.playing import (
     with_ceiling,
 )
 from ui.runs.policies import POLICIES
+from ui.runs.settings.batch import BatchPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,58 +44,12 @@ if TYPE_CHECKING:
     from core.play.policies import Cycle
     from core.pool.spec import ModelSpec
     from storage.store import Store
-    from ui.runs.plans import BatchPlan
 
 
+@with_options(BatchPlan)
 def run(
     context: typer.Context,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under "
-            "several."
-        ),
-    ] = None,
-    tasks: Annotated[
-        str,
-        typer.Option(help="pocket, pocket/FAMILY, pocket/held-out, pocket/all or a FILE.jsonl of your own."),
-    ] = "pocket",
-    split: Annotated[
-        str,
-        typer.Option(
-            help="evolve, validation or test; of pocket tasks also unseen: templates that nothing was trained on."
-        ),
-    ] = "test",
-    n: Annotated[
-        int | None,
-        typer.Option("--n", help="How many tasks. Left out: 100, or all of a file's.", min=1, max=MOST_TASKS),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0, max=2**63 - 1, help="Chooses tasks and draws; the same seed plays the same again."
-        ),
-    ] = 0,
-    task_seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=2**63 - 1,
-            help="Chooses the tasks instead of --seed: the same ones again, with other draws.",
-        ),
-    ] = None,
-    turns: Annotated[
-        int, typer.Option(help="Turn budget: model calls per task at most.", min=1, max=100)
-    ] = 5,
-    argmax: Annotated[
-        bool, typer.Option("--argmax", help="Coordinators take their best choice, not a draw.")
-    ] = False,
-    protocol: ProtocolOption = None,
-    pool: PoolOption = None,
-    encoder: Annotated[
-        str | None, typer.Option(help="Encoder folder or hub id of the checkpoints. Else the one they name.")
-    ] = None,
-    max_cost: MaxCostOption = None,
+    given: Given,
     validate: Annotated[
         int | None,
         typer.Option(
@@ -109,7 +61,6 @@ def run(
         ),
     ] = None,
     pilot: PilotOption = False,
-    reuse: ReuseOption = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -134,29 +85,17 @@ def run(
     from ui.runs import wiring
     from ui.runs.batch import completed
     from ui.runs.grading import name_task_file
-    from ui.runs.plans import BatchPlan, absolute_pool, absolute_tasks, plan_of
+    from ui.runs.plans import plan_of
+    from ui.runs.settings.presets import plan_from
 
-    settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
+    doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
+    settings = wiring.settings(store=store, **doors)
     with opened_store(settings.store) as opened:
         if resume is not None:
-            refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
+            refuse_with_resume(context, "resume", "store", "max_cost_usd", "as_json")
             plan = with_ceiling(plan_of(opened.runs.get(resume), BatchPlan), settings)
-        elif policy:
-            plan = BatchPlan(
-                policies=tuple(policy),
-                tasks=absolute_tasks(tasks),
-                split=split,
-                n=100 if n is None and not tasks.endswith(".jsonl") else n,
-                seed=seed,
-                task_seed=task_seed,
-                turns=turns,
-                argmax=argmax,
-                protocol=protocol,
-                pool=absolute_pool(settings.pool),
-                encoder=settings.encoder,
-                max_cost_usd=settings.max_cost_usd,
-                reuse=reuse,
-            )
+        elif given.get("policies"):
+            plan = plan_from(BatchPlan, given, settings)
             name_task_file(opened, plan.tasks)
             plan = completed(opened, plan)
         else:
@@ -179,7 +118,8 @@ def _play(
     from ui.runs.batch import prepare
     from ui.runs.choices import CyclesChosen, CyclesTried, PolicyTaught, with_choosing
     from ui.runs.expectation import expectation
-    from ui.runs.plans import BatchPlan, plan_of
+    from ui.runs.plans import plan_of
+    from ui.runs.settings.batch import BatchPlan
     from ui.runs.spending import lesson_episodes, price
 
     parts = prepare(store, plan)

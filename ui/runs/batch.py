@@ -33,9 +33,9 @@ from ui.runs.choices import (
 from ui.runs.control import GroupControl
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.plans import BatchPlan, same_models
 from ui.runs.play import Ending
 from ui.runs.policies import check_policies
+from ui.runs.settings.batch import BatchPlan, same_models
 from ui.runs.spending import MeteredPool, Reckoned
 
 

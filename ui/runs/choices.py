@@ -25,8 +25,9 @@ from ui.runs import wiring
 from ui.runs.control import HaltingPool
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.plans import BatchPlan, to_config
+from ui.runs.plans import to_config
 from ui.runs.policies import Lessons, Policies, Pupil, cycles_of, learns_from
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
 
 log = logging.getLogger(__name__)

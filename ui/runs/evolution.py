@@ -24,7 +24,7 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.encoders import remember_encoder
 from ui.runs.learning import LearningParts, Progress, Standing, common_parts
-from ui.runs.plans import RELEASED_SVF, EvolutionPlan
+from ui.runs.settings.learning import RELEASED_SVF, EvolutionPlan
 
 
 @dataclass(frozen=True, slots=True)

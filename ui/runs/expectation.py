@@ -23,8 +23,10 @@ from core.workflow import MOST_STEPS
 from storage.analysis.call_means import PoolMeans, pool_means, shared_calls
 from storage.store import Store
 from ui.presentation.words import dollars
-from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, RunPlan, TrainingPlan
+from ui.runs.plans import ForkPlan, RunPlan
 from ui.runs.policies import turns_of
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 from ui.runs.spending import is_free, lesson_episodes, training_episodes
 
 #: Where no evolution of a pool is recorded, its candidates are taken to choose among every model in every role in the

@@ -21,14 +21,10 @@ from core.tasks.sets import own_functions
 from storage.reads import forks
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.plans import (
-    BatchPlan,
-    EvolutionPlan,
-    LivePlan,
-    TrainingPlan,
-    absolute_tasks,
-    known_plan,
-)
+from ui.runs.plans import LivePlan, known_plan
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
+from ui.runs.settings.places import absolute_tasks
 
 
 def name_task_file(store: Store, tasks: str) -> None:

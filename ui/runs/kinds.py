@@ -6,18 +6,9 @@ from dataclasses import dataclass, replace
 
 from storage.rows.summaries import RunSummary
 from ui.presentation.theme import one_line
-from ui.runs.plans import (
-    AttributionPlan,
-    BatchPlan,
-    EvolutionPlan,
-    ForkPlan,
-    LivePlan,
-    ReproducedRow,
-    RereadPlan,
-    ServePlan,
-    TrainingPlan,
-    known_plan,
-)
+from ui.runs.plans import AttributionPlan, ForkPlan, LivePlan, RereadPlan, ServePlan, known_plan
+from ui.runs.settings.batch import BatchPlan, ReproducedRow
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 
 @dataclass(frozen=True, slots=True)

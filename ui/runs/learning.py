@@ -25,8 +25,9 @@ from ui.runs import wiring
 from ui.runs.control import HaltingPool, Stopped
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.plans import LearningPlan, learning_sets, same_models
 from ui.runs.play import Ending
+from ui.runs.settings.batch import same_models
+from ui.runs.settings.learning import LearningPlan, learning_sets
 from ui.runs.spending import MeteredPool, Reckoned
 
 

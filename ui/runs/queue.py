@@ -22,7 +22,8 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.kinds import AWAITED
 from ui.runs.lease import is_dead, mark_dead
-from ui.runs.plans import AttributionPlan, LearningPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
+from ui.runs.plans import AttributionPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
+from ui.runs.settings.learning import LearningPlan
 from ui.runs.slots import alive
 from ui.runs.standby import stand_by
 

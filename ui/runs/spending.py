@@ -22,8 +22,10 @@ from storage.store import Store
 from ui.presentation.words import dollars
 from ui.program import LOCAL_NAMES
 from ui.runs import wiring
-from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, LivePlan, PooledPlan, RunPlan, TrainingPlan
+from ui.runs.plans import ForkPlan, LivePlan, PooledPlan, RunPlan
 from ui.runs.policies import learns_from, lessons_of, turns_of
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 
 def is_free(spec: ModelSpec) -> bool:

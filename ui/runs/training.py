@@ -21,7 +21,7 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import Stopped
 from ui.runs.learning import LearningParts, Progress, Standing, common_parts
-from ui.runs.plans import TrainingPlan
+from ui.runs.settings.learning import TrainingPlan
 
 #: A larger state is kept in a file and not in a row, in bytes: planner, and the two moments of its optimiser.
 MOST_STATE_BYTES = 3 * MOST_BYTES

@@ -146,9 +146,9 @@ def test_random_search_stays_in_its_box_and_counts_no_missing_fitness() -> None:
 
 def test_what_does_not_fit_a_learner_is_refused_before_anything_begins(encoder: Encoder) -> None:
     for config, words in (
-        ({"learner": "gradient"}, "There is no learner 'gradient'"),
+        ({"learner": "gradient"}, "learner cannot be 'gradient': input should be 'sep-cma-es'"),
         ({"learner": "reinforce"}, "a population of 1"),
-        ({"learner": "reinforce", "population": 1, "learning_rate": 0.0}, "learning rate cannot be 0.0"),
+        ({"learner": "reinforce", "population": 1, "learning_rate": 0.0}, "learning_rate cannot be 0.0"),
         ({"learner": "random-search", "box": float("nan")}, "box cannot be nan"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -130,5 +130,5 @@ def test_what_cannot_be_taught_is_refused(encoder: Encoder) -> None:
     hopeless = Arena(ScriptedPool(specs(MODELS), lambda _: "answer no"), grade_many, turn_budget=2)
     with pytest.raises(ConfigError, match="nothing to learn"):
         cloned_from_labels(Checkpoint.begin(MODELS, encoder.identity), encoder, hopeless, cycles, TASKS[:4])
-    with pytest.raises(ConfigError, match="whole number, or 0"):
+    with pytest.raises(ConfigError, match="label_questions cannot be -1"):
         EvolveConfig(label_questions=-1)

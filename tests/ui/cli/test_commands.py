@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from core.checkpoint import save_checkpoint
 from core.pool.spec import digest_of_specs
@@ -24,10 +21,7 @@ from tests.builders.stores import copy_store
 from tests.ui import pages
 from tests.ui.sums import Sums, sums
 from ui.cli.console import printable
-from ui.cli.evolve import evolve
-from ui.cli.evolve_config import EvolveFile
 from ui.cli.serve import port_in_use
-from ui.cli.train import TrainFile, train
 from ui.runs.lease import is_dead, owner
 
 COMMANDS = [
@@ -479,12 +473,3 @@ def test_where_lists_what_the_expression_says_and_points_at_a_mistake(played: Su
     sentence, line, caret = refused.err.splitlines()
     assert sentence == "trinity: Column 15 of the filter: there is no field “trns”: did you mean turns?"
     assert line[caret.index("^") :].startswith("trns")
-
-
-@pytest.mark.parametrize(("command", "file"), [(train, TrainFile), (evolve, EvolveFile)])
-def test_help_shows_the_default_that_a_run_uses(command: Callable[..., None], file: type[BaseModel]) -> None:
-    shown = {name: one.default for name, one in inspect.signature(command).parameters.items()}
-    used = {name: field.default for name, field in file.model_fields.items()}
-    told = {name: shown[name] for name in shown if name in used and shown[name] is not None}
-    assert len(told) > 5
-    assert told == {name: used[name] for name in told}

@@ -21,9 +21,10 @@ from tests.ui.sums import Sums
 from ui.runs import wiring
 from ui.runs.grading import grading, name_task_file
 from ui.runs.paper.reproduction import Reproduction
-from ui.runs.plans import LivePlan, Suite
+from ui.runs.plans import LivePlan
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.batch import Suite
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,9 @@ from tests.builders.own_models import MODELS
 from tests.journeys.engineer import Engineer, engineer
 from tests.ui.sums import Sums
 from ui.runs.expectation import pilot_of
-from ui.runs.plans import BatchPlan, TrainingPlan, plan_of
+from ui.runs.plans import plan_of
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import TrainingPlan
 from ui.runs.wiring import pool_specs
 
 OWN = ("--pool", "pool.toml", "--tasks", "tasks.jsonl", "--pilot")

@@ -20,9 +20,10 @@ from ui.runs.lease import owner
 from ui.runs.paper.outcomes import outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, episodes_at_most, possible
 from ui.runs.paper.table import TABLES, TRAINED, TableRow
-from ui.runs.plans import Suite, TrainingPlan
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.batch import Suite
+from ui.runs.settings.learning import TrainingPlan
 from ui.runs.training import TrainingParts
 
 TABLE = TABLES["conductor"]

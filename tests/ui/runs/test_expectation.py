@@ -22,7 +22,9 @@ from tests.core.pool.faulty_server import Answer, Request, faulty_server, ok
 from tests.ui.endpoint.server import CALL_USD, PRICES, role_of, team
 from tests.ui.pages import command
 from ui.runs.expectation import Part, expectation, longest
-from ui.runs.plans import BatchPlan, EvolutionPlan, plan_of
+from ui.runs.plans import plan_of
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import EvolutionPlan
 from ui.runs.wiring import pool_specs
 
 

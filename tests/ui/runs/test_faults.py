@@ -18,8 +18,9 @@ from tests.ui.sums import Sums
 from ui.runs import wiring
 from ui.runs.batch import completed
 from ui.runs.forks.planning import plan_forks
-from ui.runs.plans import BatchPlan, LivePlan
+from ui.runs.plans import LivePlan
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import play_claimed
 
 

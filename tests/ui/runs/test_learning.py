@@ -30,9 +30,9 @@ from ui.runs import wiring
 from ui.runs.evolution import EvolutionParts
 from ui.runs.learning import LearningParts
 from ui.runs.lease import owner
-from ui.runs.plans import EvolutionPlan, TrainingPlan
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 from ui.runs.training import TrainingParts
 
 #: What each case came to before its loop was that of all: episodes so far, and the accuracy of what was played.

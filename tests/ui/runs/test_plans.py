@@ -9,26 +9,24 @@ from typing import Any, cast
 import pytest
 
 from core.episode import Change, Role, Task
-from core.errors import ConfigError, StoreError
+from core.errors import StoreError
 from core.evolution.config import EvolveConfig
 from storage.rows.summaries import PURPOSES, RunKind, RunStatus, RunSummary
 from ui.runs.kinds import RUN_KINDS, about, address_of, kind_of
 from ui.runs.plans import (
     RUN_PLAN,
     AttributionPlan,
-    BatchPlan,
     Branch,
-    EvolutionPlan,
     ForkPlan,
     LivePlan,
-    ReproducedRow,
     RereadPlan,
     RunPlan,
-    Suite,
     known_plan,
     plan_of,
     to_config,
 )
+from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
+from ui.runs.settings.learning import EvolutionPlan
 
 CYCLE = (Role.WORKER, Role.VERIFIER)
 BRANCH = Branch("e1", 2, "abc", "def", 8, 4, reused={"fork/3": "e9"}, cycles={"single:jack": CYCLE})
@@ -103,7 +101,7 @@ def test_what_is_not_understood_is_one_sentence_and_breaks_no_list() -> None:
     evolve = to_config(PLANS["evolve"])
     for kind, config in (
         ("evolve", {**evolve, "evolution": {"temperament": 1}}),
-        ("evolve", {"tasks": "pocket"}),
+        ("evolve", {"tasks": 5}),
         ("live", {}),
         ("fork", {"branches": 3}),
     ):
@@ -115,7 +113,7 @@ def test_what_is_not_understood_is_one_sentence_and_breaks_no_list() -> None:
     assert address_of(run_with("reencode", {})) == {}
     with pytest.raises(StoreError, match="of another kind"):
         plan_of(run_with("live", to_config(PLANS["live"])), BatchPlan)
-    with pytest.raises(ConfigError, match="generations of 0"):
+    with pytest.raises(StoreError, match="not understood"):
         plan_of(run_with("evolve", {**evolve, "evolution": {"generations": 0}}))
 
 

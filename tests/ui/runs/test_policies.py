@@ -14,8 +14,8 @@ from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request, fail
 from tests.ui.sums import Sums, answer
-from ui.runs.plans import BatchPlan
 from ui.runs.policies import POLICIES, check_policies, cycles_of, learns_from, lessons_of, turns_of
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import lesson_episodes, price
 
 MODELS = ("adder", "guesser")

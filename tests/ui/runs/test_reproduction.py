@@ -28,9 +28,10 @@ from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored
 from ui.runs.paper.reproduction import Reproduction, possible
 from ui.runs.paper.results_file import ResultRow, SeedRun, read
 from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, EVOLVED, TABLES, TRAINED, TableRow, needed
-from ui.runs.plans import BatchPlan, ReproducedRow, Suite, to_config
+from ui.runs.plans import to_config
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 
 PLAYED = ("4", "combinations", "turns", "selection", "9", "5", "7", "parts")
 OPTIONS = ("--budget", 160, "--n", 12, "--turns", 3)

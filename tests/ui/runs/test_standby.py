@@ -22,8 +22,9 @@ from tests.ui.runs.test_queue import pid_of
 from tests.ui.sums import Sums, answer
 from ui.runs import queue, slots, standby
 from ui.runs.batch import completed
-from ui.runs.plans import BatchPlan, LivePlan
+from ui.runs.plans import LivePlan
 from ui.runs.queue import Ticket, begin, resume
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.standby import StandBy, stand_by
 
 

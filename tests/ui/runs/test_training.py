@@ -20,10 +20,11 @@ from storage.store import Store, open_store
 from tests.core.planner.tiny import MODELS, TASKS, tiny_planner, tiny_pool
 from ui.runs import training, wiring
 from ui.runs.lease import owner
-from ui.runs.plans import TrainingPlan, plan_of
+from ui.runs.plans import plan_of
 from ui.runs.play import play
 from ui.runs.policies import Policies
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.learning import TrainingPlan
 from ui.runs.training import TrainingParts, prepare
 
 LEARNING = LearnConfig(

@@ -20,9 +20,10 @@ from tests.ui.pages import until
 from tests.ui.sums import Sums, answer
 from ui.runs import control
 from ui.runs.batch import completed
-from ui.runs.plans import BatchPlan, LivePlan, plan_of
+from ui.runs.plans import LivePlan, plan_of
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue, is_stalled, log_file, start_worker
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import main, play_claimed
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.ui.sums import Sums
-from ui.runs.plans import EvolutionPlan
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.learning import EvolutionPlan
 from ui.runs.worker import play_claimed
 
 

@@ -48,7 +48,13 @@ def filled(world: Sums, **fields: int | str) -> AppTest:
     page = opened("evolution", panel="begin")
     page.selectbox(key="ev_tasks").select("a file of my own (.jsonl)").run()
     page.text_input(key="ev_file").set_value(world.tasks)
-    small = {"ev_generations": 3, "ev_population": 4, "ev_each": 4, "ev_turns": 2, "ev_every": 2}
+    small = {
+        "ev_generations": 3,
+        "ev_population": 4,
+        "ev_tasks_per_candidate": 4,
+        "ev_turn_budget": 2,
+        "ev_validate_every": 2,
+    }
     values: dict[str, int | str] = {**small, **fields}
     for key, value in values.items():
         if isinstance(value, str):
@@ -265,15 +271,18 @@ def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(
     page.session_state["ev_learner"] = "reinforce"
     page.run()
     press(page, "ev_size_The usual size")
-    assert (page.number_input(key="ev_population").value, page.number_input(key="ev_each").value) == (1, 128)
+    assert page.number_input(key="ev_tasks_per_candidate").value == 128
+    shown_keys = {one.key for one in page.number_input}
+    assert "ev_learning_rate" in shown_keys
+    assert not {"ev_population", "ev_logit_spread", "ev_box"} & shown_keys
     page.selectbox(key="ev_tasks").select("a file of my own (.jsonl)").run()
     page.text_input(key="ev_file").set_value(world.tasks)
-    for key, value in {"ev_generations": 2, "ev_each": 8, "ev_turns": 2}.items():
+    for key, value in {"ev_generations": 2, "ev_tasks_per_candidate": 8, "ev_turn_budget": 2}.items():
         page.number_input(key=key).set_value(value)
     page.multiselect(key="ev_barred").select("guesser")
-    page.selectbox(key="ev_token").select(-1)
-    page.toggle(key="ev_own_tasks").set_value(True)
-    page.segmented_control(key="ev_rules").set_value(Protocol.RELEASED)
+    page.number_input(key="ev_token_position").set_value(-1)
+    page.toggle(key="ev_common").set_value(False)
+    page.selectbox(key="ev_protocol").select(Protocol.RELEASED)
     page.number_input(key="ev_diversity").set_value(0.15)
     page.number_input(key="ev_turn_cost").set_value(0.1).run()
     press(page, "begin")

@@ -23,7 +23,7 @@ from storage.rows.summaries import CandidateSummary, EpisodeSummary, RunStatus
 from storage.store import open_store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.stores import kept_generation
-from ui.runs.plans import EvolutionPlan
+from ui.runs.settings.learning import EvolutionPlan
 from ui.web.evolution.course import (
     Lineage,
     binomial_error,

@@ -24,8 +24,9 @@ from tests.builders.stores import mark_samples
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
 from ui.runs.kinds import kind_of
-from ui.runs.plans import BatchPlan, plan_of
+from ui.runs.plans import plan_of
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.wiring import keep_checkpoint
 from ui.runs.worker import play_claimed
 from ui.web.checkpoints.form import check_encoders, command

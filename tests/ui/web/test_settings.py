@@ -19,7 +19,8 @@ from ui.endpoint.tiers import EXAMPLE
 from ui.presentation.words import size_words
 from ui.runs import queue
 from ui.runs.kinds import RUN_KINDS
-from ui.runs.plans import EvolutionPlan, to_config
+from ui.runs.plans import to_config
+from ui.runs.settings.learning import EvolutionPlan
 from ui.web.kit import state
 from ui.web.views.settings import PARTS, key_sheets, tail
 

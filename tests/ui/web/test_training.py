@@ -20,9 +20,10 @@ from storage.store import Store
 from tests.builders.stores import begin_run, new_store
 from tests.builders.trainings import PLAN, record_training
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
-from ui.cli.train import TrainFile
 from ui.runs import wiring
-from ui.runs.plans import TrainingPlan, plan_of, to_config
+from ui.runs.plans import plan_of, to_config
+from ui.runs.settings.learning import TrainingPlan
+from ui.runs.settings.presets import plan_from
 from ui.web.evolution import training_figures as figures
 from ui.web.evolution.course import Training, read_course
 from ui.web.evolution.figures import FREE, line_figure
@@ -205,7 +206,7 @@ def form(**numbers: int) -> AppTest:
 
 def test_page_and_command_line_begin_the_same_training(kept: Store) -> None:
     small = {"tr_iterations": 3, "tr_questions": 2, "tr_rollouts": 4, "tr_seed": 7, "tr_n": 64}
-    page = form(**small, tr_validation=10, tr_every=1, tr_warm_up=40)
+    page = form(**small, tr_validation=10, tr_validate_every=1, tr_save_every=1, tr_warm_up_steps=40)
     page.text_input(key="tr_name").set_value("small").run()
     assert (
         "At most 960 episodes for choosing questions, 24 episodes for rollouts, 40 episodes for validation."
@@ -214,18 +215,19 @@ def test_page_and_command_line_begin_the_same_training(kept: Store) -> None:
     press(page, "begin")
     (run,) = waiting(kept)
     assert page.query_params["run"] in (run, [run])
-    chosen = TrainFile(
-        iterations=3,
-        questions=2,
-        rollouts=4,
-        seed=7,
-        n=64,
-        validation=10,
-        validate_every=1,
-        save_every=1,
-        warm_up_steps=40,
-        name="small",
-    ).plan(wiring.settings())
+    asked = {
+        "iterations": 3,
+        "questions": 2,
+        "rollouts": 4,
+        "seed": 7,
+        "n": 64,
+        "validation": 10,
+        "validate_every": 1,
+        "save_every": 1,
+        "warm_up_steps": 40,
+        "name": "small",
+    }
+    chosen = plan_from(TrainingPlan, asked, wiring.settings())
     begun = plan_of(kept.runs.get(run), TrainingPlan)
     assert replace(begun, models=(), digest="") == chosen
     assert begun.digest
@@ -247,7 +249,7 @@ def test_a_stored_planner_of_the_same_pool_can_learn_on(kept: Store) -> None:
     options = page.selectbox(key="tr_planner").options
     assert "Conductor, iteration 4 of rpocket" in options
     page.selectbox(key="tr_planner").select(ids[4]).run()
-    assert "tr_warm_up" not in [one.key for one in page.number_input]
+    assert "tr_warm_up_steps" not in [one.key for one in page.number_input]
     press(page, "begin")
     assert plan_of(kept.runs.get(waiting(kept)[0]), TrainingPlan).planner == ids[4]
 

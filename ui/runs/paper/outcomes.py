@@ -15,7 +15,8 @@ from core.episode import Status
 from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store
 from ui.runs.paper.table import Table, TableRow
-from ui.runs.plans import BatchPlan, Suite, known_plan
+from ui.runs.plans import known_plan
+from ui.runs.settings.batch import BatchPlan, Suite
 
 
 @dataclass(frozen=True, slots=True)

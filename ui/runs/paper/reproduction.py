@@ -38,17 +38,10 @@ from ui.runs.evolution import prepare
 from ui.runs.grading import grading
 from ui.runs.paper.outcomes import Curve, suites
 from ui.runs.paper.table import DEFAULT_BUDGETS, EVOLVED, TRAINED, TableRow, Way
-from ui.runs.plans import (
-    BatchPlan,
-    EvolutionPlan,
-    LearningPlan,
-    ReproducedRow,
-    Suite,
-    TrainingPlan,
-    known_plan,
-    to_config,
-)
+from ui.runs.plans import known_plan, to_config
 from ui.runs.policies import Lessons, Pupil, cycles_of, learns_from, lessons_of, named_policy
+from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
+from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 

@@ -30,7 +30,7 @@ from ui.runs import wiring
 from ui.runs.paper.counted import cells
 from ui.runs.paper.outcomes import Curve, PlayedRow, RowResult, label_of, outcomes
 from ui.runs.paper.table import COUNTED, TABLES, Table, TableRow
-from ui.runs.plans import Suite
+from ui.runs.settings.batch import Suite
 
 #: What comes with the program is called so, beside the sample runs.
 NAME = "results.json"

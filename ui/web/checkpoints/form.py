@@ -23,8 +23,9 @@ from ui.runs.batch import completed
 from ui.runs.choices import with_choosing
 from ui.runs.expectation import expectation
 from ui.runs.grading import name_task_file
-from ui.runs.plans import BatchPlan, absolute_pool, absolute_tasks
 from ui.runs.queue import begin
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.places import absolute_pool, absolute_tasks
 from ui.runs.spending import price
 from ui.web.kit import state
 from ui.web.kit.buttons import tool

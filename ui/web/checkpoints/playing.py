@@ -12,7 +12,8 @@ from storage.store import Store
 from ui.presentation.comparison import enumerated
 from ui.presentation.theme import label
 from ui.presentation.words import ago, if_paid, policy_name
-from ui.runs.plans import BatchPlan, known_plan, plan_of
+from ui.runs.plans import known_plan, plan_of
+from ui.runs.settings.batch import BatchPlan
 from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch

@@ -25,7 +25,8 @@ from core.settings import POCKET_POOL
 from storage.rows.summaries import RunSummary, UpdateSummary
 from storage.store import Store
 from ui.presentation.theme import FIRST_COLOUR, NEUTRAL_COLOUR, one_line
-from ui.runs.plans import EvolutionPlan, TrainingPlan, known_plan
+from ui.runs.plans import known_plan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 from ui.web.kit.widgets import Standing
 
 #: Learner in a run's config -> its words.

@@ -15,7 +15,7 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, percent
 from ui.presentation.words import ago, dollars, share_words
-from ui.runs.plans import EvolutionPlan, TrainingPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
 from ui.web.evolution.course import Course, Lineage, Training, read_course
 from ui.web.evolution.panels import PANELS
@@ -25,6 +25,7 @@ from ui.web.evolution.training_panels import PANELS as TRAINING_PANELS
 from ui.web.evolution.training_panels import commands
 from ui.web.kit import state
 from ui.web.kit.buttons import button
+from ui.web.kit.fields import settings_table
 from ui.web.kit.widgets import nothing_here, popover
 from ui.web.pickers.checkpoints import own_and_shipped, play_link, policy_label
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
@@ -49,6 +50,8 @@ def run_page(store: Store, run: RunSummary, second: RunSummary | None) -> None:
             nothing_here(f"The first {course.noun} will appear here by itself.", ":material/hourglass_top:")
         else:
             nothing_here(f"It ended before its first {course.noun}: nothing was learned.")
+        if course.plan is not None:
+            settings_table(course.plan)
 
 
 # Where it stands

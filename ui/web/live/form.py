@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import Protocol, Task
 from core.errors import ConfigError
+from core.fields import settings_of
 from core.pool.spec import ModelSpec
 from storage.store import Store
 from ui.presentation.glossary import define
@@ -19,6 +18,7 @@ from ui.presentation.words import PROTOCOL_WORDS
 from ui.runs.plans import LivePlan
 from ui.runs.spending import paid_models
 from ui.web.kit import state
+from ui.web.kit.fields import draw
 from ui.web.pickers.checkpoints import checkpoint_of, policy_words, startable, writes_workflows
 from ui.web.pickers.rules import choose_rules
 
@@ -32,37 +32,13 @@ WAYS = {
     ),
     "many": ("Several times", "The same problem again and again with other seeds: how much of it is luck?"),
 }
-SEVERAL, MOST_REPEATS = 5, 32
+SEVERAL = 5
+_SETTINGS = settings_of(LivePlan)
 _WATCH_WORKFLOW = "One workflow, every step shown as it is asked and answered."
 _NO_STEPS = (
     " It cannot be played step by step: a workflow is planned as a whole before its first step, so no turn is left to "
     "decide."
 )
-
-
-#: Key of a number of the form -> its words, the least and the most that it may be.
-_NUMBERS: dict[str, tuple[str, float, float]] = {
-    "turn_budget": ("Turn budget", 1, 50),
-    "seed": ("Seed", 0, 999_999),
-    "repeats": ("Repeats", 1, MOST_REPEATS),
-    "temperature": ("Temperature", 0.0, 2.0),
-}
-#: What each of them means.
-_MEANINGS = {
-    "turn_budget": "The most turns one episode may take. It ends sooner when a Verifier accepts the answer.",
-    "seed": "The same seed draws the same choices again. Repeats count on from it.",
-    "repeats": "How often the problem is played, one episode after another: it shows what is luck.",
-    "temperature": "At which the models write: 0 is the likeliest word each time, higher is more varied. Empty: as "
-    "each model's entry in the pool says.",
-}
-
-
-def _number(column: DeltaGenerator, key: str, value: Any = "min", **look: Any) -> Any:
-    """A number of the form, of the type of its bounds."""
-    words, least, most = _NUMBERS[key]
-    return column.number_input(
-        words, least, most, value, key=key, help=_MEANINGS[key], persist_state="session", **look
-    )
 
 
 def choose_policy(store: Store, specs: Sequence[ModelSpec]) -> str:
@@ -150,8 +126,9 @@ def _choices(plan: LivePlan) -> LivePlan:
         help=define("Argmax and sampling"),
         persist_state="session",
     )
-    turns = _number(middle, "turn_budget", 5)
-    return replace(plan, argmax=how == "argmax", turns=turns, seed=_number(right, "seed", 0))
+    turns = draw(middle, _SETTINGS["turns"], "turn_budget", persist_state="session")
+    seed = draw(right, _SETTINGS["seed"], "seed", persist_state="session")
+    return replace(plan, argmax=how == "argmax", turns=turns, seed=seed)
 
 
 def _rules(store: Store, policy: str) -> Protocol:
@@ -166,8 +143,8 @@ def _rules(store: Store, policy: str) -> Protocol:
 def _playing(plan: LivePlan) -> LivePlan:
     """How often the problem is played, at which temperature and pace."""
     left, middle, right = st.columns(3)
-    repeats = _number(left, "repeats")
-    temperature = _number(middle, "temperature", None, step=0.1, placeholder="as the pool says")
+    repeats = draw(left, _SETTINGS["repeats"], "repeats", value="min", persist_state="session")
+    temperature = draw(middle, _SETTINGS["temperature"], "temperature", step=0.1, persist_state="session")
     pace = right.select_slider(
         "Wait before each answer",
         [0.0, 1.0, 2.0, 5.0],

@@ -17,9 +17,8 @@ from ui.runs.grading import name_task_file
 from ui.runs.queue import LEARNING
 from ui.web.components.transport import keys_of
 from ui.web.evolution.course import course_of
-from ui.web.evolution.form import choose_evolution
+from ui.web.evolution.form import choose_evolution, choose_training
 from ui.web.evolution.page import run_page
-from ui.web.evolution.training_form import choose_training
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.progress.begin import begin, begin_button

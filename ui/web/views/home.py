@@ -20,8 +20,9 @@ from ui.presentation.theme import label
 from ui.presentation.words import ago, decider_words, policy_name, strip_key
 from ui.runs import wiring
 from ui.runs.kinds import about, address_of, kind_of
-from ui.runs.plans import BatchPlan, known_plan
+from ui.runs.plans import known_plan
 from ui.runs.queue import has_died
+from ui.runs.settings.batch import BatchPlan
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached

@@ -31,7 +31,7 @@ from ui.runs.paper.multiple import Differences, on_fewer_seeds, seeds_words
 from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
 from ui.runs.paper.results_file import Results, file_of, shipped
 from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, SUBJECTS, TABLES, Table, needed
-from ui.runs.plans import Suite
+from ui.runs.settings.batch import Suite
 from ui.web.kit import state
 from ui.web.kit.chart import plot
 from ui.web.kit.figures import error_bars, literal, ticks

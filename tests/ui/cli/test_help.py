@@ -1,0 +1,63 @@
+"""What every command says of itself, and the files of settings that are written: as they stood when last agreed to.
+
+`python -m tests.ui.cli.test_help` writes them anew, to be read in the difference of a commit.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from ui.cli import main
+from ui.cli.commands import Commands
+
+DATA = Path(__file__).with_name("data")
+HELP = "help.txt"
+WRITERS = ("evolve", "train", "serve")
+
+
+def said(*arguments: str) -> str:
+    """What `trinity ARGUMENTS` prints, an option on a line, without frames and columns."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "1000")
+        with pytest.raises(SystemExit):
+            main([*arguments])
+    lines = (re.sub(r" {2,}|─+", "  ", line.strip(" │╭╮╰╯─")) for line in out.getvalue().splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command, and every command of a group."""
+    yield ()
+    for name, one in Commands.listed.items():
+        if name != "bench":  # its help is the benchmark's own
+            yield (name,)
+            yield from ((name, inner) for inner in getattr(one.load(name), "commands", ()))
+
+
+def agreed() -> Iterator[tuple[str, str]]:
+    """Names and texts of the files: the help of all commands, and the settings that `--write-config` writes."""
+    yield HELP, "\n\n".join(said(*words, "--help") for words in commands()) + "\n"
+    with TemporaryDirectory() as folder:
+        for name in WRITERS:
+            file = Path(folder) / f"{name}.toml"
+            with redirect_stderr(io.StringIO()), suppress(SystemExit):
+                main([name, "--write-config", str(file)])
+            yield file.name, file.read_text("utf-8")
+
+
+def test_commands_and_files_of_settings_say_what_was_agreed() -> None:
+    for name, text in agreed():
+        assert text == (DATA / name).read_text("utf-8"), f"{name}: see the module's first lines"
+
+
+if __name__ == "__main__":
+    for file_name, said_now in agreed():
+        (DATA / file_name).write_text(said_now, "utf-8")

@@ -1,0 +1,178 @@
+"""What a batch is: the same tasks under each of its policies. Imports nothing heavy, for its command's help."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from core.episode import Protocol, Role, Task
+from core.errors import ConfigError, TaskError
+from core.fields import MOST_SEED, MOST_TASKS, Setting, Turns
+from core.settings import POCKET_POOL, MaxCost, Pool
+from core.tasks.sets import digest_of_tasks, load_tasks
+
+if TYPE_CHECKING:
+    from ui.runs.policies import LearnsFrom
+    from ui.runs.settings.learning import LearningPlan
+
+#: Questions that a policy which is taught before it plays learns from, where nothing else is said.
+LESSON_QUESTIONS = 200
+#: Ten generations of the smallest population that sep-CMA-ES can have, eight tasks each.
+LEAST_BUDGET = 160
+
+Reuse = Annotated[
+    bool,
+    Setting(
+        "Reuse replies",
+        group="models",
+        option="--reuse",
+        help="Take replies from earlier runs of this store where the same model was asked the very same: free of "
+        "charge, and nobody is asked. Runs that share replies share their luck.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play;
+    `protocol`: of every row that does not name its own."""
+
+    budget: int = 30_720
+    n: int = 1000
+    task_seed: int = 1
+    turns: int = 5
+    validation: int = 200
+    pool: str = POCKET_POOL
+    encoder: str = POCKET_POOL
+    tasks: str = "pocket"
+    held_out: str = "pocket/held-out"
+    protocol: Protocol = Protocol.PAPER
+
+    def __post_init__(self) -> None:
+        if self.budget < LEAST_BUDGET:
+            raise ConfigError(
+                f"From a budget of {self.budget} episodes nothing can be learned: give at least {LEAST_BUDGET}."
+            )
+        for name in ("n", "turns", "validation"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"A reproduction with a {name} of {getattr(self, name)} measures nothing: give at least 1."
+                )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What a digest is over. The paper's protocol is left out, as suites had no other before."""
+        own = asdict(self)
+        return (
+            own if self.protocol is not Protocol.PAPER else {k: v for k, v in own.items() if k != "protocol"}
+        )
+
+    @property
+    def digest(self) -> str:
+        """Tells suites apart."""
+        return hashlib.sha256(json.dumps(self.fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ReproducedRow:
+    """A row of the paper's tables, played under one seed: its key and label, in which suite, with which learning behind
+    it (a run's id, empty where none). `ranking`: the accuracy on validation tasks of every policy that has a cycle of
+    roles, by its name. `curve`: what a policy that is taught came to on validation tasks after so many episodes."""
+
+    row: str
+    label: str
+    suite: Suite
+    learning: str = ""
+    ranking: Mapping[str, float] = field(default_factory=dict)
+    curve: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
+    `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choosing` the number of validation
+    tasks on which those are chosen that have none (0: they plan, work and check), `questions` the number of tasks of
+    the evolve split that policies are taught with, `choice_usd` what all that cost; `digest` is of the tasks, which
+    `task_seed` draws (None: `seed`); `protocol` as in `new_episode`; `reuse`: whether replies that other runs have got
+    are used; `reproduction`: the row of the paper's tables that it is, if it is one."""
+
+    policies: Annotated[tuple[str, ...], Setting(group="tasks", option="--policy")]
+    """A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under several."""
+    tasks: Annotated[str, Setting(group="tasks", option="--tasks")] = "pocket"
+    """pocket, pocket/FAMILY, pocket/held-out, pocket/all or a FILE.jsonl of your own."""
+    split: Annotated[str, Setting(group="tasks", option="--split")] = "test"
+    """evolve, validation or test; of pocket tasks also unseen: templates that nothing was trained on."""
+    n: Annotated[int | None, Setting(group="tasks", ge=1, le=MOST_TASKS, option="--n", open=True)] = None
+    """How many tasks. Left out: 100, or all of a file's."""
+    seed: Annotated[int, Setting(ge=0, le=MOST_SEED, option="--seed")] = 0
+    """Chooses tasks and draws; the same seed plays the same again."""
+    turns: Turns = 5
+    argmax: Annotated[bool, Setting(option="--argmax")] = False
+    """Coordinators take their best choice, not a draw."""
+    pool: Pool = POCKET_POOL
+    models: tuple[str, ...] = ()
+    encoder: Annotated[str | None, Setting(group="models", option="--encoder", open=True)] = None
+    """Encoder folder or hub id of the checkpoints. Else the one they name."""
+    max_cost_usd: MaxCost = None
+    cycles: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
+    choosing: int = 0
+    choice_usd: float = 0.0
+    digest: str = ""
+    protocol: Annotated[Protocol | None, Setting(option="--protocol", term="Protocol")] = None
+    """Rules of the episodes: the paper's, or the authors' released code's. A checkpoint plays by those that it was
+    evolved under."""
+    reuse: Reuse = False
+    task_seed: Annotated[int | None, Setting(ge=0, le=MOST_SEED, option="--task-seed")] = None
+    """Chooses the tasks instead of --seed: the same ones again, with other draws."""
+    questions: int = LESSON_QUESTIONS
+    reproduction: ReproducedRow | None = None
+    kind: Literal["run", "reproduction"] = "run"
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The policies whose cycle of roles is still to be chosen: of those that play, and that others learn from."""
+        from ui.runs.policies import cycles_of
+
+        follow = (one for name in self.policies for one in cycles_of(name, self.models))
+        return tuple(dict.fromkeys(one for one in follow if one not in self.cycles)) if self.choosing else ()
+
+    def learns_from(self, what: LearnsFrom) -> bool:
+        """Whether a policy is chosen, or taught, by such tasks before it plays."""
+        from ui.runs.policies import learns_from
+
+        return any(learns_from(name, self.models) == what for name in self.policies)
+
+    def choosing_tasks(self) -> list[Task]:
+        """The validation tasks that something is still to be chosen on. TaskError when there are too few."""
+        chosen = self.undecided or self.learns_from("validation")
+        return load_tasks(self.tasks, "validation", self.choosing, 0) if self.choosing and chosen else []
+
+    def lesson_tasks(self) -> list[Task]:
+        """The tasks of the evolve split that policies are still to be taught by."""
+        taught = self.learns_from("questions")
+        return load_tasks(self.tasks, "evolve", self.questions, 0, at_most=True) if taught else []
+
+    def load_tasks(self) -> list[Task]:
+        """The tasks, the same at every call; TaskError when their file changed since the run began."""
+        seed = self.seed if self.task_seed is None else self.task_seed
+        return unchanged(load_tasks(self.tasks, self.split, self.n, seed), self)
+
+
+def unchanged(tasks: list[Task], plan: BatchPlan | LearningPlan) -> list[Task]:
+    """The tasks; TaskError when they are not those that the run began with."""
+    if plan.digest and digest_of_tasks(tasks) != plan.digest:
+        raise TaskError(
+            f"The tasks in {plan.tasks} have changed since this run began, so it cannot be resumed."
+        )
+    return tasks
+
+
+def same_models(plan: BatchPlan | LearningPlan, models: tuple[str, ...]) -> None:
+    """ConfigError when the plan's pool has other models than when its run began."""
+    if plan.models and models != plan.models:
+        raise ConfigError(
+            f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
+        )

@@ -1,0 +1,156 @@
+"""What an evolution and a training are: plans whose settings a person chooses. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from core.episode import Protocol, Task
+from core.errors import TaskError
+from core.evolution.config import SEARCHES, EvolveConfig, transcripts_surveyed
+from core.evolution.recording import RecordName
+from core.fields import MOST_TASKS, RULES, Setting
+from core.heads import HeadKind
+from core.planner.config import LearnConfig
+from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool
+from core.tasks.sets import load_tasks
+from core.workflow import AccessMode
+from ui.runs.settings.batch import Reuse, unchanged
+
+#: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
+RELEASED_SVF = "released"
+
+LearnedTasks = Annotated[
+    str,
+    Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own."),
+]
+RunName = Annotated[
+    str,
+    Setting(
+        "Name",
+        group="models",
+        option="--name",
+        free=True,
+        help="What to call it; with --resume, which one goes on (or a run's id).",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionPlan:
+    """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
+    empty; `barred`, `token_position` and `protocol` as in a checkpoint; `neutral_start`: whether a head begins where
+    every choice is equally likely, also the low-rank one; `controls`: whether they are played at the end; `digest`
+    tells when a task file changed; `reuse`: whether replies that other runs have got are used, and its own kept for
+    others; `record`: whose episodes are stored."""
+
+    tasks: LearnedTasks = "pocket"
+    n: Annotated[
+        int | None, Setting("How many of them", group="tasks", ge=1, le=MOST_TASKS, option="--n", open=True)
+    ] = None
+    """Tasks to draw from; all there are, if fewer. Left out: 1000, or all of a file's."""
+    validation: Annotated[
+        int, Setting("Validation tasks", group="tasks", ge=0, le=MOST_TASKS, option="--validation")
+    ] = 200
+    """Held-apart tasks that the mean is measured on."""
+    pool: Pool = POCKET_POOL
+    encoder: Annotated[str, ENCODER] = POCKET_POOL
+    max_cost_usd: MaxCost = None
+    evolution: EvolveConfig = EvolveConfig()
+    name: RunName = ""
+    head: Annotated[HeadKind, Setting(group="search", option="--head", term="Head", learners=SEARCHES)] = (
+        "linear"
+    )
+    """Form of the head, which chooses models and roles."""
+    svf: Annotated[
+        str,
+        Setting(
+            "Singular values", group="search", option="--svf", metavar="LAYERS", term="SVF", learners=SEARCHES
+        ),
+    ] = ""
+    """Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'."""
+    barred: Annotated[tuple[str, ...], Setting("Left out", group="search")] = ()
+    """Roles and models that are never chosen, as in an ablation."""
+    token_position: Annotated[int, Setting("Token whose state is read", group="search", le=-1)] = -2
+    """Token whose hidden state is read: -2 the last but one, as in the paper."""
+    neutral_start: Annotated[bool, Setting("Begin with equal choices", group="search")] = False
+    """Begin where every choice is equally likely, also with the low-rank head, which else does not."""
+    controls: Annotated[
+        bool, Setting("Play the controls at the end", group="tasks", option="--controls", term="Control")
+    ] = True
+    """At the end, play what learned nothing: the same random walk, the best single model."""
+    models: tuple[str, ...] = ()
+    digest: str = ""
+    protocol: Annotated[Protocol, RULES] = Protocol.PAPER
+    reuse: Reuse = False
+    record: Annotated[RecordName, Setting("Episodes to keep", group="models", option="--record")] = "none"
+    """Store episodes to replay: share, of each validation and of 4 candidates in each generation; all, of every
+    candidate too. An episode takes about 7 kB with the pocket models, more where replies are long."""
+    kind: Literal["evolve"] = "evolve"
+
+    @property
+    def survey_words(self) -> str:
+        """What is done before generation 0, for people who wait; once, as its result is kept with it."""
+        read = transcripts_surveyed(bool(self.svf))
+        return f"The encoder reads {read} sketched transcripts once, to set the first step size"
+
+    def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
+        """The tasks to evolve on, those to validate with, and what is worth telling about them."""
+        return learning_sets(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """The training of a planner as its run keeps it: enough to resume it. `planner` is what learns: "pocket" for a new
+    small one after `warm_up_steps` of supervised training, the id of a stored one, or the folder of a language model
+    that has learned nothing yet; `mode`, `most_tokens` and `show_names` are of such a one. `digest` tells when a task
+    file changed; `reuse` as in an evolution."""
+
+    tasks: LearnedTasks = "pocket"
+    n: Annotated[
+        int | None, Setting("How many of them", group="tasks", ge=1, le=MOST_TASKS, option="--n", open=True)
+    ] = None
+    """Tasks that questions are chosen from. Left out: 3000, or all of a file's."""
+    validation: Annotated[
+        int, Setting("Validation tasks", group="tasks", ge=0, le=MOST_TASKS, option="--validation")
+    ] = 200
+    """Held-apart tasks that the planner is measured on."""
+    pool: Pool = POCKET_POOL
+    learning: LearnConfig = LearnConfig()
+    planner: Annotated[
+        str, Setting("What learns", option="--planner", metavar="pocket|ID|FOLDER", term="Conductor")
+    ] = POCKET_POOL
+    """What learns: a new pocket planner, a stored planner, or a causal language model in a folder."""
+    warm_up_steps: Annotated[int, Setting("Steps of the warm-up", ge=1)] = 500
+    """Supervised steps that teach a new pocket planner the form of workflows, and nothing about which are good."""
+    mode: Annotated[AccessMode, Setting("Access lists", group="search")] = AccessMode.CHOOSE_POSITION
+    """Form of the access lists that a folder's model writes."""
+    most_tokens: Annotated[int, Setting("Longest reply", group="search", ge=1)] = 1_024
+    """The most tokens of a reply that a folder's model writes."""
+    show_names: Annotated[bool, Setting(group="search")] = False
+    """A folder's model is told the names of the pool's models, and not their numbers alone."""
+    max_cost_usd: MaxCost = None
+    name: RunName = ""
+    models: tuple[str, ...] = ()
+    digest: str = ""
+    reuse: Reuse = False
+    kind: Literal["train"] = "train"
+
+    def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
+        """The tasks to learn on, those to validate with, and what is worth telling about them."""
+        return learning_sets(self)
+
+
+#: Plans that learn, and have a name of their own to be resumed by.
+LearningPlan = EvolutionPlan | TrainingPlan
+
+
+def learning_sets(plan: LearningPlan) -> tuple[list[Task], list[Task], list[str]]:
+    """The tasks that a plan learns on, those to validate with, and what is worth telling about them."""
+    tasks = unchanged(load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True), plan)
+    try:
+        if plan.validation:
+            return tasks, load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True), []
+    except TaskError as error:
+        return tasks, [], [f"Nothing is validated: {error}"]
+    return tasks, [], []
