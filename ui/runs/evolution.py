@@ -23,7 +23,7 @@ from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.encoders import remember_encoder
-from ui.runs.learning import LearningParts, Progress, Standing, common_parts
+from ui.runs.learning import LearningParts, Position, Record, common_parts
 from ui.runs.settings.learning import RELEASED_SVF, EvolutionPlan
 
 
@@ -44,7 +44,7 @@ class EvolutionParts(LearningParts):
     def state(self, index: int, kept: bytes, run: str) -> LearnerState:
         return restored(kept)
 
-    def learn(self, at: Standing) -> Iterator[Generation]:
+    def learn(self, at: Position) -> Iterator[Generation]:
         """Each generation, the last one with the controls that are played after it."""
         config, untaught = self.plan.evolution, replace(self.template, parent_run=at.run)
         template = untaught
@@ -76,10 +76,10 @@ class EvolutionParts(LearningParts):
                 generation = replace(generation, controls=controls(config, untaught, **table))
             yield generation
 
-    def progress(self, run: str, update: Generation) -> Progress:
+    def record(self, run: str, update: Generation) -> Record:
         """A generation's candidates, and the optimiser's state after it."""
         config = self.plan.evolution
-        return Progress(
+        return Record(
             episodes=len(update.fitness) * update.tasks_per_candidate + (update.label_episodes or 0),
             stats=update.to_json(),
             checkpoint=wiring.coordinator_fields(update.checkpoint, run) | {"generation": update.index},

@@ -32,7 +32,7 @@ from ui.runs.spending import MeteredPool, Reckoned
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Record:
     """What an update adds to its run: the `episodes` it played, its statistics as JSON, and what is kept of it, of the
     checkpoint the fields of a `checkpoint_row`. `state` is all that is needed to go on after it, where it was due, and
     `obsolete` are files that it takes the place of. `settled`: no reply of before is asked for again."""
@@ -48,7 +48,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Position:
     """Where a run stands as it is taken up: the updates that are kept, the `state` after the last of them, and the pool
     that it asks. `stops` says whether a person asked it to."""
 
@@ -87,11 +87,11 @@ class LearningParts(ABC):
         """The state after an update, from what the store kept of it."""
 
     @abstractmethod
-    def learn(self, at: Standing) -> Iterator[Any]:
+    def learn(self, at: Position) -> Iterator[Any]:
         """Each update that follows those that are kept; before the first, what a person waits for."""
 
     @abstractmethod
-    def progress(self, run: str, update: Any) -> Progress:
+    def record(self, run: str, update: Any) -> Record:
         """What an update adds to its run."""
 
     def size(self, update: UpdateSummary) -> float:
@@ -126,11 +126,11 @@ class LearningParts(ABC):
         if earlier and earlier[-1].index < self.updates:
             self._check_next(pool, marks, paid)
         keeper = _Keeper(store, run, pool, ledger, self.plan.reuse, earlier[-1] if earlier else None)
-        for event in self.learn(Standing(store, run, earlier, state, shared, stops)):
+        for event in self.learn(Position(store, run, earlier, state, shared, stops)):
             if (index := getattr(event, "index", None)) is None:  # before the first
                 yield event
                 continue
-            entry = keeper.keep(index, self.progress(run, event))
+            entry = keeper.keep(index, self.record(run, event))
             yield event
             marks.append((entry.spent_usd, self.size(entry)))
             if index < self.updates:
@@ -167,38 +167,36 @@ class _Keeper:
         self._began = self.store.now()
         self._unread_usd = self.last.unread_usd if self.last else 0.0
 
-    def keep(self, index: int, progress: Progress) -> UpdateSummary:
+    def keep(self, index: int, record: Record) -> UpdateSummary:
         """Commit an update; what is kept of it."""
         self.store.runs.heartbeat(self.run, owner())  # refused when another process took the run over
         now, before = time.monotonic(), self.last
         wall_s, self._since = now - self._since, now
-        row = checkpoint_row(**progress.checkpoint, created=self.store.now()) if progress.checkpoint else None
+        row = checkpoint_row(**record.checkpoint, created=self.store.now()) if record.checkpoint else None
         entry = UpdateSummary(
             run_id=self.run,
             index=index,
-            episodes=progress.episodes + (before.episodes if before else 0),
+            episodes=record.episodes + (before.episodes if before else 0),
             wall_s=wall_s + (before.wall_s if before else 0.0),
             spent_usd=self.pool.spent_usd,
             unread_usd=self._unread_usd + self.pool.reckoned.unread_usd,
             checkpoint_id=row["id"] if row else None,
-            stats=progress.stats,
+            stats=record.stats,
         )
         began, self._began = self._began, self.store.now()
         # When each of them was played is not known, only when their update was.
-        played = [
-            TimedEpisode(one, began, self._began, [began] * len(one.turns)) for one in progress.recorded
-        ]
+        played = [TimedEpisode(one, began, self._began, [began] * len(one.turns)) for one in record.recorded]
         self.store.learning.add(
             entry,
-            state=progress.state,
+            state=record.state,
             checkpoint=row,
-            candidates=progress.candidates,
+            candidates=record.candidates,
             played=played,
         )
-        for path in progress.obsolete:
+        for path in record.obsolete:
             path.unlink(missing_ok=True)
         self.last, self.ledger.generation = entry, index + 1
-        if progress.settled and not self.reuse:
+        if record.settled and not self.reuse:
             self.ledger.forget(before=self.ledger.generation)
         return entry
 

@@ -20,7 +20,7 @@ from core.settings import POCKET_POOL
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import Stopped
-from ui.runs.learning import LearningParts, Progress, Standing, common_parts
+from ui.runs.learning import LearningParts, Position, Record, common_parts
 from ui.runs.settings.learning import TrainingPlan
 
 #: A larger state is kept in a file and not in a row, in bytes: planner, and the two moments of its optimiser.
@@ -53,7 +53,7 @@ class TrainingParts(LearningParts):
                 f"The state of this training is not at {path}: go on with it on the machine that began it."
             ) from error
 
-    def learn(self, at: Standing) -> Generator[TrainingProgress | Iteration]:
+    def learn(self, at: Position) -> Generator[TrainingProgress | Iteration]:
         """Each iteration, after the warm-up of a new planner."""
         if at.state is not None:
             start = wiring.load_planner(at.store, at.earlier[0].checkpoint_id or "", self.plan.models)
@@ -73,10 +73,10 @@ class TrainingParts(LearningParts):
         for path in _state_files(at.run):
             path.unlink(missing_ok=True)
 
-    def progress(self, run: str, update: Iteration) -> Progress:
+    def record(self, run: str, update: Iteration) -> Record:
         """An iteration, with its planner and state where they are due; a large state is written to a file."""
         played = [one for one in (update.rollouts, update.validation) if one is not None]
-        return Progress(
+        return Record(
             episodes=sum(one.n + one.missing for one in played),
             stats=update.to_json(),
             checkpoint=wiring.planner_fields(update.planner, run) if update.planner else None,
