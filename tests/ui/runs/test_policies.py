@@ -13,6 +13,8 @@ from core.evolution.cycles import cascade_episodes
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request, fail
+from tests.ui.pages import opened as opened_page
+from tests.ui.pages import shown
 from tests.ui.sums import Sums, answer
 from ui.runs.policies import POLICIES, check_policies, cycles_of, learns_from, lessons_of, turns_of
 from ui.runs.settings.batch import BatchPlan
@@ -114,6 +116,9 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
     assert roles == {*ROLE_ORDER} - {Role.VERIFIER}
     again = evolving.run("--policy", team, "--policy", taught, "--turns", 3, "--json").json
     assert [row["accuracy"] for row in again] == [rows[team]["accuracy"], rows[taught]["accuracy"]]
+    for policy in ("majority:adder", "mixture", team):
+        shown_one = next(one for one in played if one.policy == policy)
+        assert str(shown_one.answer) in shown(opened_page("replay", ep=shown_one.id))
     beside = evolving.trinity("compare", "mixture", "majority:adder", "--json")
     assert beside.code == 0, beside.err
 
