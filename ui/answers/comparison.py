@@ -274,8 +274,8 @@ def tasks(asked: Asked) -> Answer | None:
     names = {"": "every family", **{name: one_line(name, 40) for name in shared}}
     of_family = asked.choice(_FAMILY, "Family", names, look="list", also=also)
     family = of_family.value or None
-    counts = {cell: _count(shared, cell, family) for cell in CELLS}
-    words = {"": "all, flips first", **{cell: f"{counts[cell]:,} {CELL_WORDS[cell]}" for cell in CELLS}}
+    counts: dict[Cell, int] = {one: _count(shared, one, family) for one in CELLS}
+    words = {"": "all, flips first"} | {one: f"{counts[one]:,} {CELL_WORDS[one]}" for one in CELLS}
     of_cell = asked.choice("cell", "Tasks", words, also=also)
     cell: Cell | None = next((one for one in CELLS if one == of_cell.value), None)
     n = counts[cell] if cell else sum(counts.values())

@@ -220,7 +220,7 @@ def _learner() -> str:
 
 def _planner(store: Store, pool: str, models: tuple[str, ...]) -> str | None:
     """What learns: a new pocket planner, or a stored one that was made for this pool; None where there is neither."""
-    stored = [one.id for one in store.planners.list() if one.models == models]
+    stored = [one.id for one in store.checkpoints.list(planners=True) if one.models == models]
     ages = generation_of(store)
     names = [*([POCKET_POOL] if pool == POCKET_POOL else []), *stored]
     if not names:
