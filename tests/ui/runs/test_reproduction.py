@@ -321,7 +321,7 @@ def test_bad_input_is_one_sentence_and_plays_nothing(world: Sums) -> None:
         (("17",), "There is no table '17' to reproduce: choose all, 1, 2"),
         (("4", "--row", "nobody"), "These tables have no row 'nobody': choose evolved:reinforce"),
         (("4", "--seeds", "0,x"), "Seeds '0,x' are not understood"),
-        (("4", "--tasks", "nowhere.jsonl"), "nowhere.jsonl cannot be read"),
+        (("4", "--tasks", "nowhere.jsonl"), "There is no task file"),
         (("4", "--budget", 8), "give at least 160"),
     ):
         result = world.trinity("reproduce", *arguments)
