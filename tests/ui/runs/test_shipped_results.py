@@ -88,7 +88,7 @@ def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
     assert not wiring.wants_samples(store, wiring.settings())
 
 
-def test_every_table_is_found_by_subject_in_one_list_and_stands_in_the_address() -> None:
+def test_every_table_is_found_by_subject_in_one_list_and_stands_in_the_address(store: Store) -> None:
     offered = [table for tables in SUBJECTS.values() for table in tables]
     assert sorted(offered) == sorted(TABLES)  # each once
     page = opened("results")

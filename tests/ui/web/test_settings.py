@@ -98,6 +98,7 @@ def test_every_kind_of_run_has_a_page_and_a_way_on() -> None:
     commands = {name: kind.resume_command("r1") for name, kind in RUN_KINDS.items() if kind.command}
     assert commands == {
         "run": "trinity run --resume r1",
+        "reproduction": "trinity run --resume r1",
         "evolve": "trinity evolve --resume --name r1",
         "train": "trinity train --resume --name r1",
         "fork": "trinity fork --resume r1",
