@@ -180,7 +180,7 @@ class _NamesOnly(Policies):
         return RandomPlanner(self.models, id=CONDUCTOR + planner_id)
 
     def stored(self, name: str) -> Policy:
-        if self.store is not None:
+        if self.store is not None and not os.path.isdir(name):
             self.check_stored(name)
         return RandomPolicy(self.models, id=name)
 
