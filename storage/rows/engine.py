@@ -57,7 +57,9 @@ def database_url(url: str) -> URL:
             "The store's address is empty: give a file path or a URL such as sqlite:///trinity.db."
         )
     if re.search("[\0\ud800-\udfff]", url):
-        raise StoreError("The store's address is not valid UTF-8: write it again.")
+        raise StoreError(
+            "The store's address holds a character that no path and no URL can have: write it again."
+        )
     scheme = re.match(r"([\w+]+)://|((?:sqlite|postgres)[\w+]*):", url)
     if scheme is None:
         path = url.removesuffix(f"?{READ_ONLY}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 
 from core.analysis.attribution import (
     QUESTION,
@@ -19,7 +19,7 @@ from core.analysis.attribution import (
 )
 from core.episode import Role
 from storage.recorder import record
-from storage.rows.engine import reading, writing
+from storage.rows.engine import reading
 from storage.rows.schema import attribution
 from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
@@ -79,9 +79,6 @@ def test_what_was_found_for_another_transcript_is_not_used(store: Store, turn: A
         AttributedTurn(turn.episode_id, turn.index, "cother", turn.digest),
     ):
         assert store.attributions.parts(other) is None
-    with writing(store.engine) as connection:  # as a version with other fields wrote it
-        connection.execute(update(attribution).values(body=json.dumps({"leads": []})))
-    assert store.attributions.parts(turn) is None
 
 
 def test_it_goes_with_its_episode_and_is_not_kept_for_one_that_is_gone(
