@@ -21,8 +21,8 @@ from tests.builders.stores import copy_store
 from tests.ui.pages import APP, SUM
 from tests.ui.sums import Sums, sums
 from ui.runs import wiring
-from ui.runs.encoders import remember_encoder
 from ui.runs.plans import LivePlan
+from ui.runs.wiring import remember_encoder
 
 #: Starts the app; a port follows.
 STREAMLIT = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]

@@ -145,7 +145,7 @@ def _released(vector: Path, run_config: Path | None, encoder: str) -> Checkpoint
     from core.coordinator.encoder import load_encoder
     from core.coordinator.released import released_checkpoint
     from ui.runs import wiring
-    from ui.runs.encoders import remember_encoder
+    from ui.runs.wiring import remember_encoder
 
     if run_config is None:
         raise CheckpointError(f"{vector} holds only numbers: give its run's configuration with --run-config.")

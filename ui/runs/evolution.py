@@ -22,9 +22,9 @@ from core.evolution.sep_cma import default_population
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.encoders import remember_encoder
 from ui.runs.learning import LearningParts, Position, Record, common_parts
 from ui.runs.settings.learning import RELEASED_SVF, EvolutionPlan
+from ui.runs.wiring import remember_encoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from core.pocket.specs import TEAMS
 from storage.store import Store
 from ui.presentation.words import policy_name
 from ui.runs import wiring
-from ui.runs.encoders import encoder_place
+from ui.runs.wiring import encoder_place
 
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import json
 import logging
 import os
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from core.checkpoint import Checkpoint, Dtype
-from core.errors import CheckpointError, ConfigError
+from core.errors import CheckpointError, ConfigError, StoreError
 from core.planner.card import PlannerCard
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.specs import pocket_spec
@@ -27,10 +28,10 @@ from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
 from core.processes import Processes, cores
 from core.settings import POCKET_POOL, Settings, read_settings
+from storage.files.atomic import atomic_file
 from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
 from storage.store import Store
-from ui.runs.encoders import remember_encoder
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+#: Beside the user's store: the folder of each encoder by the digest of its weights.
+ENCODERS = "encoders.json"
 
 #: Beside the packages, in a checkout as in an installed wheel.
 SAMPLE_RUNS = Path(__file__).resolve().parents[2] / "sample_runs"
@@ -235,3 +239,47 @@ def login() -> str:
         return getpass.getuser()[:LONGEST_AUTHOR]
     except (OSError, KeyError):  # a user id without a name, as in containers
         return "reviewer"
+
+
+# Encoders: a checkpoint names its own, and no place of it.
+
+
+def remember_encoder(encoder: Encoder, data_folder: Path) -> Encoder:
+    """The encoder; where its folder lies is kept for checkpoints of it, if the data folder can be written."""
+    known, identity = _known_encoders(data_folder), encoder.identity
+    own = encoder.folder is not None and not identity.revision and identity.name != POCKET_POOL
+    if own and known.get(identity.digest) != (place := str(Path(str(encoder.folder)).resolve())):
+        try:
+            data_folder.mkdir(parents=True, exist_ok=True)
+            with atomic_file(data_folder / ENCODERS) as draft:
+                draft.write_text(json.dumps({**known, identity.digest: place}, indent=1), "utf-8")
+        except (OSError, StoreError) as error:
+            log.warning("Where the encoder lies will be asked for again: %s", error)
+    return encoder
+
+
+def encoder_place(checkpoint: Checkpoint, store: Store | None, data_folder: Path) -> str:
+    """By what a checkpoint's encoder is loaded here: "pocket", a hub id, or the folder from which it was loaded before
+    or which its evolution names. CheckpointError where a folder is not known."""
+    encoder = checkpoint.encoder
+    if encoder.revision or encoder.name == POCKET_POOL:
+        return encoder.name
+    places: list[object] = [_known_encoders(data_folder).get(encoder.digest)]
+    if store is not None:
+        with suppress(StoreError):  # it may have come without its evolution
+            places.append(store.runs.get(checkpoint.parent_run).config.get("encoder"))
+    for place in (*places, encoder.name):
+        if isinstance(place, str) and os.path.isdir(place):
+            return place
+    raise CheckpointError(
+        f"The encoder '{encoder.name}' of checkpoint {checkpoint.id} is a folder that is not known on "
+        "this machine: give its path by --encoder or TRINITY_ENCODER."
+    )
+
+
+def _known_encoders(data_folder: Path) -> dict[str, str]:
+    try:
+        found = json.loads((data_folder / ENCODERS).read_text("utf-8"))
+    except (OSError, ValueError):  # never written, or damaged: the next load mends it
+        return {}
+    return found if isinstance(found, dict) else {}

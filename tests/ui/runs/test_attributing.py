@@ -25,7 +25,6 @@ from storage.store import Store
 from tests.builders.diffed import DIFFED, Diffed
 from tests.ui.pages import until
 from ui.runs.control import Stopped
-from ui.runs.encoders import remember_encoder
 from ui.runs.lease import owner
 from ui.runs.plans import AttributionPlan
 from ui.runs.queue import Ticket, enqueue, resume
@@ -37,7 +36,7 @@ from ui.runs.reading.attributing import (
     kept_explanation,
     read_turn,
 )
-from ui.runs.wiring import data_folder
+from ui.runs.wiring import data_folder, remember_encoder
 from ui.runs.worker import play_claimed
 
 

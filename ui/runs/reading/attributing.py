@@ -31,10 +31,10 @@ from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import Stopped
-from ui.runs.encoders import encoder_place
 from ui.runs.plans import AttributionPlan, known_plan
 from ui.runs.play import Ending
 from ui.runs.policies import Policies
+from ui.runs.wiring import encoder_place
 
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator

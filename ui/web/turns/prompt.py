@@ -13,7 +13,7 @@ from core.errors import CheckpointError, TrinityError
 from core.play.session import request_at
 from ui.presentation.theme import label
 from ui.runs import wiring
-from ui.runs.encoders import encoder_place
+from ui.runs.wiring import encoder_place
 from ui.web.kit.buttons import button
 from ui.web.kit.text import text_block
 from ui.web.pickers.checkpoints import checkpoint_of
