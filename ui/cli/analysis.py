@@ -21,7 +21,7 @@ from ui.cli.console import (
     tell,
     write_new,
 )
-from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
+from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
 
 if TYPE_CHECKING:
     from ui.answers.asked import Asked
@@ -65,7 +65,7 @@ def command(name: str, about: str) -> Callable[..., None]:
     ) -> None:
         from ui.answers.asked import asked_of
 
-        chosen = narrowed(where, run, policy, flag)
+        chosen = filter_of(where, run, policy, flag)
         with opened_store(store) as opened:
             give(name, asked_of(opened, chosen, against, choices_of(choose)), part, as_json, html)
 

@@ -65,7 +65,7 @@ def serve(
         say(f"Wrote {write_config}. Edit it, then: trinity serve --config {write_config}")
         return
     from core.pool.costs import QUESTION_TOKENS
-    from ui.cli.playing import tell_encoder, tell_what_is_cut, tell_what_plays
+    from ui.cli.play import tell_encoder, tell_what_is_cut, tell_what_plays
     from ui.cli.serve import port_in_use
     from ui.endpoint.service import Service
     from ui.endpoint.tiers import read_endpoint

@@ -20,7 +20,7 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
+from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
 
 if TYPE_CHECKING:
     from storage.rows.summaries import EpisodeSummary
@@ -65,7 +65,7 @@ def episodes(
         raise ConfigError(f"--order cannot be '{order}': choose one of {', '.join(get_args(Order))}.")
     if after is not None and paging.decode_cursor(after) is None:
         raise ConfigError("--after needs the value that the page before printed; leave it out for page one.")
-    chosen = narrowed(where, run, policy, flag)
+    chosen = filter_of(where, run, policy, flag)
     with opened_store(store, mark_dead=True) as opened:
         page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
         if policy and not page.total.n:

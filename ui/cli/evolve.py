@@ -13,7 +13,7 @@ from ui.cli.lapses import tell_lapses
 from ui.cli.learning import ConfigFileOption, How, ResumeByNameOption, WriteConfigOption, learn
 from ui.cli.options import Given, with_options
 from ui.cli.pilot import PilotOption, piloted
-from ui.cli.playing import (
+from ui.cli.play import (
     agree,
     playing,
     tell_what_is_cut,

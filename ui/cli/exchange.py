@@ -23,7 +23,7 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
+from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -120,7 +120,7 @@ def export(
     """
     from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter
 
-    chosen_by = narrowed(where, run, policy, flag)
+    chosen_by = filter_of(where, run, policy, flag)
     ways = [bool(runs), bool(episode), pair is not None, chosen_by != EpisodeFilter(), everything]
     if sum(ways) != 1:
         raise ConfigError("Choose one way to say what to export: runs, --episode, --pair, filters, or --all.")

@@ -32,8 +32,8 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
-from ui.cli.playing import (
+from ui.cli.filters import FlagOption, RunOption, WhereOption, filter_of
+from ui.cli.play import (
     agree,
     playing,
     tell_what_is_cut,
@@ -211,7 +211,7 @@ def fork(
             )
             _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
             return
-        chosen = narrowed(where, run, None, flag)
+        chosen = filter_of(where, run, None, flag)
         one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
         if one is many or (one and None in (episode, turn)):
             raise ConfigError(

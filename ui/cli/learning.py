@@ -16,7 +16,7 @@ from ui.cli.config_file import read_file, write_file
 from ui.cli.console import opened_store, say
 from ui.cli.options import Given
 from ui.cli.pilot import refuse_pilot
-from ui.cli.playing import with_ceiling
+from ui.cli.play import with_ceiling
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from core.errors import ConfigError
 from ui.cli.console import progress, say
-from ui.cli.playing import agree, playing
+from ui.cli.play import agree, playing
 
 if TYPE_CHECKING:
     from storage.store import Store

@@ -18,8 +18,8 @@ from ui.cli.console import (
     progress,
     tell,
 )
-from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
-from ui.cli.playing import playing
+from ui.cli.filters import FlagOption, RunOption, WhereOption, filter_of
+from ui.cli.play import playing
 
 if TYPE_CHECKING:
     from core.analysis.agreement import Agreement, FirstDifferences, Picks
@@ -72,7 +72,7 @@ def policy(
     from storage.filters.episode_filter import filter_of_address, for_totals
     from ui.presentation.words import generations_of, policy_name
 
-    chosen = narrowed(where, run, recorded_by, flag)
+    chosen = filter_of(where, run, recorded_by, flag)
     with opened_store(store) as opened:
         if view:
             chosen = filter_of_address(chosen.to_query(), opened.views.get(view))

@@ -10,7 +10,7 @@ import typer
 
 from core.errors import ConfigError
 from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, say, tell
-from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
+from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
 
 
 def prune(
@@ -51,7 +51,7 @@ def prune(
         raise ConfigError(f"--what cannot be '{what}': choose one of {', '.join(retention.WORDS)}.")
     conditions = [f"({where})"] if where else []
     conditions += [retention.began_before(older_than, time.time())] if older_than else []
-    chosen = narrowed(" and ".join(conditions) or None, run, policy, flag)
+    chosen = filter_of(" and ".join(conditions) or None, run, policy, flag)
     if (chosen == EpisodeFilter()) is not everything:
         raise ConfigError("Say which with --older-than, --where, --run, --policy or --flag, or else --all.")
     with opened_store(store, mark_dead=True) as opened:

@@ -27,7 +27,7 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import (
+from ui.cli.play import (
     agree,
     playing,
     tell_encoder,

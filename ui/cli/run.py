@@ -26,7 +26,7 @@ from ui.cli.console import (
 from ui.cli.lapses import tell_lapses
 from ui.cli.options import Given, with_options
 from ui.cli.pilot import PilotOption, piloted
-from ui.cli.playing import (
+from ui.cli.play import (
     agree,
     playing,
     tell_what_is_cut,

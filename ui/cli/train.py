@@ -13,7 +13,7 @@ from ui.cli.console import JsonOption, StoreOption, percent, print_json, progres
 from ui.cli.learning import ConfigFileOption, How, ResumeByNameOption, WriteConfigOption, learn
 from ui.cli.options import Given, with_options
 from ui.cli.pilot import PilotOption, piloted
-from ui.cli.playing import agree, playing, tell_what_plays, tell_what_was_reckoned, tell_what_was_reused
+from ui.cli.play import agree, playing, tell_what_plays, tell_what_was_reckoned, tell_what_was_reused
 from ui.runs.settings.learning import TrainingPlan
 
 if TYPE_CHECKING:

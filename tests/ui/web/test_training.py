@@ -244,10 +244,10 @@ def test_a_stored_planner_of_the_same_pool_can_learn_on(kept: Store) -> None:
     assert opened("evolution", panel="train").selectbox(key="tr_planner").options == ["a new pocket planner"]
     record_training(kept)
     assert len(opened("evolution", panel="train").selectbox(key="tr_planner").options) == 1, "of another pool"
-    ids = record_training(kept, "rpocket", models=POCKET)
+    ids = record_training(kept, "rpocket", plan=replace(PLAN, name="pocket"), models=POCKET)
     page = opened("evolution", panel="train")
     options = page.selectbox(key="tr_planner").options
-    assert "Conductor, iteration 4 of rpocket" in options
+    assert "Conductor, iteration 4 of pocket" in options
     page.selectbox(key="tr_planner").select(ids[4]).run()
     assert "tr_warm_up_steps" not in [one.key for one in page.number_input]
     press(page, "begin")

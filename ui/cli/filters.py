@@ -31,7 +31,7 @@ FlagOption = Annotated[
 ]
 
 
-def narrowed(where: str | None, run: str | None, policy: str | None, flag: str | None) -> EpisodeFilter:
+def filter_of(where: str | None, run: str | None, policy: str | None, flag: str | None) -> EpisodeFilter:
     """The filter that these options ask for; all of them must hold. ConfigError for a flag that there is not."""
     from storage.filters.episode_filter import CHOICES, EpisodeFilter
 
