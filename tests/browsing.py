@@ -6,16 +6,19 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import Page
 
+APP = Path(__file__).parents[1] / "ui" / "app.py"
 #: A busy machine is no failure.
 PATIENCE_S = 240
 #: What a browser says on its console where a page asks for what its own policy forbids.
@@ -31,6 +34,31 @@ asked => {{
   still.looks = app?.dataset.testScriptState === "notRunning" ? still.looks + 1 : 0;
   return still.looks >= {LOOKS};
 }}
+"""
+
+#: Goes to an address in the document that is open, one step of its own; done once the page's script has begun to run,
+#: or after so many milliseconds without any: it may have run too quickly to be seen.
+_VISIT = """
+([to, patience]) => new Promise(done => {
+  const app = document.querySelector('[data-testid="stApp"]');
+  const watch = new MutationObserver(() => {
+    if (app.dataset.testScriptState === "notRunning") return;
+    watch.disconnect();
+    done();
+  });
+  watch.observe(app, {attributeFilter: ["data-test-script-state"]});
+  setTimeout(done, patience);
+  History.prototype.pushState.call(history, null, "", to);
+  dispatchEvent(new PopStateEvent("popstate"));
+})
+"""
+BEGUN_MS = 3000
+
+#: Lets nothing on a page move by itself: on a busy machine a browser paints little else.
+CALM = """
+const still = new CSSStyleSheet();
+still.replaceSync("*, *::before, *::after { animation: none !important; transition: none !important }");
+document.adoptedStyleSheets = [...document.adoptedStyleSheets, still];
 """
 
 #: Counts what the page asks of its server from now on.
@@ -76,6 +104,14 @@ def serving(
         server.wait(PATIENCE_S)
 
 
+def serving_app(
+    folder: Path, store: Path, variables: Mapping[str, str] = MappingProxyType({})
+) -> AbstractContextManager[str]:
+    """The address of the app over a store, as `serving` has it."""
+    command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
+    return serving(command, folder, store, variables)
+
+
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end and server.poll() is None:
@@ -91,6 +127,19 @@ def settled(page: Page) -> None:
     """Until no script runs any more: none in several looks one after another, as an act needs a moment to begin one.
     The page itself looks, so that one that is drawn slowly is given its time."""
     page.wait_for_function(_STILL, arg=time.monotonic(), polling=LOOK_MS)
+
+
+def visit(page: Page, address: str) -> None:
+    """Open an address, and wait until its script has run. A tab that shows the app goes there as a link within the app
+    leads on: to load the app anew takes a browser ten times as long, so only a test of loading does that."""
+    there = urljoin(page.url, address) if page.url.startswith("http") else address
+    at_home = urlsplit(page.url)[:2] == urlsplit(there)[:2] and page.get_by_test_id("stApp").count() > 0
+    if at_home:
+        settled(page)
+        page.evaluate(_VISIT, [there, BEGUN_MS])
+    else:
+        page.goto(address)
+    settled(page)
 
 
 def press(page: Page, key: str) -> None:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Response
+from playwright.sync_api import Browser, ConsoleMessage, Page
 
-from tests.browsing import PATIENCE_S, POLICY, environment, serving, settled
+from tests.browsing import CALM, PATIENCE_S, POLICY, environment, serving, settled, visit
 
 TRINITY = Path(sys.executable).parent / "trinity"
 
@@ -26,13 +26,9 @@ class Newcomer:
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def open(self, path: str) -> Response:
-        """Go to a view and wait until it is shown whole; the server's answer."""
-        answer = self.page.goto(self.address + path)
-        assert answer is not None
-        self.page.get_by_test_id("stMain").wait_for()
-        self.settle()
-        return answer
+    def open(self, path: str) -> None:
+        """Go to a view and wait until it is shown whole."""
+        visit(self.page, self.address + path)
 
     def settle(self) -> None:
         """Until no script runs any more."""
@@ -64,6 +60,7 @@ def newcomer(folder: Path, chromium: Browser) -> Iterator[Newcomer]:
     with serving([TRINITY, "ui", "--port"], folder) as address:
         page = chromium.new_context(viewport={"width": 1280, "height": 900}).new_page()
         page.set_default_timeout(PATIENCE_S * 1000)
+        page.add_init_script(CALM)
         person = Newcomer(folder, address, page)
         page.on("request", lambda request: person.requests.append(request.url))
         page.on("pageerror", lambda error: person.errors.append(str(error)))

@@ -18,7 +18,7 @@ from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
-from tests.browsing import PATIENCE_S, serving, settled
+from tests.browsing import CALM, PATIENCE_S, serving, settled
 from tests.core.pool.faulty_server import Answer, Request, faulty_server
 from tests.journeys.newcomer import TRINITY
 from tests.ui.endpoint.server import role_of, team
@@ -71,6 +71,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 def page(chromium: Browser, shop: Shop) -> Iterator[Page]:
     opened = chromium.new_page(base_url=shop.address)
     opened.set_default_timeout(PATIENCE_S * 1000)
+    opened.add_init_script(CALM)
     yield opened
     opened.close()
 

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
+from storage.recorder import record_finished_run
 from storage.store import Store, open_store
-from tests.browsing import PATIENCE_S, POLICY, serving
+from tests.browsing import CALM, PATIENCE_S, POLICY, serving_app
 from tests.builders.diffed import Diffed, diffed_store
 from tests.builders.encoder import tiny_qwen3
-from tests.builders.recorded import recorded_store
+from tests.builders.recorded import episode, recorded_store
 from tests.builders.sample_store import sample_store
 from tests.builders.stores import copy_store
-from tests.ui.pages import APP, SUM
+from tests.ui.pages import SUM
 from tests.ui.sums import Sums, sums
 from ui.runs import wiring
 from ui.runs.plans import LivePlan
 from ui.runs.wiring import remember_encoder
 
-#: Starts the app; a port follows.
-STREAMLIT = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
 #: An address of the app's server that runs no script.
 HEALTH = "/_stcore/health"
+WINDOW: ViewportSize = {"width": 1280, "height": 900}
 #: What a page may ask of.
 HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 
@@ -139,7 +138,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The app on a free port of this machine; its data folder is a temporary one."""
     folder = tmp_path_factory.mktemp("served")
     store = sample_store(folder / "trinity.db", n=8)
-    with serving(STREAMLIT, folder, folder / "trinity.db") as address:
+    with serving_app(folder, folder / "trinity.db") as address:
+        yield Served(address, store)
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def recorded_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The app over episodes of every state, one of 2,000 turns and one with a reply of 5 MB among them."""
+    folder = tmp_path_factory.mktemp("recorded_app")
+    store = recorded_store(folder / "trinity.db")
+    long = episode("e-2000", ("36", "32") * 400, turns=2000, seed=22)
+    huge = episode("e-5mb", seed=23, said="word " * 1_050_000)
+    record_finished_run(store, "rlong", "run", {}, [replace(one, run_id="rlong") for one in (long, huge)])
+    with serving_app(folder, folder / "trinity.db") as address:
         yield Served(address, store)
     store.close()
 
@@ -148,29 +160,54 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def _window(chromium: Browser, served: Served) -> Iterator[BrowserContext]:
     """One window for all tests, so that its scripts are fetched and compiled once; a tab at an address of the app that
     shows next to nothing keeps it, and the process behind it, between two tests."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=served.address)
+    context = chromium.new_context(viewport=WINDOW, base_url=served.address)
     context.set_default_timeout(PATIENCE_S * 1000)
+    context.add_init_script(CALM)
     context.new_page().goto(HEALTH)
     yield context
     context.close()
 
 
+@pytest.fixture(scope="module")
+def _tabs(_window: BrowserContext) -> Iterator[list[Page]]:
+    """The tab of a module's tests, once there is one: the app is loaded once for them all. Nothing that was stored in
+    the window is left to other modules; its scripts stay in its cache."""
+    tabs: list[Page] = []
+    asked: set[str] = set()
+    _window.on("request", lambda request: asked.add(request.url))
+    yield tabs
+    for tab in tabs:
+        tab.close()
+    _forget(_window.pages[0], asked)
+
+
 @pytest.fixture
-def tab(_window: BrowserContext) -> Iterator[Page]:
-    """A fresh browser tab that finds nothing another one left; a script error, a breach of the page's own policy, or a
-    request that leaves this machine fails the test."""
-    others = _window.pages
-    page = _window.new_page()
+def tab(_window: BrowserContext, _tabs: list[Page], request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The module's browser tab, where the test before left it, or a fresh one if that failed; a script error, a breach
+    of the page's own policy, or a request that leaves this machine fails the test."""
+    if not _tabs:
+        _tabs.append(_window.new_page())
+    (page,) = _tabs
+    page.set_viewport_size(WINDOW)
     errors: list[str] = []
     asked: set[str] = set()
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda said: errors.append(said.text) if POLICY in said.text else None)
-    page.on("request", lambda request: asked.add(request.url))
+    hear = {
+        "pageerror": lambda error: errors.append(str(error)),
+        "console": lambda said: errors.append(said.text) if POLICY in said.text else None,
+        "request": lambda request: asked.add(request.url),
+    }
+    for event, heard in hear.items():
+        page.on(event, heard)  # type: ignore[call-overload]
+    failed = request.session.testsfailed
     yield page
-    for opened in _window.pages:
-        if opened not in others:
+    for event, heard in hear.items():
+        page.remove_listener(event, heard)
+    for opened in _window.pages[1:]:
+        if opened is not page:
             opened.close()
-    _forget(others[0], asked)
+    if page.is_closed() or errors or request.session.testsfailed > failed:
+        page.close()
+        _tabs.clear()
     assert not errors
     assert not [url for url in asked if not url.startswith(HERE)]
 

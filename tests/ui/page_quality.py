@@ -5,7 +5,7 @@ the contrast of its text, and the size of what can be tapped.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page
 
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from tests.browsing import settled
+from tests.browsing import settled, visit
 from ui.web.kit.state import VIEWS
 
 WIDE, PHONE = (1440, 900), (390, 844)
@@ -226,6 +226,18 @@ def load(page: Page, url: str) -> float:
     """Open an address anew and wait until it is drawn; returns the sum of its layout shifts so far."""
     page.goto(url)
     page.get_by_test_id("stMainBlockContainer").wait_for()
+    return drawn(page)
+
+
+def arrive(page: Page, url: str) -> float:
+    """The same from a page of the app that is open already."""
+    page.evaluate("window.trinityShifts = []")
+    visit(page, url)
+    return drawn(page)
+
+
+def drawn(page: Page) -> float:
+    """Wait until the page is drawn; returns the sum of its layout shifts so far."""
     settled(page)
     page.wait_for_timeout(DRAWN_MS)
     settled(page)
@@ -240,12 +252,20 @@ def moved(page: Page) -> list[str]:
 
 
 def measure(
-    page: Page, name: str, url: str, theme: str, size: tuple[int, int], *, texts: bool = True
+    page: Page,
+    name: str,
+    url: str,
+    theme: str,
+    size: tuple[int, int],
+    *,
+    texts: bool = True,
+    come: Callable[[Page, str], float] = load,
 ) -> Quality:
-    """Load a page in a window of this size and measure it from top to bottom; its `texts`, too, if asked for."""
+    """Come to a page in a window of this size, such as by loading it, and measure it from top to bottom; its `texts`,
+    too, if asked for."""
     width, height = size
     page.set_viewport_size({"width": width, "height": height})
-    shift = load(page, url)
+    shift = come(page, url)
     what = moved(page)
     faint, found = faint_texts(page) if texts else ([], 0)
     taps = page.evaluate(TAPS, TAP_PX)

@@ -61,7 +61,7 @@ def test_after_it_a_plan_begins_from_hidden_states_that_tell_questions_apart(
     monkeypatch.setattr(warmup, "train_tokenizer", lambda texts: train_tokenizer(islice(texts, 1_000)))
     told_apart = {}
     for weight in (0.0, 1.0):
-        settings = replace(SETTINGS, width=64, layers=2, steps=150, batch=16, recall_weight=weight)
+        settings = replace(SETTINGS, width=64, layers=2, steps=150, recall_weight=weight)
         planner = new_planner(settings)
         for _ in warm_up(planner, settings):
             pass
@@ -74,7 +74,7 @@ def _share_between(planner: LanguagePlanner) -> float:
     means = []
     for family in TRAINED_FAMILIES:
         requests = [
-            WritePlan((), one.question, (0, 1, 2, 3), "") for one in draw_tasks(family, "evolve", 24, 0)
+            WritePlan((), one.question, (0, 1, 2, 3), "") for one in draw_tasks(family, "evolve", 12, 0)
         ]
         with torch.no_grad():
             states = [

@@ -33,7 +33,7 @@ from storage.rows.mapping import floats
 from storage.rows.schema import episode as table
 from storage.shelves.labels import Place
 from storage.store import Store
-from tests.browsing import settled
+from tests.browsing import settled, visit
 from tests.builders.recorded import RUN, episode, events_of, recorded_store
 from tests.builders.sample_store import EVOLVED, PLAYED, checkpoint
 from tests.builders.stores import new_store
@@ -421,8 +421,7 @@ def opened_with(name: str, content: bytes, called: str) -> AppTest:
 
 def test_figures_and_pages_are_saved_from_the_browser(tab: Page, served: Served) -> None:
     one = served.store.episodes.page(EpisodeFilter(run=PLAYED)).items[0].id
-    tab.goto(f"/replay?ep={one}")
-    settled(tab)
+    visit(tab, f"/replay?ep={one}")
     tab.locator(".st-key-more button").first.click()
     with tab.expect_download() as saving:
         tab.get_by_role("button", name="Save as a page").click()
@@ -430,8 +429,7 @@ def test_figures_and_pages_are_saved_from_the_browser(tab: Page, served: Served)
     assert saving.value.suggested_filename == f"{one}.html"
     assert page == episode_page(read_played(served.store, one))
     for kind, begins in (("svg", b"<svg"), ("png", b"\x89PNG")):
-        tab.goto("/data")
-        settled(tab)
+        visit(tab, "/data")
         tab.get_by_role("radio", name=kind.upper()).or_(
             tab.get_by_role("button", name=kind.upper())
         ).first.click()

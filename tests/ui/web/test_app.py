@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from streamlit.testing.v1 import AppTest
 
 from storage.store import Store
-from tests.browsing import settled
+from tests.browsing import visit
 from tests.builders.stores import empty_store
 from tests.ui.conftest import Served
 from tests.ui.pages import APP, opened, press, shown
@@ -127,11 +127,9 @@ def test_no_page_asks_anything_of_the_outside(tab: Page, served: Served) -> None
     hostile = next(one for one in served.store.episodes.page(limit=50).items if one.family == "user")
     addresses = ("/", "/episodes", f"/episodes?peek={hostile.id}", f"/replay?ep={hostile.id}", "/checkpoints")
     for address in (*addresses, "/live", "/glossary"):
-        tab.goto(address)
-        tab.get_by_test_id("stMain").wait_for()
-        settled(tab)
+        visit(tab, address)
         assert tab.get_by_test_id("stException").count() == 0
-    tab.goto("/")
+    visit(tab, "/")
     tab.get_by_role("link", name="Before and after evolution").click()
     tab.wait_for_url("**/checkpoints?**")
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page
 
 from core.episode import Task
 from storage.filters.episode_filter import EpisodeFilter
-from tests.browsing import settled
+from tests.browsing import settled, visit
 from tests.builders.sample_store import PLAYED, checkpoint
 from tests.ui.conftest import Served
 from ui.runs.plans import LivePlan, to_config
@@ -49,8 +49,7 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
 
 
 def test_a_link_from_a_page_to_itself_is_an_address(tab: Page, served: Served) -> None:
-    tab.goto("/forks")
-    settled(tab)
+    visit(tab, "/forks")
     asked = served.store.episodes.page(EpisodeFilter(flag="false_accept"))
     tab.locator("[data-testid=stPageLink]", has_text=asked.items[0].question[:30]).first.click()
     tab.wait_for_url(f"**/forks?ep={asked.items[0].id}&t={asked.items[0].turns}")
@@ -66,8 +65,7 @@ def test_a_run_of_the_queue_is_opened_by_a_click(tab: Page, served: Served) -> N
     served.store.runs.create("rclicked", "live", to_config(plan))
     served.store.runs.finish("rclicked")
     try:
-        tab.goto("/live")
-        settled(tab)
+        visit(tab, "/live")
         tab.get_by_test_id("stMain").get_by_text("Is this run opened?").first.click()
         tab.wait_for_url("**/live?run=rclicked")
         tab.get_by_role("heading", name="Is this run opened?").wait_for()
@@ -81,8 +79,7 @@ def test_space_plays_after_a_click_on_a_control_of_the_transport(
     tab: Page, served: Served, view: str
 ) -> None:
     long = served.store.episodes.page(EpisodeFilter(run=PLAYED, min_turns=4)).items[0]
-    tab.goto(f"/replay?ep={long.id}" if view == "replay" else "/evolution?gen=0")
-    settled(tab)
+    visit(tab, f"/replay?ep={long.id}" if view == "replay" else "/evolution?gen=0")
     bar = tab.locator(".st-key-tools_transport")
     if view == "replay":
         bar.locator(".st-key-more button").first.click()
@@ -102,8 +99,7 @@ def test_space_plays_after_a_click_on_a_control_of_the_transport(
 
 
 def test_the_tools_of_a_table_cover_no_button(tab: Page, served: Served) -> None:
-    tab.goto("/episodes")
-    settled(tab)
+    visit(tab, "/episodes")
     tab.get_by_test_id("stDataFrame").hover()
     tools = tab.get_by_test_id("stElementToolbar").bounding_box()
     assert tools is not None
@@ -115,8 +111,7 @@ def test_the_tools_of_a_table_cover_no_button(tab: Page, served: Served) -> None
 
 def at(tab: Page, address: str, chart: str) -> Locator:
     """The chart of a page that is opened there."""
-    tab.goto(address)
-    settled(tab)
+    visit(tab, address)
     found = tab.locator(f".st-key-{chart} .js-plotly-plot").first
     found.scroll_into_view_if_needed()
     return found

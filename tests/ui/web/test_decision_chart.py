@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from playwright.sync_api import Page
 
 from storage.filters.episode_filter import EpisodeFilter
-from tests.browsing import settled
+from tests.browsing import settled, visit
 from tests.ui.conftest import Served
 from ui.presentation.odds import options
 from ui.web.turns.recording import open_recording
@@ -22,7 +22,7 @@ def evolved(served: Served) -> str:
 
 def went(tab: Page, served: Served) -> str:
     episode = evolved(served)
-    tab.goto(f"/replay?ep={episode}&t=1")
+    visit(tab, f"/replay?ep={episode}&t=1")
     tab.locator(".decision svg.odds text").first.wait_for()
     settled(tab)
     return episode

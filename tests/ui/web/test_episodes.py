@@ -18,7 +18,7 @@ from storage.filters.episode_filter import EpisodeFilter, as_expression, filter_
 from storage.rows import paging
 from storage.rows.summaries import EPISODE_FLAGS
 from storage.store import Store
-from tests.browsing import settled
+from tests.browsing import settled, visit
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, opened_in, press, shown
 from ui.export.formats import FORMATS
@@ -242,7 +242,7 @@ def test_more_than_are_counted_for_a_page_are_told_by_the_facets(
 def test_a_views_words_stand_in_the_filter_line(tab: Page, served: Served) -> None:
     view = served.store.views.add("Long ones", {"q": "turns > 3"})
     try:
-        tab.goto(f"/episodes?view={view.id}")
+        visit(tab, f"/episodes?view={view.id}")
         line = tab.get_by_role("combobox", name="Filter expression")
         line.wait_for()
         assert line.input_value() == "turns > 3"
@@ -312,7 +312,7 @@ def test_every_flag_has_words(flag: str) -> None:
 
 
 def test_a_link_restores_the_list_and_a_click_changes_it(tab: Page, served: Served) -> None:
-    tab.goto("/episodes?family=math&correct=wrong")
+    visit(tab, "/episodes?family=math&correct=wrong")
     tab.locator(".st-key-chip_family button").first.wait_for()
     settled(tab)
     tab.locator(".st-key-chip_correct button").first.click()
@@ -330,7 +330,7 @@ def test_a_link_restores_the_list_and_a_click_changes_it(tab: Page, served: Serv
 
 
 def test_the_filter_line_completes_while_one_types(tab: Page) -> None:
-    tab.goto("/episodes")
+    visit(tab, "/episodes")
     line = tab.get_by_role("combobox", name="Filter expression")
     line.wait_for()
     settled(tab)

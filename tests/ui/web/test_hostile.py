@@ -12,10 +12,9 @@ from playwright.sync_api import Browser, Dialog, Page, Request, expect
 
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from tests.browsing import PATIENCE_S, serving, settled
+from tests.browsing import CALM, PATIENCE_S, serving, serving_app, settled, visit
 from tests.builders.hostile_store import EPISODES, EVOLUTION, RUN, hostile_store
 from tests.hostile import HOSTILE
-from tests.ui.conftest import STREAMLIT
 from ui.export.bundle import export_pages, export_pair
 from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
@@ -116,19 +115,17 @@ def test_no_page_draws_runs_or_fetches_what_a_hostile_text_asks_for(
     chromium: Browser, hostile: Store, tmp_path: Path
 ) -> None:
     database = Path(hostile.url.removeprefix("sqlite:///"))
-    with serving(STREAMLIT, tmp_path, database, variables={"TRINITY_WORKERS": "0"}) as address:
+    with serving_app(tmp_path, database, variables={"TRINITY_WORKERS": "0"}) as address:
         page = chromium.new_page(base_url=address)
         page.set_default_timeout(PATIENCE_S * 1000)
+        page.add_init_script(CALM)
         trouble: list[str] = []
         _watch(page, trouble, (address, address.replace("http", "ws"), "data:", "blob:"))
         for where in _addresses():
-            page.goto(f"/{where}")
-            page.get_by_test_id("stMain").wait_for()
-            settled(page)
+            visit(page, f"/{where}")
             trouble += [f"{where}: {found}" for found in page.evaluate(DRAWN)]
             trouble += [f"{where}: {box}" for box in page.get_by_test_id("stException").all_inner_texts()]
-        page.goto("/replay?ep=eh-00000&t=1")
-        settled(page)
+        visit(page, "/replay?ep=eh-00000&t=1")
         body = page.get_by_test_id("stCode").first.locator("code").text_content() or ""
         page.close()
     assert not trouble, "\n".join(trouble)

@@ -25,7 +25,7 @@ from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.shelves.runs import Runs
 from storage.store import Store
-from tests.browsing import settled
+from tests.browsing import settled, visit
 from tests.builders.recorded import episode, events_of
 from tests.core.pool.faulty_server import fail
 from tests.ui.conftest import Served
@@ -442,7 +442,7 @@ def test_a_store_that_fails_meanwhile_is_told_in_one_sentence(
 
 
 def _choose_random(tab: Page) -> None:
-    tab.goto("/live")
+    visit(tab, "/live")
     tab.locator(".st-key-play button").wait_for()
     settled(tab)
     tab.locator(".st-key-policy_choice input").fill("random model and role")

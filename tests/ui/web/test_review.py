@@ -15,7 +15,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.labels import Place, find_span
 from storage.store import Store, open_store
 from tests import browsing
-from tests.browsing import settled
+from tests.browsing import settled, visit
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
 from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown, until
@@ -219,7 +219,7 @@ def test_every_key_on_the_sheet_does_what_it_says(tab: Page, served: Served) -> 
         tab.keyboard.press(name)
         settled(tab)
 
-    tab.goto("/review?family=user&order=oldest")
+    visit(tab, "/review?family=user&order=oldest")
     tab.locator(".st-key-quick_label_1").wait_for()
     tab.locator(".st-key-help button").wait_for(state="attached")  # it hears the key
     browsing.press(tab, "h")

@@ -16,7 +16,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.engine import writing
 from storage.rows.schema import episode
 from storage.store import Store
-from tests.browsing import settled
+from tests.browsing import visit
 from tests.builders.sample_store import MODELS, checkpoint, sample_store
 from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, command, opened, plainly, press, shown
@@ -243,8 +243,7 @@ def test_the_command_line_prints_the_same_counts(samples: Store, capsys: pytest.
 
 
 def test_a_cell_is_clicked_and_its_turns_open(tab: Page, served: Served) -> None:
-    tab.goto("/routing")
-    settled(tab)
+    visit(tab, "/routing")
     plot = tab.locator(".st-key-routing_who .nsewdrag").first
     plot.wait_for()
     box = plot.bounding_box()

@@ -3,168 +3,136 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Page
 
-from tests.browsing import PATIENCE_S, serving, settled
-from tests.builders.recorded import recorded_store
-from tests.ui.conftest import HEALTH, STREAMLIT
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The app served on loopback over a recorded store."""
-    folder = tmp_path_factory.mktemp("strip")
-    recorded_store(folder / "trinity.db").close()
-    with serving(STREAMLIT, folder, folder / "trinity.db") as served:
-        yield served
+from tests.browsing import PATIENCE_S, settled, visit
+from tests.ui.conftest import Served
 
 
-@pytest.fixture(scope="module")
-def context(chromium: Browser, address: str) -> Iterator[BrowserContext]:
-    """One window, kept open by a tab that shows next to nothing, so that scripts are fetched and compiled once."""
-    opened = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=address)
-    opened.set_default_timeout(PATIENCE_S * 1000)
-    opened.new_page().goto(HEALTH)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    """A fresh page; an error in its scripts fails the test."""
-    opened = context.new_page()
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    yield opened
-    opened.close()
-    assert not errors
-
-
-def go(page: Page, url: str) -> None:
+def go(tab: Page, url: str) -> None:
     """Open a replay and wait for its strip."""
-    page.goto(url)
-    page.locator(".strip button").first.wait_for()
-    settled(page)
+    visit(tab, url)
+    tab.locator(".strip button").first.wait_for()
+    settled(tab)
 
 
-def query(page: Page) -> dict[str, str]:
+def query(tab: Page) -> dict[str, str]:
     """The address bar's parameters."""
-    return {name: values[0] for name, values in parse_qs(urlparse(page.url).query).items()}
+    return {name: values[0] for name, values in parse_qs(urlparse(tab.url).query).items()}
 
 
-def expect(page: Page, **wanted: str) -> None:
+def expect(tab: Page, **wanted: str) -> None:
     """The address bar comes to hold these parameters, and the strip's cursor stands there."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
-        held = query(page)
+        held = query(tab)
         if all(held.get(name) == value for name, value in wanted.items()):
             break
-        page.wait_for_timeout(20)
-    assert {name: query(page).get(name) for name in wanted} == wanted
+        tab.wait_for_timeout(20)
+    assert {name: query(tab).get(name) for name in wanted} == wanted
     if "t" in wanted:  # the address can hold the turn already while the page still draws another
         column = int(wanted["t"]) - 1
-        page.locator(f'.strip [aria-current="step"][data-column="{column}"]').first.wait_for()
-    settled(page)
-    assert {name: query(page).get(name) for name in wanted} == wanted
+        tab.locator(f'.strip [aria-current="step"][data-column="{column}"]').first.wait_for()
+    settled(tab)
+    assert {name: query(tab).get(name) for name in wanted} == wanted
 
 
-def press(page: Page, key: str, **wanted: str) -> None:
+def press(tab: Page, key: str, **wanted: str) -> None:
     """Press a key and expect an address."""
-    page.keyboard.press(key)
-    expect(page, **wanted)
+    tab.keyboard.press(key)
+    expect(tab, **wanted)
 
 
-def test_the_panels_the_analysis_the_basket_and_the_way_back(page: Page, address: str) -> None:
-    go(page, f"{address}/replay?ep=e-right&t=2")
-    page.locator(".strip button").nth(1).focus()
+def test_the_panels_the_analysis_the_basket_and_the_way_back(tab: Page, recorded_app: Served) -> None:
+    go(tab, f"{recorded_app.address}/replay?ep=e-right&t=2")
+    tab.locator(".strip button").nth(1).focus()
     for key, panel in (("2", "why"), ("3", "other"), ("4", "without"), ("5", "near")):
-        press(page, key, panel=panel, t="2")
-    page.keyboard.press("1")
-    page.wait_for_url(lambda url: "panel=" not in url)
-    press(page, "z", zen="1")
-    page.get_by_text("How sure was the coordinator?").wait_for(state="hidden")
-    page.keyboard.press("z")
-    page.wait_for_url(lambda url: "zen=" not in url)
-    page.keyboard.press("x")
-    page.get_by_text("In the basket: 1").wait_for()
-    page.locator(".st-key-jump button").first.click()
-    field = page.get_by_placeholder("Find in the replies")
+        press(tab, key, panel=panel, t="2")
+    tab.keyboard.press("1")
+    tab.wait_for_url(lambda url: "panel=" not in url)
+    press(tab, "z", zen="1")
+    tab.get_by_text("How sure was the coordinator?").wait_for(state="hidden")
+    tab.keyboard.press("z")
+    tab.wait_for_url(lambda url: "zen=" not in url)
+    tab.keyboard.press("x")
+    tab.get_by_text("In the basket: 1").wait_for()
+    tab.locator(".st-key-jump button").first.click()
+    field = tab.get_by_placeholder("Find in the replies")
     field.fill("answer 36")  # keys rest in a field
     field.press("Enter")
-    expect(page, find="answer 36", t="2")
-    assert page.locator(".strip .mark", has_text="»").count() == 1
-    page.get_by_role("heading", level=3).click()  # out of the menu
+    expect(tab, find="answer 36", t="2")
+    assert tab.locator(".strip .mark", has_text="»").count() == 1
+    tab.get_by_role("heading", level=3).click()  # out of the menu
     field.wait_for(state="hidden")
     for _ in range(3):  # a click that comes in twice must not undo itself
-        page.keyboard.press("Space")
-        page.get_by_role("button", name="Pause").wait_for()
-        page.keyboard.press("Home")
-        page.get_by_role("button", name="Play").wait_for()
-        expect(page, t="1")
-    page.keyboard.press("Escape")
-    page.wait_for_url("**/episodes**")
+        tab.keyboard.press("Space")
+        tab.get_by_role("button", name="Pause").wait_for()
+        tab.keyboard.press("Home")
+        tab.get_by_role("button", name="Play").wait_for()
+        expect(tab, t="1")
+    tab.keyboard.press("Escape")
+    tab.wait_for_url("**/episodes**")
 
 
-def test_a_click_and_the_keys_with_the_strip_focused(page: Page, address: str) -> None:
-    go(page, f"{address}/replay?ep=e-right&t=1")
-    cells = page.locator(".strip button")
+def test_a_click_and_the_keys_with_the_strip_focused(tab: Page, recorded_app: Served) -> None:
+    go(tab, f"{recorded_app.address}/replay?ep=e-right&t=1")
+    cells = tab.locator(".strip button")
     cells.nth(1).click()
-    expect(page, t="2")
-    press(page, "j", t="3")
-    press(page, "ArrowRight", t="4")
-    press(page, "ArrowLeft", t="3")
+    expect(tab, t="2")
+    press(tab, "j", t="3")
+    press(tab, "ArrowRight", t="4")
+    press(tab, "ArrowLeft", t="3")
     cells.nth(4).focus()
-    press(page, "Enter", t="5")
+    press(tab, "Enter", t="5")
     cells.nth(0).focus()
-    press(page, " ", t="1")  # Space presses the focused cell and does not start playing
-    page.wait_for_timeout(1500)
-    assert query(page)["t"] == "1"
+    press(tab, " ", t="1")  # Space presses the focused cell and does not start playing
+    tab.wait_for_timeout(1500)
+    assert query(tab)["t"] == "1"
 
 
-def test_keys_while_another_control_has_the_focus(page: Page, address: str) -> None:
-    go(page, f"{address}/replay?ep=e-right&t=1")
-    page.locator(".st-key-more button").first.click()
-    page.get_by_role("radio", name="2×").click()
-    settled(page)
-    press(page, "j", t="2")
-    press(page, "End", t="5")
+def test_keys_while_another_control_has_the_focus(tab: Page, recorded_app: Served) -> None:
+    go(tab, f"{recorded_app.address}/replay?ep=e-right&t=1")
+    tab.locator(".st-key-more button").first.click()
+    tab.get_by_role("radio", name="2×").click()
+    settled(tab)
+    press(tab, "j", t="2")
+    press(tab, "End", t="5")
 
 
-def test_steps_are_announced(page: Page, address: str) -> None:
-    go(page, f"{address}/replay?ep=e-right&t=2")
-    live = page.locator('.strip [aria-live="polite"]')
+def test_steps_are_announced(tab: Page, recorded_app: Served) -> None:
+    go(tab, f"{recorded_app.address}/replay?ep=e-right&t=2")
+    live = tab.locator('.strip [aria-live="polite"]')
     assert live.text_content() == "Turn 2 of 5, Worker, beta, answer 36 is wrong"
-    press(page, "j", t="3")
+    press(tab, "j", t="3")
     assert (live.text_content() or "").startswith("Turn 3 of 5, Verifier, ")
 
 
-def test_back_in_the_browser_returns_to_the_turn_before(page: Page, address: str) -> None:
-    go(page, f"{address}/replay?ep=e-right&t=2")
-    press(page, "j", t="3")
-    page.go_back()
-    expect(page, t="2")
+def test_back_in_the_browser_returns_to_the_turn_before(tab: Page, recorded_app: Served) -> None:
+    go(tab, f"{recorded_app.address}/replay?ep=e-right&t=2")
+    press(tab, "j", t="3")
+    tab.go_back()
+    expect(tab, t="2")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("path", ["/replay?ep=e-right&t=3", "/pair?a=e-right&b=e-wrong"])
-def test_nothing_is_wider_than_the_screen(page: Page, address: str, path: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
-    go(page, address + path)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_nothing_is_wider_than_the_screen(tab: Page, recorded_app: Served, path: str, width: int) -> None:
+    tab.set_viewport_size({"width": width, "height": 844})
+    go(tab, recorded_app.address + path)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_on_a_phone_the_turn_stands_on_the_first_screen(page: Page, address: str) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    go(page, f"{address}/replay?ep=e-right&t=3")
-    said = page.get_by_text("Turn 3 of 5 · ").first
+def test_on_a_phone_the_turn_stands_on_the_first_screen(tab: Page, recorded_app: Served) -> None:
+    tab.set_viewport_size({"width": 390, "height": 844})
+    go(tab, f"{recorded_app.address}/replay?ep=e-right&t=3")
+    said = tab.get_by_text("Turn 3 of 5 · ").first
     box = said.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] < 600
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.locator(".st-key-jump button").first.click()  # what stands beyond the edge can be reached
-    page.get_by_role("button", name="Next in the same role").click()
-    expect(page, t="5")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    tab.locator(".st-key-jump button").first.click()  # what stands beyond the edge can be reached
+    tab.get_by_role("button", name="Next in the same role").click()
+    expect(tab, t="5")

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from math import comb
 from pathlib import Path
 from typing import NoReturn
@@ -27,14 +26,14 @@ from storage.analysis.second_opinions import EpisodeScope
 from storage.analysis.standings import PolicySide
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
-from storage.recorder import record, record_finished_run
+from storage.recorder import record
 from storage.store import Store
 from tests import browsing
-from tests.browsing import PATIENCE_S, environment, serving, settled
+from tests.browsing import PATIENCE_S, environment, settled, visit
 from tests.builders.diffed import Diffed
-from tests.builders.recorded import episode, events_of, recorded_store
+from tests.builders.recorded import episode, events_of
 from tests.builders.sample_store import EVOLVED, checkpoint
-from tests.ui.conftest import STREAMLIT, Served
+from tests.ui.conftest import Served
 from tests.ui.pages import APP, assert_literal, opened, press, shown, waiting
 from tests.ui.sums import Sums
 from ui.presentation.comparison import CELL_WORDS
@@ -44,21 +43,6 @@ from ui.web.views.settings import key_sheets
 
 FIRST, LAST = checkpoint(0).id, checkpoint(30).id
 LIVE = "rliveread"
-
-
-@pytest.fixture(scope="module")
-def recorded_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The app over episodes of every state, one of 2,000 turns and one with a reply of 5 MB among them."""
-    folder = tmp_path_factory.mktemp("checks")
-    store = recorded_store(folder / "trinity.db")
-    long = episode("e-2000", ("36", "32") * 400, turns=2000, seed=22)
-    huge = episode("e-5mb", seed=23, said="word " * 1_050_000)
-    record_finished_run(
-        store, "rlong", "run", {}, [dataclasses.replace(one, run_id="rlong") for one in (long, huge)]
-    )
-    with serving(STREAMLIT, folder, folder / "trinity.db") as address:
-        yield Served(address, store)
-    store.close()
 
 
 def query(page: Page) -> dict[str, str]:
@@ -77,7 +61,7 @@ def arrive(page: Page, **wanted: str | None) -> None:
 
 def go(page: Page, address: str) -> None:
     """Open a page with a strip, and wait for it."""
-    page.goto(address)
+    visit(page, address)
     page.locator(".strip button").first.wait_for()
     settled(page)
 
@@ -85,7 +69,7 @@ def go(page: Page, address: str) -> None:
 def test_1_from_the_flip_table_to_the_first_diverging_turn_in_two_clicks(tab: Page, served: Served) -> None:
     sides = PolicySide(FIRST), PolicySide(LAST)
     cell = next(cell for cell in CELLS if read_shared_tasks(served.store, *sides, (), cell=cell))
-    tab.goto("/checkpoints")
+    visit(tab, f"{served.address}/checkpoints")
     tab.locator(".st-key-choose_cell").get_by_text(CELL_WORDS[cell]).click()  # the first
     tab.wait_for_url(f"**cell={cell}*")
     settled(tab)
@@ -142,11 +126,8 @@ def test_3_a_pasted_link_restores_page_filters_episode_turn_panel_and_compare_se
         tab.url,
         f"{recorded_app.address}/replay?ep=e-wrong&t=4&panel=why&only=changed&basket=e-wrong,{other}",
     ]
-    browser = tab.context.browser
-    assert browser is not None
     for link in links:
-        fresh = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-        fresh.set_default_timeout(PATIENCE_S * 1000)
+        fresh = tab.context.new_page()
         fresh.goto(link)
         fresh.get_by_role("button", name="Episodes").or_(fresh.get_by_text("2 ticked")).first.wait_for()
         settled(fresh)
@@ -160,7 +141,7 @@ def test_3_a_pasted_link_restores_page_filters_episode_turn_panel_and_compare_se
         else:
             fresh.locator(".st-key-chip_correct").wait_for()
             fresh.get_by_text("2 ticked").wait_for()
-        fresh.context.close()
+        fresh.close()
 
 
 #: What each key of Replay's sheet is to do, from e-wrong, turn 2: the keys pressed in turn, and where they lead.
@@ -207,6 +188,7 @@ def test_4_all_keys_on_the_help_sheet_work_with_the_strip_focused_and_not(
     sheets = {title: dict(keys) for title, keys in key_sheets().items()}
     tested = {title: {"H", *keys} for title, keys in (("Two episodes", PAIR), ("Evolution", EVOLUTION))}
     replay = recorded_app.address + "/replay?ep=e-wrong&t=2"
+    tab.goto(replay)  # with nothing in the basket
     for focused in (True, False):
         _press_all(tab, replay, REPLAY, strip=focused)
         for key in "np":
@@ -226,12 +208,12 @@ def test_4_all_keys_on_the_help_sheet_work_with_the_strip_focused_and_not(
         tab.wait_for_url("**/episodes*")
     _press_all(tab, f"{recorded_app.address}/pair?a=e-right&b=e-wrong&t=2", PAIR, strip=True)
     assert {"H", "N / P", "F", "Esc", *REPLAY} == set(sheets["Replay"])
-    tab.goto(f"/evolution?run={EVOLVED}")
+    visit(tab, f"{served.address}/evolution?run={EVOLVED}")
     tab.get_by_text("Generation 30 of 30").wait_for()
     settled(tab)
     _press_all(tab, "", EVOLUTION, strip=False)
     ids = [one.id for one in recorded_app.store.episodes.page(EpisodeFilter(correct="right"), limit=2).items]
-    tab.goto(f"{recorded_app.address}/episodes?correct=right&peek={ids[0]}")
+    visit(tab, f"{recorded_app.address}/episodes?correct=right&peek={ids[0]}")
     tab.locator(".strip button").first.wait_for()
     settled(tab)
     for key, one in (("j", ids[1]), ("k", ids[0])):
@@ -307,7 +289,9 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
                 return
 
     play(4)
-    go(tab, f"{recorded_app.address}/live?run={LIVE}&t=4")
+    tab.goto(f"{recorded_app.address}/live?run={LIVE}&t=4")
+    tab.locator(".strip button").first.wait_for()
+    settled(tab)
     tab.get_by_text("Turn 4 of 4").first.wait_for()
     assert not tab.get_by_role("switch", name="Follow").or_(tab.get_by_label("Follow")).first.is_checked()
     tab.mouse.wheel(0, 120)
@@ -330,7 +314,7 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
             tab.wait_for_timeout(200)
 
     told_while_silent("stalled")
-    tab.goto(f"{recorded_app.address}/replay?ep={whole.id}&t=3")
+    visit(tab, f"{recorded_app.address}/replay?ep={whole.id}&t=3")
     told_while_silent("Turn 3 of 16")
     told_while_silent("This episode has stalled")
     store.runs.heartbeat(LIVE)

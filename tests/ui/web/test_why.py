@@ -22,10 +22,10 @@ from storage.rows.mapping import floats
 from storage.rows.schema import text, turn
 from storage.rows.summaries import RunStatus
 from storage.upkeep.retention import prune
-from tests.browsing import serving, settled
+from tests.browsing import serving_app, settled
 from tests.builders.diffed import DIFFED, Diffed
 from tests.hostile import HOSTILE
-from tests.ui.conftest import STREAMLIT, Served
+from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
 from ui.presentation.reasons import reason
 from ui.presentation.theme import percent
@@ -248,7 +248,7 @@ def explained_app(diffed: Diffed, tmp_path: Any) -> Iterator[Served]:
     with writing(diffed.store.engine) as connection:
         here = update(text).where(text.c.episode_id == episode.id, text.c.idx == 0, text.c.kind == "reply")
         connection.execute(here.values(body="answer 7 <img src=x onerror=alert(1)> \u202e end"))
-    with serving(STREAMLIT, tmp_path, tmp_path / "trinity.db") as address:
+    with serving_app(tmp_path, tmp_path / "trinity.db") as address:
         yield Served(address, diffed.store)
 
 
