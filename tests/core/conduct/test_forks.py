@@ -339,5 +339,5 @@ def test_a_planner_is_never_asked_again() -> None:
     assert steps(pool) == ["bob left", "cid check", "ann merge"]
     assert ended.policy == "conductor:prompted:cid"
     assert RecordedWorkflows(ended.policy, MODELS).models == ended.models
-    with pytest.raises(ConfigError, match="are recorded"):
+    with pytest.raises(ConfigError, match="replays recorded workflows"):
         RecordedWorkflows(ended.policy, MODELS).decide([])

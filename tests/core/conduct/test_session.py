@@ -349,7 +349,7 @@ def test_one_model_for_every_step_keeps_the_number_of_calls() -> None:
         ("conductor:fixed:chain:zoe", "no model 'zoe'"),
         ("conductor:prompted:zoe", "no model 'zoe'"),
         ("conductor:what", "is not understood"),
-        ("conductor:same-model:ann:prompted:bob", "same-model takes"),
+        ("conductor:same-model:ann:prompted:bob", "same-model needs"),
     ],
 )
 def test_names_that_mean_nothing_are_one_sentence(name: str, words: str) -> None:

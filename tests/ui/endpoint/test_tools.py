@@ -177,7 +177,7 @@ def test_a_worker_that_calls_nothing_is_asked_again_and_then_it_is_an_error(
     with served(tmp_path) as one:
         with pytest.raises(openai.APIError) as caught:
             [*one.ask(tools=[TOOL], tool_choice=FORCED, reasoning_effort=effort, stream=stream)]
-        assert "no Worker called one" in str(caught.value)
+        assert "no Worker made one" in str(caught.value)
         if not stream:
             assert isinstance(caught.value, openai.InternalServerError)
             assert caught.value.code == "no_tool_call"

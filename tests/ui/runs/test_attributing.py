@@ -161,7 +161,7 @@ def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     assert 0 < found.error < 0.2 * sum(abs(one.gives) for one in found.words)
     monkeypatch.setitem(sys.modules, "captum", None)
     other = explain_at(episode, 1, diffed.svf)
-    assert "pip install -e '.[attribution]'" in other.no_words
+    assert "pip install 'trinity-inspector[attribution]'" in other.no_words
     run, _ = enqueue(store, AttributionPlan(episode.id, 1, (diffed.svf.id,)), Ticket.new())
     assert play_claimed(store, run) == 0  # the parts are worked out all the same
     left = kept_explanation(store, other)

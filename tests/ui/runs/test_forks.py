@@ -264,7 +264,7 @@ def test_many_episodes_at_once(world: Sums, store: Store, parent: str) -> None:
 def test_what_cannot_be_forked_is_one_sentence(world: Sums, store: Store, parent: str) -> None:
     with pytest.raises(StoreError, match="no episode e-gone"):
         plan_of(world, store, ("e-gone", 0))
-    with pytest.raises(ConfigError, match="not in this store"):
+    with pytest.raises(ConfigError, match="holds no policy .cgone"):
         plan_of(world, store, (parent, 2), change=Change("policy", "cgone"))
     with pytest.raises(ConfigError, match="already writes at 0.7"):
         plan_of(world, store, (parent, 2), change=Change("temperature", "0.7"))
@@ -420,7 +420,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
         ([parent, *many, "--stop"], "or many by --where"),
         (["--where", "correct ==", "--at", "last", "--stop"], "Column 11 of the filter"),
         (["--where", "correct", "--stop"], "or at= false_accept"),
-        (["--where", "turns > 90", "--at", "last", "--stop"], "nothing can be forked"),
+        (["--where", "turns > 90", "--at", "last", "--stop"], "there is nothing to fork"),
     ):
         refused = world.trinity("fork", *arguments)
         assert refused.code == 1

@@ -75,7 +75,7 @@ def test_it_is_replayed_until_it_can_be_told_and_no_more(world: Sums, store: Sto
         assert [turn.decision.origin for turn in child.turns] == ["policy"] * len(child.turns)
     again = plan_luck(store, missed)
     assert again.to_play == MOST_PLAYS - 8, "what was played counts"
-    with pytest.raises(ConfigError, match="replayed 40 times at most"):
+    with pytest.raises(ConfigError, match="replayed unchanged at most 40 times"):
         more_of(store, plan, 8)
 
 
