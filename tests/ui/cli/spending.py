@@ -108,6 +108,7 @@ def killed_servers(folder: Path, monkeypatch: pytest.MonkeyPatch, kills: int, se
         with nursery(world, *SERVING, *SERVED) as born:
             for _ in range(kills):
                 with _asked(born, bill.ceiling_usd, numbers):
+                    audit.wait_for_call()
                     time.sleep(draw.uniform(0.0, 0.6))
                 with audit.of_store() as store:
                     audit.take(store.endpoint.charged_usd())
