@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pyarrow.parquet as parquet
@@ -227,11 +228,11 @@ def test_an_interrupted_evolution_records_every_episode_once(
     undisturbed = world.trinity(*command, "--json").json["run"]
     add = Learning.add
 
-    def broken(self: Learning, entry: object, *rest: object) -> None:
+    def broken(self: Learning, entry: object, **rest: Any) -> None:
         dies = getattr(entry, "index", 0) == 2
         if dies and before:
             raise KeyboardInterrupt
-        add(self, entry, *rest)  # type: ignore[arg-type]
+        add(self, entry, **rest)  # type: ignore[arg-type]
         if dies:
             raise KeyboardInterrupt
 
@@ -280,10 +281,10 @@ def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_na
     assert "no evolution named 'mine'" in unknown.err
     add = Learning.add
 
-    def broken(self: Learning, entry: object, *rest: object) -> None:
+    def broken(self: Learning, entry: object, **rest: Any) -> None:
         if getattr(entry, "index", 0) == 2:
             raise KeyboardInterrupt
-        add(self, entry, *rest)  # type: ignore[arg-type]
+        add(self, entry, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Learning, "add", broken)
     assert world.trinity(*command, "--resume").code == 130  # nothing to go on with: it begins
@@ -371,8 +372,9 @@ def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) ->
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--config", file, "--seed", 4, "--json")
     assert result.code == 0, result.err
     with closing(open_store(world.store)) as store:
-        config = store.runs.get(result.json["run"]).config
-    assert (config["name"], config["barred"], config["tasks"]) == ("mine", ["thinker"], world.tasks)
+        begun = store.runs.get(result.json["run"])
+    config = begun.config
+    assert (begun.name, config["barred"], config["tasks"]) == ("mine", ["thinker"], world.tasks)
     assert (config["evolution"]["logit_spread"], config["evolution"]["seed"]) == (4.0, 4)
     again = world.trinity("evolve", "--resume", "--config", file)
     assert "was begun with another seed: it goes on as it was begun" in again.err
