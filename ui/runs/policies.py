@@ -1,7 +1,8 @@
-"""Every policy that a run can play, by its name: the one list that `trinity run --policy` reads, checks and helps by.
+"""Every policy that a run can play, made from its name.
 
-A name is a word and, after a colon, what the word needs. A policy is added here, with one entry of POLICIES; its class
-may stand anywhere. torch is imported only where a coordinator plays or something is taught.
+A name is a word and, after a colon, what the word needs. A policy is added with its words in
+`ui.runs.settings.policies` and its maker here; its class may stand anywhere. torch is imported only where a coordinator
+plays or something is taught.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from core.checkpoint import Checkpoint, load_checkpoint
-from core.conduct.planners import CONDUCTOR, FIXED, Conductor, RandomPlanner, planner_policy
+from core.conduct.planners import CONDUCTOR, Conductor, RandomPlanner, planner_policy
 from core.conduct.session import Planner
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Task
 from core.errors import CheckpointError, ConfigError
@@ -39,6 +40,7 @@ from core.pocket.specs import TEAMS
 from storage.store import Store
 from ui.presentation.words import policy_name
 from ui.runs import wiring
+from ui.runs.settings.policies import POLICIES
 from ui.runs.wiring import encoder_place
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ class Policies:
             return self.stored(name)
         if rest and POLICIES[word].form == word:
             raise ConfigError(f"Policy '{word}' takes nothing behind a colon: leave ':{rest}' out.")
-        made = POLICIES[word].make(self, rest)
+        made = _MAKERS[word](self, rest)
         if isinstance(made, Pupil) and not may_learn:
             made.decide([])
         return made
@@ -227,16 +229,6 @@ def turns_of(name: str, turns: int, models: Sequence[str]) -> int:
     policy = named_policy(name, models)
     blank = new_episode("", 0, Task("", "", ""), policy, turns=turns, seed=0, argmax=False)
     return blank.turn_budget
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyKind:
-    """Policies whose names begin with one word: `form` is how they are typed, `words` what they do, `make` gives the
-    policy of what stands behind the word."""
-
-    form: str
-    words: str
-    make: Callable[[Policies, str], Policy]
 
 
 def _cycle(policies: Policies, name: str) -> Policy:
@@ -366,67 +358,21 @@ def _teams(lessons: Lessons) -> Policy:
     return PolicyPerRequest("hand-made", models, lambda one: teams[family_of[one.transcript.question]])
 
 
-#: Every kind of policy but stored checkpoints, by the word that its name begins with.
-POLICIES: Mapping[str, PolicyKind] = {
-    "single": PolicyKind(
-        "single:MODEL",
-        "one model plays every turn; single:* is each model",
-        lambda policies, rest: _cycle(policies, f"{SINGLE}{rest}"),
+#: By the word that its name begins with: the policy of what stands behind the word.
+_MAKERS: Mapping[str, Callable[[Policies, str], Policy]] = {
+    "single": lambda policies, rest: _cycle(policies, f"{SINGLE}{rest}"),
+    "random": lambda policies, _: RandomPolicy(policies.models),
+    "random-model": lambda policies, _: _cycle(policies, "random-model"),
+    "round-robin": lambda policies, _: _cycle(policies, "round-robin"),
+    "conductor": lambda policies, rest: planner_policy(
+        f"{CONDUCTOR}{rest}", policies.models, policies.planner
     ),
-    "random": PolicyKind(
-        "random", "a random model in a random role", lambda policies, _: RandomPolicy(policies.models)
-    ),
-    "random-model": PolicyKind(
-        "random-model", "a random model at each turn", lambda policies, _: _cycle(policies, "random-model")
-    ),
-    "round-robin": PolicyKind(
-        "round-robin", "the models in turn", lambda policies, _: _cycle(policies, "round-robin")
-    ),
-    "conductor": PolicyKind(
-        "conductor:PLANNER",
-        f"whole workflows; PLANNER is an id, random, fixed:NAME ({', '.join(FIXED)}), prompted:MODEL or "
-        "same-model:MODEL:PLANNER",
-        lambda policies, rest: planner_policy(f"{CONDUCTOR}{rest}", policies.models, policies.planner),
-    ),
-    "cascade": PolicyKind(
-        "cascade[:MODEL+...+JUDGE]",
-        "one model after the other until a judge accepts; the best team on validation tasks where none is named",
-        _cascade,
-    ),
-    "majority": PolicyKind(
-        "majority[:N][:WHO]",
-        "the most frequent of N answers (5) of a model, or of N episodes of a coordinator; the best model on "
-        "validation tasks where nobody is named",
-        _majority,
-    ),
-    "mixture": PolicyKind(
-        "mixture",
-        "every model answers, then one that is handed all answers (Mixture-of-Agents)",
-        lambda policies, _: MixtureOfAgents(policies.models),
-    ),
-    "router": PolicyKind(
-        "router[:RIDGE]",
-        "each question to the model that is likeliest to solve it (as RouteLLM)",
-        _taught("router", 1, _router),
-    ),
-    "labels": PolicyKind(
-        "labels[:C]",
-        "each question to the model that solved the likes of it most often",
-        _taught("labels", LABEL_REPEATS, _labels),
-    ),
-    "cloned": PolicyKind(
-        "cloned[:RIDGE]",
-        "a coordinator whose head is taught by such labels; it becomes a checkpoint",
-        _taught("cloned", LABEL_REPEATS, _cloned),
-    ),
-    "hand-made": PolicyKind(
-        "hand-made",
-        "a team made by hand for each family of pocket tasks",
-        lambda policies, _: Pupil("hand-made", policies.models, _teams),
-    ),
-    "without": PolicyKind(
-        "without:WHAT:POLICY",
-        "a policy that never chooses a role (verifier), or that may not choose some models (2), drawn for each task",
-        _without,
-    ),
+    "cascade": _cascade,
+    "majority": _majority,
+    "mixture": lambda policies, _: MixtureOfAgents(policies.models),
+    "router": _taught("router", 1, _router),
+    "labels": _taught("labels", LABEL_REPEATS, _labels),
+    "cloned": _taught("cloned", LABEL_REPEATS, _cloned),
+    "hand-made": lambda policies, _: Pupil("hand-made", policies.models, _teams),
+    "without": _without,
 }

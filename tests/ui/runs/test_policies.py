@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from core.conduct.planners import FIXED
 from core.episode import ROLE_ORDER, Role, Status
 from core.errors import CheckpointError, ConfigError
 from core.evolution.cycles import cascade_episodes
@@ -16,8 +17,9 @@ from tests.core.pool.faulty_server import Answer, Request, fail
 from tests.ui.pages import opened as opened_page
 from tests.ui.pages import shown
 from tests.ui.sums import Sums, answer
-from ui.runs.policies import POLICIES, check_policies, cycles_of, learns_from, lessons_of, turns_of
+from ui.runs.policies import _MAKERS, check_policies, cycles_of, learns_from, lessons_of, turns_of
 from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.policies import POLICIES
 from ui.runs.spending import lesson_episodes, price
 
 MODELS = ("adder", "guesser")
@@ -177,3 +179,8 @@ def test_help_lists_every_name(world: Sums, monkeypatch: pytest.MonkeyPatch) -> 
     for one in POLICIES.values():
         assert one.form in said
         assert one.words in " ".join(said.split())
+
+
+def test_every_word_of_the_list_makes_a_policy_and_every_workflow_is_named() -> None:
+    assert _MAKERS.keys() == POLICIES.keys()
+    assert f"fixed:NAME ({', '.join(FIXED)})" in POLICIES["conductor"].words
