@@ -56,6 +56,7 @@ def _private(name: str) -> bool:
 def _reached_for(tree: ast.Module) -> Iterator[str]:
     """Private names that a module takes from others: attributes, imports, and methods that it overrides."""
     own = _own_names(tree)
+    called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _private(node.attr):
             if ast.unparse(node.value) not in ("self", "cls") and node.attr not in own:
@@ -64,12 +65,12 @@ def _reached_for(tree: ast.Module) -> Iterator[str]:
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
             yield from (part for name in names for part in name.split(".") if _private(part))
         elif isinstance(node, ast.ClassDef) and node.bases:
-            called = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
             methods = {
                 one.name
                 for one in node.body
                 if isinstance(one, ast.FunctionDef) and not one.decorator_list  # a decorator calls it
             }
+            # A base of our own calls what is overridden; a library's base is in no module of ours.
             yield from (name for name in sorted(methods - called) if _private(name))
 
 

@@ -28,7 +28,7 @@ from storage.store import Store
 from storage.store import open_store as open_store_at
 from ui.answers import pages, plain
 from ui.answers.asked import asked_of
-from ui.answers.blocks import Answer, Bars, Curve, Drawn
+from ui.answers.blocks import Answer, Bars, Code, Curve, Drawn
 from ui.endpoint.choosing import best, validated
 from ui.runs import wiring
 from ui.runs.policies import Policies
@@ -139,7 +139,7 @@ def decide(
 
 
 def _answered(one: Answer) -> Answered:
-    drawn = [block for block in (*one.blocks, *one.measured) if not isinstance(block, str)]
+    drawn = [block for block in (*one.blocks, *one.measured) if not isinstance(block, str | Code)]
     return Answered(one.question, one.sentence, {block.key: _table(block) for block in drawn})
 
 

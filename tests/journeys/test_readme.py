@@ -79,7 +79,7 @@ def test_the_first_commands_play_evolve_compare_and_fork(tmp_path: Path) -> None
     [lines] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     said = "print(len(wrong), decision.role.value, len(accepts))"
     told = paste(tmp_path, f"{shlex.quote(sys.executable)} -c {shlex.quote(lines + said)}")
-    assert re.fullmatch(r"\d+ (worker|thinker|verifier) 7\n", told)
+    assert re.fullmatch(r"\d+ (worker|thinker|verifier) \d+\n", told)
 
 
 @pytest.mark.process

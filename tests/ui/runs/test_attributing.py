@@ -242,6 +242,6 @@ def test_the_chat_of_the_released_rules_is_not_taken_apart(
     episode = played(diffed)
     chat = replace(request_at(episode, 1), messages=(Message("user", "x"),))
     monkeypatch.setattr(attributing, "request_at", lambda *_: chat)
-    with pytest.raises(ConfigError, match="chat of the released rules"):
+    with pytest.raises(ConfigError, match="chat of the released protocol"):
         explain_at(episode, 1, replace(diffed.a, input_format="chat"))
     assert explain_at(episode, 1, diffed.a).request.messages == ()  # it reads the transcript all the same
