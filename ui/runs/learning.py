@@ -109,7 +109,8 @@ class LearningParts(ABC):
             return RunStatus.FINISHED, None
         state = None if stored is None else self.state(*stored, run)
         kept = 0 if stored is None else stored[0] + 1
-        store.learning.forget_from(run, kept)
+        if earlier[kept:]:
+            store.learning.forget_from(run, kept)
         earlier = earlier[:kept]
         ledger = store.learning.paid_replies(run)
         ledger.generation = len(earlier)

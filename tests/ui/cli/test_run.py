@@ -272,7 +272,7 @@ def test_a_changed_task_file_is_not_resumed(world: Sums, monkeypatch: pytest.Mon
         (["--policy", "x" * 300], "There is no policy or checkpoint 'xxx"),
         (["--policy", "single:nobody"], "There is no model 'nobody' in the pool"),
         (["--policy", "random", "--tasks", "chess"], "There is no task set 'chess'"),
-        (["--policy", "random", "--tasks", "none.jsonl"], "cannot be read"),
+        (["--policy", "random", "--tasks", "none.jsonl"], "There is no task file"),
         (["--policy", "random", "--pool", "none.toml"], "There is no pool file"),
         (["--policy", "random", "--store", "mysql://x"], "trinity: "),
         ([], "Name at least one policy"),

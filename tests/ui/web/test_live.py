@@ -123,7 +123,7 @@ def test_functions_of_ones_own_judge_a_task_once_its_file_was_named_here(store: 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("missing.jsonl", None, "cannot be read"),
+        ("missing.jsonl", None, "There is no task file"),
         ("tasks.txt", "x", "a .jsonl file of your own"),
         ("bad.jsonl", "{", "Line 1 of bad.jsonl is not valid JSON"),
         ("empty.jsonl", "\n", "is empty"),
