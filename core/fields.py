@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -37,6 +37,7 @@ from core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -212,8 +213,8 @@ def checked(kind: type, values: Mapping[str, Any], where: str = "", *, asked: bo
     except ValidationError as error:
         errors = error.errors(include_url=False)
         key = str(errors[0]["loc"][0])
-        why = dict.fromkeys(one["msg"][0].lower() + one["msg"][1:] for one in errors if one["loc"][0] == key)
-        raise ConfigError(f"{where}{key} cannot be {_shown(values[key])}: {'; '.join(why)}.") from None
+        fits = _fitting(one for one in errors if one["loc"][0] == key)
+        raise ConfigError(f"{where}{key} cannot be {_shown(values[key])}: give {fits}.") from None
 
 
 def read(field: Field, value: object, where: str) -> Any:
@@ -226,8 +227,38 @@ def read(field: Field, value: object, where: str) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        why = error.errors(include_url=False)[0]["msg"]
-        raise ConfigError(f"{where} cannot be {_shown(value)}: {why[0].lower()}{why[1:]}.") from None
+        fits = _fitting(error.errors(include_url=False))
+        raise ConfigError(f"{where} cannot be {_shown(value)}: give {fits}.") from None
+
+
+#: What fits in the place of a value that does not, by the kind of pydantic's error; braces hold its context.
+_FITTING = {
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "greater_than_equal": "a number of at least {ge}",
+    "greater_than": "a number above {gt}",
+    "less_than_equal": "a number of at most {le}",
+    "less_than": "a number below {lt}",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+}
+
+
+def _fitting(errors: Iterable[ErrorDetails]) -> str:
+    """What to give instead: `a whole number or 'auto'`."""
+    words = (
+        _FITTING[one["type"]].format(**one.get("ctx", {})) if one["type"] in _FITTING else one["msg"]
+        for one in errors
+    )
+    return " or ".join(dict.fromkeys(words))
 
 
 def _shown(value: object) -> str:

@@ -61,10 +61,10 @@ def test_what_is_asked_for_is_checked_and_built() -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"size": 0}, "size cannot be 0: input should be greater than or equal to 1"),
-        ({"size": "many"}, "size cannot be 'many': input should be a valid integer; input should be 'auto'."),
-        ({"spread": float("inf")}, "spread cannot be inf: input should be a finite number"),
-        ({"way": "c"}, "way cannot be 'c': input should be 'a' or 'b'."),
+        ({"size": 0}, "size cannot be 0: give a number of at least 1"),
+        ({"size": "many"}, "size cannot be 'many': give a whole number or 'auto'."),
+        ({"spread": float("inf")}, "spread cannot be inf: give a finite number"),
+        ({"way": "c"}, "way cannot be 'c': give 'a' or 'b'."),
         ({"turns": True}, "turns cannot be True"),
     ],
 )
@@ -84,5 +84,5 @@ def test_a_dataclass_checks_its_own_values_as_they_are() -> None:
 def test_text_is_read_as_the_settings_type() -> None:
     size = settings_of(Inner)["size"]
     assert read(size, "7", "THERE") == 7
-    with pytest.raises(ConfigError, match="THERE cannot be '12': input should be less"):
+    with pytest.raises(ConfigError, match="THERE cannot be '12': give a number"):
         read(size, "12", "THERE")

@@ -120,7 +120,7 @@ def test_the_rival_is_never_a_model_that_was_not_allowed() -> None:
 
 
 def test_what_cannot_be_taken_apart_is_said() -> None:
-    with pytest.raises(ConfigError, match="released rules"):
+    with pytest.raises(ConfigError, match="released protocol"):
         by_part(Counting(), replace(REQUEST, messages=(Message("user", "x"),)), ("ann", Role.VERIFIER))
     assert times_likelier(math.log(4.0)) == pytest.approx(4.0)
 

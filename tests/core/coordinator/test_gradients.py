@@ -124,5 +124,5 @@ def test_what_gradients_need_is_said(encoder: Encoder, monkeypatch: pytest.Monke
     with pytest.raises(ConfigError, match="one chat message"):
         next(word_gradients(policy, REQUEST, WORKS, WORKS))
     monkeypatch.setitem(sys.modules, "captum", None)
-    with pytest.raises(ConfigError, match=r"pip install -e '\.\[attribution\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'trinity-inspector\[attribution\]'"):
         next(word_gradients(coordinator(encoder), REQUEST, WORKS, WORKS))

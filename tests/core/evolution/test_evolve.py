@@ -423,7 +423,7 @@ def test_a_single_model_plays_its_best_cycle() -> None:
 
 
 def test_settings_that_do_nothing_are_refused(encoder: Encoder) -> None:
-    with pytest.raises(ConfigError, match="generations cannot be 0: input should be greater"):
+    with pytest.raises(ConfigError, match="generations cannot be 0: give a number"):
         replace(CONFIG, generations=0)
     with pytest.raises(ConfigError, match="no tasks"):
         list(
@@ -454,7 +454,7 @@ def test_settings_that_do_nothing_are_refused(encoder: Encoder) -> None:
     ],
 )
 def test_a_number_with_which_nothing_can_be_searched_is_refused_by_its_name(name: str, value: Any) -> None:
-    words = f"{name} cannot be {value!r}: input should be"
+    words = f"{name} cannot be {value!r}: give"
     with pytest.raises(ConfigError, match=re.escape(words)):
         replace(CONFIG, **{name: value})
 

@@ -146,7 +146,7 @@ def test_random_search_stays_in_its_box_and_counts_no_missing_fitness() -> None:
 
 def test_what_does_not_fit_a_learner_is_refused_before_anything_begins(encoder: Encoder) -> None:
     for config, words in (
-        ({"learner": "gradient"}, "learner cannot be 'gradient': input should be 'sep-cma-es'"),
+        ({"learner": "gradient"}, "learner cannot be 'gradient': give 'sep-cma-es'"),
         ({"learner": "reinforce"}, "a population of 1"),
         ({"learner": "reinforce", "population": 1, "learning_rate": 0.0}, "learning_rate cannot be 0.0"),
         ({"learner": "random-search", "box": float("nan")}, "box cannot be nan"),
@@ -184,5 +184,5 @@ def test_what_a_checkpoint_bars_is_never_chosen_and_is_kept_with_it(encoder: Enc
     assert all(choice.model_probs[2] == 0 == choice.role_probs[1] for choice in choices)
     with pytest.raises(CheckpointError, match="no model or role 'nobody'"):
         Checkpoint.begin(MODELS, encoder.identity, barred=("nobody",))
-    with pytest.raises(CheckpointError, match="leave at least one"):
+    with pytest.raises(CheckpointError, match="keep at least one of each"):
         Checkpoint.begin(MODELS, encoder.identity, barred=tuple(MODELS))

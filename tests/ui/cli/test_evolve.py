@@ -131,7 +131,7 @@ def test_a_population_is_given_or_the_usual_one(world: Sums) -> None:
     again = world.trinity("evolve", "--resume", "--name", "a", "--population", "auto")
     assert "there is nothing to resume" in again.err
     wrong = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--population", "many")
-    assert "population cannot be 'many': input should be a valid integer; input should be 'auto'" in wrong.err
+    assert "population cannot be 'many': give a whole number or 'auto'" in wrong.err
 
 
 def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
@@ -316,12 +316,12 @@ def test_every_head_and_singular_values_can_be_evolved_and_played(world: Sums, h
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--head", "convex"], "head cannot be 'convex': input should be 'linear', 'low-rank'"),
+        (["--head", "convex"], "head cannot be 'convex': give 'linear', 'low-rank'"),
         (["--svf", "9"], "layers 0 to 2; SVF cannot use [9]"),
         (["--svf", "last"], "give layers, such as 1 or 26,27"),
         (["--population", "5"], "an even number for mirrored pairs"),
         (["--resume"], "--resume needs --name"),
-        (["--record", "some"], "record cannot be 'some': input should be 'none', 'share' or 'all'"),
+        (["--record", "some"], "record cannot be 'some': give 'none', 'share' or 'all'"),
     ],
 )
 def test_what_cannot_be_evolved_is_refused_in_one_sentence_and_nothing_begins(
@@ -336,10 +336,10 @@ def test_what_cannot_be_evolved_is_refused_in_one_sentence_and_nothing_begins(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('rates = "fast"', "rates cannot be 'fast': input should be 'pycma' or 'cmaes'"),
-        ('common = "twice"', "common cannot be 'twice': input should be a valid boolean"),
+        ('rates = "fast"', "rates cannot be 'fast': give 'pycma' or 'cmaes'"),
+        ('common = "twice"', "common cannot be 'twice': give true or false"),
         ('constant_spread = "much"', "constant_spread cannot be 'much'"),
-        ("logit_spread = -1", "logit_spread cannot be -1: input should be greater than 0"),
+        ("logit_spread = -1", "logit_spread cannot be -1: give a number above 0"),
         ("logit_spred = 3", "has a key 'logit_spred', which there is not: did you mean logit_spread?"),
         (
             "zzz = 3",

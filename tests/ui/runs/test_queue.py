@@ -89,7 +89,7 @@ def test_no_more_workers_than_there_may_be(
     assert "start one with `trinity worker`" in shown(opened("live", run=run))
     assert world.trinity("worker", "--drain").code == 0  # whatever the app may start, a person may
     assert store.runs.get(run).status is RunStatus.FINISHED
-    with pytest.raises(ConfigError, match="whole number from 0"):
+    with pytest.raises(ConfigError, match="give a whole number"):
         read_settings({"workers": "1.5"}, {}, world.folder)
 
 

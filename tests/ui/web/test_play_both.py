@@ -130,7 +130,7 @@ def test_bad_input_gets_a_sentence(world: Sums, store: Store, tmp_path: Path) ->
     page = form(world)
     page.text_input(key="both_file").set_value("/nowhere/tasks.jsonl").run()
     assert page.button(key="play_both").disabled
-    assert "The task file /nowhere/tasks.jsonl cannot be read: there is none." in words(page)
+    assert "There is no task file /nowhere/tasks.jsonl: give its path." in words(page)
     bare = tmp_path / "bare.jsonl"
     bare.write_text(json.dumps({"question": "1 + 1?", "answer": "2", "grader": "number", "split": "evolve"}))
     page.text_input(key="both_file").set_value(str(bare)).run()

@@ -164,7 +164,7 @@ def test_the_panel_labels_a_turn_and_words_of_it(mine: Store) -> None:
 
 def test_quoted_words_are_found_whatever_the_spaces() -> None:
     assert find_span("so  the\nsum is 4", "the sum") == (4, 11)
-    for quote, said in (("x", "2 times"), ("y", "do not stand"), ("  ", "do not stand")):
+    for quote, said in (("x", "2 times"), ("y", "does not contain"), ("  ", "does not contain")):
         with pytest.raises(ConfigError, match=said):
             find_span("x and x", quote)
 
