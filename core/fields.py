@@ -37,7 +37,6 @@ from core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -252,7 +251,7 @@ _FITTING = {
 }
 
 
-def _fitting(errors: Iterable[ErrorDetails]) -> str:
+def _fitting(errors: Iterable[Mapping[str, Any]]) -> str:
     """What to give instead: `a whole number or 'auto'`."""
     words = (
         _FITTING[one["type"]].format(**one.get("ctx", {})) if one["type"] in _FITTING else one["msg"]

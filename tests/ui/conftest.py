@@ -170,8 +170,8 @@ def _window(chromium: Browser, served: Served) -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="module")
 def _tabs(_window: BrowserContext) -> Iterator[list[Page]]:
-    """The tab of a module's tests, once there is one: the app is loaded once for them all. Nothing that was stored in
-    the window is left to other modules; its scripts stay in its cache."""
+    """The tab of the test that runs. Nothing that a module's tests stored in the window is left to other modules; its
+    scripts stay in its cache."""
     tabs: list[Page] = []
     asked: set[str] = set()
     _window.on("request", lambda request: asked.add(request.url))
@@ -182,11 +182,10 @@ def _tabs(_window: BrowserContext) -> Iterator[list[Page]]:
 
 
 @pytest.fixture
-def tab(_window: BrowserContext, _tabs: list[Page], request: pytest.FixtureRequest) -> Iterator[Page]:
-    """The module's browser tab, where the test before left it, or a fresh one if that failed; a script error, a breach
-    of the page's own policy, or a request that leaves this machine fails the test."""
-    if not _tabs:
-        _tabs.append(_window.new_page())
+def tab(_window: BrowserContext, _tabs: list[Page]) -> Iterator[Page]:
+    """A fresh browser tab in the window of all tests; a script error, a breach of the page's own policy, or a request
+    that leaves this machine fails the test."""
+    _tabs.append(_window.new_page())
     (page,) = _tabs
     page.set_viewport_size(WINDOW)
     errors: list[str] = []
@@ -198,16 +197,14 @@ def tab(_window: BrowserContext, _tabs: list[Page], request: pytest.FixtureReque
     }
     for event, heard in hear.items():
         page.on(event, heard)  # type: ignore[call-overload]
-    failed = request.session.testsfailed
     yield page
     for event, heard in hear.items():
         page.remove_listener(event, heard)
     for opened in _window.pages[1:]:
         if opened is not page:
             opened.close()
-    if page.is_closed() or errors or request.session.testsfailed > failed:
-        page.close()
-        _tabs.clear()
+    page.close()
+    _tabs.clear()
     assert not errors
     assert not [url for url in asked if not url.startswith(HERE)]
 

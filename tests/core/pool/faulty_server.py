@@ -176,9 +176,10 @@ def _send(connection: socket.socket, step: Step) -> bool:
             socket.socket.sendall(connection, b"\xff" * 64)
             return True
         until = time.monotonic() + step
+        waiting = select.poll()  # `select` refuses the numbers that sockets have in a process with many files
+        waiting.register(connection, select.POLLIN)
         while (left := until - time.monotonic()) > 0:
-            readable, _, _ = select.select([connection], [], [], left)
-            if readable and not connection.recv(1):
+            if waiting.poll(1000 * left) and not connection.recv(1):
                 return False
     except OSError:
         return False
