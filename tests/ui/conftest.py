@@ -169,24 +169,19 @@ def _window(chromium: Browser, served: Served) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture(scope="module")
-def _tabs(_window: BrowserContext) -> Iterator[list[Page]]:
-    """The tab of the test that runs. Nothing that a module's tests stored in the window is left to other modules; its
-    scripts stay in its cache."""
-    tabs: list[Page] = []
+def _forgets(_window: BrowserContext) -> Iterator[None]:
+    """Nothing that a module's tests stored in the window is left to other modules; its scripts stay in its cache."""
     asked: set[str] = set()
     _window.on("request", lambda request: asked.add(request.url))
-    yield tabs
-    for tab in tabs:
-        tab.close()
+    yield
     _forget(_window.pages[0], asked)
 
 
 @pytest.fixture
-def tab(_window: BrowserContext, _tabs: list[Page]) -> Iterator[Page]:
+def tab(_window: BrowserContext, _forgets: None) -> Iterator[Page]:
     """A fresh browser tab in the window of all tests; a script error, a breach of the page's own policy, or a request
     that leaves this machine fails the test."""
-    _tabs.append(_window.new_page())
-    (page,) = _tabs
+    page = _window.new_page()
     page.set_viewport_size(WINDOW)
     errors: list[str] = []
     asked: set[str] = set()
@@ -201,10 +196,7 @@ def tab(_window: BrowserContext, _tabs: list[Page]) -> Iterator[Page]:
     for event, heard in hear.items():
         page.remove_listener(event, heard)
     for opened in _window.pages[1:]:
-        if opened is not page:
-            opened.close()
-    page.close()
-    _tabs.clear()
+        opened.close()
     assert not errors
     assert not [url for url in asked if not url.startswith(HERE)]
 
