@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,8 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import Page
+
+from tests.zygote import forked
 
 APP = Path(__file__).parents[1] / "ui" / "app.py"
 #: A busy machine is no failure.
@@ -108,7 +109,7 @@ def serving_app(
     folder: Path, store: Path, variables: Mapping[str, str] = MappingProxyType({})
 ) -> AbstractContextManager[str]:
     """The address of the app over a store, as `serving` has it."""
-    command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
+    command: list[str | Path] = [forked("python"), "-m", "streamlit", "run", APP, "--server.port"]
     return serving(command, folder, store, variables)
 
 
