@@ -30,12 +30,11 @@ from core.evolution.evolve import (
     random_walk,
     tasks_of_candidate,
 )
-from core.evolution.fitness import episodes_of, statistics_of
-from core.evolution.generation_stats import GenerationStats, Step
+from core.evolution.fitness import GenerationStats, Step, episodes_of, statistics_of
 from core.evolution.learner_state import LearnerState
-from core.evolution.learners import optimiser_of, restored
+from core.evolution.learners import begin, restored
 from core.evolution.search import Survey, sketches, space_of, survey_of
-from core.evolution.sep_cma import SepCMAState, ask, start
+from core.evolution.sep_cma import SepCMAState
 from core.heads import HeadKind
 from core.learning import play_all
 from core.play.policies import CyclePolicy
@@ -332,7 +331,7 @@ def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
         config = replace(CONFIG, generations=1, logit_spread=5.0, population=400, constant_spread=constant)
         state = _optimiser(next(steps_of(encoder, config)))
         space = space_of(config, template, encoder, TASKS[:16])
-        heads = space.vectors(ask(state)).reshape(400, 6, -1)
+        heads = space.vectors(state.ask()).reshape(400, 6, -1)
         about = states if constant is None else states - mean
         assert (heads @ about.T).std(axis=0).mean() == pytest.approx(5.0, rel=0.1)
         assert (heads @ mean).std(axis=0).mean() == pytest.approx(spread_of_all, rel=0.15)
@@ -347,7 +346,7 @@ def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_sh
     before = template.vector.reshape(6, -1) @ mean
     config = replace(CONFIG, turn_budget=3, logit_spread=5.0, constant_spread=0.0)
     space = space_of(config, template, encoder, TASKS[:16])
-    points = ask(start(np.asarray(template.vector, float), 0.5, population=12, seed=1))
+    points = SepCMAState.start(np.asarray(template.vector, float), 0.5, population=12, seed=1).ask()
     assert np.allclose(space.vectors(points).reshape(12, 6, -1) @ mean, before)
     assert np.allclose(space.vectors(space.vectors(points)), space.vectors(points))
     plain = space_of(replace(config, constant_spread=None), template, encoder, TASKS[:16])
@@ -360,11 +359,11 @@ def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encode
     template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, head_kind=kind)
     config = replace(CONFIG, turn_budget=3, logit_spread=5.0, constant_spread=0.0)
     space = space_of(config, template, encoder, TASKS[:16])
-    assert space.steps["head"].logit_spread == pytest.approx(5.0, rel=1e-3)
+    assert space.survey.steps["head"].logit_spread == pytest.approx(5.0, rel=1e-3)
     requests = sketches(TASKS[:16], template.models, 3)
     states = encoder.encode(requests).states.astype(float)
     origin = np.asarray(template.vector, float)
-    vectors = space.vectors(ask(start(origin, space.step_size, population=200, seed=1)))
+    vectors = space.vectors(SepCMAState.start(origin, space.step_size, population=200, seed=1).ask())
     turns = [request.index for request in requests]
     z = np.array([template.head.logits(states, vector, turns) for vector in vectors])
     assert np.sqrt(z.var(axis=0).mean()) == pytest.approx(5.0, rel=0.2)
@@ -378,15 +377,15 @@ def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encode
     template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, svf_layout=layout)
     config = replace(CONFIG, generations=2, logit_spread=5.0, svf_spread=2.0)
     space = space_of(replace(config, turn_budget=3, constant_spread=0.0), template, encoder, TASKS[:16])
-    assert space.steps["svf"].logit_spread == pytest.approx(2.0)
+    assert space.survey.steps["svf"].logit_spread == pytest.approx(2.0)
     fixed = replace(config, turn_budget=3, constant_spread=None, svf_step_size=0.03)
     given = space_of(fixed, template, encoder, TASKS[:16])
-    assert given.steps["svf"].step_size == 0.03
+    assert given.survey.steps["svf"].step_size == 0.03
     steps = run(encoder, config, template=template)
-    points = ask(_optimiser(steps[0]))
+    points = _optimiser(steps[0]).ask()
     svf, head = points[:, : template.svf_size], points[:, template.svf_size :]
-    assert svf.std() == pytest.approx(space.steps["svf"].step_size, rel=0.2)
-    assert head.std() == pytest.approx(space.steps["head"].step_size, rel=0.2)
+    assert svf.std() == pytest.approx(space.survey.steps["svf"].step_size, rel=0.2)
+    assert head.std() == pytest.approx(space.survey.steps["head"].step_size, rel=0.2)
     last = steps[-1].checkpoint
     assert last.svf_layout == layout
     assert last.svf_offsets.any()
@@ -404,10 +403,9 @@ def test_a_random_walk_covers_much_of_an_evolutions_way_without_any_reward(encod
     template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     config = replace(CONFIG, constant_spread=None)
     space = space_of(config, template, encoder, TASKS[:16])
-    learner = optimiser_of(config, space)
-    state = learner.begin()
+    state = begin(config, np.asarray(template.vector, float), space.step_size, space.scales)
     for _ in range(config.generations):
-        state = learner.tell(state, -np.square(learner.ask(state) - 1).sum(axis=1), ())
+        state = state.tell(-np.square(space.vectors(state.ask()) - 1).sum(axis=1))
     evolved, walked = np.linalg.norm(state.mean), np.linalg.norm(random_walk(config, space))
     assert 0.3 * evolved < walked < 1.5 * evolved
     assert np.array_equal(random_walk(config, space), random_walk(config, space))

@@ -13,13 +13,11 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import ROLE_ORDER, Episode, Role
 from core.errors import CheckpointError, ConfigError
-from core.evolution import random_search, reinforce
 from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.evolve import Generation, evolve
 from core.evolution.fitness import episodes_of
 from core.evolution.learner_state import LearnerState
-from core.evolution.learners import restored
-from core.evolution.reinforce import policy_gradient
+from core.evolution.learners import RandomSearchState, ReinforceState, policy_gradient, restored
 from core.heads import softmax
 from core.learning import play_all
 from core.tasks.graders import grade_many
@@ -132,16 +130,16 @@ def test_random_search_keeps_the_best_candidate_seen(encoder: Encoder) -> None:
 
 
 def test_random_search_stays_in_its_box_and_counts_no_missing_fitness() -> None:
-    state = random_search.start(np.arange(5.0), 0.5, population=50, seed=1)
-    points = random_search.ask(state)
+    state = RandomSearchState.start(np.arange(5.0), 0.5, population=50, seed=1)
+    points = state.ask()
     assert np.abs(points - np.arange(5.0)).max() <= 0.5
     assert np.abs(points - np.arange(5.0)).max() > 0.45
-    after = random_search.tell(state, np.full(50, np.nan))
+    after = state.tell(np.full(50, np.nan))
     assert np.array_equal(after.mean, state.mean)
     fitness = np.zeros(50)
     fitness[7], fitness[9] = 0.5, np.nan
-    after = random_search.tell(after, fitness)
-    assert np.array_equal(after.mean, random_search.ask(replace(state, generation=1))[7])
+    after = after.tell(fitness)
+    assert np.array_equal(after.mean, replace(state, generation=1).ask()[7])
 
 
 def test_what_does_not_fit_a_learner_is_refused_before_anything_begins(encoder: Encoder) -> None:
@@ -156,10 +154,10 @@ def test_what_does_not_fit_a_learner_is_refused_before_anything_begins(encoder: 
     with pytest.raises(ConfigError, match="linear head without SVF"):
         learned(encoder, BATCHES, head_kind="sparse")
     with pytest.raises(ConfigError, match="by another learner"):
-        learned(encoder, BATCHES, random_search.start(np.zeros(3), 1.0, population=1, seed=2))
+        learned(encoder, BATCHES, RandomSearchState.start(np.zeros(3), 1.0, population=1, seed=2))
     with pytest.raises(ConfigError, match="not the saved state"):
         restored(b"nothing of the kind")
-    cut = reinforce.start(np.zeros(3), 1.0, seed=2)
+    cut = ReinforceState.start(np.zeros(3), 1.0, seed=2)
     with pytest.raises(ConfigError, match="not the saved state"):
         restored(replace(cut, first=np.zeros(2)).to_bytes())
     with pytest.raises(ConfigError, match="vector length 3"):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from core.errors import ConfigError
-from core.evolution import pycma_search
+from core.evolution import learners
+from core.evolution.learners import PycmaState
 from tests.core.evolution.test_sep_cma import Array, sphere
 
 with warnings.catch_warnings():  # it warns that it cannot plot
@@ -14,10 +15,10 @@ with warnings.catch_warnings():  # it warns that it cannot plot
     import cma
 
 
-def told(generations: int, state: pycma_search.PycmaState | None = None) -> pycma_search.PycmaState:
-    state = state or pycma_search.start(np.full(320, 0.5), 0.3, population=12, seed=4)
+def told(generations: int, state: PycmaState | None = None) -> PycmaState:
+    state = state or PycmaState.start(np.full(320, 0.5), 0.3, population=12, seed=4)
     for _ in range(generations):
-        state = pycma_search.tell(state, sphere(pycma_search.ask(state)))
+        state = state.tell(sphere(state.ask()))
     return state
 
 
@@ -42,27 +43,27 @@ def test_it_is_pycma_with_two_point_adaptation_from_300_numbers_on() -> None:
 
 def test_saved_and_reloaded_it_goes_on_bit_for_bit() -> None:
     straight, halfway = told(12), told(5)
-    pycma_search._latest.clear()  # another process
-    resumed = told(7, pycma_search.PycmaState.from_bytes(halfway.to_bytes()))
+    learners._latest.clear()  # another process
+    resumed = told(7, PycmaState.from_bytes(halfway.to_bytes()))
     assert resumed.digest == straight.digest
-    assert np.array_equal(pycma_search.ask(resumed), pycma_search.ask(straight))
+    assert np.array_equal(resumed.ask(), straight.ask())
 
 
 def test_a_missing_fitness_counts_as_the_worst_known() -> None:
     state = told(1)
-    fitness = sphere(pycma_search.ask(state))
+    fitness = sphere(state.ask())
     worst = np.argmin(fitness)
     missing = fitness.copy()
     missing[worst] = np.nan
-    after = pycma_search.tell(state, missing)
+    after = state.tell(missing)
     assert min(after.told[-1]) == np.sort(fitness)[1]
-    assert pycma_search.tell(state, np.full(12, np.nan)).told[-1] == (0.0,) * 12
+    assert state.tell(np.full(12, np.nan)).told[-1] == (0.0,) * 12
 
 
 def test_unusable_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="step size"):
-        pycma_search.start(np.ones(3), 0.0, population=8, seed=0)
+        PycmaState.start(np.ones(3), 0.0, population=8, seed=0)
     with pytest.raises(ConfigError, match="at least 6"):
-        pycma_search.start(np.ones(3), 0.1, population=4, seed=0)
+        PycmaState.start(np.ones(3), 0.1, population=4, seed=0)
     with pytest.raises(ConfigError, match="fitness values"):
-        pycma_search.tell(told(0), np.zeros(3))
+        told(0).tell(np.zeros(3))

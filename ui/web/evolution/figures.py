@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from core.analysis.learning import LearningCurve
 from core.episode import Role
-from core.evolution.generation_stats import EpisodeStatistics
+from core.evolution.fitness import EpisodeStatistics
 from storage.rows.summaries import CandidateSummary
 from ui.presentation.learning import mean_words
 from ui.presentation.theme import (
