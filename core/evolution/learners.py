@@ -213,7 +213,7 @@ def begin(
 ) -> LearnerState:
     """The configured learner before its first generation, at the vector `origin` [n]; `scales` [n] are the first steps
     over `step_size`. ConfigError where it cannot learn so."""
-    sizes = {"population": config.population, "seed": config.seed}
+    sizes: Any = {"population": config.population, "seed": config.seed}
     if config.learner == "reinforce":
         if config.population != 1:
             raise ConfigError(

@@ -16,11 +16,9 @@ from core.errors import CheckpointError, ConfigError, PoolError
 from core.learning import play_all
 from core.planner.config import PUBLISHED, LearnConfig
 from core.planner.grpo import learn_from, new_optimiser
-from core.planner.learn import Iteration, learn
+from core.planner.learn import Iteration, PlannerState, learn
 from core.planner.planner import LanguagePlanner
-from core.planner.questions import disagreed
-from core.planner.rollouts import Rollouts, questions_of, rollouts_of, unplayed
-from core.planner.state import PlannerState
+from core.planner.rollouts import Rollouts, disagreed, questions_of, rollouts_of, unplayed
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
