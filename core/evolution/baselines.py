@@ -34,10 +34,10 @@ from core.episode import (
 from core.errors import ConfigError
 from core.evolution.config import LABEL_REPEATS
 from core.evolution.cycles import CYCLES, ChosenCycle, choose_cycles, try_cycles
-from core.evolution.fitness import episodes_of, label_weights, mean_reward, rewards
+from core.evolution.fitness import label_weights, mean_reward, rewards
 from core.evolution.learner_state import Vector
 from core.heads import softmax
-from core.learning import play_all
+from core.learning import episodes_of, play_all
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, cascade_policy, single_policy
 from core.play.policy import Policy

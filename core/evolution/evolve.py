@@ -23,7 +23,6 @@ from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
 from core.evolution.fitness import (
     EpisodeStatistics,
     GenerationStats,
-    episodes_of,
     further_terms,
     mean_reward,
     rewards,
@@ -32,7 +31,7 @@ from core.evolution.fitness import (
 from core.evolution.learner_state import LearnerState, Vector
 from core.evolution.learners import begin
 from core.evolution.search import SearchSpace, Survey, space_of
-from core.learning import Candidates, Played, learn, play_all, shared
+from core.learning import Candidates, Played, episodes_of, learn, play_all, shared
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, single_policy
 from core.play.policy import Policy

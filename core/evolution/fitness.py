@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, PlainSerializer
 
 from core.analysis.metrics import ClusteredShare, wilson_interval
-from core.draws import derive_seed
-from core.episode import EndReason, Episode, Flag, Protocol, Role, Task
-from core.statistics_json import joined, statistics_json, statistics_of_json
+from core.episode import EndReason, Episode, Flag, Role
+from core.learning import joined, statistics_json, statistics_of_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,38 +107,6 @@ class GenerationStats:
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON, without what is open."""
         return statistics_json(GenerationStats, self)
-
-
-def episodes_of(
-    tasks: Sequence[Task],
-    models: Sequence[str],
-    *,
-    seed: int,
-    turn_budget: int,
-    prefix: str,
-    protocol: Protocol = Protocol.PAPER,
-) -> list[Episode]:
-    """One unplayed episode per task, for measuring and not for keeping; `seed` decides all that is random.
-
-    A task that comes again is played with other chances."""
-    seen: Counter[str] = Counter()
-    episodes = []
-    for index, task in enumerate(tasks):
-        again = seen[task.id]
-        seen[task.id] += 1
-        episodes.append(
-            Episode(
-                id=f"{prefix}-{index}",
-                run_id="",
-                task=task,
-                policy=prefix,
-                models=tuple(models),
-                protocol=protocol,
-                turn_budget=turn_budget,
-                seed=derive_seed((seed, "again", again)) if again else seed,
-            )
-        )
-    return episodes
 
 
 def rewards(episodes: Sequence[Episode]) -> NDArray[np.float64]:

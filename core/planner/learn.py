@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -130,9 +129,16 @@ class Iteration(IterationStats):
 
 
 @dataclass(frozen=True, slots=True)
+class Asked(Candidates):
+    """An iteration's rollouts, and when they were asked for, by the clock."""
+
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """A planner as what learns: it writes workflows for some questions, and is moved in place by what they earned.
-    `start` is what it is held to; `run` is noted in its checkpoints."""
+    `start` is what it is held to; `run` is noted in its checkpoints; `clock` gives seconds."""
 
     noun: ClassVar = "iteration"
 
@@ -143,16 +149,18 @@ class Training:
     questions: Sequence[Task]
     validation_tasks: Sequence[Task]
     run: str
+    clock: Callable[[], float]
 
     def begin(self) -> Iteration:
         """The planner as it stands."""
         return self._saved(Iteration(index=0))
 
-    def ask(self, after: Iteration) -> Candidates:
+    def ask(self, after: Iteration) -> Asked:
         """The next iteration's rollouts, several for each of its questions."""
-        return unplayed(self.config, self.planner, self.questions, after.index + 1)
+        found = unplayed(self.config, self.planner, self.questions, after.index + 1)
+        return Asked(found.episodes, found.policy, self.clock())
 
-    def tell(self, after: Iteration, candidates: Candidates, played: Played) -> Iteration:
+    def tell(self, after: Iteration, candidates: Asked, played: Played) -> Iteration:
         """The iteration that follows from what the rollouts earned."""
         index = after.index + 1
         rollouts = rollouts_of(self.config, candidates, played.episodes)
@@ -170,7 +178,7 @@ class Training:
             written_tokens=sum(len(one.ids) for one in rollouts.written),
             calls=played.calls,
             calls_saved=played.calls_saved,
-            seconds=time.perf_counter() - candidates.since,
+            seconds=self.clock() - candidates.since,
         )
         return self._saved(iteration)
 
@@ -208,12 +216,14 @@ def learn(
     validation_tasks: Sequence[Task] = (),
     state: PlannerState | None = None,
     run: str = "",
+    clock: Callable[[], float] = float,
 ) -> Iterator[Iteration]:
     """Yield iteration 0 (the start, validated) and then each finished iteration, up to `config.iterations`.
 
     `start` is a planner after its warm-up, of which a copy learns; of `tasks` the questions are kept that the pool's
     models disagree on. With `state`, of an iteration that was yielded, the next is the one after it. Equal calls are
-    shared; a `pool` that is a CachedPool does that by itself. `run` is noted in the checkpoints. ConfigError for parts
+    shared; a `pool` that is a CachedPool does that by itself. `run` is noted in the checkpoints; `clock` gives
+    seconds (none: no time is told). ConfigError for parts
     that do not fit, PoolError when no model could be asked for a whole iteration."""
     check_installed()
     models = tuple(spec.name for spec in pool.specs)
@@ -226,7 +236,7 @@ def learn(
     else:
         restore(state, planner, optimiser, config)
         questions = _questions_of(state, tasks)
-    training = Training(config, start, planner, optimiser, questions, validation_tasks, run)
+    training = Training(config, start, planner, optimiser, questions, validation_tasks, run, clock)
     after = Iteration(index=state.iteration) if state else None
     rhythm = {"updates": config.iterations, "validate_every": config.validate_every}
     yield from learn_by(training, **rhythm, pool=pool, grade=grade, after=after)

@@ -6,8 +6,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from core.checkpoint import write_folder
 from core.conduct.planners import CONDUCTOR
 from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
@@ -249,26 +248,14 @@ class LanguagePlanner:
         """Write the folder so that a crash leaves either nothing or the whole planner. The same planner again changes
         nothing; anything else in its place is refused with CheckpointError."""
         folder = folder.absolute()
-        if folder.exists():
-            if folder.is_dir() and (folder / CARD_FILE).exists() and read_card(folder) == self.card:
-                return folder
-            raise CheckpointError(f"{folder} holds another planner or other files; name a new folder.")
-        draft = folder.with_name(f".{folder.name}.draft")
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(draft, ignore_errors=True)  # left behind by a crash
-            draft.mkdir()
+
+        def write(draft: Path) -> None:
             with no_progress_bar():
                 self.model.save_pretrained(draft)
                 self.tokenizer.save_pretrained(draft)
             (draft / CARD_FILE).write_text(json.dumps(self.card.to_json(), indent=2) + "\n", "utf-8")
-            for path in draft.iterdir():
-                with path.open("rb+") as file:
-                    os.fsync(file.fileno())
-            draft.rename(folder)
-        except OSError as error:
-            raise CheckpointError(f"The planner cannot be written to {folder}: {error.strerror}.") from error
-        return folder
+
+        return write_folder(folder, "planner", write, lambda: read_card(folder) == self.card)
 
     def frozen(self, **fields: Any) -> LanguagePlanner:
         """A copy with weights of its own, which later learning leaves as they are, and other `fields` of its card."""

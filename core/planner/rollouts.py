@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from core.conduct.session import Planner
 from core.draws import derive_seed, uniform
 from core.episode import EndReason, Episode, Reply, Status, Task, WritePlan
 from core.errors import CheckpointError, ConfigError
-from core.learning import Candidates, check_answered, play_all
+from core.learning import Candidates, check_answered, episodes_of, play_all
 from core.planner.config import LearnConfig
 from core.planner.forms import WORDS
 from core.planner.planner import LanguagePlanner, Sampled, as_reply
@@ -101,7 +101,7 @@ def _probed(
     played: list[Episode] = []
     for number in range(len(models) + config.probes):
         planner = _probe(models, number, f"{config.seed}/probes/{number}")
-        episodes = [_episode(f"p{number}-{place}", task, planner, seed) for place, task in enumerate(tasks)]
+        episodes = _episodes(tasks, planner, seed, f"p{number}")
         played += play_all(episodes, Conductor(planner), pool, grade)
     check_answered(played, "for the choice of questions")
     for one in played:
@@ -155,8 +155,9 @@ def unplayed(
     episodes = []
     for place, task in enumerate(questions_of(config, tasks, iteration)):
         left_out = left_out_of(config, planner.models, iteration, place)
+        [first] = _episodes([task], planner, 0, "i")
         episodes += [
-            _episode(f"i{iteration}-{place}-{number}", task, planner, seed, left_out)
+            replace(first, id=f"i{iteration}-{place}-{number}", seed=seed, left_out=left_out)
             for number, seed in enumerate(seeds)
         ]
     return Candidates(episodes, LearningPolicy(planner, f"{config.seed}/rollouts"))
@@ -187,8 +188,7 @@ def earned(config: LearnConfig, episode: Episode) -> float:
 
 def exam_of(config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task]) -> Candidates:
     """The planner on tasks that it does not learn on, with all models; the same chances in every validation."""
-    seed = derive_seed((config.seed, "validation"))
-    episodes = [_episode(f"v-{number}", task, planner, seed) for number, task in enumerate(tasks)]
+    episodes = _episodes(tasks, planner, derive_seed((config.seed, "validation")), "v")
     return Candidates(episodes, LearningPolicy(planner, f"{config.seed}/validation"))
 
 
@@ -210,14 +210,6 @@ def readable_freely(planner: LanguagePlanner, played: Sequence[Episode]) -> floa
     return sum(isinstance(one, Workflow) for one in read) / len(asked)
 
 
-def _episode(name: str, task: Task, planner: Planner, seed: int, left_out: tuple[str, ...] = ()) -> Episode:
-    return Episode(
-        id=name,
-        run_id="",
-        task=task,
-        policy=planner.id,
-        models=planner.models,
-        turn_budget=MOST_STEPS,
-        seed=seed,
-        left_out=left_out,
-    )
+def _episodes(tasks: Sequence[Task], planner: Planner, seed: int, prefix: str) -> list[Episode]:
+    models, budget = planner.models, MOST_STEPS
+    return episodes_of(tasks, models, seed=seed, turn_budget=budget, prefix=prefix, policy=planner.id)

@@ -13,10 +13,9 @@ from core.episode import Ask, Episode, EpisodeFinished, Message, Role, Task
 from core.errors import ConfigError, PoolError
 from core.play.drive import drive
 from core.play.policies import CyclePolicy
-from core.pool.check import check_pool
 from core.pool.costs import Prices, estimate_cost, listed_prices
 from core.pool.hosted import HttpPool
-from core.pool.mixed import MixedPool
+from core.pool.pool import MixedPool, check_pool
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.pool_file import load_pool, load_specs, pool_template
 from core.tasks.graders import grade_many

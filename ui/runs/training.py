@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,6 +68,7 @@ class TrainingParts(LearningParts):
             validation_tasks=self.validation,
             state=at.state,
             run=at.run,
+            clock=time.perf_counter,
         )
         at.store.learning.forget_state(at.run)  # nothing goes on from a training that is over
         for path in _state_files(at.run):

@@ -30,13 +30,13 @@ from core.evolution.evolve import (
     random_walk,
     tasks_of_candidate,
 )
-from core.evolution.fitness import GenerationStats, Step, episodes_of, statistics_of
+from core.evolution.fitness import GenerationStats, Step, statistics_of
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import begin, restored
 from core.evolution.search import Survey, sketches, space_of, survey_of
 from core.evolution.sep_cma import SepCMAState
 from core.heads import HeadKind
-from core.learning import play_all
+from core.learning import episodes_of, play_all
 from core.play.policies import CyclePolicy
 from core.tasks.graders import grade_many
 from tests.builders.encoder import tiny_qwen3

@@ -15,11 +15,10 @@ from core.episode import ROLE_ORDER, Episode, Role
 from core.errors import CheckpointError, ConfigError
 from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.evolve import Generation, evolve
-from core.evolution.fitness import episodes_of
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import RandomSearchState, ReinforceState, policy_gradient, restored
 from core.heads import softmax
-from core.learning import play_all
+from core.learning import episodes_of, play_all
 from core.tasks.graders import grade_many
 from tests.builders.encoder import tiny_qwen3
 from tests.builders.pools import ScriptedPool

@@ -200,7 +200,7 @@ def test_a_model_without_a_system_role_says_which_field_mends_it() -> None:
         roles = [one["role"] for one in request.body["messages"]]
         return fail(400, "System role not supported") if "system" in roles else ok("4")
 
-    from core.pool.check import check_pool
+    from core.pool.pool import check_pool
 
     with faulty_server(answer) as server:
         pool = HttpPool([entry(server, "plain"), entry(server, "told", system_role=False)], limits=QUICK)

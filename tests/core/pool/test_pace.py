@@ -8,7 +8,8 @@ from statistics import mean
 
 import pytest
 
-from core.pool.throttle import Service, Throttle
+from core.pool.spec import Service
+from core.pool.throttle import Throttle
 from tests.core.pool.simulated import Course, Provider, Refuses, bucket, played, run, simulated_loop, window
 
 SEEDS = range(6)

@@ -11,7 +11,8 @@ import pytest
 from core.errors import ConfigError
 from core.pool.client import Limits
 from core.pool.hosted import HttpPool
-from core.pool.throttle import Service, Throttle
+from core.pool.spec import Service
+from core.pool.throttle import Throttle
 from core.pool_file import load_specs
 from tests.core.pool.faulty_server import Answer, Request, fail, faulty_server, ok
 from tests.core.pool.hosted_calls import QUICK, ask, entry

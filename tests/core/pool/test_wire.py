@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.episode import Ask, Message, Role
 from core.pool.client import retry_after_s
-from core.pool.counts import Counts
+from core.pool.costs import Counts
 from core.pool.spec import ModelSpec
 from core.pool.wire import (
     Completion,
@@ -214,7 +214,7 @@ def test_usage_is_found_wherever_a_server_puts_it(usage: str) -> None:
     }[usage]
     zeros = event(chunk(usage=dict.fromkeys(told, 0)))
     found = read_stream(FORTY + TWO + STOP + event(json.dumps(last).encode()) + zeros + DONE)
-    assert (found.tokens_in, found.tokens_out) == (11, 7)
+    assert found.counts == Counts(11, 7)
 
 
 ERRORS = {
@@ -256,7 +256,7 @@ def test_half_a_text_of_a_server_that_broke_off_is_no_reply(finish: str) -> None
 def test_a_choice_without_a_message_is_an_empty_reply_where_it_was_cut() -> None:
     body = b'{"choices": [{"finish_reason": "%b", "message": null}], "usage": {"prompt_tokens": 4, "total_tokens": 9}}'
     found = read_completion(body % b"length")
-    assert (found.text, found.finish_reason, found.tokens_in, found.tokens_out) == ("", "length", 4, 5)
+    assert (found.text, found.finish_reason, found.counts) == ("", "length", Counts(4, 5))
     assert read_completion(body % b"content_filter").text == ""
     with pytest.raises(Malformed, match=r"choices\.0\.message"):
         read_completion(body % b"stop")
