@@ -14,10 +14,11 @@ from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.summaries import EpisodeGroup, GroupBy
 from storage.store import Store
 from ui.presentation.theme import one_line, percent
-from ui.presentation.words import Generations, ago, dollars, policy_name
+from ui.presentation.words import ago, dollars, policy_name
 from ui.web.kit import state
-from ui.web.kit.cache import cached
+from ui.web.kit.cache import cached, run_names
 from ui.web.kit.tables import column_table
+from ui.web.pickers.checkpoints import generation_of
 
 #: What a list can be grouped by.
 GROUPS: dict[GroupBy, str] = {
@@ -44,7 +45,6 @@ def show_groups(
     by: GroupBy,
     where: EpisodeFilter,
     query: Mapping[str, str],
-    generation_of: Generations,
     aside: str,
 ) -> int:
     """Render the table and return how many groups there are; each line leads to its episodes. `aside`: what is left
@@ -64,7 +64,7 @@ def show_groups(
             "over them. Checkpoints keeps them apart."
         )
     column_table(
-        _columns(groups, by, query, generation_of),
+        _columns(store, groups, by, query),
         key=f"groups_{by}",
         at_most=18,
         height=640,
@@ -75,10 +75,7 @@ def show_groups(
 
 
 def _columns(
-    groups: Sequence[EpisodeGroup],
-    by: GroupBy,
-    query: Mapping[str, str],
-    generation_of: Generations,
+    store: Store, groups: Sequence[EpisodeGroup], by: GroupBy, query: Mapping[str, str]
 ) -> dict[str, tuple[ColumnConfig, Sequence[object]]]:
     now = time.time()
     gone = ("group", "after", "before", "last", "peek", by)
@@ -99,7 +96,7 @@ def _columns(
         "open": (st.column_config.LinkColumn("Open", width=80, display_text="Episodes"), links),
         "group": (
             text(GROUPS[by].removeprefix("by ").capitalize(), width=300),
-            [_name(by, one.value, generation_of) for one in groups],
+            _names(store, by, [one.value for one in groups]),
         ),
         "accuracy": (accuracy, shares),
         "interval": (text("95 % interval", width=130), [_interval(one) for one in groups]),
@@ -119,8 +116,13 @@ def _columns(
     return columns
 
 
-def _name(by: GroupBy, value: str, generation_of: Generations) -> str:
-    return policy_name(value, generation_of.get(value)) if by == "policy" else one_line(value, 60)
+def _names(store: Store, by: GroupBy, values: Sequence[str]) -> list[str]:
+    generations = generation_of(store) if by == "policy" else {}
+    runs = run_names(store, values) if by == "run" else {}
+    return [
+        policy_name(one, generations.get(one)) if by == "policy" else one_line(runs.get(one, one), 60)
+        for one in values
+    ]
 
 
 def _conditions(by: GroupBy, value: str, query: Mapping[str, str]) -> dict[str, str]:

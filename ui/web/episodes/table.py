@@ -11,12 +11,15 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.episode import Status
 from storage.rows.summaries import EpisodeSummary
+from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
-from ui.presentation.words import Generations, ago, decider_words, dollars, strip_key, strip_text
+from ui.presentation.words import ago, decider_words, dollars, strip_key, strip_text
 from ui.web.kit import state
+from ui.web.kit.cache import run_names
 from ui.web.kit.tables import column_table
 from ui.web.pickers.basket import held, hold
+from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import flag_word
 
 #: Widths that a reader can give the two columns of text, pixels.
@@ -123,12 +126,14 @@ def legend(items: Sequence[EpisodeSummary]) -> None:
         st.caption(strip_key(items))
 
 
-def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> None:
+def show_table(store: Store, items: Sequence[EpisodeSummary]) -> None:
     """Render one page of the list; ticked rows go into the basket."""
     ids = [one.id for one in items]
     key = f"episodes_{st.session_state.get('episodes_list', 0)}_{ids[0]}"
     if key not in st.session_state:  # a page that comes anew shows which of its rows are in the basket
         st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in held()]
+    generations = generation_of(store)
+    runs = run_names(store, list({one.run_id for one in items}))
     question_px, turns_px = WIDTHS[width_shown()]
     columns = _COLUMNS | {
         "question": (
@@ -136,10 +141,8 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Generations) -> N
             lambda one: one_line(one.question, question_px // _CHARACTER),
         ),
         "turns": (_text("Turns", width=turns_px, help=strip_key(items)), _COLUMNS["turns"][1]),
-        "policy": (
-            _COLUMNS["policy"][0],
-            lambda one: decider_words(one, generation_of),
-        ),
+        "policy": (_COLUMNS["policy"][0], lambda one: decider_words(one, generations)),
+        "run": (_COLUMNS["run"][0], lambda one: runs[one.run_id]),
     }
     chosen = columns_shown()
     if state.param("peek"):

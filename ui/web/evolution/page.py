@@ -205,7 +205,7 @@ def nearest(indices: Sequence[int], number: int) -> int:
 def _stage(store: Store, course: Lineage | Training, second: Lineage | Training | None) -> None:
     """The slider over the updates, the steps to the next ones with the ways on from the chosen one, what it is and the
     panel of the address; the bar that plays them through. Its number is `gen` in the address, else the last one."""
-    indices, noun, what = course.indices, course.noun.capitalize(), f"{course.title} {course.run}"
+    indices, noun, what = course.indices, course.noun.capitalize(), f"{course.title} {course.name}"
     at, total = nearest(indices, state.int_param("gen", 0, 10**9, indices[-1])), len(indices)
 
     def go(place: int) -> None:

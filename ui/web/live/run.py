@@ -15,6 +15,7 @@ from core.ids import episode_id
 from storage.rows.summaries import EpisodeSummary, RunControl, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.course import NEW_DECIDER, Lane, lane, wrong_since
+from ui.presentation.runs import about
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import (
     deciders,
@@ -24,7 +25,6 @@ from ui.presentation.words import (
     strip_key,
     strip_text,
 )
-from ui.runs.kinds import about
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price

@@ -18,11 +18,12 @@ from storage.filters.expression import Every, ExpressionError, Node, join_nodes,
 from storage.filters.parser import parse_expression
 from storage.rows.summaries import Facets, FacetValue, SavedView
 from storage.store import Store
-from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
-from ui.presentation.words import Generations, policy_name
+from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label
+from ui.presentation.words import policy_name
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
-from ui.web.kit.cache import cached
+from ui.web.kit.cache import cached, run_names
+from ui.web.pickers.checkpoints import generation_of
 
 #: Where a page of the list begins; gone as soon as it becomes another list.
 CURSORS = ("after", "before", "last")
@@ -70,23 +71,23 @@ def change(**values: str | int | None) -> None:
 
 
 def show_facets(
-    where: EpisodeFilter,
-    facets: Facets,
-    generation_of: Generations,
-    in_force: EpisodeFilter,
-    *,
-    totals: bool = False,
+    store: Store, where: EpisodeFilter, facets: Facets, in_force: EpisodeFilter, *, totals: bool = False
 ) -> None:
     """Render the sidebar. `where` is what the address asks for; `in_force` says what becomes of forks and samples, by
     the address, its view, or the rule of a page that adds up (`totals`)."""
 
-    def policy_words(policy: str) -> str:
-        return policy_name(policy, generation_of.get(policy))
-
+    runs = run_names(store, [*counted(facets.run, where.run)])
+    generations = generation_of(store)
     _pills("correct", "Answer", where.correct, facets.correct, lambda value: _OUTCOMES.get(value, value))
     _pills("family", "Family", where.family, facets.family, lambda value: label(value, 30))
-    _list("policy", "Policy", where.policy, facets.policy, policy_words)
-    _list("run", "Run", where.run, facets.run, lambda value: one_line(value, 30))
+    _list(
+        "policy",
+        "Policy",
+        where.policy,
+        facets.policy,
+        lambda value: policy_name(value, generations.get(value)),
+    )
+    _list("run", "Run", where.run, facets.run, runs.__getitem__)
     _pills("end_reason", "Ended", where.end_reason, facets.end_reason, _end_word)
     _pills("flag", "Flags", where.flag, facets.flag, flag_word)
     if len(facets.status) > 1 or where.status:
@@ -315,7 +316,7 @@ def _turn_filters(where: EpisodeFilter) -> None:
             )
 
 
-def show_chips(where: EpisodeFilter, generation_of: Generations, saved: SavedView | None = None) -> None:
+def show_chips(store: Store, where: EpisodeFilter, saved: SavedView | None = None) -> None:
     """Every condition in force, each let go with one click; the expression stands in its own line."""
     active = where.without("q").to_query()
     exact = _is_exact(where)
@@ -335,9 +336,7 @@ def show_chips(where: EpisodeFilter, generation_of: Generations, saved: SavedVie
             field, names = _FIELD_WORDS.get(name, name), [name]
             if exact and name == "min_turns":
                 field, names = "turns =", ["min_turns", "max_turns"]
-            words = (
-                policy_name(value, generation_of.get(value)) if name == "policy" else _value_word(name, value)
-            )
+            words = _value_word(store, name, value)
             let_go = partial(change, **dict.fromkeys(names))
             condition_chip(f"chip_{name}", f"{field} {label(words, 40)}", let_go)
         if len(active) + (saved is not None) + (where.q is not None) > 1:
@@ -351,8 +350,12 @@ def condition_chip(
     button(words, key, let_go, icon="close", help=help)
 
 
-def _value_word(name: str, value: str) -> str:
+def _value_word(store: Store, name: str, value: str) -> str:
     match name:
+        case "policy":
+            return policy_name(value, generation_of(store).get(value))
+        case "run":
+            return run_names(store, [value])[value]
         case "flag":
             return flag_word(value)
         case "end_reason":

@@ -19,7 +19,7 @@ from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
-from ui.web.kit.cache import cached
+from ui.web.kit.cache import cached, run_names
 from ui.web.pickers.checkpoints import best_and_baseline, generation_of
 from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch, sample_switch
 
@@ -69,7 +69,8 @@ def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) ->
     with columns[2]:
         _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
     with columns[3]:
-        _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
+        runs = run_names(store, [*counted(facets.run, where.run)])
+        _choice("Run", "run", where.run, facets.run, runs.__getitem__)
     if not everything and not (apart and whose == _Whose()):
         _what_is_counted(whose, facets.policy, say)
     if everything:

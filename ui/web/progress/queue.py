@@ -9,9 +9,10 @@ import streamlit as st
 
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
+from ui.presentation.runs import about, run_name
 from ui.presentation.theme import WARN_COLOUR, Mark, badge, correct_mark, label
 from ui.presentation.words import ago
-from ui.runs.kinds import about, address_of, kind_of
+from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import process_words
 from ui.runs.plans import LivePlan, known_plan
 from ui.runs.queue import has_died
@@ -56,7 +57,7 @@ def _queue(store: Store) -> None:
 
 
 def _row(store: Store, run: RunSummary, now: float, place: int | None = None) -> None:
-    title = f":blue[{label(about(run, 240), 64) or label(run.id)}]"
+    title = f":blue[{label(about(run, 240) or run_name(run), 64)}]"
     with st.container(border=True, gap=None):
         # A link: a button within this fragment would run the fragment alone, and the page would stay as it was.
         state.page_link(kind_of(run).page, title, **address_of(run))

@@ -20,6 +20,7 @@ from ui.presentation.theme import label
 from ui.presentation.words import decider_words
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
+from ui.web.kit.cache import run_names
 from ui.web.kit.widgets import outcome_badge
 from ui.web.pickers.basket import basket_words, toggle
 from ui.web.pickers.checkpoints import generation_of
@@ -120,16 +121,17 @@ def same_task(store: Store, summary: EpisodeSummary) -> None:
             st.caption(heading)
         for one in members[:_LISTED]:
             name = label(decider_words(one, ages), 90)
-            more = _from_where(one, family) if heading == FORKS else ""
+            more = _from_where(store, one, family) if heading == FORKS else ""
             words = f"{name} · {outcome_badge(one)} · {one.turns} turns{more}"
             state.page_link("pair", words, a=summary.id, b=one.id)
         if len(members) > _LISTED:
             st.caption(f"and {len(members) - _LISTED} older ones")
 
 
-def _from_where(one: EpisodeSummary, family: Mapping[str, int | None]) -> str:
+def _from_where(store: Store, one: EpisodeSummary, family: Mapping[str, int | None]) -> str:
     """What tells one of a family of forks from another, as markdown after its name."""
     turn = family.get(one.id)
     if one.id in family and turn is None:
         return " · the first recording"
-    return f"{'' if turn is None else f' · from turn {turn + 1}'} · :gray[{label(one.run_id)}]"
+    run = run_names(store, [one.run_id])[one.run_id]
+    return f"{'' if turn is None else f' · from turn {turn + 1}'} · :gray[{label(run, 80)}]"

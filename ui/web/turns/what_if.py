@@ -145,7 +145,7 @@ def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) ->
     named, words = policy_label(store), {}
     for one in offered:
         svf = ", SVF" if one.config.get("svf_layout") else ""
-        words[one.id] = plain(f"{named(one.id)}{svf} · run {one.run_id or 'unknown'}", 120)
+        words[one.id] = plain(f"{named(one.id)}{svf}", 120)
     chosen = state.address_select(
         "Other checkpoint",
         words,

@@ -33,7 +33,6 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.widgets import download, nothing_here, popover
 from ui.web.pickers.basket import held, put_in_address
-from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import change, clear, facets_of, left_out_words, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, open_new, order_of, views_popover
 
@@ -88,20 +87,19 @@ def show() -> None:
         where, mistake = filter_of_address(query, view), None
     except ExpressionError as error:
         where, mistake = own.without("q"), error
-    names = generation_of(store)
     facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, names, where)
+        show_facets(store, own, facets, where)
     st.title("Episodes")
     _lines(store, where if mistake is None else own, facets, mistake)
-    show_chips(own, names, view)
+    show_chips(store, own, view)
     if mistake is not None:
         return
     _tools(store, query, where)
     by = group_asked()
     aside = left_out_words(where, facets)
     if by is not None:
-        if not show_groups(store, by, where, query, names, aside):
+        if not show_groups(store, by, where, query, aside):
             _empty(where)
         return
     page = store.episodes.page(where, order=order_of(query), limit=PAGE_SIZE, **_cursor())
@@ -112,11 +110,11 @@ def show() -> None:
     legend(page.items)
     peeked = state.param("peek")
     if peeked is None:
-        show_table(page.items, names)
+        show_table(store, page.items)
         return
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        show_table(page.items, names)
+        show_table(store, page.items)
     with right, st.container(border=True):
         show_preview(store, peeked, [one.id for one in page.items])
 

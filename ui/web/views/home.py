@@ -16,10 +16,11 @@ from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.comparison import accuracy_words
 from ui.presentation.glossary import define
+from ui.presentation.runs import run_name
 from ui.presentation.theme import label
 from ui.presentation.words import ago, decider_words, policy_name, strip_key
 from ui.runs import wiring
-from ui.runs.kinds import about, address_of, kind_of
+from ui.runs.kinds import address_of, kind_of
 from ui.runs.plans import known_plan
 from ui.runs.queue import has_died
 from ui.runs.settings.batch import BatchPlan
@@ -219,7 +220,7 @@ def _runs(store: Store) -> None:
     for name in _OTHERS:
         for run in store.runs.list(name, limit=1):
             kind = kind_of(run)
-            words = f"Newest {kind.words}: :blue[{label(about(run, 56) or run.id, 56)}] :gray[{_stands(run)}]"
+            words = f"Newest {kind.words}: :blue[{label(run_name(run), 64)}] :gray[{_stands(run)}]"
             state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
@@ -230,15 +231,15 @@ def _stands(run: RunSummary) -> str:
 
 
 def _run(store: Store, run: RunSummary) -> None:
-    tasks = label(about(run), 60)
     left, right = st.columns([4, 1], vertical_alignment="center")
-    left.markdown(f"**{label(run.id)}** {tasks} · {run.finished_episodes:,} episodes · :gray[{_stands(run)}]")
+    words = f"**{label(run_name(run))}** · {run.finished_episodes:,} episodes · :gray[{_stands(run)}]"
+    left.markdown(words, help=f"Run `{label(run.id)}`")
     with right:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
         figure = standings_figure([Standing.of(one, generation_of(store)) for one in policies])
-        alt = f"Accuracy of each policy of run {run.id} with its 95 % interval"
+        alt = f"Accuracy of each policy of {run_name(run)} with its 95 % interval"
         plot(figure, key=f"standings_{run.id}", small=True, alt=alt)
         _accuracy_of(store, run)
 

@@ -159,12 +159,9 @@ def _episodes(store: Store) -> EpisodeScope | None:
         where, mistake = for_totals(filter_of_address(query, view)), None
     except ExpressionError as error:
         where, mistake = for_totals(own.without("q")), error
-    facets, names = (
-        facets_of(store, where),
-        generation_of(store),
-    )
+    facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, names, where, totals=True)
+        show_facets(store, own, facets, where, totals=True)
     line, views = st.columns([5, 2], vertical_alignment="center")
     with line:
         filter_line(
@@ -177,7 +174,7 @@ def _episodes(store: Store) -> EpisodeScope | None:
         )
     with views:
         _choose_view(store, view)
-    show_chips(own, names, view)
+    show_chips(store, own, view)
     if mistake is not None:
         st.error(label(str(mistake), 400), icon=":material/error:")
         return None

@@ -22,11 +22,12 @@ from storage.rows.summaries import Health, RunStatus, RunSummary
 from storage.store import Store
 from storage.upkeep.inventory import table_sizes
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
+from ui.presentation.runs import run_name
 from ui.presentation.theme import badge, label, plain
 from ui.presentation.words import ago, label_words, retention_words, size_words
 from ui.program import packages, version
 from ui.runs import queue, wiring
-from ui.runs.kinds import about, address_of, kind_of
+from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import process_words
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
 from ui.web.endpoint.panels import endpoint_panel
@@ -130,14 +131,12 @@ def _work(store: Store) -> None:
 
 def _run(run: RunSummary, now: float) -> None:
     stalled = queue.has_died(run, now)
-    parts = [badge(run_mark(run, stalled=stalled)), f"**{label(run.id)}**", kind_of(run).words]
-    if subject := about(run):
-        parts.append(label(subject, 60))
+    parts = [badge(run_mark(run, stalled=stalled)), f"**{label(run_name(run))}**"]
     if run.episodes:
         parts.append(f"{run.finished_episodes:,} of {run.episodes:,} episodes")
     if run.generations:
         parts.append(f"{run.generations:,} generations")
-    st.markdown(" · ".join(parts))
+    st.markdown(" · ".join(parts), help=f"Run `{label(run.id)}`")
     alive = "no sign of life yet" if run.heartbeat is None else f"last sign of life {ago(run.heartbeat, now)}"
     owner = label(process_words(run.owner), 60) if run.owner else "no process"
     st.caption(f"begun {ago(run.created, now)} · {owner} · {alive}")
