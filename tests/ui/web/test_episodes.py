@@ -126,7 +126,7 @@ def test_ticks_become_a_basket_and_a_peek(samples: Store) -> None:
     def script() -> None:
         import streamlit as st
 
-        from ui.web.episodes.table import tick
+        from ui.web.episodes import tick
 
         ids = ["e-1", "e-2", "e-3"]
         tick(ids, [1])

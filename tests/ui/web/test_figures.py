@@ -25,7 +25,7 @@ from ui.web.analysis.figures import bars as level_bars
 from ui.web.analysis.figures import curve, grid
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
-from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit.figures import Estimate, estimates_figure
 from ui.web.kit.widgets import Standing, standings_figure
 from ui.web.policy.figures import firsts_figure
 from ui.web.turns import figures

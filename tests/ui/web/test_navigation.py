@@ -144,20 +144,20 @@ def test_an_unknown_address_is_said_to_be_none(tab: Page, served: Served) -> Non
 
 
 def test_what_a_click_on_a_chart_lists_comes_into_sight(tab: Page, served: Served) -> None:
-    for size in ({"width": 1280, "height": 720}, PHONE):
+    wide = {"width": 1280, "height": 720}
+    for size, chart in ((wide, "verifier_false_accept"), (PHONE, "verifier_false_revise")):
         tab.set_viewport_size(size)  # type: ignore[arg-type]
-        for chart in ("verifier_false_accept", "verifier_false_revise"):
-            visit(tab, "/glossary")  # nothing stays chosen on the page that was left
-            at(tab, "/verifier")
-            drawn = tab.locator(f".st-key-{chart} .js-plotly-plot").first
-            drawn.scroll_into_view_if_needed()
-            click_highest(drawn)
-            tab.wait_for_url("**into=*")
-            opened = tab.locator(".st-key-behind")
-            opened.wait_for()
-            settled(tab)
-            tab.wait_for_timeout(500)
-            assert in_sight(tab, opened, at_least=200), (size, chart)
+        visit(tab, "/glossary")  # nothing stays chosen on the page that was left
+        at(tab, "/verifier")
+        drawn = tab.locator(f".st-key-{chart} .js-plotly-plot").first
+        drawn.scroll_into_view_if_needed()
+        click_highest(drawn)
+        tab.wait_for_url("**into=*")
+        opened = tab.locator(".st-key-behind")
+        opened.wait_for()
+        settled(tab)
+        tab.wait_for_timeout(500)
+        assert in_sight(tab, opened, at_least=200), (size, chart)
 
 
 def test_back_takes_what_was_opened_on_a_page_away_again(tab: Page, served: Served) -> None:

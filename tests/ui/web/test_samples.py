@@ -16,6 +16,7 @@ from tests.builders.recorded import episode, events_of
 from tests.builders.sample_store import EVOLVED, PLAYED, sample_store
 from tests.builders.stores import begin_run, mark_samples
 from tests.ui.pages import opened, plainly, shown
+from ui.presentation.runs import run_name, run_names
 from ui.runs import wiring
 
 OWN = "rown"
@@ -44,9 +45,9 @@ def mixed(sampled: Store) -> Store:
 
 def test_samples_are_named_on_home_until_there_are_runs_of_ones_own(sampled: Store) -> None:
     page = opened("home")
-    assert "Sample runs, which came with the program, are shown too" in shown(page)
-    assert f"**{PLAYED}**" in shown(page)
-    assert "(sample)" in shown(page).replace("\\", "")
+    assert "These are sample runs" in plainly(page)
+    assert f"**{run_name(sampled.runs.get(PLAYED))}**" in plainly(page)
+    assert "(sample)" in plainly(page)
 
 
 def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
@@ -54,8 +55,8 @@ def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
     list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
     sampled.runs.finish(OWN)
     said = shown(opened("home"))
-    assert "Sample runs, which came with the program, are shown too" in said
-    assert "kept apart" not in said
+    assert "These are sample runs" in said
+    assert "Your own runs" not in said
     page = opened("episodes")
     assert len(page.dataframe[0].value) > 1
     assert "sample episodes left out" not in shown(page)
@@ -63,10 +64,10 @@ def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
 
 def test_home_shows_ones_own_and_leads_to_the_samples(mixed: Store) -> None:
     page = opened("home")
-    said = shown(page)
-    assert f"**{OWN}**" in said
-    assert f"**{PLAYED}**" not in said
-    assert "The sample runs are kept apart" in said
+    said = plainly(page)
+    assert f"**{run_name(mixed.runs.get(OWN))}**" in said
+    assert f"**{run_name(mixed.runs.get(PLAYED))}**" not in said
+    assert "Your own runs are shown" in said
     link = next(one for one in page.page_link if "sample episodes" in one.label)
     assert link.proto.query_string == "samples=only"
     opens = [one for one in page.page_link if one.proto.query_string.startswith("ep=")]
@@ -86,12 +87,13 @@ def _runs(page: AppTest) -> set[str]:
 def test_each_page_counts_ones_own_and_samples_are_one_click_away(mixed: Store, name: str) -> None:
     page = opened(name)
     assert page.pills(key="facet_samples").value == "hidden"
-    assert name == "episodes" or _runs(page) == {OWN}
+    names = run_names(mixed, [OWN, PLAYED])
+    assert name == "episodes" or _runs(page) == {names[OWN]}
     page.pills(key="facet_samples").set_value("with").run()
     assert not page.exception
     assert page.query_params["samples"] == "with"
     assert page.pills(key="facet_samples").value == "with"
-    assert name == "episodes" or _runs(page) >= {OWN, PLAYED}
+    assert name == "episodes" or _runs(page) >= set(names.values())
     page.pills(key="facet_samples").set_value("hidden").run()
     assert "samples" not in page.query_params
 

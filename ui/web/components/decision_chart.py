@@ -12,7 +12,7 @@ from ui.presentation.odds import Option
 from ui.presentation.theme import NEUTRAL_COLOUR, ROLE_STYLES, one_line
 from ui.web.components import component
 from ui.web.kit import state
-from ui.web.kit.chart import file_name, image_format
+from ui.web.kit.figures import file_name, image_format
 
 _CAMERA = (
     '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M9 3 7.2 5H4a2 2 0 0 0-2 2v12a2 2 0 0 0 2 2h16a2 2 0 0 0 '

@@ -11,8 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ui.web.components import key_focus
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.text import markdown_table
+from ui.web.kit.widgets import tool
 
 SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 

@@ -24,9 +24,8 @@ from ui.web.evolution.recorded import beside_recorded
 from ui.web.evolution.training_panels import PANELS as TRAINING_PANELS
 from ui.web.evolution.training_panels import commands
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.fields import settings_table
-from ui.web.kit.widgets import nothing_here, popover
+from ui.web.kit.widgets import button, nothing_here, popover
 from ui.web.pickers.checkpoints import own_and_shipped, play_link, policy_label
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 

@@ -12,8 +12,7 @@ from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES, diff_markdown, word_diff
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.widgets import download
+from ui.web.kit.widgets import download, tool
 
 #: No more of a reply is rendered: a page of formulas takes a browser far longer than one of text.
 _MOST_RENDERED = 30_000

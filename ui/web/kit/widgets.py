@@ -1,4 +1,5 @@
-"""Small pieces that several pages share: marks of runs and episodes, accuracy figures, the empty state."""
+"""Small pieces that several pages share: buttons, links, downloads, marks of runs and episodes, accuracy figures, the
+empty state."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from ui.presentation.theme import (
 )
 from ui.presentation.words import Generations, policy_name, strip_text
 from ui.runs.kinds import kind_of
-from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit import state
+from ui.web.kit.figures import Estimate, estimates_figure
 
 
 def run_mark(run: RunSummary, *, stalled: bool) -> Mark:
@@ -112,3 +114,22 @@ def states_removed(store: Store, where: EpisodeFilter | Sequence[str]) -> str:
     where some are missing."""
     day = last_removed(store, "states", where)
     return f" Some hidden states were removed, last on {label(day, 20)}." if day else ""
+
+
+def button(
+    words: str, key: str, act: Callable[[], object] | None = None, *, icon: str = "", **look: Any
+) -> bool:
+    """A button. A click calls `act`; where a user's mistake prevents that, why is said in passing. `icon` is the name
+    of a Material symbol, `look` further arguments of the button. Returns whether it was clicked."""
+    symbol = f":material/{icon}:" if icon else None
+    return st.button(words, key=key, on_click=act and state.click(act), icon=symbol, **look)
+
+
+def tool(words: str, key: str, act: Callable[[], object] | None = None, **look: Any) -> bool:
+    """A button without a frame, unless `look` says otherwise."""
+    return button(words, key, act, **({"type": "tertiary"} | look))
+
+
+def replay_link(words: str, episode: str, turn: int | None = None) -> None:
+    """A link to an episode's replay, at a turn (from 1) where one is given; `words` are markdown."""
+    state.page_link("replay", words, icon=":material/smart_display:", ep=episode, t=turn)

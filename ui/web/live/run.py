@@ -30,9 +30,9 @@ from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
-from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.text import text_block
+from ui.web.kit.widgets import button, replay_link, tool
 from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
 from ui.web.live.next_turn import next_turn_panel
 from ui.web.live.start import before_the_first_turn
@@ -44,10 +44,8 @@ from ui.web.pickers.checkpoints import (
     startable,
     writes_workflows,
 )
-from ui.web.progress.begin import begin, begin_button
-from ui.web.progress.ceiling import spending
 from ui.web.progress.luck import luck_line
-from ui.web.progress.panel import Reached, bar, standing
+from ui.web.progress.panel import Reached, bar, begin, begin_button, spending, standing
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
 from ui.web.turns.recording import Recording, open_recording

@@ -11,8 +11,7 @@ from storage.store import Store
 from ui.presentation.theme import label
 from ui.presentation.words import decider_words
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.widgets import episode_line, popover
+from ui.web.kit.widgets import episode_line, popover, tool
 from ui.web.pickers.checkpoints import generation_of
 
 #: The ticked rows of the episode list are the same basket.

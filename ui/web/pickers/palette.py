@@ -18,8 +18,8 @@ from ui.presentation.words import policy_name
 from ui.runs.kinds import address_of, kind_of
 from ui.web.components import take_focus, what_is_typed
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import generation_of
 
 #: The key of the button, by which other keys of a page rest while the palette is open.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -15,13 +16,13 @@ from storage.rows.summaries import Facets, FacetValue
 from storage.store import Store
 from ui.answers.asked import Asked, Side
 from ui.presentation.glossary import define
-from ui.presentation.theme import label, one_line
+from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.cache import cached, run_names
+from ui.web.kit.cache import cached
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import best_and_baseline, generation_of
-from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch, sample_switch
+from ui.web.pickers.facets import condition_chip, counted, facet, facets_of, fork_switch, sample_switch
 
 #: The parameter of the address that asks for all policies together.
 MIXTURE = "mix"
@@ -66,11 +67,10 @@ def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) ->
         _choose_policy(whose, facets.policy, say, total)
     with columns[1]:
         _compare_with(whose, [one.value for one in facets.policy], say)
-    with columns[2]:
-        _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
-    with columns[3]:
-        runs = run_names(store, [*counted(facets.run, where.run)])
-        _choice("Run", "run", where.run, facets.run, runs.__getitem__)
+    for column, name, words in zip(columns[2:], ("family", "run"), ("Task family", "Run"), strict=True):
+        look: dict[str, Any] = {"key": "scope", "least": 0, "index": None, "placeholder": "all"}
+        with column:  # without an index it can be emptied again
+            facet(store, name, words, getattr(where, name), getattr(facets, name), _change, **look)
     if not everything and not (apart and whose == _Whose()):
         _what_is_counted(whose, facets.policy, say)
     if everything:
@@ -129,21 +129,6 @@ def _choose_policy(
     words = "A" if whose.b else "Policy"
     which = f" Chosen: `{label(chosen, 60)}`." if chosen else ""
     state.select(words, options, chosen or "", write, key=f"scope_{name}", help=f"{define('Alone')}{which}")
-
-
-def _choice(
-    words: str, name: str, chosen: str | None, values: Sequence[FacetValue], say: Callable[[str], str]
-) -> None:
-    counts = counted(values, chosen)
-    state.select(
-        words,
-        {value: f"{say(value)} · {n:,}" for value, n in counts.items()},
-        chosen,
-        lambda value: _change(**{name: value}),
-        key=f"scope_{name}",
-        index=None,  # so that it can be emptied again
-        placeholder="all",
-    )
 
 
 def _compare_with(whose: _Whose, policies: Sequence[str], say: Callable[[str], str]) -> None:

@@ -19,8 +19,8 @@ from ui.runs.plans import ForkPlan
 from ui.runs.queue import Ticket
 from ui.runs.spending import paid_models
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached, pool_specs, remembered
+from ui.web.kit.widgets import button
 from ui.web.progress.panel import is_under_way
 
 WORDS = "Was it bad luck?"

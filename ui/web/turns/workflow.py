@@ -18,7 +18,7 @@ from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_c
 from ui.presentation.words import Generations, policy_name, seconds, turns_words
 from ui.presentation.workflows import FAULT_WORDS
 from ui.web.kit import state
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.text import text_block
 
 #: What can be changed of a step, and the words of the link that leads there.

@@ -31,9 +31,8 @@ from ui.web.checkpoints.playing import played_line, played_run
 from ui.web.evolution.course import read_course
 from ui.web.evolution.recorded import WHY_APART
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached, run_names
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.widgets import button, nothing_here
 from ui.web.pickers.checkpoints import (
     PLAY,
     default_checkpoints,

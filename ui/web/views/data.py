@@ -16,10 +16,9 @@ from storage.store import Store
 from ui.export.formats import FORMATS, command
 from ui.presentation.theme import label, plain
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
 from ui.web.kit.cache import run_names
-from ui.web.kit.chart import FIGURES_AS, IMAGE_FORMATS, image_format
-from ui.web.kit.widgets import download
+from ui.web.kit.figures import FIGURES_AS, IMAGE_FORMATS, image_format
+from ui.web.kit.widgets import button, download, tool
 from ui.web.pickers.facets import fork_switch, sample_switch
 
 _REPORT = "import_report"

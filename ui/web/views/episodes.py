@@ -26,12 +26,18 @@ from ui.presentation.theme import label, plain
 from ui.runs.forks.planning import BATCHES, MOST_EPISODES
 from ui.web.components.filter_line import filter_line
 from ui.web.components.transport import Keys
-from ui.web.episodes.groups import GROUPS, group_asked, show_groups
-from ui.web.episodes.peek import show_preview
-from ui.web.episodes.table import column_chooser, empty_basket, legend, show_table
+from ui.web.episodes import (
+    GROUPS,
+    column_chooser,
+    empty_basket,
+    group_asked,
+    legend,
+    show_groups,
+    show_preview,
+    show_table,
+)
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
-from ui.web.kit.widgets import download, nothing_here, popover
+from ui.web.kit.widgets import button, download, nothing_here, popover, tool
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.facets import change, clear, facets_of, left_out_words, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, open_new, order_of, views_popover
@@ -91,6 +97,7 @@ def show() -> None:
     with st.sidebar:
         show_facets(store, own, facets, where)
     st.title("Episodes")
+    st.caption("Filter or search; tick one row to peek at it, two to compare them.")
     _lines(store, where if mistake is None else own, facets, mistake)
     show_chips(store, own, view)
     if mistake is not None:
@@ -302,7 +309,6 @@ def _basket(store: Store) -> None:
     put_in_address()
     ticked = held()
     if not ticked:
-        st.caption("Tick one row to peek, two to compare.", width="content")
         return
     st.markdown(f"**{len(ticked)}** ticked", width="content")
     if len(ticked) == 2 and tool("Compare the two", "compare_two", icon="compare", type="primary"):

@@ -49,13 +49,11 @@ from ui.web.forks.luck import luck_form, luck_page
 from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
 from ui.web.forks.turning import turning_panel
 from ui.web.kit import state
-from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
-from ui.web.kit.widgets import episode_line, nothing_here, run_mark
+from ui.web.kit.widgets import button, episode_line, nothing_here, replay_link, run_mark, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.luck import luck_line
-from ui.web.progress.panel import is_under_way, watch
+from ui.web.progress.panel import begin, begin_button, is_under_way, watch
 from ui.web.turns.recording import open_recording
 from ui.web.turns.turn_card import announcement
 from ui.web.turns.workflow import workflow_panel

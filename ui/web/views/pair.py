@@ -20,16 +20,15 @@ from ui.presentation.words import Generations, decider_words, dollars, seconds
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.text import diff_block, markdown_table
-from ui.web.kit.widgets import outcome_badge
+from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.progress.luck import luck_line
+from ui.web.turns.bar import save_button
 from ui.web.turns.figures import two_choices
 from ui.web.turns.pair_rows import aligned_rows, choice_kls
 from ui.web.turns.recording import Recording, open_recording
-from ui.web.turns.share import save_button
 from ui.web.turns.turn_card import question_heading, turn_card
 
 #: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and

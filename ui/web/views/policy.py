@@ -24,9 +24,8 @@ from ui.presentation.theme import label
 from ui.presentation.words import Generations, policy_name
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
-from ui.web.kit.buttons import replay_link, tool
 from ui.web.kit.cache import remembered
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.widgets import nothing_here, replay_link, tool
 from ui.web.pickers.checkpoints import default_checkpoints, generation_of, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import named_view

@@ -46,24 +46,36 @@ from ui.web.components.transport import (
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.forks.turning import newest_of
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
-from ui.web.kit.widgets import popover
+from ui.web.kit.widgets import popover, tool
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_in, generation_of
 from ui.web.pickers.palette import PALETTE
 from ui.web.pickers.saved_views import neighbours
 from ui.web.progress.luck import luck_line
-from ui.web.progress.status import unfinished_words
-from ui.web.turns.bar import Near, Tool, episode_tools, listen, offer, same_task, turn_tools
-from ui.web.turns.course_panels import uncertainty_panel, usage_panel
-from ui.web.turns.find import find_field, found_in, found_list
+from ui.web.progress.panel import unfinished_words
+from ui.web.turns.bar import (
+    Near,
+    Tool,
+    episode_tools,
+    find_field,
+    found_in,
+    found_list,
+    listen,
+    offer,
+    position_words,
+    same_task,
+    save_button,
+    share_popover,
+    shown_turns,
+    turn_filter,
+    turn_tools,
+)
+from ui.web.turns.decision import prompt_panel
+from ui.web.turns.figures import uncertainty_panel, usage_panel
 from ui.web.turns.labels import label_button, label_panel, labels_given
 from ui.web.turns.panels import PANELS, turn_panel
-from ui.web.turns.prompt import prompt_panel
 from ui.web.turns.recording import Recording, open_recording
-from ui.web.turns.share import save_button, share_popover
-from ui.web.turns.shown_turns import position_words, shown_turns, turn_filter
 from ui.web.turns.turn_card import announcement, before_card, question_heading, turn_card
 from ui.web.turns.variations import branch_turns, family_of, variation_tree
 from ui.web.turns.workflow import workflow_panel

@@ -32,9 +32,8 @@ from ui.presentation.words import (
 )
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import choose_look, markdown_table, reply_block, text_block
-from ui.web.kit.widgets import nothing_here, outcome_badge, popover
+from ui.web.kit.widgets import button, nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.saved_views import named_view, order_of
 from ui.web.progress.luck import luck_line
@@ -99,14 +98,16 @@ def show() -> None:
     order = order_of({**(view.query if view else {}), **query})
     queue = Queue(store, filter_of_address(query, view), order, labels.author())
     st.title("Review")
-    _choices(queue)
     named = state.param("ep")
     episode_id = named or queue.next(None)
     progress = queue.progress(episode_id)
-    if progress.total.n == 0 and named is None:
+    is_empty = progress.total.n == 0 and named is None
+    if not is_empty:
+        _queue_words(queue, progress)
+    _choices(queue)
+    if is_empty:
         _empty(store)
         return
-    _queue_words(queue, progress)
     if episode_id is None:
         _finished(queue)
     else:

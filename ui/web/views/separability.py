@@ -50,11 +50,9 @@ from ui.presentation.glossary import define, explain
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import policy_name, role_word
 from ui.web.kit import state
-from ui.web.kit.buttons import replay_link, tool
 from ui.web.kit.cache import remembered, run_names
-from ui.web.kit.chart import plot
-from ui.web.kit.figures import literal
-from ui.web.kit.widgets import nothing_here, states_removed
+from ui.web.kit.figures import literal, plot
+from ui.web.kit.widgets import nothing_here, replay_link, states_removed, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.separability.curvature import curvature_part
 from ui.web.separability.figures import (

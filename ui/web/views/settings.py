@@ -32,11 +32,10 @@ from ui.runs.lease import process_words
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
 from ui.web.endpoint.panels import endpoint_panel
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import markdown_table
-from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.kit.widgets import button, nothing_here, run_mark, tool
 from ui.web.pickers.facets import uncounted_words
-from ui.web.progress import status as live
+from ui.web.progress.panel import workers_words
 from ui.web.turns.labels import author_field
 
 PARTS = {
@@ -116,7 +115,7 @@ def _work(store: Store) -> None:
     counts = ", ".join(f"{n} {word}" for word, n in marks.items())
     st.markdown(f"**{counts or 'Nothing is running'}**")
     st.caption(
-        f"{live.workers_words(sum(run.status is RunStatus.QUEUED for run in found))} "
+        f"{workers_words(sum(run.status is RunStatus.QUEUED for run in found))} "
         "To have more or fewer, start with TRINITY_WORKERS, or run `trinity worker` as often as you like."
     )
     if not found:
