@@ -311,7 +311,6 @@ def safe_formula(source: str) -> str | None:
 
 
 def _well_nested(source: str) -> bool:
-    """Whether every group and environment ends, and none is nested too deeply."""
     depth = 0
     for found in _GROUP_ENDS.findall(source):
         depth += {"{": 1, "\\begin": 1, "}": -1, "\\end": -1}.get(found, 0)

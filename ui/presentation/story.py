@@ -53,7 +53,6 @@ def _opening(episode: Episode) -> str:
 
 
 def _offer(episode: Episode, decision: Decision, pair: Pair) -> str:
-    """A pair in words, and what the coordinator gave it."""
     model, role = pair
     return f"{pair_words(role, one_line(model, 40))}{_probability(episode, decision, pair)}"
 
@@ -66,7 +65,6 @@ def _probability(episode: Episode, decision: Decision, pair: Pair) -> str:
 
 
 def _taken_over(episode: Episode) -> str:
-    """The later turns that a person decided; empty for none."""
     later = [turn.index for turn in episode.turns[1:] if turn.decision.origin == "override"]
     return f"A person chose who took {turns_words(later)}." if later else ""
 
@@ -136,7 +134,6 @@ def _named(episode: Episode, named: Blame) -> str:
 
 
 def _first(episode: Episode, named: Blame) -> str:
-    """Where the wrong value first stands."""
     turn = episode.turns[named.turn]
     where, value = f"turn {named.turn + 1}", _answer(named.value)
     match named.why:
@@ -169,10 +166,7 @@ SAID: dict[Role, str] = {Role.THINKER: "plan", Role.WORKER: "answer", Role.VERIF
 
 
 def reason(
-    found: Attribution,
-    words: WordAttribution | None,
-    transcript: Transcript,
-    verdicts: Mapping[int, Verdict],
+    found: Attribution, words: WordAttribution | None, transcript: Transcript, verdicts: Mapping[int, Verdict]
 ) -> str:
     """A sentence or two, plain text. `words`: what each word contributes, None as long as that is not known; `verdicts`
     are those that were read from the replies, by their place in the transcript."""
@@ -198,10 +192,7 @@ def part_words(transcript: Transcript, place: int, verdicts: Mapping[int, Verdic
 
 
 def _for_it(
-    found: Attribution,
-    words: WordAttribution | None,
-    transcript: Transcript,
-    verdicts: Mapping[int, Verdict],
+    found: Attribution, words: WordAttribution | None, transcript: Transcript, verdicts: Mapping[int, Verdict]
 ) -> str:
     """What speaks for the choice, the words where they are known."""
     positive = (
@@ -248,7 +239,6 @@ def _quotation(part: int, own: list[WordLeftOut], transcript: Transcript) -> str
 
 
 def _without(found: Attribution, transcript: Transcript, verdicts: Mapping[int, Verdict]) -> str:
-    """What would have been the likeliest choice without a part."""
     changed = sorted(
         (one for one in found.parts if one.without.likeliest != found.full.likeliest),
         key=lambda one: -abs(one.gives),

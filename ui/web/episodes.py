@@ -17,19 +17,12 @@ from storage.store import Store
 from ui.presentation.course import lane
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, correct_mark, label, one_line, percent
-from ui.presentation.words import (
-    ago,
-    decider_words,
-    dollars,
-    missing_reply_words,
-    strip_key,
-    strip_text,
-)
+from ui.presentation.words import ago, decider_words, dollars, missing_reply_words, strip_key, strip_text
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.tables import column_table
-from ui.web.kit.text import choose_look, reply_block, text_block
+from ui.web.kit.text import choose_look, text_block
 from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.basket import held, hold
 from ui.web.pickers.checkpoints import generation_of
@@ -68,10 +61,7 @@ _COLUMNS: dict[str, tuple[ColumnConfig, Callable[[EpisodeSummary], object]]] = {
     "policy": (_text("Policy", width=190), lambda one: one.policy),
     "n": (_number("n", width=40, help="Turns played"), lambda one: one.turns),
     "tokens": (_localized("Tokens", width=75), lambda one: one.tokens_in + one.tokens_out),
-    "margin": (
-        _number("Margin", width=70, format="%.2f", help=define("Margin")),
-        lambda one: one.min_margin,
-    ),
+    "margin": (_number("Margin", width=70, format="%.2f", help=define("Margin")), lambda one: one.min_margin),
     "entropy": (
         _number("Entropy", width=70, format="%.2f", help=define("Entropy")),
         lambda one: one.mean_entropy,
@@ -214,13 +204,7 @@ def _groups(store: Store, by: GroupBy, where: EpisodeFilter) -> tuple[list[Episo
     return store.episodes.groups(by, where, limit=_MOST)
 
 
-def show_groups(
-    store: Store,
-    by: GroupBy,
-    where: EpisodeFilter,
-    query: Mapping[str, str],
-    aside: str,
-) -> int:
+def show_groups(store: Store, by: GroupBy, where: EpisodeFilter, query: Mapping[str, str], aside: str) -> int:
     """Render the table and return how many groups there are; each line leads to its episodes. `aside`: what is left
     out of all of them."""
     groups, more = _groups(store, by, where)
@@ -260,12 +244,7 @@ def _columns(
     costs = [dollars(one.cost_usd) if one.cost_usd else "" for one in groups]
     text, number = st.column_config.TextColumn, partial(st.column_config.NumberColumn, format="localized")
     accuracy = st.column_config.ProgressColumn(
-        "Accuracy",
-        width=130,
-        format="%.1f %%",
-        min_value=0,
-        max_value=100,
-        help="Of the judged episodes",
+        "Accuracy", width=130, format="%.1f %%", min_value=0, max_value=100, help="Of the judged episodes"
     )
     columns: dict[str, tuple[ColumnConfig, Sequence[object]]] = {
         "open": (st.column_config.LinkColumn("Open", width=80, display_text="Episodes"), links),
@@ -353,5 +332,7 @@ def _outcome(recording: Recording) -> None:
         last = recording.outlines[-1]
         st.caption(f"Last turn, {ROLE_STYLES[last.role].word} on {label(last.model, 40)}")
         said = recording.reply_text(last.index)
-        key, look = f"peek_{summary.id}_last", choose_look("peek_look")
-        reply_block(said.said, key=key, empty=missing_reply_words(said), look=look)
+        look = choose_look("peek_look")
+        text_block(
+            said.said, key=f"peek_{summary.id}_last_{look}", empty=missing_reply_words(said), look=look
+        )

@@ -78,7 +78,6 @@ class OwnPageOnly:
         await app(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope, headers: Headers) -> str | None:
-        """Why the request is refused, None when it is not."""
         if not asked_by_name(headers, self._names):
             return "This server is not known under this name: open it as http://127.0.0.1 with its port.\n"
         if not from_own_page(scope, headers):

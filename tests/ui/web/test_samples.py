@@ -11,13 +11,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from storage.recorder import record
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.recorded import episode, events_of
 from tests.builders.sample_store import EVOLVED, PLAYED, sample_store
 from tests.builders.stores import begin_run, mark_samples
 from tests.ui.pages import opened, plainly, shown
 from ui.presentation.runs import run_name, run_names
-from ui.runs import wiring
 
 OWN = "rown"
 
@@ -140,18 +139,3 @@ def test_sample_checkpoints_and_runs_are_named_so_where_they_are_chosen(mixed: S
     named = [option for option in page.selectbox(key="policy_choice").options if option.startswith("gen ")]
     assert named
     assert all("· sample" in option for option in named)
-
-
-def test_an_import_of_the_samples_marks_them_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "own.db"))
-    store = open_store(tmp_path / "own.db")
-    begin_run(store, OWN, "run", {})
-    wiring.import_samples(store, wiring.settings())
-    runs = {run.id: run.is_sample for run in store.runs.list()}
-    store.close()
-    assert len(runs) > 2
-    assert not runs.pop(OWN)
-    assert all(runs.values())

@@ -58,15 +58,9 @@ def decision_chart(
             if model in range(len(models)) and picking.open[model] and role in range(len(roles)):
                 picking.on_pick(model, role)
 
-    pick = {
-        "open": list(picking.open),
-        "letters": [ROLE_STYLES[role].word[0] for role in ROLE_ORDER],
-    }
+    pick = {"open": list(picking.open), "letters": [ROLE_STYLES[role].word[0] for role in ROLE_ORDER]}
     component("decision_chart", _HTML)(
-        key=key,
-        data={**data, "pick": pick},
-        on_pick_change=picked,
-        on_accept_change=picking.on_accept,
+        key=key, data={**data, "pick": pick}, on_pick_change=picked, on_accept_change=picking.on_accept
     )
 
 

@@ -143,14 +143,7 @@ IMAGE_FORMATS = {"svg": "SVG, sharp at any size", "png": "PNG, twice the size on
 _NO_NAME = re.compile(r"[^A-Za-z0-9]+")  # what a key may hold and the name of a file should not
 
 
-def plot(
-    figure: go.Figure,
-    *,
-    key: str,
-    alt: str,
-    small: bool = False,
-    on_select: Any = "ignore",
-) -> Any:
+def plot(figure: go.Figure, *, key: str, alt: str, small: bool = False, on_select: Any = "ignore") -> Any:
     """`st.plotly_chart` as this app draws it; returns what that returns. `small`: only the camera of the tool bar."""
     kind = image_format()
     saved = {"format": kind, "filename": file_name(key), "scale": 2 if kind == "png" else 1}
@@ -172,9 +165,7 @@ def file_name(figure: str) -> str:
     return f"trinity-{_NO_NAME.sub('-', figure)[:60]}"
 
 
-def clickable(
-    figure: go.Figure, write: Callable[[str], object], *, key: str, alt: str, small: bool = True
-) -> None:
+def clickable(figure: go.Figure, write: Callable[[str], object], *, key: str, alt: str) -> None:
     """A chart; a click on a point hands to `write`, before the page runs again, what the point carries as its custom
     data, the first of several values."""
 
@@ -184,7 +175,7 @@ def clickable(
         if carried not in (None, []):
             write(str(carried[0] if isinstance(carried, list) else carried))
 
-    plot(figure, key=key, small=small, on_select=clicked, alt=alt)
+    plot(figure, key=key, small=True, on_select=clicked, alt=alt)
 
 
 def picked(figure: go.Figure, *, key: str, alt: str) -> Sequence[Any]:

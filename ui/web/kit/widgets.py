@@ -46,14 +46,12 @@ def outcome_badge(summary: EpisodeSummary) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One policy's accuracy: `correct` of `n` finished episodes. `ends` is its 95 % interval when that is not
-    Wilson's, as where tasks were played more than once."""
+    """One policy's accuracy: `correct` of `n` finished episodes."""
 
     name: str
     correct: int
     n: int
     colour: str = FIRST_COLOUR
-    ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, summary: PolicySummary, names: Generations) -> Standing:
@@ -67,7 +65,7 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
     found = []
     for one in standings:
         if one.n:
-            low, high = one.ends or wilson_interval(one.correct, one.n)
+            low, high = wilson_interval(one.correct, one.n)
             detail = f"{one.correct:,} of {one.n:,} right"
             found.append(Estimate(one.name, one.correct / one.n, low, high, detail, colour=one.colour))
     return estimates_figure(sorted(found, key=lambda one: -one.value), "answered right, with 95 % interval")

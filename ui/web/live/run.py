@@ -14,7 +14,7 @@ from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from storage.rows.summaries import EpisodeSummary, RunControl, RunStatus, RunSummary
 from storage.store import Store
-from ui.presentation.course import NEW_DECIDER, Lane, lane, wrong_since
+from ui.presentation.course import NEW_DECIDER, Lane, lane, turn_words, wrong_since
 from ui.presentation.runs import about
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import (
@@ -49,7 +49,7 @@ from ui.web.progress.panel import Reached, bar, begin, begin_button, spending, s
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
 from ui.web.turns.recording import Recording, open_recording
-from ui.web.turns.turn_card import announcement, before_card, turn_card
+from ui.web.turns.turn_card import before_card, turn_card
 from ui.web.turns.workflow import chosen_by, workflow_panel
 
 #: How often a run under way is read again, in seconds.
@@ -361,7 +361,7 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
         lambda turn: state.set_params(ep=recording.summary.id, t=turn + 1),
         key="live_strip",
         name="Turns of this run",
-        said=announcement(outlines, cursor),
+        said=turn_words(outlines[cursor], len(outlines)),
     )
     if not seen.over:
         _news(seen, total - 1 - cursor)

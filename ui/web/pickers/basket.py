@@ -46,11 +46,6 @@ def toggle(episode_id: str) -> None:
     hold([one for one in now if one != episode_id] if episode_id in now else [*now, episode_id])
 
 
-def basket_words(episode_id: str) -> str:
-    """What a press does: put this episode in, or take it out."""
-    return "Take out of basket" if episode_id in held() else "To basket"
-
-
 def basket(store: Store) -> None:
     """What is in, and the way to compare two; into the row that the caller opened. Nothing while it is empty."""
     put_in_address()

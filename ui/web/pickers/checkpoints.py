@@ -10,12 +10,7 @@ from core.checkpoint import Checkpoint, same_reading, same_slots
 from core.conduct.planners import CONDUCTOR, FIXED
 from core.play.policies import CANDIDATE, SINGLE
 from core.pool.spec import ModelSpec
-from storage.analysis.standings import (
-    PolicySide,
-    figures,
-    policies_with_episodes,
-    sides_of,
-)
+from storage.analysis.standings import PolicySide, figures, policies_with_episodes, sides_of
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
 from ui.answers.policies import default_checkpoints as chosen_at_first
@@ -38,11 +33,7 @@ PLAY = "play"
 def play_link(words: str, policies: Sequence[str]) -> None:
     """A link to the form that plays these policies on the same tasks, the baseline first; without any it chooses."""
     state.page_link(
-        "checkpoints",
-        words,
-        icon=":material/play_circle:",
-        panel=PLAY,
-        c=listed(dict.fromkeys(policies)),
+        "checkpoints", words, icon=":material/play_circle:", panel=PLAY, c=listed(dict.fromkeys(policies))
     )
 
 

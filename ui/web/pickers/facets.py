@@ -10,17 +10,13 @@ from typing import Any
 import streamlit as st
 
 from core.episode import EndReason, Flag, Role, Status
-from storage.filters.episode_filter import (
-    WHOLE_STORE,
-    EpisodeFilter,
-    is_silent,
-)
+from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter, is_silent
 from storage.filters.expression import Every, ExpressionError, Node, join_nodes, write_expression
 from storage.filters.parser import parse_expression
 from storage.rows.summaries import Facets, FacetValue, SavedView
 from storage.store import Store
 from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
-from ui.presentation.words import policy_name
+from ui.presentation.words import policy_name, several
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.widgets import button, tool
@@ -122,11 +118,6 @@ def uncounted_words(store: Store) -> str:
     return f" (among them {' and '.join(aside)}, which no total counts)" if aside else ""
 
 
-def several(n: int, one: str, many: str = "") -> str:
-    """A count with its noun: `1 fork`, `2 forks`."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
 def fork_switch(
     where: EpisodeFilter, facets: Facets, change: Callable[..., None], *, totals: bool = False
 ) -> None:
@@ -173,7 +164,6 @@ def sample_switch(where: EpisodeFilter, facets: Facets, change: Callable[..., No
 
 
 def _change_turns(turns: str | None) -> None:
-    """Exactly so many turns, or any number."""
     change(min_turns=turns, max_turns=turns)
 
 
@@ -247,7 +237,6 @@ def value_words(store: Store, name: str, values: Sequence[str]) -> dict[str, str
 
 
 def _first_is(role: str) -> Node:
-    """The condition that the first turn is in a role."""
     return parse_expression(f'any(turn.number == 1 and turn.role == "{ROLE_STYLES[Role(role)].letter}")')
 
 
@@ -261,7 +250,6 @@ def _conditions(q: str | None) -> list[Node]:
 
 
 def _first_role(q: str | None) -> str | None:
-    """The role that the filter line asks of the first turn."""
     held = _conditions(q)
     return next((role.value for role in Role if _first_is(role.value) in held), None)
 

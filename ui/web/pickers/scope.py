@@ -17,7 +17,7 @@ from storage.store import Store
 from ui.answers.asked import Asked, Side
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import policy_name
+from ui.presentation.words import policy_name, several
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import tool
@@ -183,15 +183,12 @@ def _what_is_counted(whose: _Whose, policies: Sequence[FacetValue], say: Callabl
 
 def _beside_the_measured(where: EpisodeFilter, facets: Facets) -> None:
     """That forks, live plays and requests count here, or are left out, and the other choice; nothing without any."""
-    kinds = (
-        (facets.forks, "fork", "forks"),
-        (
-            facets.by_hand,
-            "live play, request or episode of an evolution",
-            "live plays, requests or episodes of evolutions",
-        ),
+    by_hand = (
+        "live play, request or episode of an evolution",
+        "live plays, requests or episodes of evolutions",
     )
-    each = [f"{n:,} {one if n == 1 else several}" for n, one, several in kinds if n]
+    each = [several(facets.forks, "fork")] * (facets.forks > 0)
+    each += [several(facets.by_hand, *by_hand)] * (facets.by_hand > 0)
     if not each:
         return
     them = " and ".join(each)
@@ -211,7 +208,6 @@ def _change(**values: str | None) -> None:
 
 
 def _others(where: EpisodeFilter) -> None:
-    """Conditions that came with the link."""
     others = {name: value for name, value in where.to_query().items() if name not in _OWN}
     if not others:
         return

@@ -66,7 +66,6 @@ def luck_button(store: Store, episode: str, *, again: bool) -> None:
 
 @remembered(most=256, seconds=30)
 def _why_not(store: Store, episode: str) -> str:
-    """Why an episode cannot be replayed; empty where it can."""
     try:
         plan_luck(store, episode)
     except TrinityError as error:

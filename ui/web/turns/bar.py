@@ -17,7 +17,7 @@ from typing import Any
 import streamlit as st
 
 from core.episode import Role
-from storage.reads.episode_steps import TextMatch, find_in_texts
+from storage.reads.episode_steps import TextMatch
 from storage.rows.summaries import EpisodeSummary, TurnOutline
 from storage.store import Store
 from ui.export.page import episode_page, pair_page
@@ -27,8 +27,8 @@ from ui.presentation.theme import label, plain
 from ui.presentation.words import CUT, decider_words
 from ui.web.kit import state
 from ui.web.kit.cache import run_names
-from ui.web.kit.widgets import download, outcome_badge, popover, tool
-from ui.web.pickers.basket import basket_words, toggle
+from ui.web.kit.widgets import download, outcome_badge, tool
+from ui.web.pickers.basket import held, toggle
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.turns.recording import Recording
 from ui.web.turns.turn_card import turn_json
@@ -100,14 +100,11 @@ def episode_tools(episode_id: str, near: Near, leave_for: Callable[[str | None],
         ("Previous", "P", "skip_previous", near[0]),
         ("Next", "N", "skip_next", near[1]),
     ):
-        name, act, help = (
-            f"{words.lower()}_episode",
-            partial(leave_for, other),
-            f"{words} episode of the list",
-        )
+        name, help = f"{words.lower()}_episode", f"{words} episode of the list"
+        act = partial(leave_for, other)
         found.append(Tool(f"{words} episode", name, shortcut, act, icon, help, other is None))
-    put = partial(toggle, episode_id)
-    return [*found, Tool(basket_words(episode_id), "to_basket", "X", put, "shopping_basket")]
+    put, words = partial(toggle, episode_id), "Take out of basket" if episode_id in held() else "To basket"
+    return [*found, Tool(words, "to_basket", "X", put, "shopping_basket")]
 
 
 def same_task(store: Store, summary: EpisodeSummary) -> None:
@@ -145,12 +142,12 @@ def _from_where(store: Store, one: EpisodeSummary, family: Mapping[str, int | No
     return f"{'' if turn is None else f' · from turn {turn + 1}'} · :gray[{label(run, 80)}]"
 
 
-#: Places that are shown; the strip marks every turn.
-_SHOWN, _MOST = 12, 200
+#: Places that are shown, and found at most; the strip marks every turn.
+_SHOWN, MOST_FOUND = 12, 200
 
 
-def find_field() -> str:
-    """The field, whose words stand in the address as `find`; what is looked for, empty for nothing."""
+def find_field() -> None:
+    """The field for words of the replies, which stand in the address as `find`."""
     # Set only where it differs: what is being typed must outlive the reruns of playing.
     if st.session_state.get("find", "") != (asked := state.param("find") or ""):
         st.session_state["find"] = asked
@@ -163,12 +160,6 @@ def find_field() -> str:
         width=230,
         on_change=lambda: state.set_params(find=(state.entered("find") or "").strip()[:200]),
     )
-    return str(st.session_state["find"]).strip()[:200]
-
-
-def found_in(store: Store, episode_id: str, words: str) -> list[TextMatch]:
-    """Where replies and reasoning say `words`, whatever their case."""
-    return find_in_texts(store, episode_id, words, _MOST) if words else []
 
 
 def found_list(found: Sequence[TextMatch], words: str, cursor: int) -> None:
@@ -180,7 +171,7 @@ def found_list(found: Sequence[TextMatch], words: str, cursor: int) -> None:
         return
     turns = len({one.index for one in found})
     more = f"; the first {_SHOWN} here" if len(found) > _SHOWN else ""
-    at_least = "At least " if len(found) >= _MOST else ""
+    at_least = "At least " if len(found) >= MOST_FOUND else ""
     n, m = ("s" if count > 1 else "" for count in (len(found), turns))
     says = "say" if n else "says"
     st.caption(f"{at_least}{len(found)} text{n} in {turns} turn{m} {says} {label(words, 60)}{more}.")
@@ -264,12 +255,8 @@ def turn_filter(outlines: Sequence[TurnOutline], *, judged: bool) -> None:
     )
 
 
-def share_popover(recording: Recording, index: int) -> None:
-    """Link and JSON to copy, and the episode as a file, in a popover that reads nothing while it is shut."""
-    popover("Share", "share", partial(_ways_to_share, recording, index), icon="share")
-
-
-def _ways_to_share(recording: Recording, index: int) -> None:
+def ways_to_share(recording: Recording, index: int) -> None:
+    """A turn's link and JSON to copy, and the episode as a file."""
     st.caption("Link to this turn, as it is shown now")
     st.code(state.here(), language=None)
     st.caption("This turn as JSON")

@@ -9,12 +9,7 @@ from functools import partial
 
 import streamlit as st
 
-from core.analysis.head_lens import (
-    Lens,
-    LogitCheck,
-    compare_logits,
-    lens_of,
-)
+from core.analysis.head_lens import Lens, LogitCheck, compare_logits, lens_of
 from core.analysis.overruled import Pair
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decide, Decision, Role

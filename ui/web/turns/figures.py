@@ -38,11 +38,7 @@ _ENTROPY_COLOUR, _MARGIN_COLOUR = "#7C5CBF", "#0E8A8A"
 #: The most turns drawn as bars; more are drawn as areas, which stay fast.
 _MOST_BARS = 200
 #: What use can be measured by, as the address says it -> its words and its unit.
-MEASURES = {
-    "tokens": ("Tokens", "tokens"),
-    "cost": ("Cost", "USD"),
-    "time": ("Time", "seconds"),
-}
+MEASURES = {"tokens": ("Tokens", "tokens"), "cost": ("Cost", "USD"), "time": ("Time", "seconds")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +233,6 @@ def _line(
     colour: str,
     dash: str,
 ) -> dict[str, Any]:
-    """One curve over the turns, its markers in the shapes of the roles."""
     return {
         "type": "scatter",
         "x": turns,
@@ -257,10 +252,7 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
     models = (*a_models, *(name for name in b_models if name not in a_models))
     names = [literal(name) for name in models] + [role_word(role) for role in ROLE_ORDER]
     data = []
-    for side, decision, own, colour in (
-        ("A", a, a_models, FIRST_COLOUR),
-        ("B", b, b_models, SECOND_COLOUR),
-    ):
+    for side, decision, own, colour in (("A", a, a_models, FIRST_COLOUR), ("B", b, b_models, SECOND_COLOUR)):
         by_model = dict(zip(own, decision.model_probs, strict=False))
         by_role = dict(zip(ROLE_ORDER, decision.role_probs, strict=False))
         probs = [*(by_model.get(name) for name in models), *(by_role.get(role) for role in ROLE_ORDER)]
@@ -302,8 +294,6 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
 
 
 def _plot(figure: go.Figure, key: str, alt: str, to_turn: Callable[[int], None]) -> None:
-    """A figure over turns, in which a click goes to a turn."""
-
     def clicked() -> None:
         if points := state.points(key):
             to_turn(round(points[0]["x"]) - 1)

@@ -138,7 +138,6 @@ _turn = remembered(most=64)(attributing.read_turn)
 
 @st.cache_resource(show_spinner=False)
 def _encoders() -> Encoders:
-    """The encoders that this process has loaded to explain choices."""
     return {}
 
 
@@ -160,7 +159,6 @@ def _choices(context: DecisionContext, sides: Sequence[_Side]) -> None:
 
 
 def _reason(side: _Side, recording: Recording) -> str:
-    """Why a side chooses as it does, as markdown."""
     found, words = side.found.parts, side.found.words
     assert found is not None
     if is_indifferent(found):
@@ -230,7 +228,6 @@ def _agreement(context: DecisionContext, found: Attribution) -> None:
 
 
 def _likeliest_without(sides: Sequence[_Side]) -> None:
-    """What the likeliest choice would have been without each part."""
     transcript, places = sides[0].turn.request.transcript, _told_parts(sides)
     gives = [_by_place(side.found.parts) for side in sides]
     without = {
@@ -309,7 +306,6 @@ def _without(part: PartLeftOut, side: _Side) -> str:
 
 
 def _short(transcript: Transcript, place: int) -> str:
-    """A part as an axis names it, plain text."""
     if place == QUESTION:
         return "question"
     entry = transcript.entries[place]
@@ -317,7 +313,6 @@ def _short(transcript: Transcript, place: int) -> str:
 
 
 def _heading(transcript: Transcript, place: int) -> str:
-    """A part above its text, plain text."""
     if place == QUESTION:
         return "The question"
     entry = transcript.entries[place]
@@ -351,7 +346,6 @@ def _words(sides: Sequence[_Side]) -> None:
 
 
 def _method_words(found: WordAttribution) -> str:
-    """How words were told apart, in a sentence or two."""
     if found.method == "gradients":
         moved = sum(one.gives for one in found.words) + found.rest
         return (
@@ -383,7 +377,6 @@ def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
 
 
 def _texts(side: _Side) -> dict[int, str]:
-    """The parts' texts by their places."""
     transcript = side.turn.request.transcript
     return {QUESTION: transcript.question, **{i: one.text for i, one in enumerate(transcript.entries)}}
 

@@ -244,7 +244,6 @@ def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None
 
 
 def _ways_on(where: EpisodeFilter) -> None:
-    """Links to the pages that do more with the listed episodes."""
     with st.popover("With these", icon=":material/arrow_outward:", type="tertiary", key="ways_on"):
         st.caption("Take all episodes of this list, not only this page, to")
         for page, (words, icon) in _WAYS_ON.items():
@@ -305,7 +304,6 @@ def _pager(store: Store, page: Page[EpisodeSummary], total: str, where: EpisodeF
 
 
 def _basket(store: Store) -> None:
-    """What can be done with the ticked rows, those of other pages included."""
     put_in_address()
     ticked = held()
     if not ticked:

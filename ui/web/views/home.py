@@ -34,12 +34,7 @@ from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.figures import plot
 from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure, tool
-from ui.web.pickers.checkpoints import (
-    best_and_baseline,
-    default_checkpoints,
-    generation_of,
-    played_planner,
-)
+from ui.web.pickers.checkpoints import best_and_baseline, default_checkpoints, generation_of, played_planner
 from ui.web.pickers.facets import uncounted_words
 from ui.web.pickers.line import EVERY_RUN, listed
 
@@ -100,7 +95,6 @@ def show() -> None:
 
 
 def _resume() -> None:
-    """Back to what was read last in this tab."""
     if (place := state.last_place()) is None:
         return
     page, query = place
@@ -228,7 +222,6 @@ def _runs(store: Store) -> None:
 
 
 def _stands(run: RunSummary) -> str:
-    """Since when, and where it stands."""
     now = time.time()
     return f"{ago(run.created, now)}, {run_mark(run, stalled=has_died(run, now)).word}"
 
@@ -249,7 +242,6 @@ def _run(store: Store, run: RunSummary) -> None:
 
 
 def _sides(store: Store, run: RunSummary) -> list[PolicySide]:
-    """The policies of a run, each under each setting that it was played under."""
     here = _played(store)
     sides = [side for one in here if one.run == run.id for side in sides_of(here, one.policy, run.id)]
     return list(dict.fromkeys(sides))

@@ -32,7 +32,7 @@ from ui.presentation.words import (
 )
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
-from ui.web.kit.text import choose_look, markdown_table, reply_block, text_block
+from ui.web.kit.text import choose_look, markdown_table, text_block
 from ui.web.kit.widgets import button, nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.saved_views import named_view, order_of
@@ -289,8 +289,8 @@ def _turn(recording: Recording, index: int, hidden: bool, reply_look: str) -> No
             # Of a given width, so that the row breaks on a phone before the words are there, and not when they come.
             tool(words, f"about_turn_{index}", change, icon="label", type=look, width=180)
         text = recording.text(index)
-        key = f"review_{recording.summary.id}_{index}"
-        reply_block(text.said, key=key, empty=missing_reply_words(text), look=reply_look)
+        key = f"review_{recording.summary.id}_{index}_{reply_look}"
+        text_block(text.said, key=key, empty=missing_reply_words(text), look=reply_look)
 
 
 def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
@@ -325,7 +325,6 @@ def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
 
 
 def _go_on(queue: Queue, here: str) -> None:
-    """After a label: to the next one not labelled, when the reviewer wants that."""
     if state.param("on") == "1":
         _open(queue.next(here) or queue.next(None))
 
