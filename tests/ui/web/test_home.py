@@ -49,16 +49,13 @@ def test_every_policy_of_a_run_has_its_interval(samples: Store) -> None:
         assert 0 <= share - down <= share <= share + up <= 1
 
 
-def test_policies_have_names_for_readers() -> None:
-    assert policy_name("cabc", 30) == "gen 30"
-    assert policy_name("single:jack") == "jack alone"
-    assert policy_name("random") == "random model and role"
-    assert policy_name("cabc") == "cabc"
-
-
 @pytest.mark.parametrize(
-    ("policy", "iteration", "name"),
+    ("policy", "generation", "name"),
     [
+        ("cabc", 30, "gen 30"),
+        ("cabc", None, "cabc"),
+        ("single:jack", None, "jack alone"),
+        ("random", None, "random model and role"),
         ("conductor:cabc", 60, "Conductor, iteration 60"),
         ("conductor:cabc", 0, "Conductor, iteration 0"),
         ("conductor:cabc", None, "Conductor (cabc)"),
@@ -72,8 +69,8 @@ def test_policies_have_names_for_readers() -> None:
         ("conductor:same-model:jack:fixed:chain:plato+sage", None, "workflow chain with jack alone"),
     ],
 )
-def test_planners_have_names_for_readers(policy: str, iteration: int | None, name: str) -> None:
-    assert policy_name(policy, iteration) == name
+def test_policies_have_names_for_readers(policy: str, generation: int | None, name: str) -> None:
+    assert policy_name(policy, generation) == name
 
 
 def test_times_are_coarse() -> None:

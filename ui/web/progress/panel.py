@@ -216,9 +216,9 @@ def spending(asked: Price, preset: float | None, *, key: str = "max_cost") -> tu
         value=preset,
         step=0.1,
         key=key,
-        help="No call is made that could go beyond it; the run then waits until you raise it.",
+        help="No call is made that could exceed it; the run then waits until you raise it.",
     )
-    return ceiling, "" if ceiling is not None else "Say first what may be spent at most."
+    return ceiling, "" if ceiling is not None else "Enter the most that may be spent."
 
 
 def workers_words(waiting: int) -> str:
