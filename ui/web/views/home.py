@@ -22,7 +22,7 @@ from storage.rows.progress import strip_moves
 from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.comparison import accuracy_words
-from ui.presentation.runs import run_name
+from ui.presentation.runs import names_of, run_name
 from ui.presentation.theme import label
 from ui.presentation.words import ago, decider_words, policy_name, strip_key
 from ui.runs import wiring
@@ -211,9 +211,10 @@ def _runs(store: Store) -> None:
     runs = sorted(found, key=lambda run: run.created, reverse=True)[:RUNS]
     if not runs:
         nothing_here("No run of several episodes yet: `trinity run` records one.")
+    names = names_of(runs)
     for run in runs:
         with st.container(border=True):
-            _run(store, run)
+            _run(store, run, names[run.id])
     for name in _OTHERS:
         for run in store.runs.list(name, limit=1):
             kind = kind_of(run)
@@ -226,17 +227,17 @@ def _stands(run: RunSummary) -> str:
     return f"{ago(run.created, now)}, {run_mark(run, stalled=has_died(run, now)).word}"
 
 
-def _run(store: Store, run: RunSummary) -> None:
+def _run(store: Store, run: RunSummary, name: str) -> None:
     left, right = st.columns([4, 1], vertical_alignment="center")
     sides = _sides(store, run)
-    words = f"**{label(run_name(run))}** · {run.finished_episodes:,} episodes · :gray[{_stands(run)}]"
+    words = f"**{label(name)}** · {run.finished_episodes:,} episodes · :gray[{_stands(run)}]"
     left.markdown(words, help=f"Run `{label(run.id)}`. {_accuracy_words(store, run, sides)}")
     with right:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
         figure = standings_figure([Standing.of(one, generation_of(store)) for one in policies])
-        alt = f"Accuracy of each policy of {run_name(run)} with its 95 % interval"
+        alt = f"Accuracy of each policy of {name} with its 95 % interval"
         plot(figure, key=f"standings_{run.id}", small=True, alt=alt)
         _with_other_runs(store, run, sides)
 
