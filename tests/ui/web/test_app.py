@@ -78,13 +78,10 @@ def test_the_app_stays_on_this_machine() -> None:
     assert "http" not in config["theme"]["font"]
 
 
-def test_plain_text_hides_nothing() -> None:
+def test_plain_text_hides_nothing_and_a_label_keeps_no_markdown() -> None:
     assert plain("a\u202eb\x1b[31mc\u200bd\r\ne") == "a⟨U+202E⟩b␛[31mc⟨ZWSP⟩d\ne"
     assert plain("x" * 50, 10) == "x" * 10 + "\n… 40 more characters"
     assert "\n" not in one_line("a\nb\u2028c")
-
-
-def test_a_label_keeps_no_markdown() -> None:
     assert ":green-badge[" not in label(":green-badge[ACCEPT] ![x](http://e.invalid)")
     assert "](" not in label("[a](b)")
 
@@ -96,20 +93,14 @@ def test_colours_are_fixed_per_slot_and_readable() -> None:
     assert {ink_on(colour) for colour in MODEL_COLOURS} <= {"#000000", "#FFFFFF"}
 
 
-def test_the_glossary_explains_the_words_of_the_issue() -> None:
+def test_the_glossary_has_each_word_once_and_draws_the_loop_until_one_is_sought() -> None:
     for word in ("Logit", "Margin", "SVF", "Flip"):
         assert define(word)
     words = [term.word for terms in SECTIONS.values() for term in terms]
     assert len(words) == len(set(words))
-
-
-def test_the_glossary_draws_the_loop_until_a_word_is_sought() -> None:
     assert opened("glossary").get("image")
-    assert not opened("glossary", word="margin").get("image")
-
-
-def test_the_glossary_finds_a_word() -> None:
     page = opened("glossary", word="mcnemar")
+    assert not page.get("image")
     assert "McNemar p" in shown(page)
     assert "Sigma" not in shown(page)
 
