@@ -138,6 +138,6 @@ def test_a_first_start_brings_samples_and_names_them(tmp_path: Path, chromium: B
         page = chromium.new_page(base_url=address)
         page.set_default_timeout(PATIENCE_S * 1000)
         page.goto("/")
-        page.get_by_text("Sample runs, which came with the program, are shown too").wait_for()
+        page.get_by_text("These are sample runs").wait_for()
         page.close()
         store.close()

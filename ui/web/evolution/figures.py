@@ -37,8 +37,18 @@ from ui.web.evolution.course import (
     share_entropy,
     tasks_each,
 )
-from ui.web.kit.axes import TIGHT, band, line_at, note, shares, titled, values
-from ui.web.kit.figures import error_bars, literal, unvalidated
+from ui.web.kit.figures import (
+    TIGHT,
+    band,
+    error_bars,
+    line_at,
+    literal,
+    note,
+    shares,
+    titled,
+    unvalidated,
+    values,
+)
 
 #: Fill of a role's areas: pattern, and its words for the caption.
 PATTERNS: dict[Role, tuple[str, str]] = {
