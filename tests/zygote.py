@@ -40,7 +40,7 @@ PRELOADED = (
     "plotly.graph_objects",
     "tests.ui.cli.dying",
     "core.pool_file",
-    "core.pool.mixed",
+    "core.pool.pool",
     "core.pool.hosted",
     "core.play.role_check",
     "ui.cli.commands",

@@ -22,7 +22,6 @@ from core.pool.wire import (
     request_body,
     strict_json,
 )
-from core.texts import well_formed
 from tests.core.pool.faulty_server import chat, events
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
@@ -62,14 +61,6 @@ def test_noise_is_malformed_and_nothing_else(noise: bytes) -> None:
         read_stream(noise)
 
 
-@given(st.text())
-def test_well_formed_text_can_be_stored(text: str) -> None:
-    mended = well_formed(text)
-    assert "\0" not in mended
-    assert mended.encode().decode() == mended
-    assert well_formed(mended) == mended
-
-
 def test_a_long_line_takes_no_longer_in_small_packets() -> None:
     reader, began = StreamReader(), time.monotonic()
     for _ in range(40_000):
@@ -81,11 +72,6 @@ def test_a_character_may_be_split_over_two_pieces() -> None:
     chunk = '{{"choices": [{{"delta": {{"content": "{}"}}, "finish_reason": {}}}]}}'
     lines = (chunk.format("\\ud83d", "null"), chunk.format("\\ude00", '"stop"'), "[DONE]")
     assert read_stream("".join(f"data: {line}\n\n" for line in lines).encode()).text == "\U0001f600"
-
-
-def test_what_follows_done_and_what_is_no_data_is_ignored() -> None:
-    noise = b": keep-alive\nevent: x\nid: 1\n\n"
-    assert read_stream(noise + events("a") + events("b", done=False)).text == "a"
 
 
 def test_repeated_keys_are_found_at_any_depth() -> None:
@@ -159,6 +145,7 @@ HARMLESS = {
     "content null": event(b'{"choices": [{"delta": {"content": null}, "finish_reason": "null"}]}'),
     "a ping": event(b'{"type": "ping", "message": "still here"}', b"event: ping"),
     "a ping that is no JSON": event(b"50 %", b"event: progress"),
+    "a comment and fields": b": keep-alive\nevent: x\nid: 1\n\n",
     "fields": b"id: 7\nretry: 1000\nwhatever: x\nevent\n\n",
     "a number": event(b"17"),
     "an error that is none": event(b'{"choices": [], "error": null}'),
