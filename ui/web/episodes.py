@@ -24,9 +24,9 @@ from ui.web.kit.cache import cached, run_names
 from ui.web.kit.tables import column_table
 from ui.web.kit.text import choose_look, text_block
 from ui.web.kit.widgets import outcome_badge, tool
-from ui.web.pickers.basket import held, hold
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import flag_word, value_words
+from ui.web.pickers.lists import held, hold
 from ui.web.progress.luck import luck_line
 from ui.web.turns.recording import Recording, open_recording
 

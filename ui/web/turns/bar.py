@@ -28,8 +28,8 @@ from ui.presentation.words import CUT, decider_words
 from ui.web.kit import state
 from ui.web.kit.cache import run_names
 from ui.web.kit.widgets import download, outcome_badge, tool
-from ui.web.pickers.basket import held, toggle
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.lists import held, toggle
 from ui.web.turns.recording import Recording
 from ui.web.turns.turn_card import turn_json
 from ui.web.turns.variations import family_of

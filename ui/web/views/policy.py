@@ -28,7 +28,7 @@ from ui.web.kit.cache import remembered
 from ui.web.kit.widgets import nothing_here, replay_link, tool
 from ui.web.pickers.checkpoints import default_checkpoints, generation_of, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
-from ui.web.pickers.saved_views import named_view
+from ui.web.pickers.lists import named_view
 from ui.web.policy.panels import show_detail, show_overview, show_trust
 from ui.web.policy.rereading import is_pressing, show_reencoding
 
