@@ -140,7 +140,8 @@ def random_subset(key: str, n: int, least: int = 2) -> tuple[int, ...]:
 def left_out_of(config: LearnConfig, models: Sequence[str], iteration: int, place: int) -> tuple[str, ...]:
     """The models that a question of an iteration, at this place of it, is played without: for many of them none."""
     key = f"{config.seed}/models/{iteration}/{place}"
-    if float(uniform(f"{key}/partial")[0]) >= config.subset_share_at(iteration):
+    share = config.subset_share if iteration > config.subset_from * config.iterations else 0.0
+    if float(uniform(f"{key}/partial")[0]) >= share:
         return ()
     kept = random_subset(key, len(models), config.least_models)
     return tuple(name for slot, name in enumerate(models) if slot not in kept)

@@ -216,7 +216,7 @@ def test_a_refused_key_names_its_variable() -> None:
 def test_a_missing_or_broken_key_is_said_before_any_call() -> None:
     spec = ModelSpec("m", base_url="http://127.0.0.1:9/v1", api_key_env="KEY")
     for env, words in (
-        ({}, "KEY, which is not set"),
+        ({}, "Model 'm' needs a key in the environment variable KEY, which is not set"),
         ({"KEY": " "}, "not set"),
         ({"KEY": "a\nb"}, "no header"),
     ):
