@@ -269,8 +269,8 @@ def test_a_command_imports_no_other_command() -> None:
         "ui.cli.commands",
         "ui.cli.console",
         "ui.cli.doctor",
-        "ui.cli.lazy",
-        "ui.cli.retries",
+        "ui.cli.options",
+        "ui.cli.replies",
         "ui.program",
     ]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import CheckpointError
-from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, say
+from ui.cli.console import print_json, print_table, say
+from ui.cli.options import JsonOption, StoreOption, opened_store
 
 if TYPE_CHECKING:
     from core.checkpoint import Checkpoint

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.pocket import MODELS, WEIGHTS
-from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, printable, tell
+from ui.cli.console import print_json, print_table, printable, tell
+from ui.cli.options import JsonOption, StoreOption, opened_store
 from ui.program import name_clashes, packages, version
 
 if TYPE_CHECKING:

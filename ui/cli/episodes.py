@@ -8,19 +8,17 @@ import typer
 
 from core.errors import ConfigError
 from core.play.session import visible_text
-from ui.cli.console import (
+from ui.cli.console import counted, percent, print_json, print_table, printable, say, tell
+from ui.cli.options import (
+    FlagOption,
     JsonOption,
+    PolicyOption,
+    RunOption,
     StoreOption,
-    counted,
+    WhereOption,
+    filter_of,
     opened_store,
-    percent,
-    print_json,
-    print_table,
-    printable,
-    say,
-    tell,
 )
-from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
 
 if TYPE_CHECKING:
     from storage.rows.summaries import EpisodeSummary

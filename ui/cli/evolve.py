@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.evolution.departures import DEPARTURES
-from ui.cli.console import JsonOption, StoreOption, percent, print_json, progress, say, tell
-from ui.cli.lapses import tell_lapses
+from ui.cli.console import percent, print_json, say, tell
 from ui.cli.learning import ConfigFileOption, How, ResumeByNameOption, WriteConfigOption, learn
-from ui.cli.options import Given, with_options
-from ui.cli.pilot import PilotOption, piloted
-from ui.cli.play import (
-    agree,
-    playing,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-    tell_what_was_reused,
-)
+from ui.cli.options import Given, JsonOption, StoreOption, with_options
+from ui.cli.play import PilotOption, piloted, play_out, tell_what_is_cut, tell_what_plays
+from ui.cli.replies import tell_lapses
 from ui.runs.settings.learning import EvolutionPlan
 
 if TYPE_CHECKING:
@@ -81,8 +73,6 @@ def _play(
 ) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
     from ui.runs.evolution import prepare, with_default_population
-    from ui.runs.expectation import expectation
-    from ui.runs.spending import price
 
     parts = prepare(store, plan)
     if default_population:
@@ -93,21 +83,16 @@ def _play(
     tell_what_is_cut(store, parts.encoder, parts.pool.specs, [*parts.tasks, *parts.validation])
     if pilot:
         parts = piloted(store, parts)
-    expected = expectation(store, parts.plan, parts.pool.specs)
-    agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
-    with playing(store, parts, known) as played, progress() as bar:
-        done = max(0, store.runs.get(played.run).generations - 1)
-        if not store.runs.get(played.run).generations:
-            say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
-        line = bar.add_task("generations", total=parts.plan.evolution.generations, completed=done, note="")
-        for generation in played.events:
-            say(describe(generation))
-            bar.update(line, completed=generation.index)
-    tell_what_was_reckoned(parts.reckoned)
-    tell_what_was_reused(parts.shelf)
-    if not played.complete:
-        raise typer.Exit(1)
-    return played.run
+    kept = store.runs.get(known).generations if known else 0
+    if not kept:
+        say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
+
+    def shows(generation: Generation) -> dict[str, Any]:
+        say(describe(generation))
+        return {"completed": generation.index}
+
+    done = max(0, kept - 1)
+    return play_out(store, parts, known, "generations", parts.updates, shows, completed=done).finished()
 
 
 def describe(generation: Generation) -> str:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, say
+from ui.cli.console import print_json, print_table, say
+from ui.cli.options import JsonOption, StoreOption, opened_store
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.errors import ConfigError
-from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, say, tell
+from ui.cli.console import percent, print_json, print_table, say, tell
+from ui.cli.options import JsonOption, StoreOption, opened_store
 
 if TYPE_CHECKING:
     from storage.shelves.labels import Label

@@ -1,22 +1,25 @@
-"""What `trinity evolve` and `trinity train` have in common: what is asked for, and a name to resume it by."""
+"""What `trinity evolve` and `trinity train` have in common: what is asked for, its file, and a name to resume it by."""
 
 from __future__ import annotations
 
+import difflib
+import json
+import textwrap
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from core.errors import ConfigError
 from core.fields import checked, settings_of, values_of
 from core.settings import Settings
-from ui.cli.config_file import read_file, write_file
-from ui.cli.console import opened_store, say
-from ui.cli.options import Given
-from ui.cli.pilot import refuse_pilot
-from ui.cli.play import with_ceiling
+from core.texts import read_text
+from ui.cli.console import say, write_new
+from ui.cli.options import Given, opened_store
+from ui.cli.play import refuse_pilot, with_ceiling
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 if TYPE_CHECKING:
@@ -37,6 +40,10 @@ ResumeByNameOption = Annotated[
     bool, typer.Option("--resume", help="Go on with the one of this --name where it was interrupted.")
 ]
 
+_HEAD = (
+    "# For: trinity {command} --config {name}\n"
+    "# Options on the command line win over this file. A key with # before it is left to what its comment says.\n"
+)
 #: What a reader calls them, with the article.
 _WORDS = {"evolve": "an evolution", "train": "a training"}
 
@@ -128,3 +135,34 @@ def stored_plan(
                 "begun, leave it out."
             )
     return stored
+
+
+def read_file(path: Path, kind: type, command: str) -> dict[str, Any]:
+    """The settings of a file, not yet checked. ConfigError for an unknown key, or a file that is none."""
+    written_by = f"trinity {command} --write-config FILE"
+    try:
+        found = tomllib.loads(read_text(path))
+    except UnicodeError as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: write a file with every key by {written_by}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+    known = settings_of(kind)
+    for key in found:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1, 0.5)
+            meant = f"did you mean {near[0]}?" if near else f"{written_by} writes them all."
+            raise ConfigError(f"{path} has a key '{key}', which there is not: {meant}")
+    return found
+
+
+def write_file(path: Path, kind: type, chosen: Mapping[str, Any], command: str) -> None:
+    """A file that says what is chosen, with a comment for every key. ConfigError when there is one already."""
+    lines = [_HEAD.format(command=command, name=path.name)]
+    for key, field in settings_of(kind).items():
+        value = chosen[key]
+        line = f"# {key} =" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}"
+        words = field.help + (f" One of {', '.join(field.choices)}." if field.choices else "")
+        lines += [*textwrap.wrap(words, 110, initial_indent="# ", subsequent_indent="# "), line, ""]
+    write_new(path, "\n".join(lines))

@@ -13,7 +13,8 @@ import typer
 
 from core.errors import ConfigError
 from core.pocket import ENCODER, MODELS
-from ui.cli.console import JsonOption, percent, print_json, print_table, progress, say, tell
+from ui.cli.console import percent, print_json, print_table, progress, say, tell
+from ui.cli.options import JsonOption
 
 app = typer.Typer(
     no_args_is_help=True,

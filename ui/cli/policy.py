@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import (
+from ui.cli.console import interval, percent, print_json, print_table, tell
+from ui.cli.options import (
+    FlagOption,
     JsonOption,
+    RunOption,
     StoreOption,
-    interval,
+    WhereOption,
+    filter_of,
     opened_store,
-    percent,
-    print_json,
-    print_table,
-    progress,
-    tell,
 )
-from ui.cli.filters import FlagOption, RunOption, WhereOption, filter_of
-from ui.cli.play import playing
+from ui.cli.play import follow
 
 if TYPE_CHECKING:
     from core.analysis.agreement import Agreement, FirstDifferences, Picks
@@ -97,12 +95,8 @@ def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
 
     plan = rereading.plan_for(diff, scope, store.now())
     assert plan is not None
-    with playing(store, rereading.prepare(store, plan)) as played, progress() as bar:
-        task = bar.add_task("turns read", total=plan.turns, note="")
-        for n in played.events:
-            bar.advance(task, n)
-    if not played.complete:
-        raise typer.Exit(1)
+    ready = rereading.prepare(store, plan)
+    follow(store, ready, "turns read", plan.turns, lambda n: {"advance": n}).finished()
 
 
 def _as_json(diff: PolicyDiff, names: dict[str, str]) -> dict[str, Any]:

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.settings import POCKET_POOL
-from ui.cli.console import (
-    JsonOption,
-    PoolOption,
-    print_json,
-    print_table,
-    say,
-    tell,
-    with_progress,
-    write_new,
-)
+from ui.cli.console import print_json, print_table, say, tell, with_progress, write_new
+from ui.cli.options import JsonOption, PoolOption
 
 if TYPE_CHECKING:
     from core.episode import Reply

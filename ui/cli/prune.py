@@ -9,8 +9,17 @@ from typing import Annotated
 import typer
 
 from core.errors import ConfigError
-from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, say, tell
-from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
+from ui.cli.console import print_json, say, tell
+from ui.cli.options import (
+    FlagOption,
+    JsonOption,
+    PolicyOption,
+    RunOption,
+    StoreOption,
+    WhereOption,
+    filter_of,
+    opened_store,
+)
 
 
 def prune(

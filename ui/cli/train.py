@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.planner.config import PUBLISHED_MODEL
-from ui.cli.console import JsonOption, StoreOption, percent, print_json, progress, say, tell
+from ui.cli.console import percent, print_json, say, tell
 from ui.cli.learning import ConfigFileOption, How, ResumeByNameOption, WriteConfigOption, learn
-from ui.cli.options import Given, with_options
-from ui.cli.pilot import PilotOption, piloted
-from ui.cli.play import agree, playing, tell_what_plays, tell_what_was_reckoned, tell_what_was_reused
+from ui.cli.options import Given, JsonOption, StoreOption, with_options
+from ui.cli.play import PilotOption, piloted, play_out, tell_what_plays
 from ui.runs.settings.learning import TrainingPlan
 
 if TYPE_CHECKING:
     from core.planner.learn import Iteration
+    from core.pocket.training import TrainingProgress
     from storage.store import Store
 
 
@@ -66,8 +66,6 @@ def train(
 def _play(store: Store, plan: TrainingPlan, known: str | None, *, pilot: bool) -> str:
     """Begin the training, or go on with the `known` run; the run's id once it is over."""
     from core.planner.learn import Iteration
-    from ui.runs.expectation import expectation
-    from ui.runs.spending import price
     from ui.runs.training import prepare
 
     parts = prepare(store, plan)
@@ -79,24 +77,16 @@ def _play(store: Store, plan: TrainingPlan, known: str | None, *, pilot: bool) -
         say(f"Planner {parts.start.card.id}: {millions:,.1f} million numbers, on the {parts.start.device}.")
     if pilot:
         parts = piloted(store, parts)
-    expected = expectation(store, parts.plan, parts.pool.specs)
-    agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
-    with playing(store, parts, known) as played, progress() as bar:
-        done = max(0, store.runs.get(played.run).generations - 1)
-        line = bar.add_task(
-            "iterations", total=parts.plan.learning.iterations, completed=done, note="warm-up"
-        )
-        for event in played.events:
-            if isinstance(event, Iteration):
-                say(describe(event))
-                bar.update(line, completed=event.index, note="")
-            else:  # of the supervised training before it
-                bar.update(line, note=f"warm-up {event.step} of {event.steps}")
-    tell_what_was_reckoned(parts.reckoned)
-    tell_what_was_reused(parts.shelf)
-    if not played.complete:
-        raise typer.Exit(1)
-    return played.run
+
+    def shows(event: Iteration | TrainingProgress) -> dict[str, Any]:
+        if isinstance(event, Iteration):
+            say(describe(event))
+            return {"completed": event.index, "note": ""}
+        return {"note": f"warm-up {event.step} of {event.steps}"}  # the supervised training before it
+
+    done = max(0, store.runs.get(known).generations - 1) if known else 0
+    line = {"completed": done, "note": "warm-up"}
+    return play_out(store, parts, known, "iterations", parts.updates, shows, **line).finished()
 
 
 def describe(iteration: Iteration) -> str:

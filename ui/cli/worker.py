@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from core.settings import MOST_WORKERS
-from ui.cli.console import StoreOption, opened_store, say
+from ui.cli.console import say
+from ui.cli.options import StoreOption, opened_store
 
 
 def worker(

@@ -42,9 +42,8 @@ from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, press, shown
 from ui.cli import main
 from ui.export import formats
-from ui.export.page import episode_page, pair_page
-from ui.export.played import read_played
-from ui.export.spreadsheet import cell, export_csv
+from ui.export.formats import cell
+from ui.export.page import episode_page, pair_page, read_played
 from ui.presentation.odds import choice_words
 from ui.web.turns.turn_card import turn_json
 
@@ -175,7 +174,7 @@ def test_labels_and_second_opinions_leave_with_every_format(tmp_path: Path) -> N
     said = Opinion(other.id, "e-wrong", 1, *numbers, turns[1].decision.prompt_digest, "cpu")
     add_opinions(recorded, "rr", [said])
 
-    export_csv(recorded, EpisodeFilter(), tmp_path / "e.csv")
+    formats.FORMATS["csv"].write(recorded, EpisodeFilter(), tmp_path / "e.csv")
     with (tmp_path / "e.csv").open(encoding="utf-8-sig", newline="") as file:
         sheet = {row["id"]: row for row in csv.DictReader(file)}
     assert [name for name in sheet["e-wrong"] if name.startswith("label_")] == ["label_quality"]
@@ -214,7 +213,7 @@ def test_labels_and_second_opinions_leave_with_every_format(tmp_path: Path) -> N
 
 
 def test_no_cell_of_a_sheet_is_run_and_no_character_of_it_is_hidden(recorded: Store, tmp_path: Path) -> None:
-    export_csv(recorded, EpisodeFilter(), tmp_path / "e.csv")
+    formats.FORMATS["csv"].write(recorded, EpisodeFilter(), tmp_path / "e.csv")
     with (tmp_path / "e.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["id"] for row in rows} == {one.id for one in recorded.episodes.page(limit=50).items}
@@ -261,7 +260,7 @@ def test_a_list_of_many_episodes_is_streamed(tmp_path: Path, monkeypatch: pytest
     with writing(store.engine) as connection:
         connection.execute(insert(table).from_select(["id", "started", *columns], copied))
     tracemalloc.start()
-    assert export_csv(store, EpisodeFilter(), tmp_path / "e.csv") == MANY + 1
+    assert selection.written(formats.write_csv(store, EpisodeFilter(), tmp_path / "e.csv"), 0) == MANY + 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1_500_000  # all of them at once take three times as much

@@ -10,8 +10,7 @@ from typing import Any
 import streamlit as st
 
 from storage.store import Store
-from ui.export.page import episode_page, pair_page
-from ui.export.played import read_played
+from ui.export.page import episode_page, pair_page, read_played
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT
 from ui.web.kit import state
