@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.ids import episode_id
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.core.pool.echoes import ECHOES
 from tests.core.pool.faulty_server import Answer, Request, events, ok, stream_head
 from tests.core.pool.hosted_calls import CANARY
@@ -100,21 +100,15 @@ def test_a_providers_key_is_found_nowhere(
         trinity(kept)
     for suffix in ("jsonl.gz", "csv", "parquet", "html.zip"):
         trinity("export", "--all", "--out", f"all.{suffix}")
-    store = open_store(world.store)
-    plan = LivePlan(SUM, "random", ("adder", "guesser"), str(tmp_path / "pool.toml"), max_cost_usd=1.0)
-    run = enqueue(store, plan, Ticket.new())[0]
-    main(["--run", run])
-    said += capsys.readouterr()
-    said += _pages(store, run)
-    store.close()
+    with world.kept() as store:
+        plan = LivePlan(SUM, "random", ("adder", "guesser"), str(tmp_path / "pool.toml"), max_cost_usd=1.0)
+        run = enqueue(store, plan, Ticket.new())[0]
+        main(["--run", run])
+        said += capsys.readouterr()
+        said += _pages(store, run)
     # Who writes the key itself into the file is told so, and not with its value.
-    for mistake in (
-        "api_key_env = '{}'",
-        "api_key = '{}'",
-        "base_url = 'http://{}@127.0.0.1/v1'",
-        "'{}' = 1",
-    ):
-        (tmp_path / "pool.toml").write_text(f"[[model]]\nname = 'm'\n{mistake.format(CANARY)}\n")
+    for wrong in ("api_key_env = '{}'", "api_key = '{}'", "base_url = 'http://{}@127.0.0.1/v1'", "'{}' = 1"):
+        (tmp_path / "pool.toml").write_text(f"[[model]]\nname = 'm'\n{wrong.format(CANARY)}\n")
         trinity("pool", "check")
         said += [shown(opened("pool")), shown(opened("live"))]
     (tmp_path / "pool.toml").unlink()

@@ -10,16 +10,7 @@ import typer
 
 from core.errors import ConfigError
 from ui.cli.console import print_json, print_table, tell, write_new
-from ui.cli.options import (
-    FlagOption,
-    JsonOption,
-    PolicyOption,
-    RunOption,
-    StoreOption,
-    WhereOption,
-    filter_of,
-    opened_store,
-)
+from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
 
 if TYPE_CHECKING:
     from storage.analysis.standings import PolicyInRun, PolicySide
@@ -39,7 +30,7 @@ AgainstOption = Annotated[
 ChoiceOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--choose", metavar="NAME=VALUE", help="A choice within a question, as the page's address has it."
+        "--choose", metavar="NAME=VALUE", help="A choice within a question, as in the page's address."
     ),
 ]
 HtmlOption = Annotated[
@@ -51,11 +42,9 @@ HtmlOption = Annotated[
 def command(name: str, about: str) -> Callable[..., None]:
     """The command that answers the questions of the analysis of this name."""
 
+    @with_options()
     def run(
-        where: WhereOption = None,
-        run: RunOption = None,
-        policy: PolicyOption = None,
-        flag: FlagOption = None,
+        filter: Filter,
         against: AgainstOption = None,
         part: PartOption = None,
         choose: ChoiceOption = None,
@@ -65,9 +54,8 @@ def command(name: str, about: str) -> Callable[..., None]:
     ) -> None:
         from ui.answers.asked import asked_of
 
-        chosen = filter_of(where, run, policy, flag)
         with opened_store(store) as opened:
-            _give(name, asked_of(opened, chosen, against, _choices(choose)), part, as_json, html)
+            _give(name, asked_of(opened, filter.chosen(), against, _choices(choose)), part, as_json, html)
 
     run.__doc__ = f"{about}\n\n[dim]$[/] trinity {name} --policy random"
     return run

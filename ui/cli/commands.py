@@ -48,18 +48,16 @@ class Commands(TyperGroup):
     listed: ClassVar[Mapping[str, Listed]] = {
         "ui": Listed("Open the app on http://127.0.0.1:8501.", "ui.cli.serve:ui"),
         "serve": Listed("Serve the pool as one OpenAI-compatible model.", "ui.cli.endpoint:serve"),
-        "keys": Listed("Keys of the endpoint: make, list, revoke.", "ui.cli.keys:app"),
+        "keys": Listed("Make, list and revoke the endpoint's API keys.", "ui.cli.keys:app"),
         "worker": Listed("Play queued runs one by one: live problems, forks, evolutions."),
         "run": Listed("Play tasks under one or more policies, record every turn, print accuracies."),
         "evolve": Listed("Evolve a coordinator by separable CMA-ES, resumable bit for bit."),
         "train": Listed("Train a Conductor: a language model that writes whole workflows (GRPO)."),
-        "reproduce": Listed("Evolve, play and print the paper's tables."),
-        "checkpoints": Listed(
-            "List the store's checkpoints, take one out, bring one in.", "ui.cli.checkpoints:app"
-        ),
+        "reproduce": Listed("Reproduce the paper's tables: evolve, play, print."),
+        "checkpoints": Listed("List, export and import checkpoints.", "ui.cli.checkpoints:app"),
         "episodes": Listed("List, read and delete recorded episodes.", "ui.cli.episodes:app"),
         "label": Listed("Label an episode, one of its turns or words of its reply.", "ui.cli.labels:label"),
-        "labels": Listed("List labels, what was said of an episode, how far reviewers agree."),
+        "labels": Listed("List labels, an episode's label history, how far reviewers agree."),
         "compare": Listed(ANALYSES["checkpoints"].command, "ui.cli.analysis:compare"),
         "fork": Listed("Change one thing at one turn of an episode, and see whether it matters."),
         **{
@@ -69,14 +67,18 @@ class Commands(TyperGroup):
         },
         "policy": Listed("How often checkpoints would choose alike at recorded turns."),
         "separability": Listed("Read task family and chosen model off hidden states and logits."),
-        "prune": Listed("Remove hidden states, prompts, texts or whole runs."),
+        "prune": Listed("Remove hidden states, prompts, texts, episodes or whole runs."),
         "import": Listed("Bring exported runs into the store.", "ui.cli.exchange:import_"),
         "export": Listed("Write runs or episodes to a file.", "ui.cli.exchange:export"),
         "pool": Listed(
-            "The models a coordinator chooses between: begin, list, check a pool.", "ui.cli.pool:app"
+            "Write, list and check a pool: the models a coordinator chooses between.", "ui.cli.pool:app"
         ),
-        "tasks": Listed("Tasks of your own: what a file holds, how answers are graded.", "ui.cli.tasks:app"),
-        "pocket": Listed("The embedded small world: its cards, and training it again.", "ui.cli.pocket:app"),
+        "tasks": Listed(
+            "List tasks of your own, and check how their answers are graded.", "ui.cli.tasks:app"
+        ),
+        "pocket": Listed(
+            "The embedded small models: their cards, temperatures and training.", "ui.cli.pocket:app"
+        ),
         "bench": Listed(
             "Run a benchmark beside its peer.",
             # What stands behind the name is the benchmark's own, --help too.
@@ -86,7 +88,7 @@ class Commands(TyperGroup):
                 "ignore_unknown_options": True,
             },
         ),
-        "doctor": Listed("Say where the store is, its schema, how to back it up."),
+        "doctor": Listed("Show where the store is, its schema, how to back it up."),
     }
 
     def __init__(self, **attributes: Any) -> None:

@@ -24,8 +24,8 @@ def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where the store is, its schema, how to back it up, whether pool and weights are there, and whether another
-    package of this environment owns a name that Trinity Inspector is imported by.
+    """Show where the store is, its schema, how to back it up, whether pool and weights are there, and whether another
+    installed package owns an import name of Trinity Inspector.
 
     [dim]$[/] trinity doctor --json
 

@@ -13,16 +13,7 @@ import typer
 
 from core.errors import ConfigError
 from ui.cli.console import counted, print_json, printable, progress, say, tell
-from ui.cli.options import (
-    FlagOption,
-    JsonOption,
-    PolicyOption,
-    RunOption,
-    StoreOption,
-    WhereOption,
-    filter_of,
-    opened_store,
-)
+from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -41,7 +32,7 @@ def import_(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring exported runs into the store: a file at a time, each whole or not at all.
+    """Import exported runs file by file, each whole or not at all.
 
     Importing twice changes nothing; the same id with other content is refused.
 
@@ -79,7 +70,9 @@ class _Watched(FileIO):
         return read
 
 
+@with_options()
 def export(
+    *,
     runs: Annotated[
         list[str] | None, typer.Argument(help="Ids of runs; whole runs go into one JSON Lines file.")
     ] = None,
@@ -97,18 +90,15 @@ def export(
         typer.Option(metavar="A B", help="Two episodes side by side on one page."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All episodes of the store.")] = False,
-    where: WhereOption = None,
-    run: RunOption = None,
-    policy: PolicyOption = None,
-    flag: FlagOption = None,
+    filter: Filter,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write runs, or the episodes that are named or that a filter lets through, to a file.
+    """Write runs, named episodes, or those that match a filter, to a file.
 
-    jsonl holds everything and can be imported again; csv is a line per episode; parquet is four files, with a row
-    per episode, turn, label that counts, and turn that another checkpoint read again; html is one page that opens
+    jsonl holds everything and can be imported again; csv has a line per episode; parquet is four files, with a
+    row per episode, turn, label that counts, and turn that another checkpoint read again; html is one page that opens
     from disk, or a zip of a page per episode.
 
     [dim]$[/] trinity export rp12ab --out for-my-colleague.jsonl.gz
@@ -119,7 +109,7 @@ def export(
     """
     from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter
 
-    chosen_by = filter_of(where, run, policy, flag)
+    chosen_by = filter.chosen()
     ways = [bool(runs), bool(episode), pair is not None, chosen_by != EpisodeFilter(), everything]
     if sum(ways) != 1:
         raise ConfigError("Choose one way to say what to export: runs, --episode, --pair, filters, or --all.")

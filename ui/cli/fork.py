@@ -17,6 +17,7 @@ from core.texts import read_text
 from ui.cli.console import interval, percent, print_json, print_table, say, tell
 from ui.cli.options import (
     EncoderOption,
+    Filter,
     FlagOption,
     JsonOption,
     MaxCostOption,
@@ -24,7 +25,6 @@ from ui.cli.options import (
     RunOption,
     StoreOption,
     WhereOption,
-    filter_of,
     given_by,
     opened_store,
     refuse_beside,
@@ -208,7 +208,7 @@ def fork(
             )
             _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
             return
-        chosen = filter_of(where, run, None, flag)
+        chosen = Filter(where, run, None, flag).chosen()
         one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
         if one is many or (one and None in (episode, turn)):
             raise ConfigError(

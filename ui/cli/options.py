@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
@@ -13,7 +14,7 @@ import typer
 
 from core.episode import Protocol
 from core.errors import ConfigError
-from core.fields import MOST_TASKS, RULES, Field, Setting, settings_of
+from core.fields import MOST_TASKS, RULES, Field, Setting, built, settings_of
 from core.settings import ENCODER, MAX_COST, POOL, STORE
 
 if TYPE_CHECKING:
@@ -39,23 +40,36 @@ MaxCostOption = Annotated[float | None, option(MAX_COST)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
 
 
-WhereOption = Annotated[
-    str | None,
-    typer.Option(
-        "--where",
-        metavar="EXPR",
-        help="A condition in the filter language of the Episodes page, such as "
-        "'family == \"logic\" and turns > 4'. Forks are left out unless it asks for them "
-        "(fork in (True, False)), a run or an id.",
-    ),
-]
-RunOption = Annotated[str | None, typer.Option("--run", help="Only this run's.")]
-PolicyOption = Annotated[
-    str | None, typer.Option("--policy", help="Only of this policy, e.g. random or a checkpoint's id.")
-]
-FlagOption = Annotated[
-    str | None, typer.Option("--flag", help="false_accept, answer_broke, self_verified, ...")
-]
+WHERE = Setting(
+    option="--where",
+    metavar="EXPR",
+    help="A condition in the filter language of the Episodes page, such as 'family == \"logic\" and turns > 4'. Forks "
+    "are left out unless it asks for them (fork in (True, False)), a run or an id.",
+)
+RUN = Setting(option="--run", help="Only this run's.")
+POLICY = Setting(option="--policy", help="Only of this policy, e.g. random or a checkpoint's id.")
+FLAG = Setting(option="--flag", help="false_accept, answer_broke, self_verified, ...")
+WhereOption = Annotated[str | None, option(WHERE)]
+RunOption = Annotated[str | None, option(RUN)]
+FlagOption = Annotated[str | None, option(FLAG)]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which episodes a command is about; all that is given must hold."""
+
+    where: Annotated[str | None, WHERE] = None
+    run: Annotated[str | None, RUN] = None
+    policy: Annotated[str | None, POLICY] = None
+    flag: Annotated[str | None, FLAG] = None
+
+    def chosen(self) -> EpisodeFilter:
+        """The filter of the store; ConfigError for a flag that there is not."""
+        from storage.filters.episode_filter import CHOICES, EpisodeFilter
+
+        if self.flag not in (None, *CHOICES["flag"]):
+            raise ConfigError(f"--flag cannot be '{self.flag}': choose one of {', '.join(CHOICES['flag'])}.")
+        return EpisodeFilter(run=self.run, policy=self.policy, flag=self.flag, q=self.where)
 
 
 @contextmanager
@@ -70,31 +84,38 @@ def opened_store(url: str | None, *, mark_dead: bool = False) -> Iterator[Store]
         yield store
 
 
-def filter_of(where: str | None, run: str | None, policy: str | None, flag: str | None) -> EpisodeFilter:
-    """The filter that these options ask for; all of them must hold. ConfigError for a flag that there is not."""
-    from storage.filters.episode_filter import CHOICES, EpisodeFilter
-
-    if flag not in (None, *CHOICES["flag"]):
-        raise ConfigError(f"--flag cannot be '{flag}': choose one of {', '.join(CHOICES['flag'])}.")
-    return EpisodeFilter(run=run, policy=policy, flag=flag, q=where)
-
-
-def with_options(kind: type) -> Callable[[Command], Command]:
-    """The command with the options of `kind`'s settings in the place of its parameter `given`, which is handed those
-    that stand on the command line, by the settings' keys."""
-    options = {key: one for key, one in settings_of(kind).items() if one.setting.option}
+def with_options(kind: type | None = None) -> Callable[[Command], Command]:
+    """The command with options in the place of settings: those of `kind` in the place of its parameter `given`, which
+    is handed what stands on the command line, by the settings' keys; and a parameter that is a dataclass of settings is
+    made from its options."""
 
     def decorate(command: Command) -> Command:
         own = inspect.signature(command, eval_str=True).parameters
+        kinds: dict[str, type] = {
+            name: one.annotation
+            for name, one in own.items()
+            if isinstance(one.annotation, type) and is_dataclass(one.annotation)
+        }
+        kinds |= {"given": kind} if kind else {}
+        options = {
+            name: {key: field for key, field in settings_of(of).items() if field.setting.option}
+            for name, of in kinds.items()
+        }
         parameters = []
         for name, parameter in own.items():
-            parameters += [_parameter(one) for one in options.values()] if name == "given" else [parameter]
+            parameters += [*map(_parameter, options[name].values())] if name in options else [parameter]
 
         @functools.wraps(command)
         def called(**arguments: Any) -> None:
-            values = {key: arguments.pop(key) for key in options}
-            given = {key: value for key, value in values.items() if given_by(arguments["context"], key)}
-            command(**arguments, given={key: _read(options[key], value) for key, value in given.items()})
+            for name, fields in options.items():
+                values = {key: _read(field, arguments.pop(key)) for key, field in fields.items()}
+                if name == "given":
+                    arguments[name] = {
+                        key: value for key, value in values.items() if given_by(arguments["context"], key)
+                    }
+                else:
+                    arguments[name] = built(kinds[name], values)
+            command(**arguments)
 
         keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
         called.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from core.errors import ConfigError
+from core.fields import Setting
 from core.settings import Settings
 from ui.cli.console import percent, progress, say
 
@@ -168,14 +169,11 @@ def agree(
             typer.confirm("Start?" if pilot is None else "Start the pilot?", abort=True, err=True)
 
 
-PilotOption = Annotated[
-    bool,
-    typer.Option(
-        "--pilot",
-        help="Where nothing is recorded of the pool's models: first play ten episodes on tasks of the evolve split, "
-        "below the same ceiling, to know what to expect.",
-    ),
-]
+PILOT = Setting(
+    option="--pilot",
+    help="Where no reply of the pool's models is recorded: first play ten episodes on tasks of the evolve split, below "
+    "the same ceiling, to estimate cost and time.",
+)
 
 
 def refuse_pilot(resume: object, pilot: bool) -> None:

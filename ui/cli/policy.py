@@ -9,12 +9,12 @@ import typer
 
 from ui.cli.console import interval, percent, print_json, print_table, tell
 from ui.cli.options import (
+    Filter,
     FlagOption,
     JsonOption,
     RunOption,
     StoreOption,
     WhereOption,
-    filter_of,
     opened_store,
 )
 from ui.cli.play import follow
@@ -70,7 +70,7 @@ def policy(
     from storage.filters.episode_filter import filter_of_address, for_totals
     from ui.presentation.words import generations_of, policy_name
 
-    chosen = filter_of(where, run, recorded_by, flag)
+    chosen = Filter(where, run, recorded_by, flag).chosen()
     with opened_store(store) as opened:
         if view:
             chosen = filter_of_address(chosen.to_query(), opened.views.get(view))

@@ -1,4 +1,4 @@
-"""`trinity pool`: begin a pool.toml, see what is in a pool, try every model once."""
+"""`trinity pool`: write a pool.toml, list a pool, ask every model once."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def check(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask every model one small question, to see that each can be asked at all. Exit code 1 when one cannot.
+    """Ask every model one small question. Exit code 1 when one cannot be asked.
 
     [dim]$[/] trinity pool check --pool pool.toml
 

@@ -11,9 +11,17 @@ import typer
 from core.errors import ConfigError
 from core.fields import MOST_TASKS
 from ui.cli.console import interval, percent, print_json, print_table, printable, say
-from ui.cli.options import Given, JsonOption, StoreOption, opened_store, refuse_with_resume, with_options
+from ui.cli.options import (
+    Given,
+    JsonOption,
+    StoreOption,
+    opened_store,
+    option,
+    refuse_with_resume,
+    with_options,
+)
 from ui.cli.play import (
-    PilotOption,
+    PILOT,
     piloted,
     play_out,
     tell_what_is_cut,
@@ -46,7 +54,7 @@ def run(
             "0 means plan, work, check.",
         ),
     ] = None,
-    pilot: PilotOption = False,
+    pilot: Annotated[bool, option(PILOT)] = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -54,8 +62,8 @@ def run(
     """Play tasks under one or more policies, record every turn, print accuracies with 95 % Wilson intervals.
 
     Single models, random-model and round-robin follow the cycle of roles that did best on validation tasks.
-    Models that cost money show an estimate first. Ctrl-C keeps every committed turn. Episodes that were lost
-    because a model could not be asked are played by --resume; until then the exit code is 1.
+    Before models that cost money are asked, an estimate is shown. Ctrl-C keeps every committed turn. --resume plays
+    episodes that are missing because a model could not be asked; until then the exit code is 1.
 
     A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}; 'trinity tasks --help' says
     which graders there are, for programs and for functions of your own too.

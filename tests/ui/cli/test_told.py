@@ -181,3 +181,20 @@ def test_a_run_tells_what_unreadable_answers_cost_and_which_ends_nobody_knows(wo
             EpisodeFilter(run=run, q="any(turn.unread_cost > 0)", flag="unknown_finish"), limit=5
         )
         assert len(found.items) == 2
+
+
+def test_calls_that_were_repeated_are_told_once_and_their_cost_is_a_bound(world: Sums) -> None:
+    asked: list[Request] = []
+
+    def sometimes(request: Request) -> Answer:
+        asked.append(request)
+        return fail(503, "busy") if len(asked) in (1, 3) else silent(request)
+
+    world.server.answer = sometimes
+    world.price(1.0)
+    alone = ("--policy", "single:adder", "--validate", 0, "--n", 1, "--max-cost", 1)
+    told = world.done("run", *world.test_tasks, *alone).err
+    assert told.count("was asked again") == 1
+    assert "adder was asked again 2 times: 2 after 503" in told
+    assert "retry_scheduled" not in told
+    assert "3 replies came without counts of tokens" in told
