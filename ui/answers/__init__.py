@@ -13,5 +13,5 @@ How a page becomes answers (`verifier.py` with `verdicts.py`, `costs.py`, `roles
 5. Give it a line in `pages.ANALYSES` (menu, command, tests over all questions follow) and make `ui/web/views/NAME.py`
    as short as `views/verifier.py`; then remove the page's panels and figures, and the command's module.
 6. If a block lacks what a picture needs, widen it in `blocks.py` and in its renderers: `ui.web.analysis`,
-   `ui.cli.analysis`, `ui.export.analysis`, `plain`. A renderer for one question alone is the last resort.
+   `ui.export.rows` for the terminal and saved pages, `plain`. A renderer for one question alone is the last resort.
 """

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import (
+from ui.cli.console import interval, percent, print_json, print_table, tell
+from ui.cli.options import (
+    Filter,
+    FlagOption,
     JsonOption,
+    RunOption,
     StoreOption,
-    interval,
+    WhereOption,
     opened_store,
-    percent,
-    print_json,
-    print_table,
-    progress,
-    tell,
 )
-from ui.cli.filters import FlagOption, RunOption, WhereOption, filter_of
-from ui.cli.play import playing
+from ui.cli.play import follow
 
 if TYPE_CHECKING:
     from core.analysis.agreement import Agreement, FirstDifferences, Picks
@@ -72,7 +70,7 @@ def policy(
     from storage.filters.episode_filter import filter_of_address, for_totals
     from ui.presentation.words import generations_of, policy_name
 
-    chosen = filter_of(where, run, recorded_by, flag)
+    chosen = Filter(where, run, recorded_by, flag).chosen()
     with opened_store(store) as opened:
         if view:
             chosen = filter_of_address(chosen.to_query(), opened.views.get(view))
@@ -97,12 +95,8 @@ def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
 
     plan = rereading.plan_for(diff, scope, store.now())
     assert plan is not None
-    with playing(store, rereading.prepare(store, plan)) as played, progress() as bar:
-        task = bar.add_task("turns read", total=plan.turns, note="")
-        for n in played.events:
-            bar.advance(task, n)
-    if not played.complete:
-        raise typer.Exit(1)
+    ready = rereading.prepare(store, plan)
+    follow(store, ready, "turns read", plan.turns, lambda n: {"advance": n}).finished()
 
 
 def _as_json(diff: PolicyDiff, names: dict[str, str]) -> dict[str, Any]:

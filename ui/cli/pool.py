@@ -1,4 +1,4 @@
-"""`trinity pool`: begin a pool.toml, see what is in a pool, try every model once."""
+"""`trinity pool`: write a pool.toml, list a pool, ask every model once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.settings import POCKET_POOL
-from ui.cli.console import (
-    JsonOption,
-    PoolOption,
-    print_json,
-    print_table,
-    say,
-    tell,
-    with_progress,
-    write_new,
-)
+from ui.cli.console import print_json, print_table, say, tell, with_progress, write_new
+from ui.cli.options import JsonOption, PoolOption
 
 if TYPE_CHECKING:
     from core.episode import Reply
@@ -96,7 +88,7 @@ def check(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask every model one small question, to see that each can be asked at all. Exit code 1 when one cannot.
+    """Ask every model one small question. Exit code 1 when one cannot be asked.
 
     [dim]$[/] trinity pool check --pool pool.toml
 

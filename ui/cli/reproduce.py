@@ -13,7 +13,8 @@ from core.analysis.metrics import FEWEST_SEEDS
 from core.episode import Protocol
 from core.errors import ConfigError
 from core.fields import MOST_TASKS
-from ui.cli.console import (
+from ui.cli.console import print_json, print_table, progress, say, tell
+from ui.cli.options import (
     EncoderOption,
     JsonOption,
     MaxCostOption,
@@ -21,15 +22,10 @@ from ui.cli.console import (
     RulesOption,
     StoreOption,
     opened_store,
-    print_json,
-    print_table,
-    progress,
-    say,
-    tell,
 )
 from ui.cli.play import (
     agree,
-    playing,
+    follow,
     tell_encoder,
     tell_what_is_cut,
     tell_what_plays,
@@ -302,16 +298,17 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
 
 def _measure(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
     """Play the row's tasks, or go on with them."""
-    from core.episode import EpisodeFinished
-
     parts, begun = game.ready(row, seed)
-    line = bar.add_task("episodes", total=len(parts.tasks), note=row.label)
-    with playing(store, parts, begun, "The same command goes on.") as played:
-        for event in played.events:
-            bar.update(line, advance=isinstance(event, EpisodeFinished))
-    bar.remove_task(line)
-    if not played.complete:
-        raise typer.Exit(1)
+    follow(
+        store,
+        parts,
+        "episodes",
+        len(parts.tasks),
+        resume=begun,
+        again="The same command goes on.",
+        bar=bar,
+        note=row.label,
+    ).finished()
 
 
 def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
@@ -319,7 +316,6 @@ def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Prog
     from storage.rows.summaries import RunStatus
     from ui.runs.plans import plan_of
     from ui.runs.play import prepare
-    from ui.runs.settings.learning import EvolutionPlan
 
     plan = game.learning_plan(row, seed)
     if plan is None:
@@ -331,14 +327,11 @@ def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Prog
         plan = plan_of(store.runs.get(known), type(plan))
     ready: Any = prepare(store, plan)
     parts = replace(ready, pool=game.metered)  # one ceiling over everything that this command plays
-    updates = plan.evolution.generations if isinstance(plan, EvolutionPlan) else plan.learning.iterations
-    line = bar.add_task("learning", total=updates, note=row.label)
-    with playing(store, parts, known) as played:
-        for event in played.events:
-            bar.update(line, completed=getattr(event, "index", 0))  # the warm-up of a planner has none
-    bar.remove_task(line)
-    if not played.complete:
-        raise typer.Exit(1)
+
+    def shows(event: object) -> dict[str, int]:
+        return {"completed": getattr(event, "index", 0)}  # the warm-up of a planner has none
+
+    follow(store, parts, "learning", parts.updates, shows, known, bar=bar, note=row.label).finished()
 
 
 def _plain(outcome: RowResult, published: PublishedTable) -> dict[str, Any]:

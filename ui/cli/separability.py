@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import StoreError
-from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, tell
+from ui.cli.console import percent, print_json, print_table, tell
+from ui.cli.options import JsonOption, StoreOption, opened_store
 
 if TYPE_CHECKING:
     from core.analysis.curvature import BlockSeparability

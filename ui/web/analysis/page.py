@@ -10,7 +10,7 @@ import streamlit as st
 from storage.analysis.routing import NEWEST
 from ui.answers.asked import Asked, memory, turns_table
 from ui.answers.pages import ANALYSES, Analysis, analysis, answers
-from ui.export.analysis import analysis_page
+from ui.export.page import analysis_page
 from ui.presentation.theme import label
 from ui.web.analysis.draw import draw, draw_measured, draw_table, marks
 from ui.web.analysis.figures import key_of

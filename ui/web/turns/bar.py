@@ -20,8 +20,7 @@ from core.episode import Role
 from storage.reads.episode_steps import TextMatch
 from storage.rows.summaries import EpisodeSummary, TurnOutline
 from storage.store import Store
-from ui.export.page import episode_page, pair_page
-from ui.export.played import read_played
+from ui.export.page import episode_page, pair_page, read_played
 from ui.presentation.course import BLUNDER_WORDS, LOW_WORDS, blunders, happenings, low_margins, next_of
 from ui.presentation.theme import label, plain
 from ui.presentation.words import CUT, decider_words
