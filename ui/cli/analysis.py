@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from core.errors import ConfigError
+from ui.answers.pages import ANALYSES
 from ui.cli.console import print_json, print_table, tell, write_new
 from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
 
@@ -55,13 +56,13 @@ def command(name: str, about: str) -> Callable[..., None]:
         from ui.answers.asked import asked_of
 
         with opened_store(store) as opened:
-            _give(name, asked_of(opened, filter.chosen(), against, _choices(choose)), part, as_json, html)
+            give(name, asked_of(opened, filter.chosen(), against, choices_of(choose)), part, as_json, html)
 
-    run.__doc__ = f"{about}\n\n[dim]$[/] trinity {name} --policy random"
+    run.__doc__ = f"{about}\n\n[dim]$[/] trinity {ANALYSES[name].own_command or name} --policy random"
     return run
 
 
-def _give(name: str, asked: Asked, part: Sequence[str] | None, as_json: bool, html: Path | None) -> None:
+def give(name: str, asked: Asked, part: Sequence[str] | None, as_json: bool, html: Path | None) -> None:
     """Print the answers of an analysis, or write them as a page."""
     from ui.answers import pages, plain
 
@@ -70,14 +71,14 @@ def _give(name: str, asked: Asked, part: Sequence[str] | None, as_json: bool, ht
     if html is not None:
         from ui.export.page import analysis_page
 
-        write_new(html, analysis_page(name, asked.counts(), found))
+        write_new(html, analysis_page(ANALYSES[name].title, asked.counts(), found))
     elif as_json:
         print_json({"episodes": asked.counts(), **plain.page(found)})
     else:
-        _tell(found)
+        tell_answers(one for of in found.values() for one in of)
 
 
-def _choices(written: Sequence[str] | None) -> dict[str, str]:
+def choices_of(written: Sequence[str] | None) -> dict[str, str]:
     """What --choose says, by name."""
     found = {}
     for one in written or ():
@@ -125,8 +126,8 @@ def compare(
         played = policies_with_episodes(opened)
         sides = _sides(played, policies, run)
         say = side_words(played, generations_of(opened))
-        asked = asked_of_policies(opened, sides, say, choices=_choices(choose), remember=memory())
-        _give("checkpoints", asked, part, as_json, html)
+        asked = asked_of_policies(opened, sides, say, choices=choices_of(choose), remember=memory())
+        give("checkpoints", asked, part, as_json, html)
 
 
 def _sides(played: Sequence[PolicyInRun], names: Sequence[str], run: str | None) -> list[PolicySide]:
@@ -153,11 +154,12 @@ def _sides(played: Sequence[PolicyInRun], names: Sequence[str], run: str | None)
     return list(sides)
 
 
-def _tell(found: Mapping[str, Sequence[Answer]]) -> None:
+def tell_answers(found: Iterable[Answer]) -> None:
+    """Print answers as tables."""
     from ui.answers.blocks import Code
     from ui.export.rows import rows_of
 
-    for i, one in enumerate(one for of in found.values() for one in of):
+    for i, one in enumerate(found):
         if i:
             tell()
         tell(one.question, "bold")

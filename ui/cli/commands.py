@@ -65,8 +65,8 @@ class Commands(TyperGroup):
             for name, one in ANALYSES.items()
             if not one.own_command
         },
-        "policy": Listed("How often checkpoints would choose alike at recorded turns."),
-        "separability": Listed("Read task family and chosen model off hidden states and logits."),
+        "policy": Listed(ANALYSES["policy"].command),
+        "separability": Listed(ANALYSES["separability"].command),
         "prune": Listed("Remove hidden states, prompts, texts, episodes or whole runs."),
         "import": Listed("Bring exported runs into the store.", "ui.cli.exchange:import_"),
         "export": Listed("Write runs or episodes to a file.", "ui.cli.exchange:export"),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.settings import POCKET_POOL
+from ui.answers.pages import ANALYSES
+from ui.cli.analysis import command
 from ui.cli.console import print_json, print_table, say, tell, with_progress, write_new
 from ui.cli.options import JsonOption, PoolOption
 
@@ -20,6 +22,9 @@ app = typer.Typer(
     help="The models a coordinator chooses between: the embedded pocket models, or yours in a pool.toml.\n\n"
     "[dim]$[/] trinity pool init && trinity pool check --pool pool.toml",
 )
+
+
+app.command("health")(command("pool", ANALYSES["pool"].command))
 
 
 @app.command()

@@ -36,7 +36,6 @@ from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
 from storage.shelves.labels import Label
 from storage.store import Store
 from ui.answers.blocks import Answer
-from ui.answers.pages import ANALYSES
 from ui.export.rows import rows_of
 from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.course import cells
@@ -152,9 +151,9 @@ def index_page(summaries: Sequence[EpisodeSummary], title: str) -> str:
     return _rendered("index", title=title, episodes=summaries)
 
 
-def analysis_page(name: str, counts: Mapping[str, int], found: Mapping[str, Sequence[Answer]]) -> str:
+def analysis_page(title: str, counts: Mapping[str, int], found: Mapping[str, Sequence[Answer]]) -> str:
     """The page of an analysis. `counts`: how many episodes each selection has; `found`: answers by part."""
-    return _rendered("analysis", title=ANALYSES[name].title, counts=counts, parts=found)
+    return _rendered("analysis", title=title, counts=counts, parts=found)
 
 
 def _rendered(template: str, **values: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 from core.episode import Role
 from ui.answers.blocks import (
     Bars,
+    Cloud,
     Code,
     Column,
     Curve,
@@ -24,7 +27,7 @@ from ui.answers.blocks import (
 )
 from ui.presentation.comparison import difference_words, p_words
 from ui.presentation.theme import percent
-from ui.presentation.words import cost_words, role_word, share_words
+from ui.presentation.words import ago, cost_words, role_word, score_words, share_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,15 @@ def rows_of(block: Drawn, *, ids: bool = False) -> Rows:
             return _grid(block)
         case Bars():
             return _bars(block)
-        case Curve():
+        case Curve(places=places):
             found = [(name, point) for name, points in block.lines.items() for point in points]
-            return Rows(block.title, _along(block.axes), [_point(name, one, "g") for name, one in found])
+            rows = [_point(name, one, ".4g", places) for name, one in found]
+            return Rows(block.title, _along(block.axes), rows)
+        case Cloud():
+            classes = Counter(one.name for one in block.dots).most_common()
+            return Rows(
+                block.title, ["", ">points"], [[Shown(name), Shown(f"{n:,}", True)] for name, n in classes]
+            )
         case Points():
             named = [(_with_side(one.mark.side, one.detail or one.name), one) for one in block.points]
             named.sort(key=lambda one: one[1].x)
@@ -91,7 +100,6 @@ def _estimates(block: Estimates) -> Rows:
     rows = [
         [Shown(_with_side(one.mark.side, one.name)), *_estimate(one.estimate, block.signed, scale)]
         for one in block.lines
-        if one.name
     ]
     return Rows(block.title, ["", "", f">{block.along}", ">of"], rows)
 
@@ -103,7 +111,8 @@ def _grid(block: Grid) -> Rows:
     def shown(value: float | None, sign: str) -> Shown:
         if value is None:
             return Shown("", number=True)
-        return Shown(_share(value, block.signed) + sign, True, heat=abs(value) / most)
+        words = _share(value, block.signed) if block.places is None else block.words(value)
+        return Shown(words + sign, True, heat=abs(value) / most)
 
     return Rows(
         block.title,
@@ -129,8 +138,8 @@ def _along(axes: tuple[str, str]) -> list[str]:
     return ["", f">{axes[0]}", "", f">{axes[1]}", ">of"]
 
 
-def _point(name: str, one: Point, form: str) -> list[Shown]:
-    return [Shown(name), Shown(format(one.x, form), True), *_estimate(one.estimate)]
+def _point(name: str, one: Point, form: str, places: int | None = None) -> list[Shown]:
+    return [Shown(name), Shown(format(one.x, form), True), *_estimate(one.estimate, places=places)]
 
 
 def _with_side(letter: str, name: str) -> str:
@@ -141,9 +150,15 @@ def _share(value: float, signed: bool) -> str:
     return f"{100 * value:+.1f}" if signed else percent(value)
 
 
-def _estimate(one: Estimate, signed: bool = False, scale: tuple[float, float] = (0.0, 1.0)) -> list[Shown]:
-    """A picture, the value with its interval, and of how many."""
-    words, of = Shown(_words(one, signed), True), Shown("" if one.n is None else f"{one.n:,}", number=True)
+def _estimate(
+    one: Estimate,
+    signed: bool = False,
+    scale: tuple[float, float] = (0.0, 1.0),
+    places: int | None = None,
+) -> list[Shown]:
+    """A picture, the value with its interval, and of how many; `places`: decimals of a value that is no share."""
+    said = _words(one, signed) if places is None or one.value is None else f"{one.value:,.{places}f}"
+    words, of = Shown(said, True), Shown("" if one.n is None else f"{one.n:,}", number=True)
     if one.value is None or one.ci95 is None:
         return [Shown(""), words, of]
     low, high = scale
@@ -185,4 +200,8 @@ def _number(column: Column, value: Any) -> str:
             return f"{value:,.{column.places}f}"
         case "usd":
             return cost_words(value)
+        case "score":
+            return score_words(value)
+        case "time":
+            return ago(value, time.time())
     return _share(value, signed=column.kind == "points")

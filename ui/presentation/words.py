@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
+from core.analysis.separability import Score
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
 from core.play.policies import CANDIDATE
@@ -110,6 +111,12 @@ def right_words(outcomes: Sequence[bool | None]) -> str:
 def share_words(share: float, ends: tuple[float, float]) -> str:
     """A share with its interval: `44.0 % (39 to 49)`."""
     return f"{percent(share)} ({100 * ends[0]:.0f} to {100 * ends[1]:.0f})"
+
+
+def score_words(score: Score) -> str:
+    """A mean with its deviation: `71.3 ± 1.6 %`; without one `100.0 %`."""
+    deviation = "" if score.std is None else f" ± {100 * score.std:.1f}"
+    return f"{100 * score.mean:.1f}{deviation} %"
 
 
 def role_word(role: Role) -> str:

@@ -29,7 +29,7 @@ from ui.web.analysis.page import show_answers
 from ui.web.checkpoints.form import play_form
 from ui.web.checkpoints.playing import played_line, played_run
 from ui.web.evolution.course import read_course
-from ui.web.evolution.recorded import WHY_APART
+from ui.web.evolution.progress import WHY_APART
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.widgets import button, nothing_here
@@ -105,8 +105,8 @@ def show() -> None:
         address=address,
         remember=cached,
     )
-    show_answers("checkpoints", asked)
-    _validated(store, line, _figures(store, line.sides), short_names([say(side) for side in line.sides]))
+    short = short_names([say(side) for side in line.sides])
+    show_answers("checkpoints", asked, lambda: _validated(store, line, _figures(store, line.sides), short))
 
 
 def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], names: Sequence[str]) -> None:
