@@ -21,6 +21,7 @@ from tests.builders.sample_store import sample_store
 from tests.builders.stores import copy_store
 from tests.ui.pages import SUM
 from tests.ui.sums import Sums, sums
+from ui.answers import separability
 from ui.runs import wiring
 from ui.runs.plans import LivePlan
 from ui.runs.wiring import remember_encoder
@@ -219,4 +220,4 @@ def _forget(empty: Page, asked: Iterable[str]) -> None:
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A study of made-up hidden states that takes no time."""
     found = [Synthetic(0.0, 0.01, 0.3), Synthetic(1.0, 0.5, 1.0)]
-    monkeypatch.setattr("ui.answers.separability._studied", lambda: found)
+    monkeypatch.setattr(separability, "_studied", lambda: found)

@@ -28,8 +28,8 @@ from ui.export.page import analysis_page
 from ui.presentation.theme import percent
 from ui.presentation.words import share_words
 from ui.runs.paper.table import TABLES
+from ui.web.analysis import draw as drawing
 from ui.web.analysis import page
-from ui.web.analysis.draw import draw
 
 A, B, C = (checkpoint(generation).id for generation in (0, 30, 8))
 #: What is asked, as the command line and as an address have it.
@@ -74,7 +74,7 @@ def test_page_command_and_saved_page_give_the_same_numbers(
 
     def keep(one: Answer, *rest: Any, **look: Any) -> None:
         given[one.key] = one
-        draw(one, *rest, **look)
+        drawing.draw(one, *rest, **look)
 
     monkeypatch.setattr(page, "draw", keep)
     for part in analysis(name).parts:
@@ -156,7 +156,7 @@ def test_a_table_of_results_is_the_same_on_its_page_in_json_and_saved(
 ) -> None:
     expected = answers_of(came_with_the_program(TABLES[table]))
     given: list[Answer] = []
-    monkeypatch.setattr("ui.web.analysis.draw.draw", lambda one, *_, **__: given.append(one))
+    monkeypatch.setattr(drawing, "draw", lambda one, *_, **__: given.append(one))
     opened("results", table=table)
     as_json = [[plain.answer(one) for one in of] for of in (expected, given)]
     assert as_json[0] == as_json[1]
