@@ -59,6 +59,7 @@ class Listed:
     command: str  # in `trinity --help`
     own_command: str = ""  # its command's name, where that has arguments of its own
     group: str = "Analyse"  # of the menu
+    by_filter: bool = True  # whether it asks about the episodes of a filter and nothing else
 
 
 #: By name, in the order of the menu.
@@ -70,6 +71,7 @@ ANALYSES: dict[str, Listed] = {
         "Compare policies with a baseline over the tasks both finished.",
         "compare",
         "Compare",
+        by_filter=False,
     ),
     "policy": Listed(
         "Policy diff",
@@ -78,6 +80,7 @@ ANALYSES: dict[str, Listed] = {
         "How often checkpoints would choose alike at recorded turns.",
         "policy",
         "Compare",
+        by_filter=False,
     ),
     "routing": Listed(
         "Routing",
@@ -104,6 +107,7 @@ ANALYSES: dict[str, Listed] = {
         "Hidden states and logits as points: do task families and chosen models lie apart?",
         "Read task family and chosen model off hidden states and logits.",
         "separability",
+        by_filter=False,
     ),
 }
 
