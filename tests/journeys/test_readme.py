@@ -66,7 +66,7 @@ def test_the_first_commands_play_evolve_compare_and_fork(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = "".join(paste(tmp_path, command) for command in commands("Begin"))
-    for said in ("single:jack", "random", "minus A", "pairs)"):
+    for said in ("single:jack", "random", "minus A", " pairs "):
         assert said in output
     [lines] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     monkeypatch.delenv("TRINITY_STORE", raising=False)
