@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from core.errors import ConfigError
 from core.fields import model_of
-from core.pocket.specs import MAX_TOKENS, pocket_spec
+from core.pocket.models import MAX_TOKENS, pocket_spec
 from core.pool.costs import listed_prices
 from core.pool.pool import MixedPool, Pool
 from core.pool.spec import ModelSpec, Service, Temperature

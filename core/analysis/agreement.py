@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from core.analysis.head_lens import Choices, likeliest_choices, sampled_choices
 from core.analysis.metrics import ClusteredShare
-from core.analysis.rounding import Choices, likeliest_choices, sampled_choices
 from core.episode import ROLE_ORDER
 from core.heads import Array, split
 

@@ -7,17 +7,19 @@ reply. In the short form of the pocket models it is one plan or one answer, or n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
-from core.conduct.prompts import Done, given_answer, judged, subtask_word, terse_role
+from core.conduct.prompts import Done, subtask_word, terse_role, terse_step
 from core.episode import Change, Flag, Role, Turn
-from core.play import terse
-from core.play.roles import dialect_and_tag
-from core.play.session import visible_text
-from core.play.step_forks import ForkedStep
+from core.play.forking import ForkedStep
+from core.play.roles import check_prompt, dialect_and_tag, work_prompt
 from core.pool.spec import Dialect
+
+#: What a step of the short form passes on.
+Part = Literal["plan", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +38,31 @@ class Passed:
 def passed(question: str, turns: Sequence[Turn]) -> dict[int, Passed]:
     """What each of an episode's turns was given, by its number; `turns` are all those of its workflows that are over,
     in order. Turns that are no steps are left out."""
+    return _followed(question, turns)[0]
+
+
+def _followed(question: str, turns: Sequence[Turn]) -> tuple[dict[int, Passed], int | None]:
+    """What each turn was given, and the turn that gave the answer in force at the end, None where none did."""
     done: dict[int, Done] = {}
     found: dict[int, Passed] = {}
+    source = None
     for turn in turns:
         if turn.step is None:
             continue
-        visible = [one for one in turn.step.visible if one in done]
-        found[turn.index] = _passed(question, turn, {one: done[one] for one in visible})
-        done[turn.index] = _done(turn, [done[one] for one in visible])
-    return found
+        visible = {one: done[one] for one in turn.step.visible if one in done}
+        found[turn.index] = _passed(question, turn, visible)
+        done[turn.index] = _done(turn, [*visible.values()])
+        source = turn.index if _gives_answer(turn, done[turn.index]) else source
+    return found, source
 
 
 def unused(question: str, turns: Sequence[Turn]) -> frozenset[int]:
     """The turns of which nothing reached the last step of their round, directly or through others, and which the
     episode's answer does not come from either. Empty where it cannot be told of some."""
-    given = passed(question, turns)
+    given, source = _followed(question, turns)
     if any(one.sent is None for one in given.values()):
         return frozenset()
     last = {turn.step.round: turn.index for turn in turns if turn.step is not None}
-    source = _answer_turn(turns)
     reached: set[int] = set()
     to_do = [*last.values(), *([] if source is None else [source])]
     while to_do:
@@ -108,7 +116,7 @@ class _Effect:
             return Reach.SAME
         kept = {turn.index - self.step.first for turn in self.step.kept}
         sources = [one for one in self.turns if _gives_answer(self.turns[one], self.done[one])]
-        may = [one for one in changed if self._may_answer(one)]
+        may = [one for one in changed if self._may_give(one, "answer")]
         if any(one >= max(sources, default=-1) for one in may):
             return Reach.ANSWER
         certain = max((one for one in sources if one in kept), default=-1)
@@ -128,7 +136,7 @@ class _Effect:
         before, after = self.before.subtasks[place], self.after.subtasks[place]
         old = [self.done[one] for one in self.before.reads[place]]
         new = [self.done[one] for one in self.after.reads[place]]
-        if terse_role(before) is not terse_role(after) or _passed_on(before, old) != _passed_on(after, new):
+        if terse_step("", before, old) != terse_step("", after, new):
             return True
         words = {subtask_word(before), subtask_word(after)}
         if "merge" in words and (
@@ -136,44 +144,28 @@ class _Effect:
         ):
             return True  # which answers it counts can change what it gives, though it is sent the same
         step = self.turns[place].step
-        return step is not None and len(step.visible) > len(
-            old
-        )  # an earlier round, whose part in it is not told
+        # An earlier round, whose part in it is not told.
+        return step is not None and len(step.visible) > len(old)
 
     def _is_sent_another(self, place: int, changed: set[int], passes_on: set[int]) -> bool:
         """Whether a later step may be sent, or count, something else."""
         reads = self.after.reads[place]
         if self._dialect(place) != "terse":
             return not passes_on.isdisjoint(reads)
-        match subtask_word(self.after.subtasks[place]):
-            case "plan":
-                return False
-            case "merge":
-                return any(one in changed and self._may_answer(one) for one in reads)
-            case "check":
-                return self._latest_changed(
-                    place, changed, [one for one in reads if self.done[one].answer], self._may_answer
-                )
-        return self._latest_changed(
-            place, changed, [one for one in reads if self.done[one].plan], self._may_plan
-        )
+        word = subtask_word(self.after.subtasks[place])
+        if word in ("plan", "merge"):  # the one reads nothing, the other counts all answers
+            return word == "merge" and any(one in changed and self._may_give(one, "answer") for one in reads)
+        part: Part = "answer" if word == "check" else "plan"
+        unchanged = [one for one in reads if getattr(self.done[one], part) and one not in changed]
+        latest = max(unchanged, default=-1)
+        return any(one in changed and one > latest and self._may_give(one, part) for one in reads)
 
-    def _latest_changed(
-        self, place: int, changed: set[int], given: Sequence[int], may: Callable[[int], bool]
-    ) -> bool:
-        """Whether the latest plan, or answer, that a step reads may be another."""
-        unchanged = max((one for one in given if one not in changed), default=-1)
-        return any(one in changed and one > unchanged and may(one) for one in self.after.reads[place])
-
-    def _may_plan(self, place: int) -> bool:
-        role = terse_role(self.after.subtasks[place])
-        return bool(self.done[place].plan) or (self._dialect(place) == "terse" and role is Role.THINKER)
-
-    def _may_answer(self, place: int) -> bool:
+    def _may_give(self, place: int, part: Part) -> bool:
+        """Whether a step that speaks anew may give a plan, or an answer."""
+        gave = bool(getattr(self.done[place], part))
         if self._dialect(place) != "terse":
-            return True
-        role = terse_role(self.after.subtasks[place])
-        return bool(self.done[place].answer) or role is not Role.THINKER
+            return gave or part == "answer"
+        return gave or (terse_role(self.after.subtasks[place]) is Role.THINKER) == (part == "plan")
 
 
 def _passed(question: str, turn: Turn, seen: Mapping[int, Done]) -> Passed:
@@ -189,34 +181,19 @@ def _passed(question: str, turn: Turn, seen: Mapping[int, Done]) -> Passed:
         sent = [
             index
             for index, one in seen.items()
-            if one.answer and terse.check_prompt(question, one.answer) == content
+            if one.answer and check_prompt(question, one.answer) == content
         ]
         counted = [index for index, one in seen.items() if one.answer] if word == "merge" else sent[-1:]
         return Passed(tuple(sent if word == "merge" else sent[-1:]), tuple(counted), short=True)
-    plans = (index for index, one in latest if one.plan and terse.work_prompt(question, one.plan) == content)
+    plans = (index for index, one in latest if one.plan and work_prompt(question, one.plan) == content)
     plan = tuple([index for index in [next(plans, None)] if index is not None])
     return Passed(plan, plan, short=True)
-
-
-def _passed_on(subtask: str, seen: Sequence[Done]) -> str:
-    """What the short form passes on to a step of what it reads."""
-    match terse_role(subtask):
-        case Role.THINKER:
-            return ""
-        case Role.VERIFIER:
-            return judged(subtask, seen)
-    return next((one.plan for one in reversed(seen) if one.plan), "")
 
 
 def _done(turn: Turn, seen: Sequence[Done]) -> Done:
     """A finished step as later ones see it."""
     assert turn.step is not None
-    subtask = turn.step.subtask
-    text = visible_text(turn.reply).strip()
-    if _dialect(turn) != "terse":
-        return Done(0, subtask, text)
-    plan = text if terse_role(subtask) is Role.THINKER else ""
-    return Done(0, subtask, text, plan, given_answer(subtask, text, seen))
+    return Done.of(0, turn.step.subtask, turn.reply, seen if _dialect(turn) == "terse" else None)
 
 
 def _dialect(turn: Turn) -> Dialect:
@@ -231,14 +208,3 @@ def _is_unknown(turn: Turn) -> bool:
 
 def _gives_answer(turn: Turn, done: Done) -> bool:
     return bool(done.answer) if _dialect(turn) == "terse" else turn.answer_rule is not None
-
-
-def _answer_turn(turns: Sequence[Turn]) -> int | None:
-    """The turn that gave the answer in force at the end, None where none did."""
-    done: dict[int, Done] = {}
-    found = None
-    for turn in turns:
-        if turn.step is not None:
-            done[turn.index] = _done(turn, [done[one] for one in turn.step.visible if one in done])
-            found = turn.index if _gives_answer(turn, done[turn.index]) else found
-    return found

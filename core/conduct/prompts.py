@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.episode import Message, Role, Task, Verdict
-from core.play import general, terse
+from core.episode import Message, Reply, Role, Task, Verdict
+from core.play.roles import answer_format, quoted, terse_answer, terse_prompt, terse_verdict
+from core.play.session import visible_text
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS, AccessMode
 
@@ -59,6 +60,15 @@ class Done:
     plan: str = ""
     answer: str = ""
 
+    @classmethod
+    def of(cls, model: int, subtask: str, reply: Reply, seen: Sequence[Done] | None) -> Done:
+        """A step that is over. `seen`: what it could see itself, of a step in the short form; None of any other."""
+        text = visible_text(reply).strip()
+        if seen is None:
+            return cls(model, subtask, text)
+        plan = text if terse_role(subtask) is Role.THINKER else ""
+        return cls(model, subtask, text, plan, _given_answer(subtask, text, seen))
+
 
 def planner_messages(
     question: str,
@@ -74,11 +84,11 @@ def planner_messages(
     known = [
         f"Model id {slot}: {name}" if show_names else f"Model id {slot}" for slot, name in models.items()
     ]
-    sections = [general.quoted("The problem:", question), "The models:\n" + "\n".join(known)]
+    sections = [quoted("The problem:", question), "The models:\n" + "\n".join(known)]
     if before is not None:
         sections += [
-            general.quoted("Your workflow:", before[0]),
-            general.quoted("Its final answer:", before[1]),
+            quoted("Your workflow:", before[0]),
+            quoted("Its final answer:", before[1]),
             _AGAIN,
         ]
     system = _PLANNER.format(example=example, access=_ACCESS[mode])
@@ -90,15 +100,15 @@ def step_messages(
 ) -> tuple[Message, ...]:
     """What a step's model is sent: the whole question, what its access list allows and nothing else of the episode."""
     if spec.dialect == "terse":
-        return (Message("user", _terse(task.question, subtask, visible)),)
-    sections = [general.quoted("The problem:", task.question)]
+        return (Message("user", terse_step(task.question, subtask, visible)),)
+    sections = [quoted("The problem:", task.question)]
     for one in visible:
         if one.text:
             heading = f"Model id {one.model} was asked: {_one_line(one.subtask)}\nIts answer:"
-            sections.append(general.quoted(heading, one.text))
+            sections.append(quoted(heading, one.text))
     duty = f"Your step: {_one_line(subtask)}"
     if last:
-        duty += "\n" + _LAST.format(format=general.answer_format(task.grader))
+        duty += "\n" + _LAST.format(format=answer_format(task.grader))
     return (Message("system", _STEP_SYSTEM), Message("user", "\n\n".join([*sections, duty])))
 
 
@@ -120,13 +130,10 @@ def terse_role(subtask: str) -> Role:
     return Role.WORKER
 
 
-def _terse(question: str, subtask: str, visible: Sequence[Done]) -> str:
-    match subtask_word(subtask):
-        case "plan":
-            return terse.think_prompt(question)
-        case "check" | "merge":
-            return terse.check_prompt(question, judged(subtask, visible))
-    return terse.work_prompt(question, next((one.plan for one in reversed(visible) if one.plan), ""))
+def terse_step(question: str, subtask: str, visible: Sequence[Done]) -> str:
+    """What a pocket model is sent for a step: the latest plan that it sees, or the answer that it is to judge."""
+    plan = next((one.plan for one in reversed(visible) if one.plan), "")
+    return terse_prompt(terse_role(subtask), question, plan, judged(subtask, visible))
 
 
 def judged(subtask: str, visible: Sequence[Done]) -> str:
@@ -138,7 +145,7 @@ def judged(subtask: str, visible: Sequence[Done]) -> str:
     return _most_frequent(answers) if subtask_word(subtask) == "merge" else answers[-1]
 
 
-def given_answer(subtask: str, reply: str, visible: Sequence[Done]) -> str:
+def _given_answer(subtask: str, reply: str, visible: Sequence[Done]) -> str:
     """The answer that a pocket model's step gives: who solves, its own; who judges, the one that it accepts. `merge`
     that rejects one gives the most frequent of the others. Empty for none."""
     match subtask_word(subtask):
@@ -146,11 +153,11 @@ def given_answer(subtask: str, reply: str, visible: Sequence[Done]) -> str:
             return ""
         case "check" | "merge" as word:
             shown = judged(subtask, visible)
-            if terse.read_verdict(reply) == Verdict.ACCEPT:
+            if terse_verdict(reply) == Verdict.ACCEPT:
                 return shown
             others = [one.answer for one in visible if one.answer and one.answer != shown]
             return _most_frequent(others) if word == "merge" and others else ""
-    return terse.read_answer(reply)
+    return terse_answer(reply)
 
 
 def _most_frequent(answers: Sequence[str]) -> str:

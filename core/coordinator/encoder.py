@@ -25,8 +25,7 @@ from core.checkpoint import Dtype, EncoderIdentity, InputFormat
 from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
 from core.episode import Decide
 from core.errors import CheckpointError
-from core.pocket.progress_bars import no_progress_bar
-from core.pocket.threads import is_small, suited_threads
+from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
 from core.tokens import Prompt, PromptTokens
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core.conduct.planners import Conductor, FixedPlanner, random_workflow
+from core.conduct.planners import FixedPlanner, WrappedPlanner, random_workflow
 from core.conduct.reading import read_workflow
 from core.conduct.session import Planner
 from core.draws import derive_seed, uniform
@@ -56,14 +56,14 @@ class Rollouts:
         return sum(differ) / len(differ)
 
 
-@dataclass(frozen=True, slots=True)
-class LearningPolicy(Conductor):
+class LearningPolicy(WrappedPlanner):
     """A planner as a policy of rollouts: it writes for each episode by a key of that episode's own, and the tokens that
     it wrote are kept."""
 
-    planner: LanguagePlanner
-    key: str
-    written: dict[str, Sampled] = field(default_factory=dict)  # by episode
+    def __init__(self, planner: LanguagePlanner, key: str) -> None:
+        super().__init__(planner)
+        self.planner, self.key = planner, key
+        self.written: dict[str, Sampled] = {}  # by episode
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The planner's replies, by keys of the episodes."""
@@ -102,7 +102,7 @@ def _probed(
     for number in range(len(models) + config.probes):
         planner = _probe(models, number, f"{config.seed}/probes/{number}")
         episodes = _episodes(tasks, planner, seed, f"p{number}")
-        played += play_all(episodes, Conductor(planner), pool, grade)
+        played += play_all(episodes, planner, pool, grade)
     check_answered(played, "for the choice of questions")
     for one in played:
         if one.correct is not None:

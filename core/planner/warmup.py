@@ -28,11 +28,9 @@ from core.planner.forms import WORDS, short_prompt, write_short
 from core.planner.planner import LanguagePlanner, weights_digest
 from core.planner.rollouts import random_subset
 from core.pocket import TRAINED_FAMILIES
-from core.pocket.muon import Muon
 from core.pocket.tasks import draw_problems
 from core.pocket.threads import is_small, suited_threads
-from core.pocket.tokenizer import train_tokenizer
-from core.pocket.training import IGNORED, TrainingProgress, collate, new_model
+from core.pocket.training import IGNORED, Muon, TrainingProgress, collate, new_model, train_tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from core.grader_names import FixedGrader, Grader, is_grader, own_grader
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
 from core.tasks.choices import read_choice
-from core.tasks.math_text import math_answer
+from core.tasks.mathematics import math_answer
 from core.tasks.numbers import read_number
 from core.tasks.own_graders import OwnFunction, find_function
 from core.tasks.programs import read_tests

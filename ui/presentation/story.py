@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from core.analysis.attribution import QUESTION, Attribution, PartLeftOut, WordAttribution, WordLeftOut
 from core.analysis.blame import Blame, blame, last_worker
-from core.analysis.overruled import Pair, overruled_pair
+from core.analysis.head_lens import Pair, overruled_pair
 from core.episode import (
     ROLE_ORDER,
     Decision,

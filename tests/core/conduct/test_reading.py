@@ -113,16 +113,11 @@ def test_models_that_may_not_be_named_are_unknown() -> None:
 @pytest.mark.parametrize(
     ("reads", "topology", "depth", "width"),
     [
-        ([()], "single", 1, 1),
-        ([(), (0,), (1,)], "chain", 3, 1),
-        ([(), (0,), (0, 1)], "chain", 3, 1),
-        ([(), (), ()], "parallel", 1, 3),
-        ([(), (), (0, 1)], "join", 2, 2),
-        ([(), (0,), (0,)], "tree", 2, 2),
-        ([(), (0,), (0,), (1, 2)], "other", 3, 2),
-        ([(), (), (0,)], "other", 2, 2),
+        ([()], "single", 1, 1), ([(), (0,), (1,)], "chain", 3, 1), ([(), (0,), (0, 1)], "chain", 3, 1),
+        ([(), (), ()], "parallel", 1, 3), ([(), (), (0, 1)], "join", 2, 2), ([(), (0,), (0,)], "tree", 2, 2),
+        ([(), (0,), (0,), (1, 2)], "other", 3, 2), ([(), (), (0,)], "other", 2, 2),
     ],
-)
+)  # fmt: skip
 def test_shapes(reads: list[tuple[int, ...]], topology: str, depth: int, width: int) -> None:
     one = Workflow((0,) * len(reads), ("x",) * len(reads), tuple(reads))
     assert (one.topology, one.depth, one.width) == (Topology(topology), depth, width)

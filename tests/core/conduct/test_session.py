@@ -17,12 +17,11 @@ from core.conduct.planners import (
     MERGE,
     PLAN,
     SOLVE,
-    Conductor,
     legal_workflow,
     planner_policy,
 )
 from core.conduct.reading import write_workflow
-from core.conduct.session import MOST_ATTEMPTS, conduct
+from core.conduct.session import MOST_ATTEMPTS, Planner, conduct
 from core.episode import (
     Ask,
     AskSteps,
@@ -106,7 +105,7 @@ def test_a_step_sees_the_steps_that_its_list_names_and_no_others(number: int, di
 
 def assert_access(workflow: Workflow, dialect: Dialect) -> None:
     by_name = {name: ModelSpec(name, dialect=dialect) for name in MODELS}
-    planner = planner_policy("conductor:random", MODELS).planner
+    planner = planner_policy("conductor:random", MODELS)
     episode = Episode("e1", "r1", TASK, "conductor:random", MODELS, turn_budget=5)
     course = conduct(episode, by_name, planner)
     next(course)
@@ -182,7 +181,7 @@ def test_the_short_form_passes_on_plans_answers_and_what_a_judge_accepts() -> No
 
 
 @dataclass(frozen=True)
-class Texts:
+class Texts(Planner):
     """A planner that writes these texts, one per round."""
 
     texts: tuple[str, ...]
@@ -190,15 +189,13 @@ class Texts:
     id: str = "conductor:texts"
     models: tuple[str, ...] = MODELS
     mode: AccessMode = AccessMode.CHOOSE_POSITION
-    asked_model: str = ""
-    show_names: bool = False
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         return [Reply(self.texts[one.round], usage=Usage(0, 0, 0.0)) for one in requests]
 
 
-def writes(*texts: str, rounds: int = 1) -> Conductor:
-    return Conductor(Texts(texts, rounds))
+def writes(*texts: str, rounds: int = 1) -> Texts:
+    return Texts(texts, rounds)
 
 
 def test_independent_steps_are_asked_at_once_and_an_early_reply_is_used_at_once() -> None:

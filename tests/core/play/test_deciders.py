@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.play.deciders import decider_at, deciders_of_fork, deciders_with
+from core.play.policy import decider_at, deciders_of_fork, deciders_with
 
 
 def test_from_a_turn_on_another_policy_decides_until_the_next_change() -> None:

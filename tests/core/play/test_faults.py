@@ -162,16 +162,10 @@ def is_graded_later() -> Parts:
 
 
 STAGES: dict[str, Callable[[], Parts]] = {
-    "beginning": begins,
-    "deciding": lambda: decides(KeyError("e2")),
-    "stopping": stops,
-    "agreeing": agrees,
-    "adding a call": is_added,
-    "calling": is_asked,
-    "streaming": is_streamed,
-    "grading": is_graded,
+    "beginning": begins, "deciding": lambda: decides(KeyError("e2")), "stopping": stops, "agreeing": agrees,
+    "adding a call": is_added, "calling": is_asked, "streaming": is_streamed, "grading": is_graded,
     "grading later": is_graded_later,
-}
+}  # fmt: skip
 
 
 def ends(parts: Parts) -> dict[str, Episode]:

@@ -128,18 +128,13 @@ def test_a_right_reply_is_the_known_answer_or_the_verdict_that_the_answer_deserv
 @pytest.mark.parametrize(
     ("kind", "value", "index", "says"),
     [
-        ("model", "bob", 1, "changes nothing"),
-        ("model", "eve", 1, "no model 'eve'"),
-        ("role", "judge", 1, "no role 'judge'"),
-        ("verdict", "ACCEPT", 2, "changes nothing"),
-        ("verdict", "REVISE", 1, "not a Verifier's"),
-        ("temperature", "hot", 1, "between 0 and 2"),
-        ("temperature", "nan", 1, "between 0 and 2"),
-        ("reply", "  ", 1, "must have between 1"),
-        ("stop", "", 0, "is the first"),
-        ("model", "ann", 3, "between 1 and 3"),
+        ("model", "bob", 1, "changes nothing"), ("model", "eve", 1, "no model 'eve'"),
+        ("role", "judge", 1, "no role 'judge'"), ("verdict", "ACCEPT", 2, "changes nothing"),
+        ("verdict", "REVISE", 1, "not a Verifier's"), ("temperature", "hot", 1, "between 0 and 2"),
+        ("temperature", "nan", 1, "between 0 and 2"), ("reply", "  ", 1, "must have between 1"),
+        ("stop", "", 0, "is the first"), ("model", "ann", 3, "between 1 and 3"),
     ],
-)
+)  # fmt: skip
 def test_a_change_that_makes_no_sense_is_one_sentence(
     kind: ChangeKind, value: str, index: int, says: str
 ) -> None:

@@ -25,7 +25,7 @@ from core.episode import (
     Verdict,
 )
 from core.grader_names import Grader
-from core.play import general
+from core.play import roles
 from core.play.drive import drive
 from core.play.forking import new_child
 from core.play.marks import without_marks
@@ -88,7 +88,7 @@ def prompt(
 
 
 def tokens(messages: Sequence[Message]) -> int:
-    return sum(general.estimated_tokens(message.content) for message in messages) + general.TEMPLATE_TOKENS
+    return sum(roles.estimated_tokens(message.content) for message in messages) + roles.TEMPLATE_TOKENS
 
 
 class TestWords:
@@ -117,7 +117,7 @@ class TestWords:
     )
     def test_every_grader_says_how_to_answer(self, grader: Grader) -> None:
         system, user = prompt(W, task=replace(TASK, grader=grader))
-        assert f"<answer>your answer</answer>: {general.answer_format(grader)}." in user.content
+        assert f"<answer>your answer</answer>: {roles.answer_format(grader)}." in user.content
         assert "{" not in system.content + user.content
 
     def test_model_names_do_not_travel(self) -> None:
@@ -165,12 +165,12 @@ class TestForgery:
     def test_a_tag_follows_key_and_text_and_stands_in_neither_case_in_the_text(
         self, key: str, text: str
     ) -> None:
-        tag = general.tag_of(key, text)
+        tag = roles.tag_of(key, text)
         assert re.fullmatch("[a-z2-7]{8}", tag)
-        assert tag == general.tag_of(key, text)
+        assert tag == roles.tag_of(key, text)
         assert tag not in text.lower()
-        assert tag != general.tag_of(f"{key}2", text)
-        assert tag != general.tag_of(key, f"{text}.")
+        assert tag != roles.tag_of(f"{key}2", text)
+        assert tag != roles.tag_of(key, f"{text}.")
 
     def test_the_verdicts_tag_is_new_in_each_call(self) -> None:
         asked = [prompt(V, answer="12", key=f"0/t/{turn}") for turn in range(3)]
@@ -195,7 +195,7 @@ OLD = (
 
 def test_prompts_stored_before_are_read_and_forked_as_they_were() -> None:
     assert dialect_and_tag(OLD) == ("general", "k3j5q7zz")
-    assert not general.is_shortened(OLD)
+    assert not roles.is_shortened(OLD)
     pool = ScriptedPool([ModelSpec("m")], lambda _: "<answer>12</answer>")
     *_, last = drive(
         Episode("e", "r", TASK, "p", ("m",), turn_budget=2), cycle_policy("p", ("m",), (W, V)), pool, grade
@@ -236,21 +236,9 @@ class TestPrefix:
     def test_over_five_turns_two_thirds_of_all_that_is_sent_were_sent_before(self) -> None:
         """Replies of 300 words to a question of 200, sent to a real server."""
         words = [
-            "the",
-            "sum",
-            "of",
-            "both",
-            "sides",
-            "is",
-            "divided",
-            "by",
-            "what",
-            "remains",
-            "of",
-            "it",
-            "and",
+            "the", "sum", "of", "both", "sides", "is", "divided", "by", "what", "remains", "of", "it", "and",
             "so",
-        ]
+        ]  # fmt: skip
 
         def model(request: Request) -> Answer:
             turn = request.body["messages"][-1]["content"].count("\nTurn ")
@@ -298,7 +286,7 @@ class TestWindow:
             )  # marks are all that is besides
             return
         assert tokens(messages) <= room
-        assert general.is_shortened(messages) == (messages != whole)
+        assert roles.is_shortened(messages) == (messages != whole)
         read = parsed(messages)  # which finds the marks balanced
         assert read.of("The problem:") == [TASK.question]
         assert read.of("The latest answer:") == ["12"]
@@ -335,18 +323,18 @@ class TestWindow:
     def test_a_turn_that_said_nothing_is_left_out_with_a_note_too(self) -> None:
         said = [(W, "a"), (V, ""), (W, "b" * 90), (W, "c")]
         messages = prompt(T, said, room=tokens(prompt(T, said)) - 1)
-        assert general.is_shortened(messages)
+        assert roles.is_shortened(messages)
         assert tokens(messages) < tokens(prompt(T, said))
 
     def test_other_scripts_are_counted_by_their_bytes(self) -> None:
-        assert general.estimated_tokens("速度" * 10) == 60
-        assert general.estimated_tokens("9" * 10) == 10
-        assert general.estimated_tokens("plain words " * 10) == 48
+        assert roles.estimated_tokens("速度" * 10) == 60
+        assert roles.estimated_tokens("9" * 10) == 10
+        assert roles.estimated_tokens("plain words " * 10) == 48
 
     def test_what_others_wrote_cannot_look_like_a_shortened_prompt(self) -> None:
         shortened = prompt(W, [(W, "word " * 3000)], room=1500)
-        assert general.is_shortened(shortened)
-        assert not general.is_shortened(prompt(W, [(W, shortened[-1].content)]))
+        assert roles.is_shortened(shortened)
+        assert not roles.is_shortened(prompt(W, [(W, shortened[-1].content)]))
 
     def test_an_episode_over_its_models_window_is_played_to_the_end(self) -> None:
         """The server refuses what is longer than its window, as it counts: a token is four characters."""

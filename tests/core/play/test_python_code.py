@@ -140,18 +140,13 @@ RIGHT: list[tuple[list[str], str]] = [
 ]
 #: What does not.
 WRONG: list[tuple[list[str], str]] = [
-    (CALLED, fenced(ADD, SUBTRACT)),
-    (CALLED, fenced(SUBTRACT)),
-    (CALLED, "Time: O(1)"),
-    (CALLED, "```\nTime: O(1)\n```"),
-    (CALLED, fenced("print(7)")),
-    (RUN, fenced(MAIN, "a, b = map(int, input().split())\nprint(a * b)")),
-    (CALLED, "no code"),
+    (CALLED, fenced(ADD, SUBTRACT)), (CALLED, fenced(SUBTRACT)), (CALLED, "Time: O(1)"),
+    (CALLED, "```\nTime: O(1)\n```"), (CALLED, fenced("print(7)")),
+    (RUN, fenced(MAIN, "a, b = map(int, input().split())\nprint(a * b)")), (CALLED, "no code"),
     (CALLED, "<think>" + fenced(ADD) + "</think>" + fenced(SUBTRACT)),
     (CALLED, "<answer>" + SUBTRACT + "</answer>\n" + fenced(ADD)),
-    (CALLED, fenced(ADD) + "<answer>" + SUBTRACT + "</answer>"),
-    (METHOD, fenced(ADD)),
-]
+    (CALLED, fenced(ADD) + "<answer>" + SUBTRACT + "</answer>"), (METHOD, fenced(ADD)),
+]  # fmt: skip
 
 
 def came_to(calls: list[str], reply: str, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -9,10 +9,9 @@ import pytest
 
 from core.errors import TaskError
 from core.pocket import FAMILIES
-from core.pocket.families import BY_NAME
-from core.pocket.problem import Computation, Problem
-from core.pocket.tasks import SPLITS, UNSEEN, draw_problems, draw_tasks, normalise_question, split_of
-from core.tasks.sandbox import evaluate_many
+from core.pocket.families import Computation, Problem
+from core.pocket.tasks import BY_NAME, SPLITS, UNSEEN, draw_problems, draw_tasks, normalise_question, split_of
+from core.tasks.graders import evaluate_many
 
 
 @pytest.mark.parametrize("split", SPLITS)

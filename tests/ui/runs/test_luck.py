@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
-from core.analysis.luck import MOST_PLAYS, told
+from core.analysis.power import MOST_PLAYS, told
 from core.episode import EpisodeFinished, Fork, Status
 from core.errors import ConfigError
 from storage.files.interchange import export_runs, import_file

@@ -19,9 +19,11 @@ from core.analysis.head_lens import (
     compare_logits,
     decision_without,
     lens_of,
+    likeliest_choice,
     recorded_draws,
+    rounding,
+    sampled_choice,
 )
-from core.analysis.rounding import likeliest_choice, rounding, sampled_choice
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.draws import uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Fork, Role, Transcript, TranscriptEntry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from core.analysis.luck import ERROR, MOST_PLAYS, Told, told
+from core.analysis.power import ERROR, MOST_PLAYS, Told, told
 from core.episode import BASELINE, Status
 from storage.reads import forks
 from storage.reads.forks import Child

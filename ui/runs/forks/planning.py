@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from core.analysis.head_lens import runner_up
-from core.analysis.luck import MOST_PLAYS
+from core.analysis.power import MOST_PLAYS
 from core.episode import FORK, ROLE_ORDER, Change, ChangeKind, Episode, Fork, Role, Status, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (

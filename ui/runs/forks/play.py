@@ -8,8 +8,8 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from core.analysis.luck import MOST_PLAYS, enough
-from core.conduct.recorded import RecordedWorkflows
+from core.analysis.power import MOST_PLAYS, enough
+from core.conduct.planners import RecordedWorkflows
 from core.episode import BASELINE, FORK, Decision, Episode, Event, Status, Turn
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id

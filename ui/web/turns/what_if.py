@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
-from core.analysis.head_lens import AlternativeDecision, alternative_decision, decision_without, lens_of
-from core.analysis.rounding import read_half
+from core.analysis.head_lens import (
+    AlternativeDecision,
+    alternative_decision,
+    decision_without,
+    lens_of,
+    read_half,
+)
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decision, Role
 from core.heads import Array, common_mask
