@@ -212,7 +212,6 @@ class Divergence:
 
 
 def divergence_by_turn(found: Agreement) -> list[Divergence]:
-    """The divergence turn by turn, the first first."""
     result = []
     for index in np.unique(found.at.indices).tolist():
         values = found.divergence[found.at.indices == index]

@@ -32,21 +32,21 @@ AT_A_LOOK = 0.0075
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LuckVerdict:
     """That an episode ends `right` more often than wrong, or wrong more often than right; told after `n` plays."""
 
     right: bool
     n: int
 
 
-def told(outcomes: Sequence[bool]) -> Told | None:
+def luck_verdict(outcomes: Sequence[bool]) -> LuckVerdict | None:
     """What can be told by these plays, in the order that they were planned in; None: not yet. What was told once
     stands, whatever later plays come to."""
     right = 0
     for n, outcome in enumerate(outcomes[:MOST_PLAYS], start=1):
         right += outcome
         if max(right, n - right) >= enough(n):
-            return Told(2 * right > n, n)
+            return LuckVerdict(2 * right > n, n)
     return None
 
 
@@ -87,7 +87,7 @@ MOST_OPTIONS, FEWEST_OPTIONS = 1e4, 1.0 + 1e-6
 _STEPS = 60  # halvings of an interval
 
 
-def reached(calls: float, turns: int) -> list[float]:
+def reach_by_turn(calls: float, turns: int) -> list[float]:
     """The share of episodes that come to each turn where they make `calls` on average and at most one in a turn, and
     end after every turn with the same chance."""
     low, high = 0.0, 1.0
@@ -103,7 +103,7 @@ def reached(calls: float, turns: int) -> list[float]:
 def calls_made(episodes: float, calls: float, turns: int, options: float) -> float:
     """How many calls are really made of the `episodes` * `calls` that so many episodes of one task ask for."""
     made = 0.0
-    for turn, share in enumerate(reached(calls, turns)):
+    for turn, share in enumerate(reach_by_turn(calls, turns)):
         here, pasts = episodes * share, max(options, FEWEST_OPTIONS) ** (turn + 1)
         met = pasts * (1 - (1 - 1 / pasts) ** here) if pasts < 1e12 else here
         made += min(here, met)
@@ -113,7 +113,7 @@ def calls_made(episodes: float, calls: float, turns: int, options: float) -> flo
 def options_of(share_made: float, episodes: float, calls: float, turns: int) -> float:
     """Among how many choices these episodes chose, when this share of their calls was made."""
     low, high = FEWEST_OPTIONS, MOST_OPTIONS
-    asked = episodes * sum(reached(calls, turns))
+    asked = episodes * sum(reach_by_turn(calls, turns))
     for _ in range(_STEPS):
         middle = (low * high) ** 0.5
         if calls_made(episodes, calls, turns, middle) < share_made * asked:

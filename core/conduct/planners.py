@@ -53,7 +53,6 @@ class FixedPlanner(Planner):
     workflow: Workflow
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """Its lists, for every request."""
         return [Reply(write_workflow(self.workflow), usage=_FREE)] * len(requests)
 
 
@@ -236,7 +235,6 @@ class RecordedWorkflows(Planner):
     def conduct(
         self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
     ) -> Generator[Any, Any, Episode]:
-        """The episode, run by its own plans."""
         carried = {index: turn for (name, index), turn in self.carried.items() if name == episode.id}
         own = replace(self, rounds=len({plan.round for plan in episode.plans}))
         return conduct(episode, specs, own, model_mask=masks.get("model_mask", ()), carried=carried)

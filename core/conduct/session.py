@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Unpack
 
-from core.conduct.prompts import Done, judged, planner_messages, step_messages, terse_role
+from core.conduct.prompts import Done, answer_to_judge, planner_messages, step_messages, terse_role
 from core.conduct.reading import read_workflow, write_workflow
 from core.draws import reply_seed, turn_key
 from core.episode import (
@@ -239,7 +239,6 @@ class _Conducted:
         return self.turns[-1].answer_after if self.turns else None
 
     def first_turn(self, round_: int) -> int:
-        """The number of a round's first turn."""
         run = (plan.workflow for plan in self.plans if plan.round < round_)
         return sum(len(workflow) for workflow in run if workflow is not None)
 
@@ -306,7 +305,7 @@ class _Round:
         spec, subtask, seen = state.specs[model], self.workflow.subtasks[place], self.seen(place)
         role = terse_role(subtask) if spec.dialect == "terse" else Role.WORKER
         messages: tuple[Message, ...] = ()
-        if role is not Role.VERIFIER or judged(subtask, seen):
+        if role is not Role.VERIFIER or answer_to_judge(subtask, seen):
             last = place == len(self.workflow) - 1
             messages = step_messages(spec, state.episode.task, subtask, seen, last=last)
         decision = Decision(model, role, sampled=False)
@@ -337,7 +336,6 @@ class _Round:
         return [*found, *(self.done(earlier) for earlier in self.workflow.reads[place])]
 
     def done(self, place: int) -> Done:
-        """A step that is over, as later ones see it."""
         model = self._model(place)
         return Done.of(
             self.state.episode.models.index(model),

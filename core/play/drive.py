@@ -197,7 +197,6 @@ class Seat:
 
     @property
     def so_far(self) -> Episode:
-        """The episode with its committed turns."""
         if not self.turns and not self.plans:
             return self.episode
         return replace(self.episode, turns=tuple(self.turns), plans=tuple(self.plans))
@@ -227,7 +226,6 @@ class Seat:
         return None
 
     def answer(self, step: int | None, reply: Reply) -> Iterator[Event]:
-        """Go on with the reply to a call."""
         return self.advance(reply if step is None else (step, reply))
 
     def _cut(self, status: Status, reason: EndReason, error: str | None = None) -> EpisodeFinished:
@@ -269,7 +267,6 @@ class _Table:
 
     @property
     def stops(self) -> tuple[type[Exception], ...]:
-        """The errors that end everything."""
         return self.options.get("stops", (TrinityError,))
 
     def apart(self, seat: Seat, events: Iterable[Event]) -> Iterator[Event]:
@@ -440,7 +437,6 @@ class _Table:
         return [(first + place, step) for place, (step, _) in enumerate(calls)]
 
     def wait_for_reply(self, seat: Seat, call: tuple[int, int | None]) -> Iterator[Event]:
-        """Note whose call it is."""
         number, step = call
         self.asked[number] = seat, step
         return iter(())

@@ -44,8 +44,6 @@ from core.play.policy import WrappedPolicy, decider_at, deciders_of_fork
 from core.play.session import reread_turn
 from core.workflow import AccessMode, PlanFault, Workflow
 
-#: What can be changed of a step.
-STEP_CHANGES: tuple[ChangeKind, ...] = ("model", "subtask", "access", "reply")
 T = TypeVar("T")
 _NEVER_PLANNED = "Turn {} of episode {} is a step of a workflow that is not recorded: it cannot be forked."
 
@@ -170,23 +168,7 @@ _HOTTEST = 2.0
 
 def possible_changes(parent: Episode, index: int) -> tuple[ChangeKind, ...]:
     """The kinds of change that make sense at this turn. ConfigError when the episode has no such turn."""
-    turn = forked_turn(parent, index)
-    asked, step = bool(turn.messages), forked_step(parent, index)
-    if step is not None:
-        unfit = {"model": not asked or len(parent.models) < 2, "access": step.place == 0, "reply": not asked}
-        return tuple(kind for kind in STEP_CHANGES if not unfit.get(kind))
-    fits: dict[ChangeKind, bool] = {
-        "model": asked and len(parent.models) > 1,
-        "role": True,
-        "subtask": False,
-        "access": False,
-        "policy": True,
-        "temperature": asked,
-        "reply": asked,
-        "verdict": asked and turn.decision.role is Role.VERIFIER,
-        "stop": index > 0,
-    }
-    return tuple(kind for kind in CHANGE_KINDS if fits[kind])
+    return tuple(kind for kind in CHANGE_KINDS if not _why_not(kind, parent, index))
 
 
 def forked_turn(parent: Episode, index: int) -> Turn:
@@ -211,8 +193,8 @@ def check_change(change: Change, parent: Episode, index: int) -> None:
     """ConfigError, one sentence, unless the change makes sense at this turn and really changes something."""
     turn, value = forked_turn(parent, index), change.value
     step = forked_step(parent, index)
-    if change.kind not in possible_changes(parent, index):
-        raise ConfigError(f"Turn {index + 1} of episode {parent.id} {_why_not(change.kind, step)}")
+    if why := _why_not(change.kind, parent, index):
+        raise ConfigError(f"Turn {index + 1} of episode {parent.id} {why}")
     problem = ""
     match change.kind:
         case "model" if value not in parent.models:
@@ -263,20 +245,30 @@ def right_reply(parent: Episode, index: int) -> Change | None:
     return Change("reply", text) if found.answer == task.answer else None
 
 
-def _why_not(kind: ChangeKind, step: ForkedStep | None) -> str:
+def _why_not(kind: ChangeKind, parent: Episode, index: int) -> str:
+    """Why a kind of change makes no sense at this turn; empty where it does. ConfigError where no such turn is."""
+    turn, step = forked_turn(parent, index), forked_step(parent, index)
+    asked = bool(turn.messages) and (kind != "model" or len(parent.models) > 1)
+    nothing = "asked no model, so there is nothing of that kind to change: change its"
     if step is not None:
-        if kind not in STEP_CHANGES:
-            return "is a step of a workflow: change its model, its subtask, its access or its reply."
-        if kind == "access":
-            return "is the first step of its workflow, which reads nothing but the problem."
-        return "asked no model, so there is nothing of that kind to change: change its subtask or its access."
-    of_steps = "is no step of a workflow: only such a step has a subtask and an access list."
-    return {
-        "subtask": of_steps,
-        "access": of_steps,
-        "verdict": "is not a Verifier's that judged an answer: no verdict can be forced there.",
-        "stop": "is the first: there is nothing to stop at before it.",
-    }.get(kind, "asked no model, so there is nothing of that kind to change: change its role.")
+        match kind:
+            case "model" | "reply":
+                return "" if asked else f"{nothing} subtask or its access."
+            case "access" if step.place == 0:
+                return "is the first step of its workflow, which reads nothing but the problem."
+            case "subtask" | "access":
+                return ""
+        return "is a step of a workflow: change its model, its subtask, its access or its reply."
+    match kind:
+        case "subtask" | "access":
+            return "is no step of a workflow: only such a step has a subtask and an access list."
+        case "verdict" if not asked or turn.decision.role is not Role.VERIFIER:
+            return "is not a Verifier's that judged an answer: no verdict can be forced there."
+        case "stop" if index == 0:
+            return "is the first: there is nothing to stop at before it."
+        case "model" | "temperature" | "reply" if not asked:
+            return f"{nothing} role."
+    return ""
 
 
 def _number(value: str) -> float:
@@ -439,7 +431,7 @@ def decision_at(parent: Episode, index: int, change: Change | None) -> Decision 
     return recorded
 
 
-def stands(change: Change | None, part: str) -> bool:
+def is_held(change: Change | None, part: str) -> bool:
     """Whether turn t of a child of this part is not decided anew: `Fork.held`. Set against another policy, or against
     nothing but itself, the baseline's decides that turn anew as well: its recorded choice may have been a lucky or an
     unlucky draw."""

@@ -91,7 +91,6 @@ class WrappedPolicy:
         return self.inner.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The inner policy's decisions."""
         return self.inner.decide(requests)
 
 

@@ -90,7 +90,6 @@ class Computation:
 
 
 def sum_of(values: Sequence[int]) -> Computation:
-    """All values added up."""
     return Computation(values[0], tuple(("+", value) for value in values[1:]))
 
 

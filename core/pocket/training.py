@@ -150,7 +150,6 @@ def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[Train
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int) -> Qwen3ForCausalLM:
-    """A Qwen3 of this shape with random weights."""
     return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),

@@ -72,7 +72,6 @@ class LineChild:
         return line
 
     def end(self) -> None:
-        """End the process, if there is one."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()

@@ -265,7 +265,6 @@ def _notation(text: str) -> str:
 
 
 def _repeating(found: re.Match[str]) -> str:
-    """A repeating decimal as a fraction."""
     whole, fixed, period = found[1] or "0", found[2], found[3]
     value = Fraction(
         int(whole + fixed + period) - int(whole + fixed), 10 ** len(fixed) * (10 ** len(period) - 1)

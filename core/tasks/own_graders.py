@@ -88,7 +88,6 @@ _LOCAL = threading.local()
 
 
 def _child_of(function: OwnFunction) -> LineChild:
-    """This thread's process for a function."""
     children: dict[OwnFunction, LineChild] = _LOCAL.__dict__.setdefault("children", {})
     if function not in children:
         command = [sys.executable, str(_WORKER), str(function.file), function.name, function.digest]

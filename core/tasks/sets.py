@@ -122,10 +122,9 @@ def read_task_file(path: Path) -> list[Task]:
             f"There is no task file {path}: give its path. If a run from another machine names it, copy it "
             "into this folder."
         ) from None
-    except OSError as error:
-        raise TaskError(f"The task file {path} cannot be read: {error.strerror or error}.") from None
-    except UnicodeError as error:
-        raise TaskError(f"The task file {path} cannot be read: {error}.") from None
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise TaskError(f"The task file {path} cannot be read: {why}.") from None
     tasks: list[Task] = []
     seen: dict[str, int] = {}
     defaults: dict[str, Any] = {}

@@ -26,6 +26,7 @@ from core.coordinator.encoder import POCKET_ENCODER, load_encoder
 from core.episode import ROLE_ORDER, Decide, Decision, Message, Role, Transcript, TranscriptEntry
 from core.errors import ConfigError
 from core.heads import softmax
+from tests.bench.attribution import over_tasks
 
 MODELS = ("ann", "bob", "cid")
 REQUEST = Decide(
@@ -140,3 +141,10 @@ def test_a_real_coordinator_s_parts_are_its_own_decisions() -> None:
         [alone] = policy.decide([without_part(REQUEST, one.part)])
         assert one.without == lead_of(policy, alone, found.chosen, found.rival)
     assert any(one.gives for one in leave_out(policy, REQUEST, found, words_of(REQUEST.transcript)))
+
+
+def test_turns_of_one_task_count_once() -> None:
+    mean, low, high = over_tasks([1, 1, 1, 1, 0, 0], ["a", "a", "a", "a", "b", "c"])
+    assert mean == pytest.approx(1 / 3, abs=1e-4)
+    assert low < 0 < mean < 1 < high, "three tasks tell little"
+    assert over_tasks([1, 0] * 50, [str(place) for place in range(100)])[0] == 0.5

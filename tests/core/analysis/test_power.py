@@ -16,14 +16,14 @@ from core.analysis.power import (
     ERROR,
     MOST_PLAYS,
     POWER,
-    Told,
+    LuckVerdict,
     calls_made,
     difference_seen,
     enough,
+    luck_verdict,
     options_of,
     pairs_to_see,
-    reached,
-    told,
+    reach_by_turn,
 )
 
 
@@ -93,7 +93,7 @@ def test_each_way_of_being_wrong_is_half_of_it_at_most() -> None:
 def test_what_is_worked_out_is_what_happens() -> None:
     drawn = np.random.default_rng(7)
     for p in (0.5, 0.75):
-        found = [told(row) for row in (drawn.random((4_000, MOST_PLAYS)) < p).tolist()]
+        found = [luck_verdict(row) for row in (drawn.random((4_000, MOST_PLAYS)) < p).tolist()]
         shares = [
             sum(one is not None and one.right is right for one in found) / 4_000 for right in (True, False)
         ]
@@ -102,27 +102,27 @@ def test_what_is_worked_out_is_what_happens() -> None:
 
 def test_a_clear_case_needs_eight_plays_and_a_close_one_is_left_open() -> None:
     assert [enough(n) for n in (1, 7, 8, 12, 20, 40)] == [2, 8, 8, 11, 16, 29]
-    assert told([True] * 7) is None
-    assert told([True] * 8) == Told(True, 8)
-    assert told([False] * 8) == Told(False, 8)
-    assert told([True, False] * 20) is None
-    assert told([]) is None
+    assert luck_verdict([True] * 7) is None
+    assert luck_verdict([True] * 8) == LuckVerdict(True, 8)
+    assert luck_verdict([False] * 8) == LuckVerdict(False, 8)
+    assert luck_verdict([True, False] * 20) is None
+    assert luck_verdict([]) is None
 
 
 def test_what_was_told_stands() -> None:
-    assert told([False] * 8 + [True] * 32) == Told(False, 8)
+    assert luck_verdict([False] * 8 + [True] * 32) == LuckVerdict(False, 8)
 
 
 def test_no_more_plays_are_looked_at_than_the_error_is_worked_out_for() -> None:
-    assert told([True, False] * 20 + [True] * 30) is None
+    assert luck_verdict([True, False] * 20 + [True] * 30) is None
 
 
 def test_one_episode_shares_nothing_and_equal_ones_share_all() -> None:
     assert calls_made(1, 3.5, 5, 7.0) == pytest.approx(3.5)
     assert calls_made(40, 3.5, 5, 1.0) == pytest.approx(5, rel=0.01)
     assert calls_made(40, 3.5, 5, 1e12) == pytest.approx(140)
-    assert reached(5, 5) == pytest.approx([1, 1, 1, 1, 1])
-    assert reached(1, 5) == pytest.approx([1, 0, 0, 0, 0], abs=1e-9)
+    assert reach_by_turn(5, 5) == pytest.approx([1, 1, 1, 1, 1])
+    assert reach_by_turn(1, 5) == pytest.approx([1, 0, 0, 0, 0], abs=1e-9)
 
 
 @pytest.mark.parametrize(("episodes", "options"), [(6, 21), (24, 21), (24, 3), (96, 3)])

@@ -18,7 +18,6 @@ from core.episode import (
     ChangeKind,
     EndReason,
     Episode,
-    EpisodeFinished,
     Flag,
     Reply,
     Status,
@@ -42,6 +41,7 @@ from core.play.policy import Policy, new_episode
 from core.pool.spec import Dialect
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow
+from tests.builders.play import end
 from tests.builders.pools import Script, ScriptedPool, specs
 from tests.core.conduct.test_session import Texts
 
@@ -63,9 +63,7 @@ def run(
     episode: Episode, policy: Policy, script: Script = said, dialect: Dialect = "general"
 ) -> tuple[Episode, ScriptedPool]:
     pool = ScriptedPool(specs(MODELS, dialect), script)
-    *_, last = drive_many([episode], policy, pool, grade_many)
-    assert isinstance(last, EpisodeFinished)
-    return last.episode, pool
+    return end(drive_many([episode], policy, pool, grade_many)), pool
 
 
 def recorded(

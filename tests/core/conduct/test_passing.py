@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.conduct.passing import Passed, Reach, passed, reach_of, unused
+from core.conduct.prompts import Passed, Reach, passed, reach_of, unused
 from core.episode import Ask, Change, Episode, Reply
 from core.play.forking import forked_step
 from core.pool.spec import Dialect

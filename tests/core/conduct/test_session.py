@@ -27,7 +27,6 @@ from core.episode import (
     AskSteps,
     EndReason,
     Episode,
-    EpisodeFinished,
     Event,
     Failure,
     Flag,
@@ -49,6 +48,7 @@ from core.pool.cache import CachedPool
 from core.pool.spec import Dialect, ModelSpec
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, PlanFault, Workflow
+from tests.builders.play import end, ends
 from tests.builders.pools import Line, Script, ScriptedPool, specs
 
 MODELS = ("ann", "bob", "cid")
@@ -66,8 +66,7 @@ def play(
     pool = ScriptedPool(specs(MODELS, dialect), script)
     episode = new_episode("r1", 0, TASK, policy, turns=turns, seed=1, argmax=False)
     events = [*drive(episode, policy, pool, grade_many, **options)]
-    assert isinstance(events[-1], EpisodeFinished)
-    return events[-1].episode, events, pool
+    return end(events), events, pool
 
 
 def told(ask: Ask) -> Line:
@@ -308,11 +307,10 @@ def test_a_ceiling_stops_before_the_next_call_and_the_rest_is_played_on_without_
         for event in replies
     }
     rest = ScriptedPool(specs(MODELS, "general"), told)
-    ended = [*drive(halted, policy, rest, grade_many, stored_replies=stored)][-1]
+    ended = end(drive(halted, policy, rest, grade_many, stored_replies=stored))
     straight, _, _ = play(policy, told)
-    assert isinstance(ended, EpisodeFinished)
     assert len(rest.asks) == 3
-    assert ended.episode == straight
+    assert ended == straight
 
 
 def test_a_second_round_keeps_or_writes_anew_and_sees_the_first_where_its_access_is_complete() -> None:
@@ -361,23 +359,12 @@ def test_many_episodes_are_planned_and_asked_together_as_alone() -> None:
         new_episode("r1", n, replace(TASK, id=f"t{n}"), policy, turns=5, seed=1, argmax=False)
         for n in range(30)
     ]
-    together = [
-        event.episode
-        for event in drive_many(episodes, policy, pool, grade_many)
-        if isinstance(event, EpisodeFinished)
-    ]
-    assert len(together) == 30
-    for one in together:
-        alone = [
-            *drive(
-                episodes[int(one.task.id[1:])],
-                policy,
-                ScriptedPool(specs(MODELS, "general"), told),
-                grade_many,
-            )
-        ][-1]
-        assert isinstance(alone, EpisodeFinished)
-        assert alone.episode == one
+    together = ends(drive_many(episodes, policy, pool, grade_many))
+    for one in episodes:
+        assert (
+            end(drive(one, policy, ScriptedPool(specs(MODELS, "general"), told), grade_many))
+            == together[one.id]
+        )
 
 
 def test_a_step_that_fails_in_the_middle_of_a_batch_ends_its_own_episode_and_no_other() -> None:
@@ -394,9 +381,5 @@ def test_a_step_that_fails_in_the_middle_of_a_batch_ends_its_own_episode_and_no_
         for place, task in enumerate(tasks)
     ]
     pool = CachedPool(ScriptedPool(specs(MODELS, "general"), faulty))
-    ended = {
-        event.episode.task.id: event.episode.status
-        for event in drive_many(episodes, policy, pool, grade_many)
-        if isinstance(event, EpisodeFinished)
-    }
-    assert ended == {"t1": Status.FINISHED, "t2": Status.MISSING}
+    ended = ends(drive_many(episodes, policy, pool, grade_many)).values()
+    assert {one.task.id: one.status for one in ended} == {"t1": Status.FINISHED, "t2": Status.MISSING}

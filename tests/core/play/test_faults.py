@@ -34,6 +34,7 @@ from core.play.policies import CyclePolicy, single_policy
 from core.play.policy import Policy
 from core.pool.pool import Pool, WaveFlight
 from core.tasks.graders import grade_many
+from tests.builders import play
 from tests.builders.pools import ScriptedPool, specs
 
 MODELS = ("ann", "bob")
@@ -169,13 +170,7 @@ STAGES: dict[str, Callable[[], Parts]] = {
 
 
 def ends(parts: Parts) -> dict[str, Episode]:
-    events = drive_many(MANY, parts.policy, parts.pool, parts.grade, **(parts.options or {}))
-    found: dict[str, Episode] = {}
-    for event in events:
-        if isinstance(event, EpisodeFinished):
-            assert event.episode.id not in found  # an episode ends once
-            found[event.episode.id] = event.episode
-    return found
+    return play.ends(drive_many(MANY, parts.policy, parts.pool, parts.grade, **(parts.options or {})))
 
 
 #: How all end where nothing fails.

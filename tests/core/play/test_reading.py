@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from core.episode import ANSWER_RULES, Flag, Protocol, Role, Verdict
 from core.grader_names import Grader
 from core.play.answers import find_answer
-from core.play.marks import without_marks
 from core.play.reading import read_reply, with_verdict
 from core.tasks.choices import read_choice
 from core.tasks.mathematics import math_answer
@@ -137,21 +136,6 @@ class TestGeneralReplies:
 
 
 class TestThinkingAloud:
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            ("<think>hm</think>so 12", "so 12"),
-            (" <think>\nhm</think>\n\nso 12", "so 12"),
-            ("hm</think>so 12", "so 12"),
-            ("<think>never closed", ""),
-            ("so 12", "so 12"),
-            ("so <think>x</think> 12", "so 12"),
-            ("", ""),
-        ],
-    )
-    def test_only_what_follows_the_thinking_is_said(self, text: str, said: str) -> None:
-        assert without_marks(text) == said
-
     def test_a_verdict_or_answer_in_thought_is_none(self) -> None:
         thought = f"<think>VERDICT-{TAG}: ACCEPT</think>"
         assert verify(thought) is Verdict.REVISE

@@ -16,10 +16,10 @@ from core.play.forking import (
     child_seed,
     decided_by,
     forked_turn,
+    is_held,
     possible_changes,
     prefix_digest,
     right_reply,
-    stands,
     turns_anew,
     turns_left,
 )
@@ -449,7 +449,7 @@ def _standing(
         if number is None or one.correct is None:
             continue
         own = change if part == FORK else None
-        held = stands(change, part)
+        held = is_held(change, part)
         wanted = Fork(parent.id, branch.turn, own, number, branch.prefix, pool_digest, held)
         in_charge = decided_by(parent, branch.turn)
         policy = change.value if part == FORK and change and change.kind == "policy" else in_charge

@@ -9,8 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.conduct.passing import Passed, passed, unused
-from core.conduct.prompts import subtask_word
+from core.conduct.prompts import Passed, passed, subtask_word, unused
 from core.episode import ChangeKind, Episode, Plan, Status, Turn
 from core.workflow import Workflow
 from ui.presentation.changes import change_words
