@@ -112,7 +112,7 @@ def warm_up(
             weights = torch.where(replies, 1.0, settings.question_weight).masked_fill(labels == IGNORED, 0.0)
             weight = weights[:, 1:].flatten()
             loss = (losses * weight).sum() / weight.sum()
-            forgotten = _forgotten(hidden[replies] @ recall.T, tokens, labels, replies)
+            forgotten = _recall_loss(hidden[replies] @ recall.T, tokens, labels, replies)
             torch.autograd.backward(loss + settings.recall_weight * forgotten)
             torch.nn.utils.clip_grad_norm_([*model.parameters(), recall], 1.0)
             for optimiser in optimisers:
@@ -125,7 +125,7 @@ def warm_up(
     torch.nn.Module.eval(model)
 
 
-def _forgotten(
+def _recall_loss(
     logits: torch.Tensor, tokens: torch.Tensor, labels: torch.Tensor, replies: torch.Tensor
 ) -> torch.Tensor:
     """How badly the tokens of the question are told from the hidden states of its reply: the mean cross-entropy (nats)
