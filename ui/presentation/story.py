@@ -20,6 +20,7 @@ from core.episode import (
     Turn,
     Verdict,
 )
+from ui.presentation.comparison import enumerated
 from ui.presentation.theme import ROLE_STYLES, one_line, percent
 from ui.presentation.words import pair_words, turns_words
 
@@ -224,7 +225,7 @@ def _quoted(told: list[WordLeftOut], transcript: Transcript) -> str:
         f"{part_words(transcript, part)}"
         for part, own in by_part.items()
     ]
-    return f"the word{'s' if len(told) > 1 else ''} {', '.join(places[:-1])}{' and ' * (len(places) > 1)}{places[-1]}"
+    return f"the word{'s' if len(told) > 1 else ''} {enumerated(places)}"
 
 
 def _quotation(part: int, own: list[WordLeftOut], transcript: Transcript) -> str:

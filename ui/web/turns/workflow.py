@@ -14,6 +14,7 @@ from core.conduct.prompts import subtask_word
 from core.episode import ChangeKind, Episode, Plan, Status, Turn
 from core.workflow import Workflow
 from ui.presentation.changes import change_words
+from ui.presentation.comparison import enumerated
 from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_colour, one_line
 from ui.presentation.words import Generations, policy_name, seconds, turns_words
 from ui.presentation.workflows import FAULT_WORDS
@@ -196,8 +197,7 @@ def step_words(part: Round, place: int) -> str:
 
 
 def _named(part: Round, places: Sequence[int]) -> str:
-    named = [f"turn {part.first + one + 1} ({label(part.names[one], 30)})" for one in places]
-    return ", ".join(named[:-1]) + (" and " if named[:-1] else "") + named[-1]
+    return enumerated([f"turn {part.first + one + 1} ({label(part.names[one], 30)})" for one in places])
 
 
 def _sent_words(part: Round, place: int) -> Iterator[str]:
