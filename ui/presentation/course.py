@@ -156,11 +156,6 @@ def blunders(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
     return tuple(i for i, here in enumerate(happenings(outlines)) if BLUNDERS & set(here))
 
 
-def low_margins(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
-    """Indices of the turns whose decision hung on little."""
-    return tuple(i for i, o in enumerate(outlines) if o.margin is not None and o.margin < LOW_MARGIN)
-
-
 def next_of(turns: Sequence[int], after: int) -> int | None:
     """The next of `turns` after the cursor, going round to the first; None when there are none."""
     return next((turn for turn in turns if turn > after), turns[0] if turns else None)

@@ -21,7 +21,7 @@ from core.episode import (
     Verdict,
 )
 from ui.presentation.comparison import enumerated
-from ui.presentation.theme import ROLE_STYLES, one_line, percent
+from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line, percent
 from ui.presentation.words import pair_words, turns_words
 
 #: Proposals that are told one by one; the others are counted.
@@ -78,7 +78,8 @@ def _proposals(episode: Episode) -> list[str]:
         if turn.answer_after is None or turn.answer_after == standing:
             continue
         standing = turn.answer_after
-        words = f"{_model(turn)} gave {_answer(standing)} in turn {turn.index + 1}, which is {_judged(turn)}"
+        judged = correct_mark(turn.correct_after).word
+        words = f"{_model(turn)} gave {_answer(standing)} in turn {turn.index + 1}, which is {judged}"
         told.append(
             f"{words}{_verdicts(episode.turns[place + 1 :], standing, right=turn.correct_after is True)}."
         )
@@ -143,10 +144,6 @@ def _first(episode: Episode, named: Blame) -> str:
         case "text":
             return f"{value} comes first in what {_model(turn)} wrote in {where}"
     return f"{value} was first given by {_model(turn)} in {where}"
-
-
-def _judged(turn: Turn) -> str:
-    return {True: "right", False: "wrong", None: "not judged"}[turn.correct_after]
 
 
 def _model(turn: Turn) -> str:

@@ -23,7 +23,7 @@ from ui.presentation.theme import (
     label,
     plain,
 )
-from ui.presentation.words import if_paid, missing_reply_words, seconds, unsaid_words
+from ui.presentation.words import if_paid, missing_reply_words, seconds
 from ui.web.components import key_focus
 from ui.web.kit import state
 from ui.web.kit.text import diff_block, text_block
@@ -172,7 +172,10 @@ def _reply(
     empty = wait if waiting and not text.reply else missing_reply_words(text)
     text_block(said, key=key, empty=empty, look=look)
     if said != text.reply:
-        st.caption(f"{unsaid_words(text)} Raw shows them.")
+        unsaid = max(1, len(text.reply) - len(said))
+        st.caption(
+            f"{unsaid:,} characters of thinking or of chat template marks are left out here. Raw shows them."
+        )
     if outline.stage != "finished" and (text.reply or not waiting):
         st.caption("Still being written." if waiting else "This turn was never finished.")
 
