@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from core.errors import ConfigError
 from core.fields import Setting, checked, settings_of, values_of
-from core.settings import STORE, Settings
+from core.settings import Settings
 from core.texts import read_text
 from ui.cli.console import percent, say, tell, write_new
-from ui.cli.options import Given, opened_store
+from ui.cli.options import OWN_STORE, Given, opened_store
 from ui.cli.play import PILOT, refuse_pilot, with_ceiling
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
@@ -46,7 +46,7 @@ class How:
     """Write such a file, a comment for every key, and stop."""
     resume: Annotated[bool, Setting(option="--resume")] = False
     """Go on with the one of this --name where it was interrupted."""
-    store: Annotated[str | None, STORE] = None
+    store: Annotated[str | None, OWN_STORE] = None
 
 
 def learn(

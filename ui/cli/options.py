@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
@@ -32,12 +32,15 @@ def option(setting: Setting, name: str = "", help: str = "", **more: Any) -> Any
     return typer.Option(name or setting.option, help=help or setting.help, **more)
 
 
+#: The store as an option stands among others in the order in which they are declared.
+OWN_STORE = replace(STORE, group="size")
 StoreOption = Annotated[str | None, option(STORE, show_default=False)]
 PoolOption = Annotated[str | None, option(POOL, show_default=False)]
 EncoderOption = Annotated[str | None, option(ENCODER)]
 RulesOption = Annotated[Protocol, option(RULES)]
 MaxCostOption = Annotated[float | None, option(MAX_COST)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
+JSON = Setting(option="--json", help="Print JSON for scripts instead of a table.")
+JsonOption = Annotated[bool, option(JSON)]
 
 
 WHERE = Setting(
