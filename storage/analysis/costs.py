@@ -14,9 +14,8 @@ from core.episode import EndReason, Flag
 from storage.analysis.routing import counted_episodes
 from storage.analysis.standings import SETTING, Setting, setting_of
 from storage.analysis.verdicts import TurnGroup
-from storage.filters.clusters import read_shares
 from storage.filters.episode_filter import EpisodeFilter
-from storage.filters.listing import DECIDER, total_if_all_known
+from storage.filters.listing import DECIDER, read_shares, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.schema import episode, plan, run
 from storage.store import Store

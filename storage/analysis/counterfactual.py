@@ -18,9 +18,8 @@ from core.checkpoint import Checkpoint
 from core.episode import Decision, EndReason, Role, Status
 from core.heads import Array, common_mask, softmax, split
 from storage.analysis.routing import counted_episodes
-from storage.filters.clusters import read_shares
 from storage.filters.episode_filter import EpisodeFilter
-from storage.filters.listing import total_if_all_known
+from storage.filters.listing import read_shares, total_if_all_known
 from storage.rows.engine import reading
 from storage.rows.mapping import to_floats
 from storage.rows.schema import episode, turn

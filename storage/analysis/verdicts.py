@@ -22,9 +22,7 @@ from storage.analysis.routing import (
     own_turns,
     read_turn_references,
 )
-from storage.filters.clusters import NOTHING, read_shares
-from storage.filters.compiled import by_episode, condition
-from storage.filters.episode_filter import EpisodeFilter, for_totals
+from storage.filters.episode_filter import EpisodeFilter, by_episode, condition, for_totals
 from storage.filters.expression import (
     AnyOf,
     Compare,
@@ -37,7 +35,7 @@ from storage.filters.expression import (
     join_nodes,
     write_expression,
 )
-from storage.filters.listing import total_if_all_known
+from storage.filters.listing import NOTHING, read_shares, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.mapping import to_flags
 from storage.rows.schema import episode, same_turn, text, turn

@@ -15,8 +15,8 @@ from core.analysis.metrics import ClusteredShare
 from core.workflow import PlanFault, Topology
 from storage.analysis.lapses import Share
 from storage.analysis.routing import counted_episodes
-from storage.filters.clusters import NOTHING, read_shares
 from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.listing import NOTHING, read_shares
 from storage.rows.engine import fetch_scalar, reading
 from storage.rows.schema import episode, plan, turn
 from storage.store import Store

@@ -10,8 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.filters.listing import LIGHT, to_summary
-from storage.rows import paging
+from storage.filters.listing import LIGHT, count_capped, to_summary
 from storage.rows.engine import fetch_scalar, reading
 from storage.rows.schema import episode, text
 from storage.rows.summaries import CappedCount, EpisodeSummary
@@ -53,7 +52,7 @@ def count_episodes(store: Store, selection: Selection, cap: int) -> CappedCount:
     """How many episodes a selection has, counted up to `cap`."""
     matching = selection_query(selection, store.engine.dialect.name)
     with reading(store.engine) as connection:
-        return paging.count_capped(connection, matching, cap)
+        return count_capped(connection, matching, cap)
 
 
 def count_turns(store: Store, selection: Selection) -> int:

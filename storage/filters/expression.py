@@ -11,7 +11,7 @@
     value      := "text" | 'text' | number | True | False | None
 
 Nothing is ever evaluated: `storage/filters/parser.py` reads it, and the tree compiles to SQL in
-`storage/filters/compiled.py`.
+`storage/filters/episode_filter.py`.
 What stands in the bracket of any, all and count says what they go over: the turns of an episode by its `turn.`
 fields, or its labels by its `label.` fields; of the labels, those that count (`storage/shelves/labels.py`).
 

@@ -1,15 +1,21 @@
-"""What lists of episodes select: light columns, orders, figures, facet counts and groups. Never a turn's text."""
+"""What lists of episodes select, never a turn's text: light columns, orders, keyset pages, facet counts and groups, and
+shares whose observations come in clusters, such as the turns of one task."""
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections import Counter
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     String,
     and_,
     case,
@@ -21,11 +27,12 @@ from sqlalchemy import (
     null,
     select,
     true,
+    tuple_,
     union_all,
 )
 
+from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Status
-from storage.filters.clusters import NOTHING, read_shares
 from storage.filters.episode_filter import (
     EpisodeFilter,
     conditions,
@@ -34,17 +41,156 @@ from storage.filters.episode_filter import (
 )
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
 from storage.rows.mapping import FORK_COLUMNS, Rows, to_flag_names
-from storage.rows.paging import Keyset
 from storage.rows.schema import episode, run
 from storage.rows.summaries import (
+    COUNT_CAP,
     QUESTION_CUT,
+    CappedCount,
     EpisodeGroup,
     EpisodeSummary,
     Facets,
     FacetValue,
     GroupBy,
     Order,
+    Page,
 )
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Keyset:
+    """An order over rows: `key` (never NULL) then `id` decide every tie."""
+
+    key: ColumnElement[Any]
+    id: ColumnElement[str]
+    descending: bool
+
+    def ordered(self, query: Select[Any], backwards: bool) -> Select[Any]:
+        """The query in this order, or in the opposite one."""
+        if self.descending is not backwards:
+            return query.order_by(self.key.desc(), self.id.desc())
+        return query.order_by(self.key.asc(), self.id.asc())
+
+    def beyond(self, cursor: tuple[Any, Any], backwards: bool) -> ColumnElement[bool]:
+        """The rows after the cursor, a key and an id or expressions for them, in this order, or before it."""
+        here, there = tuple_(self.key, self.id), tuple_(*cursor)
+        return here < there if self.descending is not backwards else here > there
+
+
+def encode_cursor(value: float, row_id: str) -> str:
+    """A cursor for a URL."""
+    return base64.urlsafe_b64encode(json.dumps([value, row_id]).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None) -> tuple[float, str] | None:
+    """Inverse of `encode_cursor`; None for anything else, so that a damaged link shows the first page."""
+    if not cursor or len(cursor) > 200:
+        return None
+    try:
+        value, row_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        return (float(value), row_id) if math.isfinite(value) and isinstance(row_id, str) else None
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        return None
+
+
+def count_capped(connection: Connection, matching: Select[Any], cap: int = COUNT_CAP) -> CappedCount:
+    """How many rows match, up to `cap`."""
+    capped = matching.limit(cap + 1).subquery()
+    n = connection.execute(select(func.count()).select_from(capped)).scalar_one()
+    return CappedCount(min(n, cap), n > cap)
+
+
+def read_page(
+    connection: Connection,
+    rows: Select[Any],
+    keyset: Keyset,
+    total: CappedCount,
+    to_item: Callable[[Rows], T],
+    *,
+    after: str | None,
+    before: str | None,
+    last: bool,
+    limit: int,
+) -> Page[T]:
+    """One page of `rows`: the first, the last, or the one next to a cursor. One query.
+
+    `rows` must select the keyset's columns as "page_key" and "id".
+    """
+    forward, backward = decode_cursor(after), decode_cursor(before)
+    backwards = forward is None and (last or backward is not None)
+    cursor = forward or (None if last else backward)
+    if cursor is not None:
+        rows = rows.where(keyset.beyond(cursor, backwards))
+    found: Sequence[Rows] = (
+        connection.execute(keyset.ordered(rows, backwards).limit(limit + 1)).mappings().all()
+    )
+    more, found = len(found) > limit, found[:limit]
+    if backwards:
+        found = found[::-1]
+    has_previous = more if backwards else cursor is not None
+    has_next = cursor is not None if backwards else more
+    cursors = [encode_cursor(row["page_key"], row["id"]) for row in (*found[:1], *found[-1:])]
+    return Page(
+        items=tuple(to_item(row) for row in found),
+        total=total,
+        next=cursors[-1] if has_next and cursors else None,
+        previous=cursors[0] if has_previous and cursors else None,
+    )
+
+
+#: A share of rows: those that meet the first condition, of those that meet the second (None: of all).
+Share = tuple[ColumnElement[bool], ColumnElement[bool] | None]
+
+
+def read_shares(
+    connection: Connection,
+    rows: Select[Any],
+    keys: Sequence[ColumnElement[Any]],
+    *shares: Share,
+    cluster: ColumnElement[Any] = episode.c.task_key,
+) -> dict[tuple[Any, ...], list[ClusteredShare]]:
+    """These shares of a query's rows (whatever it selects), for each combination of keys; rows of one `cluster` fall
+    together. One query."""
+    named = [key.label(f"key_{place}") for place, key in enumerate(keys)]
+    counted = [
+        (func.count() if met is None else count_if(met)).label(f"count_{place}")
+        for place, met in enumerate(chain.from_iterable(shares))
+    ]
+    clusters = rows.with_only_columns(*named, *counted, maintain_column_froms=True)
+    found = clusters.group_by(*named, cluster).subquery()
+    n, columns = len(named), list(found.c)
+    sums = chain.from_iterable(map(_sums, columns[n::2], columns[n + 1 :: 2]))
+    query = select(*columns[:n], *sums).group_by(*columns[:n])
+    return {tuple(row[:n]): _to_shares(row[n:]) for row in connection.execute(query)}
+
+
+def _sums(hits: ColumnElement[Any], counts: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """The fields of a `ClusteredShare`, over rows that are one cluster each with `hits` of `counts`."""
+    return [
+        func.sum(hits),
+        func.sum(counts),
+        func.sum(case((counts > 0, 1), else_=0)),
+        func.sum(hits * hits),
+        func.sum(hits * counts),
+        func.sum(counts * counts),
+    ]
+
+
+_FIELDS = 6
+#: The share of no rows.
+NOTHING = ClusteredShare(*[0] * _FIELDS)
+
+
+def _to_shares(sums: Sequence[Any]) -> list[ClusteredShare]:
+    fields = [int(value) for value in sums]
+    return [ClusteredShare(*fields[start : start + _FIELDS]) for start in range(0, len(fields), _FIELDS)]
+
+
+def count_if(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    """How many rows meet a condition."""
+    return func.sum(case((condition, 1), else_=0))
+
 
 _CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
 #: The columns of an EpisodeSummary.

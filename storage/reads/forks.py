@@ -11,8 +11,7 @@ from sqlalchemy import ColumnElement, case, func, select
 
 from core.episode import Episode, Fork, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.filters.listing import FORK, LIGHT, to_summary
-from storage.rows import paging
+from storage.filters.listing import FORK, LIGHT, count_capped, to_summary
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes, rows_among
 from storage.rows.mapping import Rows, to_fork, to_left_out
@@ -75,7 +74,7 @@ def newest_episodes(
     found = conditions(where, store.engine.dialect.name)
     newest = select(*LIGHT).where(*found).order_by(episode.c.started.desc(), episode.c.id.desc()).limit(limit)
     with reading(store.engine) as connection:
-        total = paging.count_capped(connection, select(episode.c.id).where(*found))
+        total = count_capped(connection, select(episode.c.id).where(*found))
         return [to_summary(row) for row in connection.execute(newest).mappings()], total
 
 

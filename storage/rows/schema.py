@@ -3,7 +3,7 @@
 Texts live in `text` (one row per episode, turn and kind) so that no list ever reads them; hidden states in
 `state`. The same definitions serve SQLite and PostgreSQL, all but full text search (see `storage/rows/search.py`).
 A new store is made from these definitions, an older one is migrated to them. What a column means is its `doc`, in
-words for people who read the store with their own tools (`storage/upkeep/dictionary.py`).
+words for people who read the store with their own tools (`storage/upkeep/tables.py`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from storage.rows.mapping import Row, Rows
 from storage.rows.schema import candidate, learning_update, optimiser
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.shelves.checkpoints import insert_checkpoint
-from storage.shelves.paid_replies import PaidReplies
+from storage.shelves.replies import PaidReplies
 
 
 @dataclass(frozen=True)

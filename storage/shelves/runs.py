@@ -54,7 +54,7 @@ from storage.rows.summaries import (
     RunStatus,
     RunSummary,
 )
-from storage.shelves import run_costs
+from storage.shelves import replies
 from storage.shelves.checkpoints import check_decides
 
 #: A run without a sign of life for this long is taken for dead.
@@ -393,11 +393,11 @@ class Runs:
         most that it could cost, one of unknown price counts nothing, and neither do the turns that forks carry: another
         run has paid for them. Recorded episodes of an evolution share replies, each of which its generation counts
         once."""
-        return run_costs.spent_usd(self.engine, run_id)
+        return replies.spent_usd(self.engine, run_id)
 
     def unread_usd(self, run_id: str) -> float:
         """How much of that went to answers that could not be read or broke off."""
-        return run_costs.unread_usd(self.engine, run_id)
+        return replies.unread_usd(self.engine, run_id)
 
     def _set(self, run_id: str, **values: Any) -> None:
         with writing(self.engine) as connection:

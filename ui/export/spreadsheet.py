@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from storage.files.atomic import atomic_file
-from storage.files.label_columns import label_columns
+from storage.files.parquet import label_columns
 from storage.files.selection import Selection, stream_summaries, written
 from storage.rows.engine import reading
 from storage.rows.summaries import EpisodeSummary

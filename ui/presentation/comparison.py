@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.analysis.comparison import GAP, MODEL_ONLY, ROLE_ONLY, SAME, Comparison
-from storage.analysis.pairs import Cell
-from storage.analysis.standings import Figures, TaskSet
+from storage.analysis.standings import Cell, Figures, TaskSet
 from ui.presentation.theme import one_line
 
 #: More than this many policies in one picture can no longer be told apart.

@@ -17,17 +17,19 @@ from core.errors import StoreError
 from core.ids import episode_id
 from storage.analysis.costs import policy_costs
 from storage.analysis.counterfactual import accuracy_by_budget
-from storage.analysis.pairs import CELLS, matched_tasks, read_shared_tasks
 from storage.analysis.regret import regret
 from storage.analysis.routing import Traffic, traffic_of
 from storage.analysis.standings import (
+    CELLS,
     ENTROPY_BIN,
     PolicySide,
     Setting,
     courses,
     figures,
     find_side,
+    matched_tasks,
     policies_with_episodes,
+    read_shared_tasks,
     side_conditions,
     sides_of,
 )

@@ -13,9 +13,9 @@ from core.analysis.learning import AnswerState
 from core.episode import Ask, Episode, EpisodeFinished, Flag, Reply, Role, Task
 from core.heads import softmax
 from core.play.drive import drive_many
-from storage.analysis import turn_states
+from storage.analysis import hidden_states
 from storage.analysis.counterfactual import probabilities
-from storage.analysis.turn_states import best_models, read_turn_states
+from storage.analysis.hidden_states import best_models, read_turn_states
 from storage.recorder import record
 from storage.rows.summaries import RunKind
 from storage.store import Store
@@ -89,7 +89,7 @@ def test_of_many_turns_whole_episodes_are_drawn_always_the_same(
 ) -> None:
     played(store, "r1", tasks(12), "cone")
     whole = read_turn_states(store, ["cone"], WIDTH)
-    monkeypatch.setattr(turn_states, "MOST_TURNS", 20)
+    monkeypatch.setattr(hidden_states, "MOST_TURNS", 20)
     some = read_turn_states(store, ["cone"], WIDTH)
     assert 0 < len(some) <= 20
     assert some.of == whole.of == len(whole)

@@ -16,8 +16,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.engine import reading
 from storage.rows.schema import label
-from storage.shelves.labels import Place
-from storage.shelves.reviews import NOT_GIVEN
+from storage.shelves.labels import NOT_GIVEN, Place
 from storage.store import Store
 from tests.builders.play import births, events, tasks
 from tests.builders.stores import new_store

@@ -25,8 +25,7 @@ from storage.recorder import record
 from storage.rows import engine
 from storage.rows.schema import metadata
 from storage.rows.summaries import CandidateSummary, RunControl, RunStatus, UpdateSummary
-from storage.shelves.health import sqlite_warning
-from storage.store import Store, open_store
+from storage.store import Store, open_store, sqlite_warning
 from tests.builders.checkpoints import checkpoint
 from tests.builders.play import MODELS, births, events, grade, tasks
 from tests.builders.pools import ScriptedPool, specs

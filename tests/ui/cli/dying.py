@@ -57,7 +57,7 @@ def live(command, commits, after):
                 connection.connection.dbapi_connection.commit()
             os.kill(os.getpid(), signal.SIGKILL)
     event.listen(Engine, "commit", count)
-    from storage.shelves.paid_replies import PaidReplies
+    from storage.shelves.replies import PaidReplies
     keep = PaidReplies.keep
     def watched(self, replies):
         if {key for key, _ in self.recall()} & {key for key, _ in replies}:

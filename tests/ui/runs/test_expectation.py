@@ -13,7 +13,7 @@ from sqlalchemy import insert
 
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Service
-from storage.analysis.call_means import CallMeans, PoolMeans, pool_means, shared_calls
+from storage.analysis.calls import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store

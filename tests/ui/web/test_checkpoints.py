@@ -14,8 +14,8 @@ import pytest
 from core.analysis.comparison import MatchedTasks, compare
 from core.episode import Protocol
 from core.ids import episode_id
-from storage.analysis.pairs import CELLS, read_shared_tasks
 from storage.analysis.standings import (
+    CELLS,
     PolicyInRun,
     PolicySide,
     Setting,
@@ -23,6 +23,7 @@ from storage.analysis.standings import (
     courses,
     figures,
     policies_with_episodes,
+    read_shared_tasks,
     task_sets,
 )
 from storage.recorder import record

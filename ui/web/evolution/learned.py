@@ -15,7 +15,7 @@ from core.checkpoint import Checkpoint, reads_alike
 from core.episode import ROLE_ORDER, Role
 from core.heads import Array
 from storage.analysis.counterfactual import probabilities
-from storage.analysis.turn_states import BestModel, TurnStates, best_models, read_turn_states
+from storage.analysis.hidden_states import BestModel, TurnStates, best_models, read_turn_states
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.glossary import define

@@ -12,9 +12,9 @@ from core.episode import Flag
 from core.errors import TrinityError
 from core.pocket import MODELS
 from core.settings import POCKET_POOL
+from storage.analysis.calls import ModelHealth, model_health
 from storage.analysis.costs import PLANNER, Spending, planning, spending_by, together
 from storage.analysis.lapses import LOUD, Lapses, lapses_of
-from storage.analysis.model_health import ModelHealth, model_health
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
 from storage.store import Store
 from ui.answers.asked import Asked, Side
