@@ -3,7 +3,6 @@ transcripts an encoder's window would cut."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -134,10 +133,9 @@ def shared_calls(store: Store, pool: str) -> list[SharedCalls]:
     )
     found = []
     for index, candidates, each, stats, config in fetch_rows(store.engine, query):
-        counts = json.loads(stats)
-        made, saved = (counts.get(name) for name in ("calls", "calls_saved"))
+        made, saved = (stats.get(name) for name in ("calls", "calls_saved"))
         if made is not None and saved is not None and made + saved and candidates and each:
-            found.append(SharedCalls(index, candidates, each, made, saved, json.loads(config)))
+            found.append(SharedCalls(index, candidates, each, made, saved, config))
     return found
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, case, func, select
 from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Flag
 from storage.analysis.routing import counted_episodes
-from storage.analysis.standings import SETTING, Setting, setting_of
+from storage.analysis.standings import SETTING, Setting
 from storage.analysis.verdicts import TurnGroup
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import DECIDER, read_shares, total_if_all_known
@@ -176,9 +176,8 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
     settings = Counter(policy for policy, *_ in shares)
     found = []
     for (policy, *columns), shares_of in shares.items():
-        setting = setting_of(*columns)
-        named = settings[policy] > 1 or not setting.is_recorded
-        found.append(_policy_cost(policy, setting if named else None, rows[policy, *columns], *shares_of))
+        setting = Setting(*columns) if settings[policy] > 1 else None
+        found.append(_policy_cost(policy, setting, rows[policy, *columns], *shares_of))
     return sorted(found, key=lambda one: (-one.n, one.token))
 
 

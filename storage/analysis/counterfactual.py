@@ -3,7 +3,6 @@ model is asked."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,12 +66,12 @@ def without_models(store: Store, where: EpisodeFilter, off: Sequence[str]) -> Wi
     )
     with reading(store.engine) as connection:
         turns, changed, episodes, touched = connection.execute(counts).one()
-        alike: dict[tuple[str, str], list[bytes]] = {}
+        alike: dict[tuple[tuple[str, ...], tuple[bool, ...]], list[bytes]] = {}
         for models, logits, mask in connection.execute(picks):
             alike.setdefault((models, mask), []).append(bytes(logits))
     takers: dict[str, float] = {}
     for (models, mask), logits in alike.items():
-        for model, p in _taken(json.loads(models), logits, mask, off).items():
+        for model, p in _taken(models, logits, mask, off).items():
             takers[model] = takers.get(model, 0.0) + p
     read = sum(map(len, alike.values()))
     ordered = dict(sorted(takers.items(), key=lambda one: (-one[1], one[0])))
@@ -96,9 +95,11 @@ def each_missed(store: Store, where: EpisodeFilter, models: Sequence[str]) -> di
     return dict(sorted(found, key=lambda one: one[1].changed))
 
 
-def _taken(models: Sequence[str], logits: Sequence[bytes], mask: str, off: Sequence[str]) -> dict[str, float]:
+def _taken(
+    models: Sequence[str], logits: Sequence[bytes], mask: Sequence[bool], off: Sequence[str]
+) -> dict[str, float]:
     """Probability over the models that may still be chosen, summed over decisions; empty when none may."""
-    left = [model not in off and (not mask or mask[i] == "1") for i, model in enumerate(models)]
+    left = [model not in off and (not mask or mask[i]) for i, model in enumerate(models)]
     if not any(left):
         return {}
     z = np.array([to_floats(one) for one in logits])

@@ -3,7 +3,6 @@ that the heads of an evolution can read again."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from core.heads import Array
 from storage.filters.listing import read_shares
 from storage.filters.vocabulary import IS_MEASURED
 from storage.rows.engine import fetch_mappings, fetch_rows, reading
-from storage.rows.mapping import flag_bits, to_flags
+from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, same_turn, state, turn
 from storage.store import Store
 
@@ -148,7 +147,7 @@ def read_states(store: Store, run_id: str, policy: str, *, first_only: bool = Fa
             models=tuple(one.model for one in turns),
             tasks=tuple(row["task_key"] for row in used),
         ),
-        slots=tuple(json.loads(used[0]["models"])) if used else (),
+        slots=used[0]["models"] if used else (),
         total=total,
         unusable=len(rows) - len(used),
     )
@@ -209,7 +208,7 @@ def read_choices(store: Store, run_id: str, policy: str) -> Choices | None:
     rows = [row for row in found if row["episode_id"] not in broken]
     if not rows:
         return None
-    slots = json.loads(rows[0]["models"])
+    slots = rows[0]["models"]
     rewards = {row["episode_id"]: float(row["correct"]) for row in rows}
     places = {one: place for place, one in enumerate(rewards)}
     return Choices(
@@ -217,7 +216,7 @@ def read_choices(store: Store, run_id: str, policy: str) -> Choices | None:
         model_probs=_matrix([row["model_probs"] for row in rows], "<f8", whose).astype(float),
         role_probs=_matrix([row["role_probs"] for row in rows], "<f8", whose).astype(float),
         models=np.array([slots.index(row["model"]) for row in rows]),
-        roles=np.array([ROLE_ORDER.index(Role(row["role"])) for row in rows]),
+        roles=np.array([ROLE_ORDER.index(row["role"]) for row in rows]),
         episodes=np.array([places[row["episode_id"]] for row in rows]),
         rewards=np.array(list(rewards.values())),
     )
@@ -258,7 +257,7 @@ def _read_sample(
 
 def _state_turn(row: RowMapping) -> StateTurn:
     names = ("episode_id", "family", "question", "model", "correct", "prompt_digest", "argmax_model")
-    return StateTurn(index=row["idx"], role=Role(row["role"]), **{name: row[name] for name in names})
+    return StateTurn(index=row["idx"], role=row["role"], **{name: row[name] for name in names})
 
 
 def _matrix(packed: Sequence[bytes], dtype: str, whose: str) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -320,9 +319,9 @@ def read_turn_states(store: Store, policies: Sequence[str], width: int) -> TurnS
     by_episode: dict[str, list[tuple[int, Role, bool, bytes]]] = defaultdict(list)
     for one, idx, role, answer, flags, hidden in fetch_rows(store.engine, query):
         # In the released protocol every reply of a Worker is taken for an answer.
-        given = answer is not None and Flag.NO_ANSWER not in to_flags(flags)
+        given = answer is not None and Flag.NO_ANSWER not in flags
         answered = given or drawn[one][-1] == Protocol.RELEASED
-        by_episode[one].append((idx, Role(role), answered, hidden or b""))
+        by_episode[one].append((idx, role, answered, hidden or b""))
     return _together(drawn, by_episode, width, total)
 
 
@@ -368,7 +367,7 @@ def best_models(store: Store, models: Sequence[str]) -> dict[str, BestModel]:
     `models`. An episode's first answer is its first Worker's that gave one. Left out is a family in which fewer than
     two models gave FEWEST_ANSWERS of them, or the best has fewer than FEWEST_RIGHT right. One query."""
     counted = (
-        episode.c.models == json.dumps(list(models)),
+        episode.c.models == list(models),
         episode.c.status == Status.FINISHED,
         episode.c.correct.is_not(None),
         IS_MEASURED,

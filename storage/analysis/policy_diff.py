@@ -379,10 +379,10 @@ def _situations(
     return found, unrepeated
 
 
-def _open(mask: str, names: Sequence[str], barred: Sequence[str]) -> list[bool]:
-    if len(mask) != len(names) or "0" not in mask:
+def _open(mask: Sequence[bool], names: Sequence[str], barred: Sequence[str]) -> list[bool]:
+    if len(mask) != len(names):
         return [True] * len(names)
-    return [allowed == "1" or name in barred for allowed, name in zip(mask, names, strict=True)]
+    return [allowed or name in barred for allowed, name in zip(mask, names, strict=True)]
 
 
 def _draws(judged: JudgedTurns, n_models: int) -> tuple[Array, int]:

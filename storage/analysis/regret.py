@@ -3,7 +3,6 @@ task by task; and tasks that one policy played several times."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ from sqlalchemy import ColumnElement, and_, func, not_, or_, select
 from core.analysis.metrics import Mean, difference_over_tasks, share_over_tasks
 from core.play.policies import SINGLE
 from storage.analysis.routing import ModelInRole, counted_episodes
-from storage.analysis.standings import SETTING, Setting, setting_conditions, setting_of
+from storage.analysis.standings import SETTING, Setting, setting_conditions
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
 from storage.filters.vocabulary import IS_MIXED
@@ -135,9 +134,9 @@ def _settings(store: Store, where: EpisodeFilter) -> tuple[Setting, ...]:
         .join(run, run.c.id == episode.c.run_id)
         .where(*counted_episodes(store, where))
         .group_by(*SETTING)
-        .order_by(func.count().desc(), *SETTING[:3])
+        .order_by(func.count().desc(), *SETTING)
     )
-    return tuple(setting_of(*row) for row in fetch_rows(store.engine, query))
+    return tuple(Setting(*row) for row in fetch_rows(store.engine, query))
 
 
 def _under(setting: Setting) -> ColumnElement[bool]:
@@ -213,7 +212,7 @@ class Replicate:
     """One of several episodes of a task."""
 
     episode_id: str
-    models: str  # JSON list, head order
+    models: tuple[str, ...]  # head order
     moves: tuple[ModelInRole, ...]
     strip: str
     correct: bool | None
@@ -244,6 +243,6 @@ def replicates(store: Store, where: EpisodeFilter, policy: str, task_id: str) ->
     )
     found = []
     for id_, models, strip, right in fetch_rows(store.engine, query):
-        moves = tuple(ModelInRole(*move) for move in strip_moves(json.loads(models), strip))
+        moves = tuple(ModelInRole(*move) for move in strip_moves(models, strip))
         found.append(Replicate(id_, models, moves, strip, right))
     return found

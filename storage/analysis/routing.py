@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -154,15 +153,17 @@ class _Moves:
 
     def __init__(self) -> None:
         self.numbers: dict[ModelInRole, int] = {}
-        self._cells: dict[str, dict[str, int]] = {}  # by pool: what a cell of a strip has been found to say
+        self._cells: dict[
+            tuple[str, ...], dict[str, int]
+        ] = {}  # by pool: what a cell of a strip has been found to say
 
-    def of(self, models: str, strip: str) -> list[int]:
-        """The numbers of a strip's moves; `models` is a JSON list in head order."""
+    def of(self, models: tuple[str, ...], strip: str) -> list[int]:
+        """The numbers of a strip's moves; `models` are in head order."""
         cells, cells_of_strip = self._cells.setdefault(models, {}), strip.split(" ")
         try:
             return [cells[cell] for cell in cells_of_strip]
         except KeyError:
-            moves = [ModelInRole(*move) for move in strip_moves(json.loads(models), strip)]
+            moves = [ModelInRole(*move) for move in strip_moves(models, strip)]
             found = [self.numbers.setdefault(move, len(self.numbers)) for move in moves]
         if len(found) == len(cells_of_strip):  # no name holds a space
             cells.update(zip(cells_of_strip, found, strict=True))
@@ -221,7 +222,7 @@ def pool_order(store: Store, where: EpisodeFilter) -> list[str]:
         .limit(MOST_POOLS)
     )
     pools = fetch_rows(store.engine, query)
-    return list(dict.fromkeys(model for (pool,) in pools for model in json.loads(pool)))
+    return list(dict.fromkeys(model for (pool,) in pools for model in pool))
 
 
 # The turns behind a number

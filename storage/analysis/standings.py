@@ -31,63 +31,39 @@ _FINISHED = episode.c.status == Status.FINISHED
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
     """Under what a policy was played: what differs in it is never averaged. `pool` is the digest of the models that
-    answered and of their temperatures. Where that or the protocol is not recorded (None), `run` is the run: what is
-    not known is never taken for the same."""
+    answered and of their temperatures."""
 
     turn_budget: int
     argmax: bool
-    protocol: Protocol | None
-    pool: str | None = None
-    run: str | None = None
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether all of it is known."""
-        return self.run is None
+    protocol: Protocol
+    pool: str
 
     @property
     def suffix(self) -> str:
         """How a token names it behind a policy, as in `@5`, `@1-argmax` or `@5-released-3fa9c2`."""
-        parts = [str(self.turn_budget), "argmax" if self.argmax else ""]
-        parts += [
-            "released" if self.protocol is Protocol.RELEASED else "",
-            (self.pool or "")[:6],
-            self.run or "",
-        ]
-        return f"@{'-'.join(part for part in parts if part)}"
+        released = self.protocol is Protocol.RELEASED
+        parts = [str(self.turn_budget), "argmax" if self.argmax else "", "released" if released else ""]
+        return f"@{'-'.join(part for part in (*parts, self.pool[:6]) if part)}"
 
     @property
     def expression(self) -> str:
         """The episodes that were played so, in the filter language."""
-        asked: dict[str, int | bool | str | None] = {
-            "budget": self.turn_budget, "argmax": self.argmax, "protocol": self.protocol, "pool": self.pool
+        asked: dict[str, int | bool | str] = {
+            "budget": self.turn_budget, "argmax": self.argmax, "protocol": self.protocol.value, "pool": self.pool
         }  # fmt: skip
-        if self.run is not None:
-            asked["run"] = self.run
         return write_expression(
             join_nodes(Every, [Compare(Name(name), "==", value) for name, value in asked.items()])
         )
 
 
 #: The columns of a setting, of episodes joined with their runs.
-SETTING = (
-    episode.c.turn_budget,
-    episode.c.argmax,
-    episode.c.protocol,
-    run.c.pool,
-    case((or_(run.c.pool.is_(None), episode.c.protocol == ""), episode.c.run_id)).label("unrecorded_in"),
-)
-
-
-def setting_of(turn_budget: int, argmax: bool, protocol: str, pool: str | None, run: str | None) -> Setting:
-    """The setting of a row of SETTING."""
-    return Setting(turn_budget, argmax, Protocol(protocol) if protocol else None, pool, run)
+SETTING = (episode.c.turn_budget, episode.c.argmax, episode.c.protocol, run.c.pool)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySide:
     """A policy's finished episodes: of one run, or all that totals count (`run` None), samples only where it has no
-    others. `setting` is given where the policy was played under several, or under one that is not recorded whole."""
+    others. `setting` is given where the policy was played under several."""
 
     policy: str
     run: str | None = None
@@ -151,10 +127,10 @@ def policies_with_episodes(store: Store) -> list[PolicyInRun]:
         .join(run, run.c.id == episode.c.run_id)
         .where(_FINISHED, IS_MEASURED)
         .group_by(episode.c.run_id, episode.c.policy, run.c.purpose, *SETTING)
-        .order_by(episode.c.run_id.desc(), episode.c.policy, *SETTING[:3])
+        .order_by(episode.c.run_id.desc(), episode.c.policy, *SETTING)
     )
     return [
-        PolicyInRun(run_id, policy, setting_of(*setting), n, purpose == "sample")
+        PolicyInRun(run_id, policy, Setting(*setting), n, purpose == "sample")
         for run_id, policy, purpose, *setting, n in fetch_rows(store.engine, query)
     ]
 
@@ -178,11 +154,11 @@ def runs_played(candidates: Sequence[PolicyInRun], policy: str, run: str | None)
 
 def sides_of(candidates: Sequence[PolicyInRun], policy: str, run: str | None = None) -> list[PolicySide]:
     """The sides of a policy, in one run or in all: one, or one for each setting that it was played under, the one with
-    most episodes first. A setting that is not recorded whole is named even where it is the only one."""
+    most episodes first."""
     counted: Counter[Setting] = Counter()
     for one in runs_played(candidates, policy, run):
         counted[one.setting] += one.n
-    if len(counted) < 2 and all(setting.is_recorded for setting in counted):
+    if len(counted) < 2:
         return [PolicySide(policy, run)] if counted else []
     return [PolicySide(policy, run, setting) for setting, _ in counted.most_common()]
 
@@ -243,16 +219,12 @@ def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
 
 def setting_conditions(setting: Setting) -> list[ColumnElement[bool]]:
     """The conditions under which an episode was played under a setting."""
-    pool = run.c.pool.is_(None) if setting.pool is None else run.c.pool == setting.pool
-    found = [
+    return [
         episode.c.turn_budget == setting.turn_budget,
         episode.c.argmax.is_(setting.argmax),
-        episode.c.protocol == (setting.protocol or ""),
-        episode.c.run_id.in_(select(run.c.id).where(pool)),
+        episode.c.protocol == setting.protocol,
+        episode.c.run_id.in_(select(run.c.id).where(run.c.pool == setting.pool)),
     ]
-    if setting.run is not None:
-        found.append(episode.c.run_id == setting.run)
-    return found
 
 
 def finished_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
@@ -335,7 +307,7 @@ def courses(store: Store, sides: Sequence[PolicySide]) -> list[Course]:
         for i, turns, n in connection.execute(union_all(*lengths)):
             result[i].turns[turns] += n
         for i, model, role, at, n in connection.execute(union_all(*choices)):
-            result[i].routed[model, Role(role)] += n
+            result[i].routed[model, role] += n
             if at is not None:
                 result[i].entropy[int(at)] += n
     return result

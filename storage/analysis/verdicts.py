@@ -37,7 +37,6 @@ from storage.filters.expression import (
 )
 from storage.filters.listing import NOTHING, read_shares, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.mapping import to_flags
 from storage.rows.schema import episode, same_turn, text, turn
 from storage.store import Store
 
@@ -111,8 +110,7 @@ def turn_groups(store: Store, where: EpisodeFilter) -> list[TurnGroup]:
     )
     found = []
     for role, model, verdict, right, flags, *amounts in fetch_rows(store.engine, query):
-        given = Verdict(verdict) if verdict else None
-        found.append(TurnGroup(model, Role(role), given, right, to_flags(flags), *amounts))
+        found.append(TurnGroup(model, role, verdict, right, flags, *amounts))
     return found
 
 
@@ -157,7 +155,7 @@ def turn_rates(store: Store, where: EpisodeFilter) -> Rates:
             (did(VerdictOutcome.ACCEPTED_WRONG), judged_wrong),
             (did(VerdictOutcome.REVISED_RIGHT), judged_right),
         )
-    return {(model, Role(role)): TurnRates(*rates) for (model, role), rates in shares.items()}
+    return {(model, role): TurnRates(*rates) for (model, role), rates in shares.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@ end, what steps may read, plans that cannot be read, and what later rounds chang
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -128,7 +127,7 @@ def _read_accuracies(
             if not shape:
                 use.right = share
             elif of[0] is not None:
-                use.topologies[Topology(of[0])] = share
+                use.topologies[of[0]] = share
 
 
 def _read_steps(
@@ -154,7 +153,7 @@ def _read_steps(
         query.where(*of_steps, turn.c.step > 0).group_by(*reads)
     ):
         first = index - place  # the workflow's first turn: what is before it is of an earlier round
-        seen = sum(one >= first for one in json.loads(visible))
+        seen = sum(one >= first for one in visible)
         before = found[policy].access.get(place, Share())
         found[policy].access[place] = Share(before.k + n * seen, before.n + n * place)
     for use in found.values():
@@ -177,7 +176,7 @@ def _read_plans(
         use.plans += n
         use.failed += int(lost)
         if fault is not None and n > lost:
-            use.faults[PlanFault(fault)] += n - int(lost)
+            use.faults[fault] += n - int(lost)
 
 
 def _read_rounds(

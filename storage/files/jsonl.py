@@ -4,8 +4,8 @@ A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl
 whose `kind` says what it is; they come in this order:
 
     header      format "trinity-jsonl", version 1, runs: ids of the runs that follow
-    run         id, run_kind, purpose, name, status, config, created, started, finished, error, pool (null: not
-                recorded)
+    run         id, run_kind, purpose, name, status, config, created, started, finished, error, pool (empty: no
+                model was asked)
     checkpoint  id, run (null when its run is not in the file), generation (of a planner, its iteration), head_kind
                 (start, warm-up or trained: a planner), created, config, weights (safetensors, of a planner a zip
                 archive, base64; null: too large, in the folder of this name), folder, size_bytes
@@ -20,7 +20,7 @@ whose `kind` says what it is; they come in this order:
     end         counts: {kind: lines}, sha256: of every byte before this line
 
 A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
-rest. A field that is left out has its usual value, but a protocol that is left out is not recorded. Times are Unix
+rest. A field that is left out has its usual value; a protocol cannot be left out. Times are Unix
 seconds. Numbers of turns (a turn's `index`, a fork's and a label's
 `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are written; what was
 running is written as interrupted. Files and
@@ -152,7 +152,7 @@ class RunLine(_Line):
     started: float | None
     finished: float | None
     error: Annotated[str, AfterValidator(well_formed), AfterValidator(without_places)] | None
-    pool: str | None  # a digest of the models that answered
+    pool: str  # a digest of the models that answered
 
 
 class CheckpointLine(_Line):
@@ -280,19 +280,14 @@ def parse_line(content: bytes) -> Line:
     if _UNSTORABLE.search(content):
         found = storable(found)
         content = json.dumps(found).encode()
-    if found["kind"] == "episode" and _says_no_protocol(found):
-        # A field that is left out has its usual value, but which rules were followed must not be guessed.
-        content = json.dumps({**found, "episode": {**found["episode"], "protocol": None}}).encode()
+    if found["kind"] == "episode" and "protocol" not in found.get("episode", {}):
+        raise ValueError("has an unusable value at episode.protocol (it must not be guessed)")
     try:
         return _LINE.validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])  # the first says the line's kind
         raise ValueError(f"has an unusable value at {where or 'its start'} ({first['msg']})") from error
-
-
-def _says_no_protocol(line: dict[str, Any]) -> bool:
-    return isinstance(line.get("episode"), dict) and "protocol" not in line["episode"]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

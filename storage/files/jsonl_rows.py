@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,26 +40,19 @@ _COLUMNS = {
     "episode": "episode_id",
     "turn": "idx",
 }
-#: Objects that stand in their columns as JSON.
-_OBJECTS = ("config", "stats")
 #: So many episodes are in memory at once.
 _EPISODES = 100
 
 
 def row_of_line(line: RunLine | OptimiserLine | LabelLine) -> Row:
     """The row of a line that has a column for each field."""
-    return {
-        _COLUMNS.get(name, name): json.dumps(value) if name in _OBJECTS else value
-        for name, value in line
-        if name != "kind"
-    }
+    return {_COLUMNS.get(name, name): value for name, value in line if name != "kind"}
 
 
 def _line_of_row(kind: type[L], row: Rows, **given: Any) -> L:
     """The line of a row, but for the fields that are given."""
     for name in kind.model_fields.keys() - {"kind", *given}:
-        value = row[_COLUMNS.get(name, name)]
-        given[name] = json.loads(value) if name in _OBJECTS else value
+        given[name] = row[_COLUMNS.get(name, name)]
     return kind(**given)
 
 
@@ -145,8 +137,8 @@ def _run(connection: Connection, run_id: str) -> RunLine | None:
     row = connection.execute(select(run).where(run.c.id == run_id)).mappings().first()
     if row is None:
         return None
-    status = RunStatus(row["status"])
-    return _line_of_row(RunLine, row, status=RunStatus.INTERRUPTED if status in _ALIVE else status)
+    status = RunStatus.INTERRUPTED if row["status"] in _ALIVE else row["status"]
+    return _line_of_row(RunLine, row, status=status)
 
 
 def _checkpoints(

@@ -8,7 +8,6 @@ Texts stand as they were recorded, nothing escaped. What a model was sent and hi
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -280,7 +279,6 @@ def _episodes(connection: Connection, selection: Selection, labels: LabelColumns
 def _episode(row: Rows) -> Row:
     made = {name: row[name] for name in EPISODE_SCHEMA.names if name in row}
     made["question"] = row["full_question"]
-    made["models"] = json.loads(row["models"])
     made["fork_turn"] = None if row["fork_turn"] is None else row["fork_turn"] + 1
     made["flags"] = list(mapping.to_flag_names(row["flags"]))
     made["started"], made["finished"] = _micros(row["started"]), _micros(row["finished"])
@@ -307,8 +305,7 @@ def _turn(row: Rows) -> Row:
     for name in ("model_logits", "role_logits", "model_probs", "role_probs"):
         made[name] = list(mapping.to_floats(row[name]))
     made["turn"] = row["idx"] + 1
-    made["policy"] = decider_at(row["policy"], mapping.to_deciders(row["deciders"]), row["idx"])
-    made["flags"] = [flag.value for flag in mapping.to_flags(row["flags"])]
+    made["policy"] = decider_at(row["policy"], row["deciders"] or {}, row["idx"])
     made["started"] = _micros(row["started"])
     return made
 

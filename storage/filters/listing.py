@@ -40,7 +40,7 @@ from storage.filters.episode_filter import (
     is_silent,
 )
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
-from storage.rows.mapping import FORK_COLUMNS, Rows, to_flag_names
+from storage.rows.mapping import FORK_COLUMNS, Rows, from_row, to_flag_names
 from storage.rows.schema import episode, run
 from storage.rows.summaries import (
     COUNT_CAP,
@@ -225,15 +225,15 @@ RIGHT = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
 FIRST_RIGHT = func.min(case((episode.c.correct.is_(True), episode.c.id)))
 FIRST_NOT_RIGHT = func.min(case((func.coalesce(episode.c.correct, False).is_(False), episode.c.id)))
 
-#: Under what an episode was played, in one text: two that differ in it are not the same trial of a policy. What is not
-#: recorded is the run's own (`storage.analysis.standings.Setting` has the parts).
+#: Under what an episode was played, in one text: two that differ in it are not the same trial of a policy
+#: (`storage.analysis.standings.Setting` has the parts).
 _POOL = select(run.c.pool).where(run.c.id == episode.c.run_id).correlate(episode).scalar_subquery()
 _SETTING = (
     cast(episode.c.turn_budget, String)
     + case((episode.c.argmax, "/argmax/"), else_="/sampled/")
-    + case((episode.c.protocol == "", episode.c.run_id), else_=episode.c.protocol)
+    + cast(episode.c.protocol, String)
     + "/"
-    + func.coalesce(_POOL, episode.c.run_id)
+    + _POOL
 )
 
 #: How a group of episodes did: the numbers of a PolicySummary.
@@ -283,15 +283,7 @@ _OUTCOMES = {True: "right", False: "wrong", None: "none"}
 
 def to_summary(row: Rows) -> EpisodeSummary:
     """The summary of a row with the LIGHT columns."""
-    found: dict[str, Any] = {name: row[name] for name in _NAMES}
-    found["status"] = Status(found["status"])
-    found["end_reason"] = EndReason(found["end_reason"]) if found["end_reason"] else None
-    found["flags"] = to_flag_names(found["flags"])
-    found["models"] = tuple(json.loads(found["models"]))
-    return EpisodeSummary(**found)
-
-
-_NAMES = tuple(field.name for field in fields(EpisodeSummary))
+    return from_row(EpisodeSummary, row, flags=to_flag_names(row["flags"]))
 
 
 def read_facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets:

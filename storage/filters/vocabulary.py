@@ -151,11 +151,11 @@ _EPISODE = (
     Field(
         "protocol",
         "choice",
-        "the rules it was played by; None: not recorded",
-        func.nullif(episode.c.protocol, ""),
+        "the rules it was played by",
+        episode.c.protocol,
         _same(Protocol),
     ),
-    Field("pool", "text", "digest of the models that answered; None: not recorded", _of_run(run.c.pool)),
+    Field("pool", "text", "digest of the models that answered", _of_run(run.c.pool)),
     Field("purpose", "choice", "what its run is for", _of_run(run.c.purpose), _same(get_args(Purpose))),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field(

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
-from core.episode import Change, Decision, Episode, Plan
+from core.episode import Change, Decision, Episode, Plan, Task
 from core.errors import StoreError
 from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
@@ -91,7 +91,7 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
         with reading(store.engine) as connection:
             plans = tuple(read_plans(connection, [episode_id])[episode_id])
     return EpisodeHead(
-        mapping.to_episode(row, mapping.to_task(task_row), (), plans),
+        mapping.to_episode(row, mapping.from_row(Task, task_row), (), plans),
         replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
         bool(row["forked"]),
         bool(row["labelled"]),

@@ -14,7 +14,7 @@ from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import FORK, LIGHT, count_capped, to_summary
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes, rows_among
-from storage.rows.mapping import Rows, to_fork, to_left_out
+from storage.rows.mapping import Rows, to_fork
 from storage.rows.schema import episode, plan, state, text, turn
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.shelves.runs import check_owner
@@ -115,9 +115,7 @@ def _child(row: Rows) -> Child:
     fork = to_fork(row)
     assert fork is not None  # the query asks for a parent
     names = ("seed", "turn_budget", "argmax", "spent_usd")
-    return Child(
-        to_summary(row), fork, left_out=to_left_out(row["left_out"]), **{name: row[name] for name in names}
-    )
+    return Child(to_summary(row), fork, left_out=row["left_out"] or (), **{name: row[name] for name in names})
 
 
 def episode_digests(store: Store, ids: Sequence[str]) -> dict[str, str]:

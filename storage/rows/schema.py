@@ -31,6 +31,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from core.episode import EndReason, Protocol, Role, Status, Verdict
+from core.workflow import PlanFault, Topology
+from storage.rows.columns import DECIDERS, FLAGS, MASK, NAMES, OBJECT, one_of
 from storage.rows.summaries import Purpose, RunKind, RunStatus
 
 metadata = MetaData(
@@ -52,7 +55,7 @@ def _to(column: str) -> ForeignKey:
     return ForeignKey(column, ondelete="CASCADE")
 
 
-def _one_of(name: str, values: Sequence[str]) -> CheckConstraint:
+def _only(name: str, values: Sequence[str]) -> CheckConstraint:
     """That a column has one of these values."""
     listed = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{name} IN ({listed})", name=name)
@@ -80,21 +83,27 @@ run = Table(
     ),
     Column("purpose", String, nullable=False, doc="What its episodes are for: measured, learning, live …"),
     Column("name", String, doc="What a person calls it; empty: nothing"),
-    Column("status", String, nullable=False),
-    Column("config", Text, nullable=False),  # JSON object
+    Column("status", one_of(RunStatus), nullable=False),
+    Column("config", OBJECT, nullable=False),  # JSON object
     Column("created", Float, nullable=False),
     Column("started", Float),
     Column("finished", Float),
     Column("heartbeat", Float, doc="The last sign of life of its process, Unix seconds"),
     Column("owner", String, doc="The process that plays it: host:pid@start"),
     Column("error", Text, doc="Why it failed, in one sentence"),
-    Column("pool", String, doc="A digest of the models that answered, temperatures too; empty: unknown"),
+    Column(
+        "pool",
+        String,
+        nullable=False,
+        server_default="",
+        doc="A digest of the models that answered, temperatures too; empty: none did",
+    ),
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
-    _one_of("kind", get_args(RunKind)),
-    _one_of("purpose", get_args(Purpose)),
-    _one_of("status", tuple(RunStatus)),
+    _only("kind", get_args(RunKind)),
+    _only("purpose", get_args(Purpose)),
+    _only("status", tuple(RunStatus)),
     Index(None, "created", "id"),
     Index(None, "status"),
     Index(None, "name"),
@@ -116,7 +125,7 @@ checkpoint = Table(
     ),
     Column("digest", String, nullable=False, doc="SHA-256 of its config and weights"),
     Column("created", Float, nullable=False),
-    Column("config", Text, nullable=False, doc="JSON: what stands in its config.json or conductor.json"),
+    Column("config", OBJECT, nullable=False, doc="JSON: what stands in its config.json or conductor.json"),
     Column(
         "weights",
         LargeBinary,
@@ -160,8 +169,8 @@ episode = Table(
     Column("policy", String, nullable=False, doc="Who decided: a checkpoint's id, single:MODEL, random …"),
     Column("checkpoint_id", String, ForeignKey("checkpoint.id", ondelete="SET NULL")),
     Column("generation", Integer),
-    Column("models", Text, nullable=False, doc="JSON list of the pool's models in slot order"),
-    Column("protocol", String, nullable=False, doc="By whose rules it was played; empty: not recorded"),
+    Column("models", NAMES, nullable=False, doc="JSON list of the pool's models in slot order"),
+    Column("protocol", one_of(Protocol), nullable=False, doc="By whose rules it was played"),
     Column("turn_budget", Integer, nullable=False, doc="The most turns it could take"),
     Column("seed", BigInteger, nullable=False, doc="Where its random draws begin"),
     Column("argmax", Boolean, nullable=False, doc="Whether the likeliest choice was taken each time"),
@@ -173,19 +182,19 @@ episode = Table(
     Column("fork_prefix", String, doc="Digest of the turns that it carries"),
     Column("fork_pool", String, doc="Digest of the models that played on"),
     Column("fork_held", Boolean, doc="Whether its first turn stands as it was decided"),
-    Column("left_out", Text, doc="JSON list of the models that could not be chosen; empty: none"),
+    Column("left_out", NAMES, doc="JSON list of the models that could not be chosen; empty: none"),
     Column(
-        "deciders", Text, doc="JSON: turn, from 0, and the policy that decides from it on; empty: its own"
+        "deciders", DECIDERS, doc="JSON: turn, from 0, and the policy that decides from it on; empty: its own"
     ),
-    Column("meta", Text, nullable=False, doc="JSON: what other programs noted"),
+    Column("meta", OBJECT, nullable=False, doc="JSON: what other programs noted"),
     *(
         Column(
             f"{what}_removed", String, doc=f"The day on which its {words} were removed, such as 2026-11-05"
         )
         for what, words in (("states", "hidden states"), ("prompts", "prompts"), ("texts", "texts"))
     ),
-    Column("status", String, nullable=False),
-    Column("end_reason", String, doc="Why it ended"),
+    Column("status", one_of(Status), nullable=False),
+    Column("end_reason", one_of(EndReason), doc="Why it ended"),
     Column("answer", Text, doc="The final answer"),
     Column("correct", Boolean, doc="Whether that is right; empty when not judged"),
     Column("started", Float, nullable=False),
@@ -197,8 +206,8 @@ episode = Table(
     _zeroed("tokens_out", Integer),
     Column("cost_usd", Float),
     _zeroed("latency_s", Float),
-    Column("topology", String, doc="The shape of its last workflow; empty: it has none"),
-    Column("plan_fault", String, doc="Why its last plan was no workflow; empty: it was one"),
+    Column("topology", one_of(Topology), doc="The shape of its last workflow; empty: it has none"),
+    Column("plan_fault", one_of(PlanFault), doc="Why its last plan was no workflow; empty: it was one"),
     Column("min_margin", Float, doc="The smallest margin of its decisions, in logits"),
     Column("mean_entropy", Float, doc="The mean entropy of its decisions, in nats"),
     _zeroed("flags", Integer, "Bits in the order of storage.rows.summaries.EPISODE_FLAGS"),
@@ -219,16 +228,16 @@ turn = Table(
     Column("idx", Integer, primary_key=True),
     Column("stage", String, nullable=False, doc="asked, replied or finished"),
     Column("model", String, nullable=False),
-    Column("role", String, nullable=False),
+    Column("role", one_of(Role), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
     Column("model_probs", LargeBinary, nullable=False, doc="The softmax over models, little-endian float64"),
     Column("role_probs", LargeBinary, nullable=False, doc="The softmax over roles, little-endian float64"),
     Column("argmax_model", String, nullable=False, doc="The likeliest model"),
-    Column("argmax_role", String, doc="The likeliest role"),
+    Column("argmax_role", one_of(Role), doc="The likeliest role"),
     Column("sampled", Boolean, nullable=False, doc="Whether the choice was drawn"),
-    Column("model_mask", String, nullable=False, doc="Which models could be chosen: 1101, empty for all"),
-    Column("role_mask", String, nullable=False, doc="Which roles could be chosen, empty for all"),
+    Column("model_mask", MASK, nullable=False, doc="Which models could be chosen: 1101, empty for all"),
+    Column("role_mask", MASK, nullable=False, doc="Which roles could be chosen, empty for all"),
     Column("prompt_digest", String, nullable=False, doc="Digest of what the coordinator read"),
     Column("prompt_tokens", Integer, nullable=False, doc="Tokens that the coordinator read"),
     Column("prompt_overflow", Boolean, nullable=False, doc="Whether that was cut to fit the encoder"),
@@ -253,8 +262,8 @@ turn = Table(
     Column("error", Text, doc="What the failure said"),
     # from here on: known once the turn is over
     Column("suggestion", Text, doc="The Thinker's plan, as it was read"),
-    Column("suggested_role", String, doc="The role that a Thinker asked for next"),
-    Column("verdict", String, doc="The Verifier's verdict, as it was read"),
+    Column("suggested_role", one_of(Role), doc="The role that a Thinker asked for next"),
+    Column("verdict", one_of(Verdict), doc="The Verifier's verdict, as it was read"),
     Column("verdict_raw", Text, doc="The words that the verdict was read from"),
     Column("answer_rule", String, doc="By which rule a Worker's answer was found in its reply"),
     Column("answer_after", Text, doc="The answer that stands after this turn"),
@@ -263,9 +272,9 @@ turn = Table(
     Column("round", Integer, doc="The round of its workflow, from 0; empty: no workflow"),
     Column("step", Integer, doc="Its place in the workflow, from 0"),
     Column("subtask", Text, doc="What the step was asked to do"),
-    Column("visible", Text, doc="JSON list of the turns that it could read"),
-    Column("flags", String, nullable=False, server_default="", doc="What was noticed, by commas"),
-    _one_of("stage", ("asked", "replied", "finished")),
+    Column("visible", NAMES, doc="JSON list of the turns that it could read"),
+    Column("flags", FLAGS, nullable=False, server_default="", doc="What was noticed, by commas"),
+    _only("stage", ("asked", "replied", "finished")),
     Index(None, "model", "role", "episode_id"),
     # In the order in which turns are added up, with what they are added up to: no sort.
     Index("ix_turn_groups", "role", "model", *_JUDGED, "stage", "episode_id", "idx", *_CONSUMED),
@@ -298,8 +307,8 @@ plan = Table(
     Column("latency_s", Float),
     Column("error_kind", String, doc="What kind of failure the planner had"),
     Column("error", Text, doc="What the failure said"),
-    Column("workflow", Text, doc="JSON: models, subtasks, reads and mode; empty: none could be read"),
-    Column("fault", String, doc="Why none could be read"),
+    Column("workflow", OBJECT, doc="JSON: models, subtasks, reads and mode; empty: none could be read"),
+    Column("fault", one_of(PlanFault), doc="Why none could be read"),
     _zeroed("keeps", Boolean, "In a later round: nothing is changed"),
 )
 
@@ -328,7 +337,7 @@ override = Table(
     Column("episode_id", String, primary_key=True),
     Column("idx", Integer, primary_key=True),
     Column("model", String, nullable=False),
-    Column("role", String, nullable=False),
+    Column("role", one_of(Role), nullable=False),
 )
 
 proposal = Table(
@@ -350,7 +359,7 @@ learning_update = Table(
     Column("spent_usd", Float, nullable=False, doc="Spent so far, over all updates"),
     Column("unread_usd", Float, nullable=False, doc="Of that: answers that could not be read or broke off"),
     Column("checkpoint_id", String, doc="The checkpoint that was kept after it; empty: none"),
-    Column("stats", Text, nullable=False, doc="JSON: fitness or reward, validation, choices and more"),
+    Column("stats", OBJECT, nullable=False, doc="JSON: fitness or reward, validation, choices and more"),
 )
 
 candidate = Table(
@@ -411,7 +420,7 @@ view = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("name", String, nullable=False),
-    Column("query", Text, nullable=False, doc="JSON: the parameters of its page's address"),
+    Column("query", OBJECT, nullable=False, doc="JSON: the parameters of its page's address"),
     Column("created", Float, nullable=False),
 )
 
@@ -440,7 +449,7 @@ attribution = Table(
     Column("kind", String, primary_key=True, doc="What was left out: parts or words"),
     Column("digest", String, nullable=False, doc="Digest of transcript, masks and choice it holds for"),
     Column("body", Text, nullable=False, doc="JSON: how far each part or word moved the lead, in logits"),
-    _one_of("kind", ("parts", "words")),
+    _only("kind", ("parts", "words")),
 )
 
 # Who may ask the endpoint. The key itself is nowhere: it is told once, when it is made.
@@ -455,7 +464,7 @@ api_key = Table(
     Column("max_cost_usd", Float, doc="What all its requests may cost together; empty: no ceiling"),
     Column("max_turns", Integer, doc="The most turns that one of its requests may take"),
     Column("deadline_s", Float, doc="How long one of its requests may take, in seconds"),
-    Column("leave_out", Text, nullable=False, doc="JSON list of models and providers that it does without"),
+    Column("leave_out", NAMES, nullable=False, doc="JSON list of models and providers that it does without"),
 )
 
 # What a request has cost stays known when its episode is deleted: ceilings are over it.

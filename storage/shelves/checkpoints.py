@@ -15,7 +15,7 @@ from core.conduct.planners import CONDUCTOR
 from core.errors import StoreError
 from core.play.policies import needs_no_checkpoint
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, fetch_scalar, writing
-from storage.rows.mapping import Row, Rows
+from storage.rows.mapping import Row, Rows, from_row
 from storage.rows.schema import checkpoint, episode
 from storage.rows.summaries import PLANNER_KINDS, CheckpointSummary
 
@@ -71,7 +71,7 @@ class Checkpoints:
             query = query.where(checkpoint.c.run_id == run_id)
         if planners is not None:
             query = query.where(_IS_PLANNER if planners else not_(_IS_PLANNER))
-        return [_summary(row) for row in fetch_mappings(self.engine, query)]
+        return [from_row(CheckpointSummary, row) for row in fetch_mappings(self.engine, query)]
 
     def policies_with_episodes(self) -> frozenset[str]:
         """The checkpoints that decided an episode, finished or not, by what they are called as policies."""
@@ -89,11 +89,11 @@ class Checkpoints:
         row = fetch_mapping(
             self.engine, select(*_LIGHT).where(checkpoint.c.id == policy.removeprefix(CONDUCTOR))
         )
-        return None if row is None else _summary(row)
+        return None if row is None else from_row(CheckpointSummary, row)
 
     def get(self, checkpoint_id: str) -> CheckpointSummary:
         """One checkpoint without its weights; StoreError when there is none with this id."""
-        return _summary(self._row(checkpoint_id, *_LIGHT))
+        return from_row(CheckpointSummary, self._row(checkpoint_id, *_LIGHT))
 
     def weights(self, checkpoint_id: str) -> bytes | None:
         """A checkpoint's numbers as safetensors bytes, a planner's files as a zip archive, None where they are in its
@@ -104,7 +104,7 @@ class Checkpoints:
     def load(self, checkpoint_id: str) -> Checkpoint:
         """A coordinator with its numbers, as a value; StoreError when there is none with this id."""
         row = self._row(checkpoint_id, checkpoint.c.config, checkpoint.c.weights, not_planner=True)
-        return Checkpoint.from_bytes(json.loads(row["config"]), bytes(row["weights"]))
+        return Checkpoint.from_bytes(row["config"], bytes(row["weights"]))
 
     def find(self, checkpoint_id: str) -> Checkpoint | None:
         """A coordinator with its numbers, as a value; None when none of this id is kept."""
@@ -118,7 +118,7 @@ class Checkpoints:
             .order_by(checkpoint.c.generation)
         )
         return [
-            Checkpoint.from_bytes(json.loads(config), bytes(weights))
+            Checkpoint.from_bytes(config, bytes(weights))
             for config, weights in fetch_rows(self.engine, query)
         ]
 
@@ -157,7 +157,7 @@ def checkpoint_row(
         "kind": kind,
         "digest": hashlib.sha256(canonical.encode() + b"\0" + hashed).hexdigest(),
         "created": created,
-        "config": canonical,
+        "config": json.loads(canonical),
         "weights": weights,
         "folder": folder,
         "size_bytes": len(weights or b"") if size_bytes is None else size_bytes,
@@ -174,7 +174,7 @@ def check_decides(connection: Connection, policy: str, models: Sequence[str]) ->
             f"There is no policy or checkpoint '{policy}' that could decide this episode's turns: give the id of a "
             "checkpoint, random, random-model, round-robin or single:MODEL with one of its models."
         )
-    if json.loads(found).get("models") != list(models):
+    if found.get("models") != list(models):
         raise StoreError(f"Checkpoint {policy} was made for other models: choose one of this episode's pool.")
 
 
@@ -186,9 +186,3 @@ def insert_checkpoint(connection: Connection, row: Mapping[str, Any]) -> bool:
     elif held != row["digest"]:
         raise StoreError(f"The store already holds a different checkpoint under the id {row['id']}.")
     return held is None
-
-
-def _summary(row: Rows) -> CheckpointSummary:
-    return CheckpointSummary(
-        **{column.name: row[column.name] for column in _LIGHT} | {"config": json.loads(row["config"])}
-    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 from core.errors import StoreError
 from core.ids import episode_id
 from storage.rows.engine import fetch_mappings, fetch_scalar, writing
-from storage.rows.mapping import Rows
+from storage.rows.mapping import Rows, from_row
 from storage.rows.schema import api_key, served
 
 LONGEST_NAME = 80
@@ -74,7 +73,7 @@ class Endpoint:
             "max_cost_usd": limits.max_cost_usd,
             "max_turns": limits.max_turns,
             "deadline_s": limits.deadline_s,
-            "leave_out": json.dumps(limits.leave_out),
+            "leave_out": limits.leave_out,
         }
         with writing(self.engine) as connection:
             connection.execute(insert(api_key), row)
@@ -176,16 +175,5 @@ def _digest(secret: str) -> str:
 
 
 def _key(row: Rows) -> ApiKey:
-    limits = Limits(
-        row["max_cost_usd"], row["max_turns"], row["deadline_s"], tuple(json.loads(row["leave_out"]))
-    )
-    return ApiKey(
-        row["id"],
-        row["name"],
-        row["created"],
-        row["revoked"],
-        limits,
-        row.get("requests") or 0,
-        row.get("charged_usd") or 0.0,
-        row.get("last_used"),
-    )
+    used = {name: row.get(name) or 0 for name in ("requests", "charged_usd")}
+    return from_row(ApiKey, row, limits=from_row(Limits, row), last_used=row.get("last_used"), **used)

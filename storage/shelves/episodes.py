@@ -3,14 +3,13 @@ views, lists of episodes kept under a name, each as the address of its page."""
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from sqlalchemy import Engine, delete, func, insert, select, update
 
-from core.episode import Episode, Reply, Role, Status, Task, Verdict
+from core.episode import Episode, Reply, Status, Task
 from core.errors import StoreError
 from core.ids import view_id
 from core.pool.spec import ModelSpec
@@ -27,7 +26,7 @@ from storage.rows.full_episodes import (
     read_pending_replies,
     rows_among,
 )
-from storage.rows.mapping import Row, Rows
+from storage.rows.mapping import Rows
 from storage.rows.schema import episode, same_turn, task, text, turn, view
 from storage.rows.summaries import (
     QUESTION_CUT,
@@ -57,25 +56,24 @@ class Views:
     def add(self, name: str, query: Mapping[str, str]) -> SavedView:
         """Keep a page's query parameters under a name. StoreError for an empty or overlong name."""
         named, at = _named(name), self.now()
-        body = json.dumps(dict(query), ensure_ascii=False)
-        if len(body) > _LONGEST_QUERY:
+        if sum(len(name) + len(value) for name, value in query.items()) > _LONGEST_QUERY:
             raise StoreError("This list is too long to be kept: choose fewer episodes.")
         saved = SavedView(view_id(int(at), secrets.token_bytes(8)), named, dict(query), at)
         with writing(self.engine) as connection:
-            connection.execute(insert(view).values(id=saved.id, name=named, query=body, created=at))
+            connection.execute(insert(view).values(id=saved.id, name=named, query=query, created=at))
         return saved
 
     def list(self, limit: int | None = None) -> list[SavedView]:
         """The views, newest first."""
         query = select(view).order_by(view.c.created.desc(), view.c.id.desc()).limit(limit)
-        return [_saved(row) for row in fetch_mappings(self.engine, query)]
+        return [mapping.from_row(SavedView, row) for row in fetch_mappings(self.engine, query)]
 
     def get(self, view_id: str) -> SavedView:
         """One view; StoreError when there is none of this id."""
         row = fetch_mapping(self.engine, select(view).where(view.c.id == view_id))
         if row is None:
             raise _no_view(view_id)
-        return _saved(row)
+        return mapping.from_row(SavedView, row)
 
     def rename(self, view_id: str, name: str) -> None:
         """Give a view another name. StoreError when there is none of this id, or the name cannot be one."""
@@ -100,11 +98,6 @@ def _named(name: str) -> str:
 
 def _no_view(view_id: str) -> StoreError:
     return StoreError(f"The store holds no saved view {view_id[:40]}: it may have been deleted.")
-
-
-def _saved(row: Rows) -> SavedView:
-    query = {str(name): str(value) for name, value in json.loads(row["query"]).items()}
-    return SavedView(row["id"], row["name"], query, row["created"])
 
 
 _EVERYTHING = EpisodeFilter()
@@ -274,7 +267,7 @@ class Episodes:
         """The tasks a run has played, by id."""
         played = select(episode.c.task_key).where(episode.c.run_id == run_id)
         query = select(task).where(task.c.key.in_(played)).order_by(task.c.id, task.c.key)
-        return [mapping.to_task(row) for row in fetch_mappings(self.engine, query)]
+        return [mapping.from_row(Task, row) for row in fetch_mappings(self.engine, query)]
 
     def same_task(self, episode_id: str, limit: int = 50) -> list[EpisodeSummary]:
         """Other episodes that played the very same task, newest first."""
@@ -307,10 +300,5 @@ def _no_episode(episode_id: str) -> StoreError:
 
 
 def _outline(row: Rows) -> TurnOutline:
-    made: Row = {name: row[name] for name in _OUTLINE_NAMES}
-    made |= {name: made[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
-    made["role"] = Role(made["role"])
-    made["verdict"] = Verdict(made["verdict"]) if made["verdict"] else None
-    made["flags"] = mapping.to_flags(made["flags"])
-    made["argmax_role"] = Role(made["argmax_role"]) if made["argmax_role"] else None
-    return TurnOutline(index=row["idx"], **made)
+    spent = {name: row[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
+    return mapping.from_row(TurnOutline, row, index=row["idx"], **spent)

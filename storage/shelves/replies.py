@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from sqlalchemy import Engine, delete, false, func, insert, or_, select
 
 from core.draws import reply_seed
-from core.episode import Ask, Message, Reply, Role, Task, Usage
+from core.episode import Ask, Message, Reply, Task, Usage
 from core.pool.cache import call_key
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec, digest_of_specs
@@ -118,7 +118,7 @@ class SharedReplies:
         )
         with reading(self.engine) as connection:
             for row in rows_among(connection, recorded, episode.c.task_id, ids):
-                messages, role = mapping.to_messages(row["body"]), Role(row["role"])
+                messages, role = mapping.to_messages(row["body"]), row["role"]
                 if not messages:
                     continue
                 spec, call = by_name[row["model"]], (row["id"], row["model"], messages)
@@ -170,10 +170,10 @@ class SharedReplies:
     def _same_models(self) -> list[str]:
         """The digests of recorded pools whose models are all among these, and the same."""
         by_name = {spec.name: spec for spec in self.specs}
-        query = select(run.c.pool, run.c.config).where(run.c.pool.is_not(None), run.c.purpose.in_(_PURPOSES))
+        query = select(run.c.pool, run.c.config).where(run.c.pool != "", run.c.purpose.in_(_PURPOSES))
         found = set()
         for pool, config in fetch_rows(self.engine, query):
-            names = json.loads(config).get("models") or [*by_name]
+            names = config.get("models") or [*by_name]
             if by_name.keys() >= set(names) and digest_of_specs([by_name[name] for name in names]) == pool:
                 found.add(pool)
         return sorted(found)

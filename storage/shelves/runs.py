@@ -42,7 +42,7 @@ from storage.rows.engine import (
     writing,
 )
 from storage.rows.full_episodes import delete_episodes
-from storage.rows.mapping import Rows, deciders_column, to_deciders
+from storage.rows.mapping import Rows, from_row
 from storage.rows.schema import episode, learning_update, override, proposal, run, turn
 from storage.rows.summaries import (
     PURPOSES,
@@ -96,7 +96,7 @@ class Runs:
             "status": status.value,
             "owner": owner,
             "created": at,
-            "config": json.dumps(dict(config)),
+            "config": config,
             **alive,
         }
         try:
@@ -187,9 +187,9 @@ class Runs:
         self._set(run_id, pool=pool)
 
     def noted_pool(self, run_id: str) -> str | None:
-        """The digest of the pool that answered in a run; None where that is not recorded."""
-        found = fetch_rows(self.engine, select(run.c.pool).where(run.c.id == run_id))
-        return found[0][0] if found else None
+        """The digest of the pool that answered in a run; empty where none did."""
+        pool: str | None = fetch_scalar(self.engine, select(run.c.pool).where(run.c.id == run_id))
+        return pool
 
     def finish(
         self,
@@ -263,9 +263,7 @@ class Runs:
         if dead is not None:
             resting = or_(resting, run.c.owner == dead)
         with writing(self.engine) as connection:
-            changed = connection.execute(
-                update(run).where(run.c.id == run_id, resting).values(config=json.dumps(config))
-            )
+            changed = connection.execute(update(run).where(run.c.id == run_id, resting).values(config=config))
         if changed.rowcount != 1:
             raise StoreError(f"Run {run_id} is running: stop it first, then change its ceiling.")
 
@@ -273,7 +271,7 @@ class Runs:
         """Write down what its process has decided about what a run plays. StoreError when the run is not this owner's
         any more."""
         with writing(self.engine) as connection:
-            _update_own(connection, run_id, owner, config=json.dumps(dict(config)))
+            _update_own(connection, run_id, owner, config=config)
 
     def pause(self, run_id: str) -> None:
         """Ask the worker to wait before the next turn."""
@@ -304,9 +302,9 @@ class Runs:
         row = {"episode_id": episode_id, "idx": index, "model": model, "role": role.value}
         with writing(self.engine) as connection:
             known = connection.execute(select(episode.c.models).where(episode.c.id == episode_id)).scalar()
-            if known is not None and model not in (models := json.loads(known)):
+            if known is not None and model not in known:
                 raise StoreError(
-                    f"There is no model '{model}' in this episode: choose one of {', '.join(models)}."
+                    f"There is no model '{model}' in this episode: choose one of {', '.join(known)}."
                 )
             _drop_override(connection, episode_id, index)
             connection.execute(insert(override), row)
@@ -319,7 +317,7 @@ class Runs:
     def override(self, episode_id: str, index: int) -> tuple[str, Role] | None:
         """The (model, role) a person chose for a turn, None when the policy decides."""
         row = fetch_mapping(self.engine, select(override).where(_of_turn(override, episode_id, index)))
-        return (row["model"], Role(row["role"])) if row else None
+        return (row["model"], row["role"]) if row else None
 
     def propose(self, episode_id: str, index: int, proposed: Proposal) -> None:
         """Show what would be decided for turn `index`, or why nothing can be, while it waits for a person; nothing
@@ -362,10 +360,10 @@ class Runs:
             if connection.execute(begun).first():
                 raise StoreError(f"Turn {index + 1} has already begun: choose who decides a later one.")
             if policy != held.policy:
-                check_decides(connection, policy, json.loads(held.models))
-            deciders = deciders_with(held.policy, to_deciders(held.deciders), index, policy)
+                check_decides(connection, policy, held.models)
+            deciders = deciders_with(held.policy, held.deciders or {}, index, policy)
             change = update(episode).where(episode.c.id == episode_id)
-            connection.execute(change.values(deciders=deciders_column(deciders)))
+            connection.execute(change.values(deciders=deciders))
 
     def decider(self, episode_id: str, index: int) -> str:
         """The policy that decides turn `index`. StoreError when there is no such episode."""
@@ -374,7 +372,7 @@ class Runs:
         )
         if row is None:
             raise StoreError(f"There is no episode {episode_id!r} in this store.")
-        return decider_at(row["policy"], to_deciders(row["deciders"]), index)
+        return decider_at(row["policy"], row["deciders"] or {}, index)
 
     # How its policies did
 
@@ -413,7 +411,7 @@ class Runs:
             episodes = _by_run(connection, episode, ids, func.sum(finished), func.sum(right))
             generations = _by_run(connection, learning_update, ids)
         return [
-            _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
+            _summary(row, *episodes.get(row["id"], (0, 0, 0)), *generations.get(row["id"], (0,)))
             for row in rows
         ]
 
@@ -480,15 +478,6 @@ def _interrupt_episodes(connection: Connection, run_ids: Sequence[str]) -> None:
     )
 
 
-def _summary(row: Rows, counts: Sequence[int], generations: Sequence[int]) -> RunSummary:
-    names = ("id", "kind", "purpose", "name", "created", "started", "finished", "heartbeat", "owner", "error")
-    episodes, finished, correct = counts
-    return RunSummary(
-        **{name: row[name] for name in names},
-        status=RunStatus(row["status"]),
-        config=json.loads(row["config"]),
-        episodes=episodes,
-        finished_episodes=finished,
-        correct=correct,
-        generations=generations[0],
-    )
+def _summary(row: Rows, episodes: int, finished: int, correct: int, generations: int) -> RunSummary:
+    counts = {"episodes": episodes, "finished_episodes": finished, "correct": correct}
+    return from_row(RunSummary, row, generations=generations, **counts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -170,8 +169,6 @@ def _against_notes(asked: Asked, found: Regret) -> list[Block]:
             f"{others} more, which {'is' if others == 1 else 'are'} left out; filter by budget, protocol or pool to "
             f"see {'it' if others == 1 else 'them'}."
         )
-    elif found.settings and not found.settings[0].is_recorded:
-        notes.append(f"Under this setting: {setting_words(found.settings[0], found.settings)}.")
     if found.left_out:
         left = ", ".join(f"{asked.say(policy)} ({n:,})" for policy, n in found.left_out.items())
         notes.append(f"Left out, because they share too few tasks: {left}.")
@@ -219,7 +216,7 @@ def luck(asked: Asked) -> Answer:
             f"{asked.say(policy)} played this task {len(found)} times, {right}: {options.get(chosen, chosen)}"
         )
         blocks = [
-            Tree([Path(one.moves, one.correct, json.loads(one.models)) for one in found]),
+            Tree([Path(one.moves, one.correct, one.models) for one in found]),
             Table.of(
                 found,
                 Column(

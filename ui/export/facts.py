@@ -63,7 +63,7 @@ def facts(played: PlayedEpisode) -> list[tuple[str, str]]:
     rows = [
         ("Policy", deciders(summary.policy, generation, episode.deciders, lambda: played.names)),
         ("Choice", f"{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}"),
-        ("Protocol", episode.protocol or "not recorded"),
+        ("Protocol", episode.protocol),
         ("Turns", f"{len(played.turns)} of {episode.turn_budget}"),
         ("Tokens", f"{summary.tokens_in + summary.tokens_out:,}"),
         ("Time", seconds(summary.latency_s)),

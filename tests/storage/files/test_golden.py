@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core.episode import Change, Fork, Protocol, Status
+from core.episode import Change, Fork, Status
 from core.play.forking import prefix_digest
 from storage.analysis.standings import policies_with_episodes
 from storage.files.interchange import export_runs, import_file
-from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from tests.builders.interchange import GOLDEN, GOLDEN_FORKS, edited
+from tests.builders.interchange import GOLDEN, GOLDEN_FORKS
 from tests.builders.stores import new_store
 
 
@@ -68,26 +67,4 @@ def test_the_pool_of_a_run_travels_with_it(other: Store, tmp_path: Path) -> None
     there = new_store(tmp_path / "there.db")
     import_file(there, tmp_path / "again.jsonl")
     assert {one.setting.pool for one in policies_with_episodes(there)} == {"3fa9c2d155aa0011"}
-    there.close()
-
-
-def test_rules_that_a_file_does_not_name_are_not_recorded(other: Store, tmp_path: Path) -> None:
-    """They are not taken for the paper's, neither here nor after a further journey."""
-
-    def change(lines: list[bytes]) -> list[bytes]:
-        kind = b'{"kind":"episode"'
-        return [
-            line.replace(b'"protocol":"paper",', b"") if line.startswith(kind) else line for line in lines
-        ]
-
-    (tmp_path / "bare.jsonl").write_bytes(edited(change))
-    import_file(other, tmp_path / "bare.jsonl")
-    whole = other.episodes.get(other.episodes.of_run("r1")[0].id)
-    assert (whole.protocol, whole.rules) == (None, Protocol.PAPER)
-    listed = other.episodes.page(EpisodeFilter(q="protocol == None"), limit=99).items
-    assert len(listed) == other.health().episodes
-    export_runs(other, ["r1"], tmp_path / "again.jsonl")
-    there = new_store(tmp_path / "there.db")
-    import_file(there, tmp_path / "again.jsonl")
-    assert there.episodes.get(whole.id) == whole
     there.close()

@@ -63,6 +63,8 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         "still running",
     ),
     "turn numbers": (lambda: swap(b'"index":0', b'"index":1'), "numbered through from 0"),
+    "no rules": (lambda: swap(b'"protocol":"paper",', b""), "unusable value at episode.protocol"),
+    "no pool": (lambda: swap(b'"pool":"3fa9c2d155"', b'"pool":null', 1), "unusable value at .*pool"),
     "weights": (lambda: swap(b'"generation":0', b'"generation":1,"x":0', 3), "line 4"),
     "checkpoint": (lambda: swap(b'"weights":"', b'"weights":"AAAA', 3), "cannot be used"),
     "bad gzip": (lambda: b"\x1f\x8b" + b"nonsense" * 10, "gzip stream breaks"),

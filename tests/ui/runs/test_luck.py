@@ -198,7 +198,7 @@ def test_what_cannot_be_replayed_unchanged_says_why(
             elsewhere = new_store(tmp_path / "elsewhere.db")
             import_file(elsewhere, tmp_path / "run.jsonl")
             with writing(elsewhere.engine) as connection:
-                connection.execute(update(run_table).values(config="{}"))
+                connection.execute(update(run_table).values(config={}))
             why = "with which models it was played is not recorded, as of imported episodes"
         case "fork":
             run, _ = played(store, plan_luck(store, missed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +50,7 @@ from ui.web.pickers.line import compared_in_address, line_of, listed, parted, wi
 
 FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))
 pytestmark = pytest.mark.usefixtures("samples")
-FIVE, ONE = Setting(5, False, Protocol.PAPER, "3fa9c2d1"), Setting(1, True, Protocol.RELEASED)
+FIVE, ONE = Setting(5, False, Protocol.PAPER, "3fa9c2d1"), Setting(1, True, Protocol.RELEASED, "3fa9c2d1")
 WHO = [
     PolicyInRun("r2", "a", FIVE, 3),
     PolicyInRun("r2", "b", FIVE, 3),
@@ -202,7 +201,7 @@ def test_evolution_and_checkpoints_say_what_their_accuracies_are_of_and_lead_to_
     other = 8 if best != 8 else 30  # the evolution's own validation names another one
     with writing(store.engine) as connection:
         for number, share in ((0, 0.1), (best, 0.5), (other, 0.75)):
-            told = json.dumps({"validation": {"accuracy": share, "n": 40}})
+            told = {"validation": {"accuracy": share, "n": 40}}
             where = learning_update.c.idx == number
             connection.execute(learning_update.update().where(where).values(stats=told))
     page = opened("checkpoints")
@@ -331,15 +330,12 @@ def test_what_was_played_under_two_settings_is_two_sides_and_never_averaged() ->
     assert line is not None
     assert not gone
     assert line.sides == (PolicySide("a", None, FIVE), PolicySide("a", None, ONE), PolicySide("b"))
-    assert [side.token for side in line.sides] == ["a@5-3fa9c2", "a@1-argmax-released", "b"]
+    assert [side.token for side in line.sides] == ["a@5-3fa9c2", "a@1-argmax-released-3fa9c2", "b"]
     again, _ = line_of({key: str(value) for key, value in line.params().items() if value}, who, ["a", "b"])
     assert again is not None
     assert again.sides == line.sides
     assert within(line, who, "r1").sides[:2] == (PolicySide("a", "r1", FIVE), PolicySide("a", None, ONE))
-    assert (
-        setting_words(ONE, [FIVE])
-        == "1 turn, argmax, the authors' released code's rules, pool and temperature not recorded"
-    )
+    assert setting_words(ONE, [FIVE]) == "1 turn, argmax, the authors' released code's rules"
     assert setting_words(FIVE, [replace(FIVE, turn_budget=1)]) == "5 turns"
     assert line_of({"c": "a@2,b"}, who, ["a", "b"])[1] == ["a@2"]
 
