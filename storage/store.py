@@ -58,7 +58,6 @@ class Watch:
         return f"{self._mark}/{number}"
 
     def close(self) -> None:
-        """Give the connection back."""
         with self._lock:
             if self._asking is not None:
                 self._asking.close()
@@ -79,7 +78,6 @@ class Watch:
 
 
 def read_health(engine: Engine, now: float) -> Health:
-    """The store's health at time `now` (Unix seconds)."""
     running = run.c.status == RunStatus.RUNNING
     silent = and_(running, func.coalesce(run.c.heartbeat, run.c.created) < now - STALLED_AFTER_S)
     of_runs = select(func.count(), func.count().filter(running), func.count().filter(silent))
@@ -119,7 +117,6 @@ def sqlite_warning(version: tuple[int, ...]) -> str | None:
 
 
 def _size(file: Path) -> int:
-    """Bytes of the database with its write-ahead log."""
     parts = (file, file.with_name(file.name + "-wal"))
     return sum(part.stat().st_size for part in parts if part.exists())
 
@@ -161,7 +158,6 @@ class Store:
         return is_read_only(self.engine)
 
     def health(self) -> Health:
-        """Where the store is, its schema, its size and what is running."""
         return read_health(self.engine, self.now())
 
     def version(self) -> str:
@@ -169,7 +165,6 @@ class Store:
         return self.watch.version()
 
     def close(self) -> None:
-        """Give the connections back; the store cannot be used afterwards."""
         self.watch.close()
         self.engine.dispose()
 

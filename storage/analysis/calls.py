@@ -158,7 +158,6 @@ class ModelHealth:
 
     @property
     def error_share(self) -> float:
-        """Of all calls, those that failed or were lost."""
         return (self.failed + self.lost) / self.calls if self.calls else 0.0
 
 
@@ -237,7 +236,6 @@ class WindowCut:
 
     @property
     def share(self) -> float | None:
-        """Of all of them, those that are cut."""
         return self.cut / self.n if self.n else None
 
 

@@ -18,7 +18,7 @@ from core.episode import Decision, EndReason, Role, Status
 from core.heads import Array, common_mask, softmax, split
 from storage.analysis.routing import counted_episodes
 from storage.filters.episode_filter import EpisodeFilter
-from storage.filters.listing import read_shares, total_if_all_known
+from storage.filters.listing import read_shares, sum_if_all_known, total_if_all_known
 from storage.rows.engine import reading
 from storage.rows.mapping import to_floats
 from storage.rows.schema import episode, turn
@@ -235,17 +235,14 @@ class AtBudget:
 
     @property
     def n(self) -> int:
-        """How many episodes tell."""
         return self.right.n
 
     @property
     def accuracy(self) -> float:
-        """Share of right episodes."""
         return self.right.k / self.right.n
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """The accuracy's interval."""
         return self.right.ci95
 
 
@@ -293,10 +290,6 @@ def accuracy_by_budget(store: Store, *where: ColumnElement[bool]) -> list[AtBudg
 
 def _at(k: int, right: ClusteredShare, rows: Sequence[Any]) -> AtBudget:
     """The episodes that reached turn k or ended by themselves before it, with all their turns up to there."""
-    played = tokens = 0
-    cost: float | None = 0.0
-    for turns, ended, idx, count, used, paid in rows:
-        if (turns >= k or ended) and idx < k:
-            played, tokens = played + count, tokens + used
-            cost = None if cost is None or paid is None else cost + paid
-    return AtBudget(k, right, played, tokens, cost)
+    told = [(n, used, paid) for turns, ended, idx, n, used, paid in rows if (turns >= k or ended) and idx < k]
+    cost = sum_if_all_known(paid for *_, paid in told)
+    return AtBudget(k, right, sum(n for n, *_ in told), sum(used for _, used, _ in told), cost)

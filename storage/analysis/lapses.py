@@ -22,7 +22,6 @@ class Share:
 
     @property
     def value(self) -> float:
-        """From 0 to 1; 0 of none."""
         return self.k / self.n if self.n else 0.0
 
 
@@ -35,12 +34,10 @@ class Lapses:
 
     @property
     def any(self) -> bool:
-        """Whether there was a lapse at all."""
         return any(share.k for share in self.shares.values())
 
     @property
     def loud(self) -> list[str]:
-        """The lapses that are frequent."""
         return [name for name, share in self.shares.items() if share.value > LOUD]
 
 

@@ -107,7 +107,6 @@ class PolicyDiff:
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """In the order asked for."""
         return tuple(one.checkpoint for one in self.judgements)
 
     @cached_property
@@ -117,17 +116,14 @@ class PolicyDiff:
 
     @cached_property
     def turns(self) -> list[JudgedTurn]:
-        """The used turns."""
         return [self.judged.turns[row] for row in np.flatnonzero(self.used)]
 
     @cached_property
     def at(self) -> Situations:
-        """The situations of the used turns."""
         return self.situations.where(self.used)
 
     @cached_property
     def picks(self) -> tuple[Picks, ...]:
-        """What each checkpoint chooses at the used turns."""
         return tuple(
             picks(
                 one.logits[self.used],
@@ -147,7 +143,6 @@ class PolicyDiff:
 
     @cached_property
     def partings(self) -> tuple[FirstDifferences, ...]:
-        """Where the baseline and each of the others first differ."""
         lengths = np.bincount(self.situations.episodes)
         return tuple(first_differences(one, lengths) for one in self.agreements)
 
@@ -157,7 +152,6 @@ class PolicyDiff:
         return max((float(one.errors[self.used].max(initial=0.0)) for one in self.judgements), default=0.0)
 
     def families(self) -> list[str]:
-        """The family of each used turn."""
         return [self.judged.episodes[turn.episode_id].family for turn in self.turns]
 
     def skipped(self) -> dict[Source, int]:
@@ -307,7 +301,6 @@ class StoredStates:
 
 
 def _recorded(judged: JudgedTurns, checkpoint: Checkpoint, rows: int) -> dict[int, Array]:
-    """The logits that the checkpoint itself recorded, by turn."""
     return {
         row: np.frombuffer(turn.model_logits + turn.role_logits, "<f8")
         for row, turn in enumerate(judged.turns)

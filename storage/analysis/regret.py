@@ -38,7 +38,6 @@ class PolicyOnTask:
 
     @property
     def share(self) -> float:
-        """Share of right episodes."""
         return self.right / self.n
 
 
@@ -152,12 +151,10 @@ def _accuracy(shares: NDArray[np.float64], episodes: int) -> Mean:
 
 
 def _difference(values: NDArray[np.float64]) -> Mean:
-    """The mean of one difference per task."""
     return Mean(*difference_over_tasks(*_counted(values)))
 
 
 def _counted(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
-    """Distinct values, and how many tasks have each."""
     distinct, counts = np.unique(values.round(12), return_counts=True)
     return distinct.tolist(), counts.tolist()
 

@@ -33,8 +33,6 @@ MOST_POOLS = 50
 
 
 class ModelInRole(NamedTuple):
-    """One model called in one role."""
-
     model: str
     role: Role
 
@@ -57,7 +55,6 @@ class Traffic:
 
     @classmethod
     def over(cls, parts: Iterable[Traffic]) -> Traffic:
-        """All of these together."""
         found = cls()
         for part in parts:
             found.episodes += part.episodes
@@ -68,11 +65,9 @@ class Traffic:
 
     @property
     def total(self) -> int:
-        """All turns."""
         return sum(self.turns.values())
 
     def share(self, move: ModelInRole) -> float:
-        """Share of all turns, in 0 to 1."""
         return self.turns[move] / self.total if self.turns else 0.0
 
     def steps(self) -> Counter[tuple[ModelInRole | None, ModelInRole | None]]:
@@ -83,7 +78,6 @@ class Traffic:
         return found
 
     def first(self) -> Counter[ModelInRole]:
-        """Episodes by their first move."""
         return Counter({to: n for (at, _, to), n in self.links.items() if at == 0 and to is not None})
 
 
@@ -93,7 +87,6 @@ def counted_episodes(store: Store, where: EpisodeFilter) -> list[ColumnElement[b
 
 
 def count_episodes(store: Store, where: EpisodeFilter) -> int:
-    """How many episodes count. One query."""
     query = select(func.count()).select_from(episode).where(*counted_episodes(store, where))
     return int(fetch_rows(store.engine, query)[0][0])
 
@@ -141,8 +134,6 @@ def traffic_of(store: Store, where: EpisodeFilter, by: TrafficSplit | None = Non
 
 
 class _Path(NamedTuple):
-    """`n` episodes, `right` of them right, that made the same moves in the same order."""
-
     moves: list[int]
     n: int
     right: int
@@ -280,7 +271,6 @@ def newest_turns(store: Store, where: EpisodeFilter) -> Select[Any]:
 
 
 def read_turn_references(store: Store, query: Select[Any]) -> list[TurnReference]:
-    """The rows of a query of `newest_turns`."""
     return [TurnReference(*row) for row in fetch_rows(store.engine, query)]
 
 

@@ -29,7 +29,6 @@ class EpisodeScope:
     before: float | None = None
 
     def conditions(self, dialect: str) -> list[ColumnElement[bool]]:
-        """The scope as conditions on `episode`."""
         if self.episode is not None:
             return [episode.c.id == self.episode]
         found = conditions(self.where, dialect)
@@ -37,8 +36,6 @@ class EpisodeScope:
 
 
 class JudgedEpisode(NamedTuple):
-    """The episode that judged turns belong to."""
-
     id: str
     policy: str
     family: str

@@ -47,7 +47,6 @@ class Setting:
 
     @property
     def expression(self) -> str:
-        """The episodes that were played so, in the filter language."""
         asked: dict[str, int | bool | str] = {
             "budget": self.turn_budget, "argmax": self.argmax, "protocol": self.protocol.value, "pool": self.pool
         }  # fmt: skip
@@ -98,7 +97,6 @@ class Figures:
 
     @property
     def tasks(self) -> int:
-        """How many different tasks it has finished."""
         return sum(tasks for _, _, tasks in self.by_task)
 
 
@@ -228,7 +226,6 @@ def setting_conditions(setting: Setting) -> list[ColumnElement[bool]]:
 
 
 def finished_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
-    """The conditions under which an episode counts for the side."""
     return [*side_conditions(side), _FINISHED]
 
 
@@ -252,6 +249,8 @@ def by_task(side: PolicySide, *only: ColumnElement[bool]) -> Subquery:
 
 def figures(store: Store, sides: Sequence[PolicySide]) -> list[Figures]:
     """How each side did, in order. Two queries, however many there are."""
+    if not sides:
+        return []
     seeds = func.count(episode.c.seed.distinct())
     played = [
         select(literal(i), seeds, *FIGURES).where(*side_conditions(side)) for i, side in enumerate(sides)
@@ -329,7 +328,6 @@ class TaskOutcome:
 
     @property
     def solved(self) -> bool:
-        """Did most of its episodes end right?"""
         return is_solved(self.right, self.n)
 
 
@@ -415,7 +413,6 @@ def _of_tasks(sides: Sequence[PolicySide], keys: Sequence[int]) -> Any:
 
 
 def _rank(a: Subquery, b: Subquery) -> ColumnElement[int]:
-    """Which of CELLS a task is in, as its position there."""
     a_right, b_right = 2 * a.c.right > a.c.n, 2 * b.c.right > b.c.n
     return case(
         (b_right & ~a_right, CELLS.index("only_b")),

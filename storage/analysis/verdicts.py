@@ -35,7 +35,7 @@ from storage.filters.expression import (
     join_nodes,
     write_expression,
 )
-from storage.filters.listing import NOTHING, read_shares, total_if_all_known
+from storage.filters.listing import NOTHING, read_shares, total, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.schema import episode, same_turn, text, turn
 from storage.store import Store
@@ -74,7 +74,6 @@ class TurnGroup:
 
     @property
     def asked(self) -> bool:
-        """Whether a model was asked at all: not for a verdict before any answer."""
         return Flag.NOTHING_TO_JUDGE not in self.flags
 
     @property
@@ -103,7 +102,7 @@ def turn_groups(store: Store, where: EpisodeFilter) -> list[TurnGroup]:
             func.coalesce(func.sum(turn.c.tokens_in), 0),
             func.coalesce(func.sum(turn.c.tokens_out), 0),
             total_if_all_known(turn.c.cost_usd),
-            func.coalesce(func.sum(turn.c.latency_s), 0.0),
+            total(turn.c.latency_s),
         )
         .where(*counted_turns(store, where))
         .group_by(*keys)
@@ -170,7 +169,6 @@ class VerifierLedger:
 
     @property
     def turns(self) -> int:
-        """All its Verifier turns."""
         return sum(self.counts.values())
 
 

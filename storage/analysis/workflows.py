@@ -39,7 +39,6 @@ class Rounds:
     right_after: int = 0
 
     def plus(self, before: bool, after: bool) -> Rounds:
-        """One more."""
         return Rounds(self.n + 1, self.right_before + before, self.right_after + after)
 
 
@@ -65,17 +64,14 @@ class WorkflowUse:
 
     @property
     def episodes(self) -> int:
-        """How many."""
         return self.right.n
 
     @property
     def workflows(self) -> int:
-        """How many workflows ran."""
         return self.lengths.total()
 
     @property
     def steps_mean(self) -> float | None:
-        """Steps of a workflow; None where none ran."""
         return sum(n * count for n, count in self.lengths.items()) / self.workflows if self.lengths else None
 
     @property
@@ -90,12 +86,10 @@ class WorkflowUse:
         return self.models[place, model] / self.lengths_from(place) if self.lengths_from(place) else 0.0
 
     def lengths_from(self, place: int) -> int:
-        """How many workflows have a step at this place."""
         return sum(count for n, count in self.lengths.items() if n > place)
 
 
 def any_workflow(store: Store, where: EpisodeFilter) -> bool:
-    """Whether an episode that counts has a plan."""
     query = select(plan.c.episode_id).join(episode, episode.c.id == plan.c.episode_id)
     return fetch_scalar(store.engine, query.where(*counted_episodes(store, where)).limit(1)) is not None
 
@@ -117,7 +111,6 @@ def workflow_use(store: Store, where: EpisodeFilter) -> dict[str, WorkflowUse]:
 def _read_accuracies(
     connection: Connection, counted: ColumnElement[bool], found: dict[str, WorkflowUse]
 ) -> None:
-    """Episodes that ended right, in all and by the shape of their workflow."""
     for shape in ((), (episode.c.topology,)):
         planned = select(episode.c.id).where(counted, episode.c.id.in_(select(plan.c.episode_id)))
         right = (episode.c.correct.is_(True), None)
@@ -163,7 +156,6 @@ def _read_steps(
 def _read_plans(
     connection: Connection, counted: ColumnElement[bool], found: Mapping[str, WorkflowUse]
 ) -> None:
-    """The planner's replies, and why some were no workflow."""
     failed = case((plan.c.error_kind.is_not(None), 1), else_=0)
     query = (
         select(episode.c.policy, plan.c.fault, func.count(), func.sum(failed))

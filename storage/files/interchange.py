@@ -190,7 +190,6 @@ class _Reader:
     waiting_bytes: int = 0
 
     def read(self, path: Path, contents: Iterator[bytes]) -> ImportReport:
-        """Everything, or an ImportFormatError."""
         digest, over = hashlib.sha256(), False
         for content in contents:
             self.number += 1
@@ -250,7 +249,6 @@ class _Reader:
         return line
 
     def _check(self, line: Body) -> None:
-        """What a single value's type cannot say."""
         try:
             validation.check_line(line)
         except ValueError as error:
@@ -273,7 +271,6 @@ class _Reader:
                 raise self.fault("belongs to a run that the header does not name")
 
     def _take(self, line: Body, size: int) -> None:
-        """Add the line, unless the store has its twin; what comes in numbers waits for more of its kind."""
         if not isinstance(line, EpisodeLine | LabelLine):
             self._flush()
             self._take_one(line)
@@ -303,7 +300,6 @@ class _Reader:
             raise self.fault(validation.UNKNOWN) from error
 
     def _flush(self) -> None:
-        """Add the episodes that wait, then the labels, unless the store has their twins."""
         episodes, labels = self.episodes, self.labels
         self.episodes, self.labels, self.waiting_bytes = {}, [], 0
         held = stored_episodes(self.connection, list(episodes))
@@ -325,7 +321,6 @@ class _Reader:
         self._add_labels(labels)
 
     def _add_labels(self, labels: Sequence[tuple[int, LabelLine]]) -> None:
-        """Add the labels of episodes that are in the store by now."""
         about = list(dict.fromkeys(line.episode for _, line in labels))
         places = labelled_places(self.connection, about)
         stored = {line for lines in lines_of_labels(self.connection, about).values() for line in lines}
@@ -369,7 +364,6 @@ def _add(connection: Connection, line: Head) -> None:
 
 @contextmanager
 def _packed(draft: Path, gzipped: bool) -> Iterator[BinaryIO]:
-    """The draft, gzipped on its way when so named."""
     with draft.open("wb") as raw:
         if gzipped:
             with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:

@@ -76,12 +76,10 @@ def file_name(path: str) -> str:
 
 
 def without_places(words: str) -> str:
-    """A sentence, the files in it without where they lie."""
     return _PLACE_IN_WORDS.sub("", words)
 
 
 def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings as any machine understands them."""
     return {
         name: _named(value) if name in _PLACES else _portable(value) if isinstance(value, dict) else value
         for name, value in config.items()
@@ -130,8 +128,6 @@ class _Line(BaseModel):
 
 
 class HeaderLine(_Line):
-    """What the file is and which runs it holds."""
-
     kind: Literal["header"] = "header"
     format: str = FORMAT
     version: int = VERSION
@@ -139,8 +135,6 @@ class HeaderLine(_Line):
 
 
 class RunLine(_Line):
-    """One run."""
-
     kind: Literal["run"] = "run"
     id: Id
     run_kind: RunKind
@@ -186,8 +180,6 @@ class UpdateLine(_Line):
 
 
 class OptimiserLine(_Line):
-    """The state after a run's last update that has one."""
-
     kind: Literal["optimiser"] = "optimiser"
     run: Id
     generation: int
@@ -195,8 +187,6 @@ class OptimiserLine(_Line):
 
 
 class EpisodeLine(_Line):
-    """One episode in full."""
-
     kind: Literal["episode"] = "episode"
     started: float
     finished: float | None
@@ -252,7 +242,6 @@ _NOT_WRITTEN: dict[str, Any] = {"episode": {"turns": _NOT_KEPT, "plans": _NOT_KE
 
 
 def dump_line(line: Line) -> bytes:
-    """A line's bytes with its newline."""
     unwritten = _NOT_WRITTEN if isinstance(line, EpisodeLine) else None
     return line.model_dump_json(exclude=unwritten).encode() + b"\n"
 

@@ -45,12 +45,10 @@ _EPISODES = 100
 
 
 def row_of_line(line: RunLine | OptimiserLine | LabelLine) -> Row:
-    """The row of a line that has a column for each field."""
     return {_COLUMNS.get(name, name): value for name, value in line if name != "kind"}
 
 
 def _line_of_row(kind: type[L], row: Rows, **given: Any) -> L:
-    """The line of a row, but for the fields that are given."""
     for name in kind.model_fields.keys() - {"kind", *given}:
         given[name] = row[_COLUMNS.get(name, name)]
     return kind(**given)
@@ -86,13 +84,11 @@ def lines_of_episodes(
 
 
 def runs_of(connection: Connection, episode_ids: Sequence[str]) -> list[str]:
-    """The runs that these episodes are of, each once, in the order of their ids."""
     rows = rows_among(connection, select(episode.c.run_id), episode.c.id, episode_ids)
     return sorted({row["run_id"] for row in rows})
 
 
 def known_values(connection: Connection, column: ColumnElement[str], wanted: Iterable[str]) -> set[str]:
-    """Those of `wanted` that stand in a column."""
     rows = rows_among(connection, select(column.label("value")), column, sorted(wanted))
     return {row["value"] for row in rows}
 
@@ -171,7 +167,6 @@ def _optimiser(connection: Connection, run_id: str) -> OptimiserLine | None:
 
 
 def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLine | LabelLine]:
-    """Each episode, then its labels."""
     for chunk in chunks(ids, _EPISODES):
         labels = lines_of_labels(connection, chunk)
         for one in read_timed_episodes(connection, chunk):

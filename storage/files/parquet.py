@@ -50,7 +50,6 @@ class LabelColumns:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """The columns' names."""
         return tuple(PREFIX + name for name in self.names)
 
     def of(self, episode_id: str, index: int | None = None) -> dict[str, str | None]:
@@ -122,7 +121,6 @@ _TIME, _NUMBERS, _NAMES = pa.timestamp("us", "UTC"), pa.list_(pa.float64()), pa.
 
 
 def _columns(kind: Any, *names: str, required: bool = False) -> list[Any]:
-    """Columns of one type that stand beside each other."""
     return [pa.field(name, kind, nullable=not required) for name in names]
 
 
@@ -225,7 +223,6 @@ def read_rows(store: Store, selection: Selection, rowed: RowKind) -> Any:
 def _table(
     connection: Connection, selection: Selection, rowed: RowKind
 ) -> tuple[Any, Callable[[Connection, Selection], Iterable[Row]]]:
-    """The columns of a file, and what makes its rows."""
     if rowed == "labels":
         return LABEL_SCHEMA, label_rows
     if rowed == "opinions":
@@ -246,7 +243,6 @@ def _write(file: Any, schema: Any, rows: Iterable[Row]) -> Iterator[int]:
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows in groups that fit into memory, however long their texts are."""
     group: list[Row] = []
     characters = 0
     for row in rows:

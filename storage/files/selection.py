@@ -26,12 +26,10 @@ FETCH = 1000
 
 
 def selection_query(selection: Selection, dialect: str) -> Select[str]:
-    """The ids of the selection's episodes."""
     return select(episode.c.id).where(*selection_conditions(selection, dialect))
 
 
 def selection_conditions(selection: Selection, dialect: str) -> list[ColumnElement[bool]]:
-    """The selection as conditions on `episode`."""
     if isinstance(selection, EpisodeFilter):
         return conditions(selection, dialect)
     return [episode.c.id.in_(selection)]
@@ -56,7 +54,6 @@ def count_episodes(store: Store, selection: Selection, cap: int) -> CappedCount:
 
 
 def count_turns(store: Store, selection: Selection) -> int:
-    """How many turns the episodes of a selection have."""
     chosen = selection_conditions(selection, store.engine.dialect.name)
     return int(fetch_scalar(store.engine, select(func.coalesce(func.sum(episode.c.turns), 0)).where(*chosen)))
 

@@ -69,7 +69,6 @@ def check_place(line: LabelLine, turns: Mapping[int, int | None] | None) -> None
 
 
 def unusable(where: str, allowed: str) -> ValueError:
-    """The fault of a value that cannot be used."""
     return ValueError(f"has an unusable value at {where} ({allowed})")
 
 

@@ -237,7 +237,6 @@ class EpisodeFilter:
     q: str | None = None
 
     def to_query(self) -> dict[str, str]:
-        """The filter as URL query parameters; unset fields are left out."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: str(value) for name, value in values.items() if value is not None}
 
@@ -262,7 +261,6 @@ class EpisodeFilter:
         return cls(**found)  # type: ignore[arg-type]  # numbers and texts sorted above
 
     def without(self, *names: str) -> EpisodeFilter:
-        """A copy with these fields open."""
         return replace(self, **dict.fromkeys(names))
 
     def narrowed(self, q: str) -> EpisodeFilter:
@@ -334,7 +332,6 @@ def for_totals(where: EpisodeFilter) -> EpisodeFilter:
 
 
 def _by_one(where: EpisodeFilter) -> bool:
-    """Whether the filter names who decided, and so leaves out what two decided."""
     named = any(getattr(where, name) is not None for name in _DECIDERS)
     asked = parse_expression(where.q) if where.q is not None else None
     return named and where.flag not in BY_HAND and not (asked and "mixed" in field_names(asked))

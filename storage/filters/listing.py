@@ -7,9 +7,10 @@ import base64
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from math import fsum
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -28,6 +29,7 @@ from sqlalchemy import (
     select,
     true,
     tuple_,
+    type_coerce,
     union_all,
 )
 
@@ -40,6 +42,7 @@ from storage.filters.episode_filter import (
     is_silent,
 )
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
+from storage.rows.columns import Total
 from storage.rows.mapping import FORK_COLUMNS, Rows, from_row, to_flag_names
 from storage.rows.schema import episode, run
 from storage.rows.summaries import (
@@ -79,7 +82,6 @@ class Keyset:
 
 
 def encode_cursor(value: float, row_id: str) -> str:
-    """A cursor for a URL."""
     return base64.urlsafe_b64encode(json.dumps([value, row_id]).encode()).decode().rstrip("=")
 
 
@@ -95,7 +97,6 @@ def decode_cursor(cursor: str | None) -> tuple[float, str] | None:
 
 
 def count_capped(connection: Connection, matching: Select[Any], cap: int = COUNT_CAP) -> CappedCount:
-    """How many rows match, up to `cap`."""
     capped = matching.limit(cap + 1).subquery()
     n = connection.execute(select(func.count()).select_from(capped)).scalar_one()
     return CappedCount(min(n, cap), n > cap)
@@ -188,7 +189,6 @@ def _to_shares(sums: Sequence[Any]) -> list[ClusteredShare]:
 
 
 def count_if(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    """How many rows meet a condition."""
     return func.sum(case((condition, 1), else_=0))
 
 
@@ -217,7 +217,18 @@ _accepted = and_(_finished, episode.c.end_reason == EndReason.ACCEPTED)
 
 def total_if_all_known(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """The sum over a group; NULL as soon as one value is unknown, so that a sum is never too small."""
-    return case((func.count() == func.count(column), func.sum(column)))
+    return type_coerce(case((func.count() == func.count(column), func.sum(column))), Total)
+
+
+def sum_if_all_known(parts: Iterable[float | None]) -> float | None:
+    """The sum, whatever the order; None as soon as one part is unknown."""
+    known = list(parts)
+    return None if None in known else fsum(part for part in known if part is not None)
+
+
+def total(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The sum over a group, 0 of nothing."""
+    return type_coerce(func.coalesce(func.sum(column), 0.0), Total)
 
 
 #: Of a group of episodes: how many are right, and the first that is right, or is not.
@@ -244,16 +255,21 @@ FIGURES: tuple[ColumnElement[Any], ...] = (
     func.count().filter(_finished, episode.c.correct).label("correct"),
     func.count().filter(episode.c.status == Status.MISSING).label("missing"),
     func.count().filter(episode.c.status == Status.RUNNING).label("running"),
-    func.avg(case((_finished, episode.c.turns))).label("mean_turns"),
+    type_coerce(func.avg(case((_finished, episode.c.turns))), Total).label("mean_turns"),
     func.count().filter(_accepted).label("accepted"),
     func.count().filter(_accepted, episode.c.correct.is_(False)).label("false_accepts"),
     func.coalesce(func.sum(case((_finished, _TOKENS), else_=0)), 0).label("tokens"),
     # One unknown price makes the sum unknown, never too small.
-    case(
-        (func.count().filter(_finished, episode.c.cost_usd.is_(None)) > 0, None),
-        else_=func.sum(episode.c.cost_usd),
+    type_coerce(
+        case(
+            (func.count().filter(_finished, episode.c.cost_usd.is_(None)) > 0, None),
+            else_=func.sum(episode.c.cost_usd),
+        ),
+        Total,
     ).label("cost_usd"),
-    func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0).label("latency_s"),
+    type_coerce(func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0), Total).label(
+        "latency_s"
+    ),
 )
 
 _FACETS = {
@@ -282,7 +298,6 @@ _OUTCOMES = {True: "right", False: "wrong", None: "none"}
 
 
 def to_summary(row: Rows) -> EpisodeSummary:
-    """The summary of a row with the LIGHT columns."""
     return from_row(EpisodeSummary, row, flags=to_flag_names(row["flags"]))
 
 
@@ -311,7 +326,6 @@ def _open(where: EpisodeFilter, name: str) -> EpisodeFilter:
 
 
 def _own(where: EpisodeFilter, name: str) -> list[str]:
-    """The fields of the filter that set this facet."""
     names = ("min_turns", "max_turns") if name == "turns" else (name,)
     return [one for one in names if getattr(where, one) is not None]
 
@@ -378,7 +392,6 @@ def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tu
 
 
 def _shown(name: str, value: Any) -> tuple[str, ...]:
-    """A column's value as facet values: none, one, or one per flag."""
     if name == "flag":
         return to_flag_names(value)
     if name == "correct":
@@ -414,7 +427,7 @@ def read_groups(
             column.label("value"),
             func.count().label("n"),
             func.count().filter(episode.c.status == Status.MISSING).label("missing"),
-            func.avg(episode.c.turns).filter(_finished).label("turns"),
+            type_coerce(func.avg(episode.c.turns).filter(_finished), Total).label("turns"),
             func.sum(_TOKENS).label("tokens"),
             total_if_all_known(episode.c.cost_usd).label("cost_usd"),
             func.max(episode.c.started).label("newest"),
@@ -433,7 +446,6 @@ def read_groups(
     right = read_shares(connection, judged, [column], share)
     found = []
     for row in rows[:limit]:
-        turns = row.pop("turns")
         [its] = right.get((row["value"],), [NOTHING])
-        found.append(EpisodeGroup(**row, right=its, turns=None if turns is None else float(turns)))
+        found.append(EpisodeGroup(**row, right=its))
     return found, len(rows) > limit

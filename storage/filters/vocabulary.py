@@ -64,18 +64,15 @@ class Field:
 
     @property
     def of(self) -> Many | None:
-        """What it belongs to; None: the episode itself."""
         scope, dot, _ = self.name.partition(".")
         return cast(Many, scope) if dot else None
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The stored words, each once."""
         return tuple(dict.fromkeys(self.spellings.values()))
 
     @property
     def nullable(self) -> bool:
-        """Whether it may be unknown (None)."""
         return not isinstance(self.column, Column) or bool(self.column.nullable)
 
 
@@ -89,7 +86,6 @@ def _of_task(column: Column[Any]) -> ColumnElement[Any]:
 
 
 def _of_run(column: Column[Any]) -> ColumnElement[Any]:
-    """A column of the episode's run."""
     return select(column).where(run.c.id == episode.c.run_id).correlate(episode).scalar_subquery()
 
 

@@ -36,7 +36,6 @@ class Child:
 
     @property
     def id(self) -> str:
-        """The episode's id."""
         return self.summary.id
 
     @property
@@ -61,7 +60,6 @@ def insert_children(store: Store, children: Iterable[Episode], owner: str | None
 
 
 def parents(store: Store, ids: Sequence[str]) -> dict[str, Episode]:
-    """Whole episodes by id, as far as they are there."""
     with reading(store.engine) as connection:
         return {one.id: one for one in read_episodes(connection, ids)}
 
@@ -87,7 +85,6 @@ def of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[Child]]:
 
 
 def of_parents(store: Store, parents: Sequence[str]) -> list[Child]:
-    """All children of these episodes, in the order of their ids."""
     return _children(store, episode.c.parent_episode_id, parents)
 
 

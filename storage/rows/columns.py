@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Dialect, String, Text, TypeDecorator
+from sqlalchemy import Dialect, Float, String, Text, TypeDecorator
 
 from core.episode import Flag
 
@@ -42,7 +42,6 @@ class Stored(TypeDecorator[Any]):
 
 
 def one_of(kind: type[StrEnum]) -> Stored:
-    """A member of an enumeration."""
     return Stored(str, kind, String)
 
 
@@ -79,3 +78,13 @@ DECIDERS = Stored(_write_object, _read_deciders)
 NAMES = Stored(json.dumps, _read_names)
 FLAGS = Stored(",".join, _read_flags, String)
 MASK = Stored(_write_mask, _read_mask, String)
+
+
+class Total(TypeDecorator[float]):
+    """A sum or mean of floats to 12 digits: each database adds up in an order of its own."""
+
+    impl = Float
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> float | None:
+        return None if value is None else float(f"{value:.12g}")

@@ -83,7 +83,6 @@ def _columns(value: object, names: Iterable[str]) -> Row:
 
 
 def task_row(task: Task) -> Row:
-    """The task's row without its key."""
     content = {name: well_formed(value) for name, value in task.content.items()}
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(canonical.encode()).hexdigest()
@@ -150,7 +149,6 @@ def progress_row(progress: EpisodeProgress) -> Row:
 
 
 def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan, ...] = ()) -> Episode:
-    """The episode of its rows."""
     return from_row(
         Episode,
         row,
@@ -183,7 +181,6 @@ def asked_row(episode_id: str, index: int, decision: Decision, started: float) -
 
 
 def replied_row(reply: Reply) -> Row:
-    """A turn whose model has replied, without the texts."""
     return {
         "stage": "replied",
         "finish_reason": well_formed(reply.finish_reason),
@@ -195,7 +192,6 @@ def replied_row(reply: Reply) -> Row:
 
 
 def finished_row(turn: Turn) -> Row:
-    """A turn that is over: what its reply meant."""
     step = turn.step
     return {
         "stage": "finished",
@@ -211,7 +207,6 @@ def finished_row(turn: Turn) -> Row:
 
 
 def text_rows(episode_id: str, index: int, texts: Mapping[str, str]) -> list[Row]:
-    """One row of `text` per kind; empty texts have none."""
     return [
         {"episode_id": episode_id, "idx": index, "kind": kind, "body": well_formed(body)}
         for kind, body in texts.items()
@@ -220,13 +215,11 @@ def text_rows(episode_id: str, index: int, texts: Mapping[str, str]) -> list[Row
 
 
 def state_rows(episode_id: str, index: int, decision: Decision) -> list[Row]:
-    """The row of `state`; none for a decision without a hidden state."""
     state = decision.hidden_state
     return [{"episode_id": episode_id, "idx": index, "hidden": state}] if state else []
 
 
 def reply_texts(reply: Reply) -> dict[str, str]:
-    """The texts of a reply by kind."""
     return {"reply": reply.text, "reasoning": reply.reasoning}
 
 
@@ -238,12 +231,10 @@ def prompt_text(messages: Sequence[Message]) -> str:
 
 
 def to_messages(body: str) -> tuple[Message, ...]:
-    """Inverse of `prompt_text`."""
     return tuple(Message(role, content) for role, content in json.loads(body)) if body else ()
 
 
 def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:
-    """The finished turn of its rows; `texts` by kind."""
     step = None
     if row["step"] is not None:
         step = Step(row["round"], row["step"], row["subtask"], row["visible"])
@@ -259,13 +250,11 @@ def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:
 
 
 def to_decision(row: Rows, hidden_state: bytes) -> Decision:
-    """The decision of a turn's row."""
     numbers: Row = {name: to_floats(row[name]) for name in _NUMBERS}
     return from_row(Decision, row, hidden_state=hidden_state, **numbers)
 
 
 def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
-    """The reply of a turn that has one."""
     cached, unread = row["tokens_cached"] or 0, row["unread_usd"] or 0.0
     return Reply(
         text=texts.get("reply", ""),
@@ -279,7 +268,6 @@ def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
 
 
 def plan_row(plan: Plan, at: float) -> Row:
-    """A planner's reply and what was read from it."""
     return {
         **_columns(plan, _PLAN),
         "at": at,
@@ -291,7 +279,6 @@ def plan_row(plan: Plan, at: float) -> Row:
 
 
 def to_plan(row: Rows) -> Plan:
-    """Inverse of `plan_row`, but for the time."""
     workflow = None
     if lists := row["workflow"]:
         reads = tuple(tuple(seen) for seen in lists["reads"])
@@ -315,7 +302,6 @@ def flag_bits(flags: Iterable[str]) -> int:
 
 
 def to_flag_names(bits: int) -> tuple[str, ...]:
-    """Inverse of `flag_bits`, in EPISODE_FLAGS order."""
     return tuple(flag for i, flag in enumerate(EPISODE_FLAGS) if bits >> i & 1)
 
 
@@ -326,10 +312,8 @@ def cut(text: str) -> str:
 
 
 def floats(values: Sequence[float]) -> bytes:
-    """Numbers as little-endian float64."""
     return struct.pack(f"<{len(values)}d", *values)
 
 
 def to_floats(packed: bytes) -> tuple[float, ...]:
-    """Inverse of `floats`."""
     return struct.unpack(f"<{len(packed) // 8}d", packed)

@@ -51,18 +51,15 @@ _rowid = BigInteger().with_variant(Integer, "sqlite")
 
 
 def _to(column: str) -> ForeignKey:
-    """A reference whose rows go when the referenced row goes."""
     return ForeignKey(column, ondelete="CASCADE")
 
 
 def _only(name: str, values: Sequence[str]) -> CheckConstraint:
-    """That a column has one of these values."""
     listed = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{name} IN ({listed})", name=name)
 
 
 def _zeroed(name: str, type_: type[TypeEngine[Any]], meaning: str | None = None) -> Column[Any]:
-    """A column that is 0, or false, until it is written."""
     return Column(name, type_, nullable=False, server_default="0", doc=meaning)
 
 
@@ -483,5 +480,4 @@ served = Table(
 
 
 def same_turn(one: FromClause, other: FromClause = turn) -> ColumnElement[bool]:
-    """The condition that two rows are of the same turn."""
     return and_(one.c.episode_id == other.c.episode_id, one.c.idx == other.c.idx)

@@ -102,16 +102,13 @@ class Checkpoints:
         return None if found is None else bytes(found)
 
     def load(self, checkpoint_id: str) -> Checkpoint:
-        """A coordinator with its numbers, as a value; StoreError when there is none with this id."""
         row = self._row(checkpoint_id, checkpoint.c.config, checkpoint.c.weights, not_planner=True)
         return Checkpoint.from_bytes(row["config"], bytes(row["weights"]))
 
     def find(self, checkpoint_id: str) -> Checkpoint | None:
-        """A coordinator with its numbers, as a value; None when none of this id is kept."""
         return self.load(checkpoint_id) if self.has(checkpoint_id) else None
 
     def of_run(self, run_id: str) -> Sequence[Checkpoint]:
-        """Every coordinator of a run with its numbers, by generation."""
         query = (
             select(checkpoint.c.config, checkpoint.c.weights)
             .where(checkpoint.c.run_id == run_id, checkpoint.c.generation.is_not(None), not_(_IS_PLANNER))

@@ -98,7 +98,6 @@ class Endpoint:
         return [_key(row) for row in rows]
 
     def has_keys(self) -> bool:
-        """Whether any key is valid."""
         query = select(func.count()).select_from(api_key).where(api_key.c.revoked.is_(None))
         return bool(fetch_scalar(self.engine, query))
 
@@ -147,14 +146,12 @@ class Endpoint:
             own.execute(more)
 
     def charged_usd(self, key_id: str | None = None) -> float:
-        """What the requests of a key, or all, have cost so far."""
         query = select(func.coalesce(func.sum(served.c.charged_usd), 0.0))
         if key_id is not None:
             query = query.where(served.c.key_id == key_id)
         return float(fetch_scalar(self.engine, query) or 0.0)
 
     def charged_in(self, runs: Sequence[str]) -> float:
-        """What the requests of these runs have cost so far."""
         total = 0.0
         for run in runs:
             first = episode_id(run, 0).rpartition("-")[0]
@@ -166,7 +163,6 @@ class Endpoint:
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether a text has the form of a key of ours."""
     return _KEY.fullmatch(text) is not None
 
 

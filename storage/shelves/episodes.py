@@ -64,26 +64,22 @@ class Views:
         return saved
 
     def list(self, limit: int | None = None) -> list[SavedView]:
-        """The views, newest first."""
         query = select(view).order_by(view.c.created.desc(), view.c.id.desc()).limit(limit)
         return [mapping.from_row(SavedView, row) for row in fetch_mappings(self.engine, query)]
 
     def get(self, view_id: str) -> SavedView:
-        """One view; StoreError when there is none of this id."""
         row = fetch_mapping(self.engine, select(view).where(view.c.id == view_id))
         if row is None:
             raise _no_view(view_id)
         return mapping.from_row(SavedView, row)
 
     def rename(self, view_id: str, name: str) -> None:
-        """Give a view another name. StoreError when there is none of this id, or the name cannot be one."""
         change = update(view).where(view.c.id == view_id).values(name=_named(name))
         with writing(self.engine) as connection:
             if not connection.execute(change).rowcount:
                 raise _no_view(view_id)
 
     def delete(self, view_id: str) -> None:
-        """Forget a view; its episodes stay. StoreError when there is none of this id."""
         with writing(self.engine) as connection:
             if not connection.execute(delete(view).where(view.c.id == view_id)).rowcount:
                 raise _no_view(view_id)
@@ -162,7 +158,6 @@ class Episodes:
         return None if found is None else (sides[0], sides[1])
 
     def facets(self, where: EpisodeFilter = _EVERYTHING) -> Facets:
-        """Counts by field over the filtered episodes, each field without its own condition."""
         with reading(self.engine) as connection:
             return read_facets(connection, where, self.engine.dialect.name)
 
@@ -195,7 +190,6 @@ class Episodes:
         return found
 
     def outline(self, episode_id: str) -> list[TurnOutline]:
-        """Every turn begun so far, without texts."""
         return self.outlines([episode_id])[episode_id]
 
     def outlines(self, episode_ids: Sequence[str]) -> dict[str, list[TurnOutline]]:
@@ -264,13 +258,11 @@ class Episodes:
         return SharedReplies(self.engine, specs)
 
     def tasks(self, run_id: str) -> list[Task]:
-        """The tasks a run has played, by id."""
         played = select(episode.c.task_key).where(episode.c.run_id == run_id)
         query = select(task).where(task.c.key.in_(played)).order_by(task.c.id, task.c.key)
         return [mapping.from_row(Task, row) for row in fetch_mappings(self.engine, query)]
 
     def same_task(self, episode_id: str, limit: int = 50) -> list[EpisodeSummary]:
-        """Other episodes that played the very same task, newest first."""
         key = select(episode.c.task_key).where(episode.c.id == episode_id).scalar_subquery()
         query = (
             select(*LIGHT)

@@ -112,7 +112,6 @@ class Labels:
         return given
 
     def of(self, episode_id: str) -> tuple[Label, ...]:
-        """The current labels of an episode, its turns and their words, oldest first."""
         return current_of(self.history(episode_id))
 
     def history(self, episode_id: str) -> tuple[Label, ...]:
@@ -161,7 +160,6 @@ class Labels:
 
 
 def _episodes_by(labels: Subquery, column: ColumnElement[str]) -> Select[str, int]:
-    """How many episodes the labels with each value of a column are on."""
     return select(column, func.count(labels.c.episode_id.distinct())).group_by(column)
 
 
@@ -172,7 +170,6 @@ def is_labelled(author: str | None = None) -> ColumnElement[bool]:
 
 
 def current_of(history: Sequence[Label]) -> tuple[Label, ...]:
-    """The current labels of a history, oldest first: see the module."""
     last = {(one.place, one.name, one.author): one for one in history}
     return tuple(sorted((one for one in last.values() if one.value), key=lambda one: one.at))
 
@@ -227,7 +224,6 @@ def _word(given: str, what: str) -> str:
 
 
 def _check_place(connection: Connection, place: Place) -> None:
-    """StoreError, one sentence, for an episode, a turn or words that the store does not have."""
     turns = labelled_places(connection, [place.episode_id]).get(place.episode_id)
     if turns is None:
         raise StoreError(f"The store holds no episode {place.episode_id}, so nothing was labelled.")
@@ -281,8 +277,6 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """One place where two reviewers gave different values."""
-
     place: Place
     a: str
     b: str
@@ -315,8 +309,6 @@ class ReviewerAgreement:
 
 @dataclass(frozen=True)
 class Reviews:
-    """Queues and agreement (`store.reviews`)."""
-
     engine: Engine
 
     def progress(

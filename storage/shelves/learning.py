@@ -55,14 +55,12 @@ class Learning:
             ) from error
 
     def updates(self, run_id: str) -> list[UpdateSummary]:
-        """The updates of a run, first to last."""
         query = (
             select(learning_update).where(learning_update.c.run_id == run_id).order_by(learning_update.c.idx)
         )
         return [from_row(UpdateSummary, row, index=row["idx"]) for row in fetch_mappings(self.engine, query)]
 
     def candidates(self, run_id: str, index: int) -> list[CandidateSummary]:
-        """The candidates of one update, in order."""
         with reading(self.engine) as connection:
             return read_candidates(connection, run_id, index)
 
@@ -79,7 +77,6 @@ class Learning:
             connection.execute(delete(learning_update).where(later))
 
     def forget_state(self, run_id: str) -> None:
-        """Drop the state of a run that is over."""
         with writing(self.engine) as connection:
             connection.execute(delete(optimiser).where(optimiser.c.run_id == run_id))
 
@@ -91,7 +88,6 @@ class Learning:
 def insert_update(
     connection: Connection, entry: UpdateSummary, candidates: Sequence[CandidateSummary]
 ) -> None:
-    """Insert an update and its candidates."""
     row = asdict(entry)
     connection.execute(insert(learning_update), {"idx": row.pop("index"), **row})
     for one in map(asdict, candidates):
@@ -100,7 +96,6 @@ def insert_update(
 
 
 def read_candidates(connection: Connection, run_id: str, index: int) -> list[CandidateSummary]:
-    """The candidates of one update, in order."""
     query = (
         select(candidate)
         .where(candidate.c.run_id == run_id, candidate.c.generation == index)

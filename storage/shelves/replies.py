@@ -31,7 +31,6 @@ class PaidReplies:
     generation: int = 0
 
     def recall(self) -> list[tuple[bytes, Reply]]:
-        """Every reply still kept, by the key of its call."""
         mine = paid_reply.c.run_id == self.run_id
         with reading(self.engine) as connection:
             rows = connection.execute(select(paid_reply.c.key, paid_reply.c.body).where(mine))
@@ -59,7 +58,6 @@ class PaidReplies:
                 connection.execute(insert(paid_reply), fresh)
 
     def forget(self, before: int | None = None) -> None:
-        """Drop what was paid before a generation; None: everything."""
         mine = paid_reply.c.run_id == self.run_id
         chosen = mine if before is None else mine & (paid_reply.c.generation < before)
         with writing(self.engine) as connection:
@@ -73,7 +71,6 @@ class PaidReplies:
 
 
 def read_reply(body: str) -> Reply:
-    """A reply as its row keeps it."""
     fields = json.loads(body)
     return Reply(**{**fields, "usage": Usage(**fields["usage"])})
 
@@ -99,7 +96,6 @@ class SharedReplies:
         return len(self._turns.keys() | self._paid.keys())
 
     def load(self, tasks: Iterable[Task]) -> None:
-        """Look up what is there, of recorded episodes for these tasks."""
         pools = self._same_models()
         ids = sorted({task.id for task in tasks})
         by_name = {spec.name: spec for spec in self.specs}
@@ -201,7 +197,6 @@ def spent_usd(engine: Engine, run_id: str) -> float:
 
 
 def unread_usd(engine: Engine, run_id: str) -> float:
-    """How much of what a run has spent went to answers that could not be read or broke off."""
     with reading(engine) as connection:
         learned = select(func.max(learning_update.c.unread_usd)).where(learning_update.c.run_id == run_id)
         if (found := connection.execute(learned).scalar()) is not None:

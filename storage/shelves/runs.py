@@ -119,7 +119,6 @@ class Runs:
     def list(
         self, kind: RunKind | None = None, status: RunStatus | None = None, limit: int = 50
     ) -> Sequence[RunSummary]:
-        """Runs, newest first."""
         query = select(run).order_by(run.c.created.desc(), run.c.id.desc()).limit(limit)
         if kind is not None:
             query = query.where(run.c.kind == kind)
@@ -135,12 +134,10 @@ class Runs:
         return found
 
     def names(self) -> dict[str, str]:
-        """Run id -> its name, of the runs that have one."""
         query = select(run.c.id, run.c.name).where(run.c.name.is_not(None))
         return dict(fetch_rows(self.engine, query))
 
     def waiting(self) -> Sequence[RunSummary]:
-        """The runs that wait for a worker, the first to be taken first."""
         return self._read(select(run).where(_QUEUED).order_by(run.c.created, run.c.id))
 
     def next_waiting(self, kinds: Sequence[str] = ()) -> str | None:
@@ -173,17 +170,14 @@ class Runs:
             )
 
     def heartbeat(self, run_id: str, owner: str | None = None) -> None:
-        """The run's process is alive. StoreError when the run is not this owner's any more."""
         with writing(self.engine) as connection:
             _update_own(connection, run_id, owner, heartbeat=self.now())
 
     def sample_ids(self) -> frozenset[str]:
-        """The runs that came with the program."""
         query = select(run.c.id).where(run.c.purpose == "sample")
         return frozenset(found for (found,) in fetch_rows(self.engine, query))
 
     def note_pool(self, run_id: str, pool: str) -> None:
-        """Remember the digest of the pool that answers in a run."""
         self._set(run_id, pool=pool)
 
     def noted_pool(self, run_id: str) -> str | None:
@@ -240,7 +234,6 @@ class Runs:
     # What a person asks of a worker
 
     def control(self, run_id: str) -> RunControl:
-        """What is asked of the run's worker now."""
         row = fetch_mapping(
             self.engine, select(run.c.cancel, run.c.paused, run.c.steps).where(run.c.id == run_id)
         )
@@ -274,11 +267,9 @@ class Runs:
             _update_own(connection, run_id, owner, config=config)
 
     def pause(self, run_id: str) -> None:
-        """Ask the worker to wait before the next turn."""
         self._set(run_id, paused=True, steps=0)
 
     def unpause(self, run_id: str) -> None:
-        """Let the worker go on."""
         self._set(run_id, paused=False, steps=0)
 
     def step(self, run_id: str, number: int) -> None:
@@ -287,7 +278,6 @@ class Runs:
         self._set(run_id, steps=case((run.c.steps < number, number), else_=run.c.steps))
 
     def turns_played(self, run_id: str) -> int:
-        """How many turns of all the run's episodes are over."""
         query = (
             select(func.count())
             .select_from(turn)
@@ -310,7 +300,6 @@ class Runs:
             connection.execute(insert(override), row)
 
     def drop_override(self, episode_id: str, index: int) -> None:
-        """Let the policy decide turn `index` after all. StoreError when the turn has begun."""
         with writing(self.engine) as connection:
             _drop_override(connection, episode_id, index)
 
@@ -333,7 +322,6 @@ class Runs:
                 connection.execute(insert(proposal), row)
 
     def drop_proposal(self, episode_id: str) -> None:
-        """The turn waits no longer."""
         with writing(self.engine) as connection:
             connection.execute(delete(proposal).where(proposal.c.episode_id == episode_id))
 
@@ -402,7 +390,6 @@ class Runs:
             connection.execute(update(run).where(run.c.id == run_id).values(**values))
 
     def _read(self, query: Select[Any]) -> Sequence[RunSummary]:
-        """Runs with their counts: three queries, whatever the number of runs."""
         with reading(self.engine) as connection:
             rows = connection.execute(query).mappings().all()
             ids = [row["id"] for row in rows]
@@ -449,7 +436,6 @@ def _of_turn(table: Table, episode_id: str, index: int) -> ColumnElement[bool]:
 
 
 def _drop_override(connection: Connection, episode_id: str, index: int) -> None:
-    """Forget what a person chose for a turn. StoreError when the turn has begun."""
     begun = select(turn.c.idx).where(_of_turn(turn, episode_id, index))
     if connection.execute(begun).first():
         raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")

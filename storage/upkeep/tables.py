@@ -40,7 +40,6 @@ def table_sizes(engine: Engine) -> tuple[TableSize, ...]:
 
 
 def _bytes(engine: Engine) -> dict[str, int]:
-    """Bytes by table, indexes included; empty where this database has no way to tell."""
     query = {
         "sqlite": "SELECT s.tbl_name, sum(d.pgsize) FROM dbstat d JOIN sqlite_schema s ON s.name = d.name GROUP BY 1",
         "postgresql": "SELECT relname, pg_total_relation_size(relid) FROM pg_catalog.pg_statio_user_tables",
@@ -119,7 +118,6 @@ class ColumnMeaning:
 
 
 def columns(table: str) -> tuple[ColumnMeaning, ...]:
-    """The columns of a table in their order; KeyError for a table there is not."""
     return tuple(_column(column) for column in metadata.tables[table].columns)
 
 

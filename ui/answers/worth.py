@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from core.play.policies import SINGLE
 from storage.analysis.counterfactual import Without, each_missed, without_models
+from storage.analysis.defaults import default_checkpoints
 from storage.analysis.regret import Contestant, MissedTask, Regret, regret, replicated_tasks, replicates
 from storage.analysis.routing import pool_order
 from storage.analysis.standings import policies_with_episodes
@@ -28,7 +29,7 @@ from ui.answers.blocks import (
     Tree,
     Way,
 )
-from ui.answers.policies import default_checkpoints, like_chance, prefers_nothing
+from ui.answers.policies import like_chance, prefers_nothing
 from ui.presentation.theme import correct_mark, one_line, percent, plain
 from ui.presentation.words import right_words, setting_words, strip_text
 from ui.runs.plans import known_plan

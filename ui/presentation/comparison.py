@@ -8,8 +8,6 @@ from core.analysis.comparison import GAP, MODEL_ONLY, ROLE_ONLY, SAME, Compariso
 from storage.analysis.standings import Cell, Figures, TaskSet
 from ui.presentation.theme import one_line
 
-#: More than this many policies in one picture can no longer be told apart.
-MOST_SIDES = 8
 #: Below this many discordant tasks no test can reach p < 0.05: the page says so rather than show a bare p.
 FEWEST_FLIPS = 6
 #: More families of tasks than this are counted and not named.

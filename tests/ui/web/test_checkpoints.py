@@ -13,6 +13,7 @@ import pytest
 from core.analysis.comparison import MatchedTasks, compare
 from core.episode import Protocol
 from core.ids import episode_id
+from storage.analysis.defaults import evenly
 from storage.analysis.standings import (
     CELLS,
     PolicyInRun,
@@ -39,7 +40,7 @@ from ui.answers.asked import Asked, asked_of_policies
 from ui.answers.blocks import Address, Answer, Curve, Estimate, Estimates, Grid, Line, Table
 from ui.answers.comparison import ahead, families, played, tasks
 from ui.answers.course import config, entropies, flat, lengths, routing
-from ui.answers.policies import evenly, side_words
+from ui.answers.policies import side_words
 from ui.presentation.comparison import basis, leading, plays_words, tasks_words, verdict
 from ui.presentation.glossary import define
 from ui.presentation.theme import percent

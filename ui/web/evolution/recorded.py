@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from core.analysis.comparison import accuracy_over_tasks
+from storage.analysis.defaults import comparable
 from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
 from storage.store import Store
-from ui.answers.policies import comparable
 from ui.presentation.comparison import enumerated, plays_words, tasks_words
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name, share_words

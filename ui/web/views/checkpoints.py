@@ -8,6 +8,7 @@ from typing import Literal
 
 import streamlit as st
 
+from storage.analysis.defaults import MOST_SIDES, own_first
 from storage.analysis.standings import (
     Figures,
     PolicyInRun,
@@ -18,8 +19,7 @@ from storage.analysis.standings import (
 )
 from storage.store import Store
 from ui.answers.asked import asked_of_policies
-from ui.answers.policies import own_first
-from ui.presentation.comparison import MOST_SIDES, enumerated, short_names
+from ui.presentation.comparison import enumerated, short_names
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import distinct, policy_name, share_words
 from ui.runs.kinds import about
