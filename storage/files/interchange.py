@@ -42,13 +42,11 @@ from storage.files.jsonl import (
     RunLine,
     UpdateLine,
     dump_line,
-    parse_line,
-)
-from storage.files.jsonl_rows import (
     known_values,
     lines_of_episodes,
     lines_of_labels,
     lines_of_runs,
+    parse_line,
     row_of_line,
     runs_of,
     stored_episodes,
@@ -90,17 +88,12 @@ class ImportReport:
         return f"{self.file.name}: {new or 'nothing new'}, {self.unchanged} already there"
 
 
-def export_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> dict[str, int]:
-    """Write runs with their checkpoints, generations and episodes; returns the lines written by kind.
+def write_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> Iterator[dict[str, int]]:
+    """Write runs with their checkpoints, generations and episodes; gives the lines written by kind, after each line.
 
     The file appears whole or not at all; a name ending in `.gz` is gzipped. The same store gives the same
     bytes. StoreError for an unknown run or a place that cannot be written.
     """
-    return written(write_runs(store, run_ids, path), {})
-
-
-def write_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> Iterator[dict[str, int]]:
-    """`export_runs` step by step: the lines written by kind, after each line."""
     with reading(store.engine) as connection:
         yield from _write(Path(path), run_ids, lines_of_runs(connection, run_ids))
 

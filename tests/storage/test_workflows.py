@@ -13,11 +13,12 @@ from core.play.drive import drive_many
 from core.play.policies import PolicyPerEpisode, RandomPolicy
 from core.play.policy import Policy, new_episode
 from core.tasks.graders import grade_many
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.store import Store, open_store
 from storage.upkeep.retention import prune
+from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool, specs
 from tests.builders.stores import filled_store
 

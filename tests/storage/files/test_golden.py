@@ -10,9 +10,9 @@ import pytest
 from core.episode import Change, Fork, Status
 from core.play.forking import prefix_digest
 from storage.analysis.standings import policies_with_episodes
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.store import Store
-from tests.builders.interchange import GOLDEN, GOLDEN_FORKS
+from tests.builders.interchange import GOLDEN, GOLDEN_FORKS, export_runs
 from tests.builders.stores import new_store
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from core.errors import ImportFormatError, StoreError
 from storage.files import interchange
-from storage.files.interchange import export_runs, import_file, import_runs
+from storage.files.interchange import import_file, import_runs
 from storage.store import Store
-from tests.builders.interchange import GOLDEN, contents, edited, swap
+from tests.builders.interchange import GOLDEN, contents, edited, export_runs, swap
 
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "truncated"),

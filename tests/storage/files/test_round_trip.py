@@ -13,13 +13,13 @@ from sqlalchemy import event
 
 from core.episode import CHANGE_KINDS, Change, Episode, EpisodeFinished, Fork, Status
 from storage.files import interchange, validation
-from storage.files.interchange import export_runs, import_file, import_runs
+from storage.files.interchange import import_file, import_runs
 from storage.files.jsonl import EpisodeLine, dump_line, parse_line
 from storage.recorder import record
 from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.store import Store
-from tests.builders.interchange import contents, edited
+from tests.builders.interchange import contents, edited, export_runs
 from tests.builders.play import births, events, tasks
 
 

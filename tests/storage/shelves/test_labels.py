@@ -11,13 +11,14 @@ from sqlalchemy import func, select
 
 from core.analysis.kappa import cohen_kappa, krippendorff_alpha
 from core.errors import ConfigError, ImportFormatError, StoreError
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.engine import reading
 from storage.rows.schema import label
 from storage.shelves.labels import NOT_GIVEN, Place
 from storage.store import Store
+from tests.builders.interchange import export_runs
 from tests.builders.play import births, events, tasks
 from tests.builders.stores import new_store
 

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from core.analysis.luck import MOST_PLAYS, told
 from core.episode import EpisodeFinished, Fork, Status
 from core.errors import ConfigError
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.rows.engine import writing
@@ -22,6 +22,7 @@ from storage.rows.schema import run as run_table
 from storage.rows.schema import turn
 from storage.rows.summaries import RunStatus
 from storage.store import Store
+from tests.builders.interchange import export_runs
 from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
