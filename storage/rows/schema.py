@@ -59,6 +59,11 @@ def _only(name: str, values: Sequence[str]) -> CheckConstraint:
     return CheckConstraint(f"{name} IN ({listed})", name=name)
 
 
+def _needed(name: str, type_: Any, meaning: str) -> Column[Any]:
+    """A column that is never empty."""
+    return Column(name, type_, nullable=False, doc=meaning)
+
+
 def _zeroed(name: str, type_: type[TypeEngine[Any]], meaning: str | None = None) -> Column[Any]:
     return Column(name, type_, nullable=False, server_default="0", doc=meaning)
 
@@ -78,7 +83,7 @@ run = Table(
         nullable=False,
         doc="What it is: run, reproduction, evolve, train, live, fork, reencode, attribute or serve",
     ),
-    Column("purpose", String, nullable=False, doc="What its episodes are for: measured, learning, live …"),
+    _needed("purpose", String, "What its episodes are for: measured, learning, live …"),
     Column("name", String, doc="What a person calls it; empty: nothing"),
     Column("status", one_of(RunStatus), nullable=False),
     Column("config", OBJECT, nullable=False),  # JSON object
@@ -114,22 +119,17 @@ checkpoint = Table(
     Column("id", String, primary_key=True),
     Column("run_id", String, _to("run.id")),
     Column("generation", Integer, doc="After how many generations or iterations"),
-    Column(
-        "kind",
-        String,
-        nullable=False,
-        doc="What was learned: head or head+svf; of a planner start, warm-up or trained",
-    ),
-    Column("digest", String, nullable=False, doc="SHA-256 of its config and weights"),
+    _needed("kind", String, "What was learned: head or head+svf; of a planner start, warm-up or trained"),
+    _needed("digest", String, "SHA-256 of its config and weights"),
     Column("created", Float, nullable=False),
-    Column("config", OBJECT, nullable=False, doc="JSON: what stands in its config.json or conductor.json"),
+    _needed("config", OBJECT, "JSON: what stands in its config.json or conductor.json"),
     Column(
         "weights",
         LargeBinary,
         doc="The weights as safetensors, of a planner a zip archive of its files; empty: they are in `folder`",
     ),
     Column("folder", String, doc="Where its files are; empty: in `weights`"),
-    Column("size_bytes", BigInteger, nullable=False, doc="Bytes of its weights, of a planner of its files"),
+    _needed("size_bytes", BigInteger, "Bytes of its weights, of a planner of its files"),
     Index(None, "run_id", "generation"),
 )
 
@@ -141,10 +141,10 @@ task = Table(
     Column("digest", String, nullable=False, unique=True, doc="SHA-256 of its content"),
     Column("id", String, nullable=False, index=True, doc="The id its file gave it"),
     Column("question", Text, nullable=False),
-    Column("answer", Text, nullable=False, doc="The right answer; the tests of a program, as JSON"),
-    Column("grader", String, nullable=False, doc="How answers are judged"),
+    _needed("answer", Text, "The right answer; the tests of a program, as JSON"),
+    _needed("grader", String, "How answers are judged"),
     Column("family", String, nullable=False),
-    Column("split", String, nullable=False, doc="train, validation, test or live"),
+    _needed("split", String, "train, validation, test or live"),
     Column(
         "answer_pattern",
         Text,
@@ -160,17 +160,17 @@ episode = Table(
     Column("id", String, primary_key=True),
     Column("run_id", String, _to("run.id"), nullable=False),
     Column("task_key", _rowid, ForeignKey("task.key"), nullable=False, doc="The task that was played"),
-    Column("task_id", String, nullable=False, doc="The task's id in its file"),
+    _needed("task_id", String, "The task's id in its file"),
     Column("family", String, nullable=False),
-    Column("question", String, nullable=False, doc="The first characters of the question, for lists"),
-    Column("policy", String, nullable=False, doc="Who decided: a checkpoint's id, single:MODEL, random …"),
+    _needed("question", String, "The first characters of the question, for lists"),
+    _needed("policy", String, "Who decided: a checkpoint's id, single:MODEL, random …"),
     Column("checkpoint_id", String, ForeignKey("checkpoint.id", ondelete="SET NULL")),
     Column("generation", Integer),
-    Column("models", NAMES, nullable=False, doc="JSON list of the pool's models in slot order"),
-    Column("protocol", one_of(Protocol), nullable=False, doc="By whose rules it was played"),
-    Column("turn_budget", Integer, nullable=False, doc="The most turns it could take"),
-    Column("seed", BigInteger, nullable=False, doc="Where its random draws begin"),
-    Column("argmax", Boolean, nullable=False, doc="Whether the likeliest choice was taken each time"),
+    _needed("models", NAMES, "JSON list of the pool's models in slot order"),
+    _needed("protocol", one_of(Protocol), "By whose rules it was played"),
+    _needed("turn_budget", Integer, "The most turns it could take"),
+    _needed("seed", BigInteger, "Where its random draws begin"),
+    _needed("argmax", Boolean, "Whether the likeliest choice was taken each time"),
     Column("parent_episode_id", String, doc="The episode it was forked from"),
     Column("fork_turn", Integer, doc="The turn of its parent at which it departs, from 0"),
     Column("fork_number", Integer, doc="Its number among the forks, or the unchanged children, of that turn"),
@@ -183,7 +183,7 @@ episode = Table(
     Column(
         "deciders", DECIDERS, doc="JSON: turn, from 0, and the policy that decides from it on; empty: its own"
     ),
-    Column("meta", OBJECT, nullable=False, doc="JSON: what other programs noted"),
+    _needed("meta", OBJECT, "JSON: what other programs noted"),
     *(
         Column(
             f"{what}_removed", String, doc=f"The day on which its {words} were removed, such as 2026-11-05"
@@ -223,22 +223,22 @@ turn = Table(
     metadata,
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("stage", String, nullable=False, doc="asked, replied or finished"),
+    _needed("stage", String, "asked, replied or finished"),
     Column("model", String, nullable=False),
     Column("role", one_of(Role), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
-    Column("model_probs", LargeBinary, nullable=False, doc="The softmax over models, little-endian float64"),
-    Column("role_probs", LargeBinary, nullable=False, doc="The softmax over roles, little-endian float64"),
-    Column("argmax_model", String, nullable=False, doc="The likeliest model"),
+    _needed("model_probs", LargeBinary, "The softmax over models, little-endian float64"),
+    _needed("role_probs", LargeBinary, "The softmax over roles, little-endian float64"),
+    _needed("argmax_model", String, "The likeliest model"),
     Column("argmax_role", one_of(Role), doc="The likeliest role"),
-    Column("sampled", Boolean, nullable=False, doc="Whether the choice was drawn"),
-    Column("model_mask", MASK, nullable=False, doc="Which models could be chosen: 1101, empty for all"),
-    Column("role_mask", MASK, nullable=False, doc="Which roles could be chosen, empty for all"),
-    Column("prompt_digest", String, nullable=False, doc="Digest of what the coordinator read"),
-    Column("prompt_tokens", Integer, nullable=False, doc="Tokens that the coordinator read"),
-    Column("prompt_overflow", Boolean, nullable=False, doc="Whether that was cut to fit the encoder"),
-    Column("origin", String, nullable=False, doc="Who chose: policy, override, suggested_role …"),
+    _needed("sampled", Boolean, "Whether the choice was drawn"),
+    _needed("model_mask", MASK, "Which models could be chosen: 1101, empty for all"),
+    _needed("role_mask", MASK, "Which roles could be chosen, empty for all"),
+    _needed("prompt_digest", String, "Digest of what the coordinator read"),
+    _needed("prompt_tokens", Integer, "Tokens that the coordinator read"),
+    _needed("prompt_overflow", Boolean, "Whether that was cut to fit the encoder"),
+    _needed("origin", String, "Who chose: policy, override, suggested_role …"),
     Column("margin", Float, doc="How far the choice was ahead, in logits"),
     Column("entropy", Float, doc="How undecided it was, in nats"),
     Column("started", Float, nullable=False),
@@ -289,11 +289,11 @@ plan = Table(
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("round", Integer, primary_key=True, doc="The round of plan and workflow, from 0"),
     Column("attempt", Integer, primary_key=True, doc="How often it was asked before in this round"),
-    Column("planner", String, nullable=False, doc="The model of the pool, or the policy, that wrote it"),
-    Column("at", Float, nullable=False, doc="When it was there, Unix seconds"),
-    Column("prompt", Text, nullable=False, doc="What the planner was asked: JSON messages"),
-    Column("reply", Text, nullable=False, doc="What the planner wrote"),
-    Column("reasoning", Text, nullable=False, doc="What it wrote apart from that, to think"),
+    _needed("planner", String, "The model of the pool, or the policy, that wrote it"),
+    _needed("at", Float, "When it was there, Unix seconds"),
+    _needed("prompt", Text, "What the planner was asked: JSON messages"),
+    _needed("reply", Text, "What the planner wrote"),
+    _needed("reasoning", Text, "What it wrote apart from that, to think"),
     Column("finish_reason", String, doc="Why the planner stopped writing"),
     Column("tokens_in", Integer),
     Column("tokens_out", Integer),
@@ -314,8 +314,8 @@ text = Table(
     metadata,
     Column("id", _rowid, primary_key=True, doc="Its number in this store"),
     Column("episode_id", String, _to("episode.id"), nullable=False),
-    Column("idx", Integer, nullable=False, doc="The turn, from 0"),
-    Column("kind", String, nullable=False, doc="prompt (JSON messages), partial, reply or reasoning"),
+    _needed("idx", Integer, "The turn, from 0"),
+    _needed("kind", String, "prompt (JSON messages), partial, reply or reasoning"),
     Column("body", Text, nullable=False),
     Index(None, "episode_id", "idx", "kind", unique=True),
 )
@@ -325,7 +325,7 @@ state = Table(
     metadata,
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("hidden", LargeBinary, nullable=False, doc="The vector, little-endian float16"),
+    _needed("hidden", LargeBinary, "The vector, little-endian float16"),
 )
 
 override = Table(
@@ -342,8 +342,8 @@ proposal = Table(
     metadata,
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("idx", Integer, nullable=False),
-    Column("policy", String, nullable=False, doc="Whoever proposes it"),
-    Column("body", Text, nullable=False, doc="JSON: the decision, without the hidden state"),
+    _needed("policy", String, "Whoever proposes it"),
+    _needed("body", Text, "JSON: the decision, without the hidden state"),
 )
 
 learning_update = Table(
@@ -351,12 +351,12 @@ learning_update = Table(
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("episodes", Integer, nullable=False, doc="Episodes played so far, over all updates"),
-    Column("wall_s", Float, nullable=False, doc="Seconds so far, over all updates"),
-    Column("spent_usd", Float, nullable=False, doc="Spent so far, over all updates"),
-    Column("unread_usd", Float, nullable=False, doc="Of that: answers that could not be read or broke off"),
+    _needed("episodes", Integer, "Episodes played so far, over all updates"),
+    _needed("wall_s", Float, "Seconds so far, over all updates"),
+    _needed("spent_usd", Float, "Spent so far, over all updates"),
+    _needed("unread_usd", Float, "Of that: answers that could not be read or broke off"),
     Column("checkpoint_id", String, doc="The checkpoint that was kept after it; empty: none"),
-    Column("stats", OBJECT, nullable=False, doc="JSON: fitness or reward, validation, choices and more"),
+    _needed("stats", OBJECT, "JSON: fitness or reward, validation, choices and more"),
 )
 
 candidate = Table(
@@ -366,20 +366,16 @@ candidate = Table(
     Column("generation", Integer, primary_key=True),
     Column("idx", Integer, primary_key=True),
     Column("fitness", Float, doc="Its mean reward; empty when all is missing"),
-    Column("rollouts", Integer, nullable=False, doc="Episodes it was given"),
-    Column("missing", Integer, nullable=False, doc="Episodes lost to the infrastructure"),
+    _needed("rollouts", Integer, "Episodes it was given"),
+    _needed("missing", Integer, "Episodes lost to the infrastructure"),
 )
 
 optimiser = Table(
     "optimiser",
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
-    Column(
-        "generation", Integer, nullable=False, doc="The generation or iteration after which this is the state"
-    ),
-    Column(
-        "state", LargeBinary, nullable=False, doc="The learner's state, exact to the bit; empty: in a file"
-    ),
+    _needed("generation", Integer, "The generation or iteration after which this is the state"),
+    _needed("state", LargeBinary, "The learner's state, exact to the bit; empty: in a file"),
 )
 
 # What a generation under way, or those after it, would otherwise ask for again.
@@ -388,9 +384,9 @@ paid_reply = Table(
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
     Column("key", LargeBinary, primary_key=True, doc="Digest of the call"),
-    Column("generation", Integer, nullable=False, doc="The generation under way when it was paid"),
+    _needed("generation", Integer, "The generation under way when it was paid"),
     Column("cost_usd", Float),
-    Column("body", Text, nullable=False, doc="JSON of the reply"),
+    _needed("body", Text, "JSON of the reply"),
 )
 
 # What people said about an episode, a turn or a span of its reply. Append only: of the rows of one author under
@@ -404,10 +400,10 @@ label = Table(
     Column("span_start", Integer, doc="First character of the reply it is about; empty: all of it"),
     Column("span_end", Integer, doc="The character after its last"),
     Column("name", String, nullable=False),
-    Column("value", String, nullable=False, doc="What is said; empty: withdrawn"),
-    Column("note", Text, nullable=False, doc="Why, in the author's words"),
-    Column("author", String, nullable=False, doc="Who said it"),
-    Column("at", Float, nullable=False, doc="When, Unix seconds"),
+    _needed("value", String, "What is said; empty: withdrawn"),
+    _needed("note", Text, "Why, in the author's words"),
+    _needed("author", String, "Who said it"),
+    _needed("at", Float, "When, Unix seconds"),
     Index(None, "episode_id", "idx"),
     Index(None, "name", "value", "episode_id"),
 )
@@ -417,7 +413,7 @@ view = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("name", String, nullable=False),
-    Column("query", OBJECT, nullable=False, doc="JSON: the parameters of its page's address"),
+    _needed("query", OBJECT, "JSON: the parameters of its page's address"),
     Column("created", Float, nullable=False),
 )
 
@@ -431,8 +427,8 @@ second_opinion = Table(
     Column("run_id", String, _to("run.id"), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
-    Column("prompt_digest", String, nullable=False, doc="Digest of what the other coordinator read"),
-    Column("device", String, nullable=False, doc="Where it was read: cpu, cuda …"),
+    _needed("prompt_digest", String, "Digest of what the other coordinator read"),
+    _needed("device", String, "Where it was read: cpu, cuda …"),
     Index(None, "run_id"),
 )
 
@@ -444,8 +440,8 @@ attribution = Table(
     Column("idx", Integer, primary_key=True),
     Column("checkpoint_id", String, _to("checkpoint.id"), primary_key=True),
     Column("kind", String, primary_key=True, doc="What was left out: parts or words"),
-    Column("digest", String, nullable=False, doc="Digest of transcript, masks and choice it holds for"),
-    Column("body", Text, nullable=False, doc="JSON: how far each part or word moved the lead, in logits"),
+    _needed("digest", String, "Digest of transcript, masks and choice it holds for"),
+    _needed("body", Text, "JSON: how far each part or word moved the lead, in logits"),
     _only("kind", ("parts", "words")),
 )
 
@@ -455,13 +451,13 @@ api_key = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("name", String, nullable=False),
-    Column("digest", String, nullable=False, doc="SHA-256 of the key's secret part"),
+    _needed("digest", String, "SHA-256 of the key's secret part"),
     Column("created", Float, nullable=False),
     Column("revoked", Float, doc="Since when it is refused, Unix seconds"),
     Column("max_cost_usd", Float, doc="What all its requests may cost together; empty: no ceiling"),
     Column("max_turns", Integer, doc="The most turns that one of its requests may take"),
     Column("deadline_s", Float, doc="How long one of its requests may take, in seconds"),
-    Column("leave_out", NAMES, nullable=False, doc="JSON list of models and providers that it does without"),
+    _needed("leave_out", NAMES, "JSON list of models and providers that it does without"),
 )
 
 # What a request has cost stays known when its episode is deleted: ceilings are over it.
@@ -470,9 +466,9 @@ served = Table(
     metadata,
     Column("episode_id", String, primary_key=True),
     Column("key_id", String, doc="The key it was asked with; empty: none"),
-    Column("door", String, nullable=False, doc="Which address was asked: chat or responses"),
-    Column("model", String, nullable=False, doc="The model that was asked for: a tier or a checkpoint"),
-    Column("at", Float, nullable=False, doc="When it was asked, Unix seconds"),
+    _needed("door", String, "Which address was asked: chat or responses"),
+    _needed("model", String, "The model that was asked for: a tier or a checkpoint"),
+    _needed("at", Float, "When it was asked, Unix seconds"),
     _zeroed("charged_usd", Float, "What counts against ceilings, US dollars: unknown use at its bound"),
     Index(None, "key_id"),
     Index(None, "at"),
