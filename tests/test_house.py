@@ -119,7 +119,7 @@ def test_only_one_module_speaks_httpx() -> None:
 
 def test_every_figure_reaches_its_page_by_one_door() -> None:
     told = [path for path in MODULES if "st.plotly_chart(" in path.read_text("utf-8")]
-    assert [module_name(path) for path in told] == ["ui.web.kit.chart"]
+    assert [module_name(path) for path in told] == ["ui.web.kit.figures"]
 
 
 def test_only_the_torch_rooms_name_torch() -> None:
@@ -199,7 +199,7 @@ SCREEN = (
     "ui.web.kit.state",
     "ui.web.kit.widgets",
     "ui.web.views",
-    "ui.web.kit.chart",
+    "ui.web.kit.figures",
 )
 HEAVY = ("torch", "transformers", "scipy", "sklearn", *SCREEN)
 

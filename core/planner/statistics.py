@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 from core.episode import EndReason, Episode, Status
-from core.statistics_json import joined, statistics_json, statistics_of_json
+from core.learning import joined, statistics_json, statistics_of_json
 from core.workflow import PlanFault, Topology
 
 

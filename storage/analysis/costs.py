@@ -173,13 +173,14 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
     found = []
     for (policy, *columns), shares_of in shares.items():
         setting = Setting(*columns) if settings[policy] > 1 else None
-        found.append(_policy_cost(policy, setting, rows[policy, *columns], *shares_of))
+        found.append(_policy_cost(policy, setting, rows[policy, *columns], shares_of))
     return sorted(found, key=lambda one: (-one.n, one.token))
 
 
 def _policy_cost(
-    policy: str, setting: Setting | None, rows: Sequence[tuple[Any, ...]], *shares: ClusteredShare
+    policy: str, setting: Setting | None, rows: Sequence[tuple[Any, ...]], shares: Sequence[ClusteredShare]
 ) -> PolicyCost:
+    accuracy, accepted_by, false_accept = shares
     accepts: Counter[tuple[int, bool]] = Counter()
     for played, accepted, right, count, *_ in rows:
         if accepted:
@@ -191,7 +192,9 @@ def _policy_cost(
         sum(used for *_, used, _, _ in rows),
         sum_if_all_known(paid for *_, paid, _ in rows),
         fsum(waited for *_, waited in rows),
-        *shares,
+        accuracy,
+        accepted_by,
+        false_accept,
         dict(accepts),
     )
 

@@ -31,11 +31,12 @@ _CONTROLS = ("random", "random-model", "round-robin")
 def newest_first(store: Store, checkpoints: Iterable[CheckpointSummary]) -> list[CheckpointSummary]:
     """Those that decided an episode before those that never did, the newest first."""
     played = store.checkpoints.policies_with_episodes()
-    ordered = sorted(checkpoints, key=_age, reverse=True)
+    ordered = sorted(checkpoints, key=age, reverse=True)
     return sorted(ordered, key=lambda one: one.policy not in played)
 
 
-def _age(one: CheckpointSummary) -> tuple[float, int]:
+def age(one: CheckpointSummary) -> tuple[float, int]:
+    """Larger for a later one."""
     return one.created, one.generation or 0
 
 
@@ -66,7 +67,7 @@ def default_planner(store: Store, *, samples: bool = False) -> str | None:
     """The policy of the newest planner that has recorded episodes; None for none. `samples` as above."""
     here = _played(store, samples)
     played = [one for one in store.checkpoints.list(planners=True) if one.policy in here]
-    newest = max(played, key=_age, default=None)
+    newest = max(played, key=age, default=None)
     return newest.policy if newest else None
 
 
@@ -114,10 +115,10 @@ def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:
     kin = [one for one in seen if ours and one.run_id == ours.run_id] or seen
     if not kin:
         return names[0] if names else None
-    if older := [one for one in kin if ours and _age(one) < _age(ours)]:
-        return max(older, key=_age).id
+    if older := [one for one in kin if ours and age(one) < age(ours)]:
+        return max(older, key=age).id
     accuracy = _accuracies(store, [one.id for one in kin])
-    return max(kin, key=lambda one: (accuracy[one.id], _age(one))).id
+    return max(kin, key=lambda one: (accuracy[one.id], age(one))).id
 
 
 def own_and_shipped(store: Store, models: Sequence[str], own: str | None = None) -> list[str]:
@@ -128,7 +129,7 @@ def own_and_shipped(store: Store, models: Sequence[str], own: str | None = None)
     fitting = [one for one in store.checkpoints.list() if one.models == tuple(models)]
     mine = [one for one in fitting if one.run_id not in samples]
     if own is None and mine:
-        own = max(mine, key=_age).id
+        own = max(mine, key=age).id
     run = next((one.run_id for one in fitting if one.id == own), None)
     shipped = [one.id for one in fitting if one.run_id in samples and one.run_id != run]
     if own is None and shipped:
@@ -152,5 +153,5 @@ def _accuracies(store: Store, policies: Sequence[str]) -> dict[str, float]:
     episodes that count."""
     played = policies_with_episodes(store)
     sides = [found[0] for policy in policies if (found := sides_of(played, policy))]
-    found = {one.side.policy: one.summary.accuracy or 0.0 for one in figures(store, sides)}
-    return dict.fromkeys(policies, 0.0) | found
+    shares = {one.side.policy: one.summary.accuracy or 0.0 for one in figures(store, sides)}
+    return dict.fromkeys(policies, 0.0) | shares

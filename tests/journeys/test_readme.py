@@ -17,8 +17,8 @@ import pytest
 
 from tests.browsing import PATIENCE_S, environment
 from tests.core.pool.faulty_server import faulty_server
-from tests.journeys.newcomer import TRINITY
 from tests.ui.endpoint.server import team
+from tests.zygote import forked
 from ui.runs.paper.results_file import NAME, read
 from ui.runs.wiring import SAMPLE_RUNS
 
@@ -108,7 +108,7 @@ def test_own_models_are_checked_played_and_evolved_for_and_then_served_as_one(tm
 def served(folder: Path, command: str, port: str) -> Iterator[None]:
     """While the endpoint that the command starts answers."""
     server = subprocess.Popen(
-        [str(TRINITY), *shlex.split(command)[1:]],
+        [str(forked("trinity")), *shlex.split(command)[1:]],
         cwd=folder,
         env=_environment(folder),
         stderr=subprocess.PIPE,
@@ -131,7 +131,7 @@ def served(folder: Path, command: str, port: str) -> Iterator[None]:
 
 def _environment(folder: Path) -> dict[str, str]:
     own = environment(folder)
-    return {**own, "PATH": f"{TRINITY.parent}:{own['PATH']}"}
+    return {**own, "PATH": f"{forked('trinity').parent}:{own['PATH']}"}
 
 
 def test_the_figures_are_those_of_the_results_that_ship() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.evolution.departures import DEPARTURES
+from core.evolution.config import DEPARTURES
 from ui.cli.console import JsonOption, StoreOption, percent, print_json, progress, say, tell
 from ui.cli.lapses import tell_lapses
 from ui.cli.learning import ConfigFileOption, How, ResumeByNameOption, WriteConfigOption, learn
@@ -136,7 +136,7 @@ def describe(generation: Generation) -> str:
 
 def _report(store: Store, run_id: str, as_json: bool) -> None:
     """What the evolution came to, and where its time went."""
-    from core.evolution.generation_stats import GenerationStats
+    from core.evolution.fitness import GenerationStats
     from core.evolution.learners import restored
     from ui.runs import wiring
     from ui.runs.plans import plan_of

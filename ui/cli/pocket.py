@@ -82,7 +82,7 @@ def temperatures(
 
     [dim]$[/] trinity pocket temperatures jack
     """
-    from core.evolution.temperatures import best, try_temperatures
+    from core.evolution.cycles import best_tried, try_temperatures
     from core.pocket import TRAINED_FAMILIES, WEIGHTS
     from core.pocket.pool import PocketPool
     from core.pocket.specs import pocket_spec
@@ -112,7 +112,7 @@ def temperatures(
                 for temperature in dict.fromkeys(one.temperature for one in tried)
             ],
         )
-        found_best = best(tried)
+        found_best = best_tried(tried)
         tell(f"{model} does best alone at {found_best.temperature:g}.")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from storage.analysis.policy_diff import PolicyDiff
     from storage.analysis.second_opinions import EpisodeScope
     from storage.store import Store
-    from ui.presentation.policy_diff import AgreementRate
+    from ui.presentation.comparison import AgreementRate
 
 
 def policy(
@@ -107,7 +107,7 @@ def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
 
 def _as_json(diff: PolicyDiff, names: dict[str, str]) -> dict[str, Any]:
     from storage.analysis.policy_diff import HAS_LOGITS
-    from ui.presentation.policy_diff import agreement_rates
+    from ui.presentation.comparison import agreement_rates
 
     others = zip(agreement_rates(diff, names), diff.agreements, diff.partings, diff.picks[1:], strict=True)
     return {
@@ -138,7 +138,7 @@ def _other(
 ) -> dict[str, Any]:
     """One of the checkpoints set against the baseline."""
     from core.analysis.agreement import confusion, divergence_by_turn
-    from ui.presentation.policy_diff import agreement_rates_by_family, pair_name
+    from ui.presentation.comparison import agreement_rates_by_family, pair_name
 
     models, counts = diff.checkpoints[0].models, confusion(diff.picks[0], picks, found.called)
     return {
@@ -176,7 +176,7 @@ def _figures(share: AgreementRate) -> dict[str, Any]:
 
 
 def _print(diff: PolicyDiff, names: dict[str, str]) -> None:
-    from ui.presentation.policy_diff import agreement_rates, agreement_rates_by_family, trust_lines
+    from ui.presentation.comparison import agreement_rates, agreement_rates_by_family, trust_lines
 
     if diff.turns:
         tell(f"A is {names[diff.checkpoints[0].id]}; {len(diff.turns):,} recorded turns", "bold")

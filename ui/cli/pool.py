@@ -105,7 +105,7 @@ def check(
     if roles:
         _check_roles(pool, as_json)
         return
-    from core.pool.check import check_pool
+    from core.pool.pool import check_pool
     from ui.presentation.words import dollars
     from ui.runs import wiring
 

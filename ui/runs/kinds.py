@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from storage.rows.summaries import RunSummary
-from ui.presentation.theme import one_line
-from ui.runs.plans import AttributionPlan, ForkPlan, LivePlan, RereadPlan, ServePlan, known_plan
-from ui.runs.settings.batch import BatchPlan, ReproducedRow
-from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
+from ui.runs.plans import AttributionPlan, RereadPlan, known_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +123,3 @@ def address_of(run: RunSummary) -> dict[str, str]:
         plan = known_plan(run)
         return plan.address() if isinstance(plan, RereadPlan | AttributionPlan) else {}
     return {"run": run.id}
-
-
-def about(run: RunSummary, cut: int = 60) -> str:
-    """What a run is about, plain text on one line: its question, the row of a table it is, its name or its tasks; empty
-    where it does not say."""
-    match known_plan(run):
-        case LivePlan() as plan:
-            words = plan.task.question
-        case ForkPlan() | AttributionPlan() as plan:
-            words = plan.question
-        case BatchPlan(reproduction=ReproducedRow() as row) as plan:
-            words = f"{row.label}, seed {plan.seed}"
-        case EvolutionPlan() | TrainingPlan() as plan:
-            words = plan.name or plan.tasks
-        case BatchPlan() as plan:
-            words = plan.tasks
-        case ServePlan() as plan:
-            words = ", ".join(plan.tiers)
-        case _:
-            words = ""
-    return one_line(f"{words} (sample)" if run.is_sample and words != "sample" else words, cut)

@@ -83,14 +83,8 @@ MENU = {
         # The first page's own address is `/`: whoever types `/home` shall find it too.
         _page("home", "Home", "home", hidden=True),
     ],
-    "Compare": [
-        *_analyses("Compare"),
-        _page("policy", "Policy diff", "difference"),
-    ],
-    "Run": [
-        _page("live", "Live", "play_circle"),
-        _page("forks", "Forks", "call_split"),
-    ],
+    "Compare": [*_analyses("Compare"), _page("policy", "Policy diff", "difference")],
+    "Run": [_page("live", "Live", "play_circle"), _page("forks", "Forks", "call_split")],
     "Analyse": [
         _page("evolution", "Evolution and training", "trending_up"),
         _page("results", "Results", "leaderboard"),

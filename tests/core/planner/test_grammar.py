@@ -13,9 +13,8 @@ from transformers import PreTrainedTokenizerFast
 from core.conduct.planners import legal_workflow
 from core.conduct.reading import read_workflow, write_workflow
 from core.errors import CheckpointError
-from core.planner.forms import SHORT_LISTS, WHOLE_LISTS, WORDS, ListForm, write_short
-from core.planner.grammar import Grammar, Place
-from core.planner.writing import Pieces
+from core.planner.forms import SHORT_LISTS, WHOLE_LISTS, WORDS, Grammar, ListForm, Place, write_short
+from core.planner.planner import Pieces
 from core.workflow import AccessMode, Workflow
 from tests.core.planner.tiny import tokenizer
 

@@ -13,18 +13,15 @@ import torch
 
 from core.episode import Ask, Failure, Status, Task
 from core.errors import CheckpointError, ConfigError, PoolError
-from core.learning import play_all
+from core.learning import play_all, statistics_json, statistics_of_json
 from core.planner.config import PUBLISHED, LearnConfig
 from core.planner.grpo import learn_from, new_optimiser
-from core.planner.learn import Iteration, learn
+from core.planner.learn import Iteration, PlannerState, learn
 from core.planner.planner import LanguagePlanner
-from core.planner.questions import disagreed
-from core.planner.rollouts import Rollouts, questions_of, rollouts_of, unplayed
-from core.planner.state import PlannerState
+from core.planner.rollouts import Rollouts, disagreed, questions_of, rollouts_of, unplayed
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
-from core.statistics_json import statistics_json, statistics_of_json
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
 from tests.builders.pools import Line, ScriptedPool, specs

@@ -13,7 +13,7 @@ from core.conduct.reading import read_workflow
 from core.episode import WritePlan
 from core.planner import warmup
 from core.planner.planner import LanguagePlanner
-from core.planner.subsets import random_subset
+from core.planner.rollouts import random_subset
 from core.planner.warmup import WarmUp, examples, new_planner, warm_up
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks

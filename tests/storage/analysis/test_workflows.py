@@ -144,7 +144,8 @@ def test_what_is_recorded_is_read_as_it_was_played(played: tuple[Store, list[Epi
     summaries = {one.id: one for one in store.episodes.of_run("r1")}
     for one in whole:
         assert store.episodes.get(one.id) == one
-        tokens = sum(part.reply.usage.tokens_out for part in (*one.turns, *one.plans))
+        replies = [*(turn.reply for turn in one.turns), *(plan.reply for plan in one.plans)]
+        tokens = sum(reply.usage.tokens_out for reply in replies)
         assert summaries[one.id].tokens_out == tokens, "what a planner writes is counted"
 
 

@@ -15,7 +15,7 @@ from storage.rows.engine import fetch_rows
 from storage.rows.schema import episode
 from storage.store import open_store
 from tests.builders.encoder import tiny_qwen3
-from tests.ui.cli.dying import SERVED, last_run, nursery
+from tests.ui.cli.dying import Nursery, last_run
 from tests.ui.sums import Sums
 
 pytestmark = pytest.mark.process
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.process
 EVOLVE_DEATHS = int(os.environ.get("EVOLVE_DEATHS", "20"))
 
 #: The tiny encoder's module: Transformers imports it, seconds of work, only when a model of the kind is loaded.
-QWEN3 = "transformers.models.qwen3.modeling_qwen3"
 SMALL = ["--generations", 14, "--population", 8, "--replicates", 4, "--turns", 3, "--validate-every", 4]
 SMALL += ["--record", "all"]
 
@@ -56,15 +55,15 @@ def test_a_killed_evolution_loses_nothing_and_ends_the_same_bit_for_bit(
     expected = generations(world.store, undisturbed["run"])
     run = ""
     before: list[tuple[int, str | None]] = []
-    with nursery(world, "ui.cli.evolve", "ui.runs.evolution", *SERVED, QWEN3) as born:
-        for number in range(EVOLVE_DEATHS):
-            command = ["evolve", "--resume", "--name", run] if run else arguments
-            born.die(command, number, calls=number % 3, commits=2 + number % 3)
-            run = last_run(world.store)
-            kept = generations(world.store, run)
-            assert kept[: len(before)] == before
-            assert [index for index, _ in kept] == [index for index, _ in expected][: len(kept)]
-            before = kept
+    born = Nursery(world)
+    for number in range(EVOLVE_DEATHS):
+        command = ["evolve", "--resume", "--name", run] if run else arguments
+        born.die(command, number, calls=number % 3, commits=2 + number % 3)
+        run = last_run(world.store)
+        kept = generations(world.store, run)
+        assert kept[: len(before)] == before
+        assert [index for index, _ in kept] == [index for index, _ in expected][: len(kept)]
+        before = kept
     assert 0 < len(before) < len(expected)
     assert (
         world.trinity("evolve", "--resume", "--name", run, "--json").json["digest"] == undisturbed["digest"]

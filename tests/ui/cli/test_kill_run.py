@@ -9,7 +9,7 @@ import pytest
 
 from core.episode import Episode, Reply
 from storage.store import open_store
-from tests.ui.cli.dying import SERVED, last_run, nursery
+from tests.ui.cli.dying import Nursery, last_run
 from tests.ui.sums import Sums
 
 pytestmark = pytest.mark.process
@@ -45,15 +45,15 @@ def test_a_killed_run_loses_nothing_and_ends_the_same(world: Sums) -> None:
     calls = len(world.server.requests)
     run = ""
     before: dict[tuple[str, int], object] = {}
-    with nursery(world, "ui.cli.run", "ui.runs.batch", *SERVED) as born:
-        for number in range(RUN_DEATHS):
-            command = ["run", "--resume", run] if run else arguments
-            born.die(command, number, calls=4 + number, commits=8 + number)
-            run = last_run(world.store)
-            kept = turns(world.store, run)
-            assert before.keys() <= kept.keys()
-            assert all(kept[key][0] == expected[key][0] for key in kept)  # type: ignore[index]
-            before = kept
+    born = Nursery(world)
+    for number in range(RUN_DEATHS):
+        command = ["run", "--resume", run] if run else arguments
+        born.die(command, number, calls=4 + number, commits=8 + number)
+        run = last_run(world.store)
+        kept = turns(world.store, run)
+        assert before.keys() <= kept.keys()
+        assert all(kept[key][0] == expected[key][0] for key in kept)  # type: ignore[index]
+        before = kept
     assert 0 < len(before) < len(expected)
     assert world.trinity("run", "--resume", run).code == 0
     assert turns(world.store, run) == expected

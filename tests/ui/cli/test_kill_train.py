@@ -12,7 +12,7 @@ import pytest
 
 from storage.store import open_store
 from tests.core.planner.tiny import tiny_planner
-from tests.ui.cli.dying import SERVED, last_run, nursery
+from tests.ui.cli.dying import Nursery, last_run
 from tests.ui.sums import Sums
 
 pytestmark = pytest.mark.process
@@ -67,11 +67,11 @@ def test_a_killed_training_loses_nothing_and_ends_the_same_bit_for_bit(
     assert [one["index"] for one in expected] == list(range(17))
     assert len({one["weights"] for one in expected if one["weights"]}) == 9, "it learned between checkpoints"
     run = ""
-    with nursery(world, "ui.cli.train", "ui.runs.training", *SERVED, *LEARNING) as born:
-        for number in range(TRAIN_DEATHS):
-            command = ["train", "--resume", "--name", run] if run else arguments
-            born.die(command, number, calls=4 + number % 3, commits=9 + 3 * (number % 4))
-            run = last_run(world.store)
+    born = Nursery(world, LEARNING)
+    for number in range(TRAIN_DEATHS):
+        command = ["train", "--resume", "--name", run] if run else arguments
+        born.die(command, number, calls=4 + number % 3, commits=9 + 3 * (number % 4))
+        run = last_run(world.store)
     assert 0 < len(kept(world.store, run)) < len(expected)
     resumed = world.trinity("train", "--resume", "--name", run, "--json")
     assert resumed.code == 0, resumed.err

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
-from core.pool.spec import ModelSpec
-from core.pool.throttle import Service
+from core.pool.spec import ModelSpec, Service
 from storage.analysis.calls import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update

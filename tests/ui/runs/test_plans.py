@@ -12,7 +12,8 @@ from core.episode import Change, Role, Task
 from core.errors import StoreError
 from core.evolution.config import EvolveConfig
 from storage.rows.summaries import PURPOSES, RunKind, RunStatus, RunSummary
-from ui.runs.kinds import RUN_KINDS, about, address_of, kind_of
+from ui.presentation.runs import about
+from ui.runs.kinds import RUN_KINDS, address_of, kind_of
 from ui.runs.plans import (
     RUN_PLAN,
     AttributionPlan,

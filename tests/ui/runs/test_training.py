@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from core.errors import CheckpointError, ConfigError, StoreError
-from core.planner import archive
+from core.planner import card as archive
 from core.planner.config import LearnConfig
 from core.planner.learn import Iteration
 from core.planner.statistics import IterationStats

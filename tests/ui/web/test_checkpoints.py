@@ -253,7 +253,8 @@ def test_who_played_tasks_again_in_other_runs_is_told_with_what_all_of_them_come
     everywhere = opened("checkpoints", **{k: v[0] for k, v in parse_qs(whole.proto.query_string).items()})
     assert f"{share} (" in list(everywhere.dataframe[0].value["accuracy"])[1]
     home = opened("home")
-    assert "11 tasks of the test split, each played once, with seed 3." in plainly(home)
+    tips = " ".join(one.help.replace("\\", "") for one in home.markdown if one.help)
+    assert "11 tasks of the test split, each played once, with seed 3." in tips
     assert "gen 30 with its 1 other run together" in shown(home)
     store.close()
 

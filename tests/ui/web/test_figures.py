@@ -25,7 +25,7 @@ from ui.web.analysis.figures import bars as level_bars
 from ui.web.analysis.figures import curve, grid
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
-from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit.figures import Estimate, estimates_figure
 from ui.web.kit.widgets import Standing, standings_figure
 from ui.web.policy.figures import firsts_figure
 from ui.web.turns import figures
@@ -183,17 +183,12 @@ def test_charts_of_policies_and_routing_escape_names_and_keep_equal_ones_apart()
     assert list(standings.layout.yaxis.ticktext)[-1] == "&lt;b&gt;x&lt;/b&gt;"
 
 
-def test_doubt_marks_low_margins_and_needs_numbers() -> None:
+def test_doubt_is_two_charts_marks_low_margins_and_needs_numbers() -> None:
     outlines = [outline(0), outline(1, margin=0.02), outline(2, margin=None, entropy=None)]
     figure = figures.uncertainty_over_turns(outlines)
     assert figure is not None
     assert list(figure.data[-1].x) == [2]
     assert figures.uncertainty_over_turns([outline(0, margin=None, entropy=None)]) is None
-
-
-def test_doubt_is_two_charts_one_above_the_other() -> None:
-    figure = figures.uncertainty_over_turns([outline(0), outline(1)])
-    assert figure is not None
     above, below = figure.layout.yaxis, figure.layout.yaxis2
     assert above.domain[0] > below.domain[1]
     assert (above.title.text, below.title.text) == ("entropy (0: certain)", "margin (logits)")

@@ -16,8 +16,8 @@ from core.checkpoint import Checkpoint, reads_alike
 from core.episode import Decision, EndReason, Role, Status
 from core.errors import StoreError
 from core.evolution.config import EvolveConfig
-from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
-from core.statistics_json import statistics_json, statistics_of_json
+from core.evolution.fitness import EpisodeStatistics, GenerationStats
+from core.learning import statistics_json, statistics_of_json
 from storage.analysis.counterfactual import RecordedTurn, score
 from storage.rows.summaries import CandidateSummary, EpisodeSummary, RunStatus
 from storage.store import open_store

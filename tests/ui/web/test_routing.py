@@ -27,7 +27,7 @@ from ui.answers.pages import analysis
 from ui.answers.traffic import into_words, order
 from ui.presentation.words import move_key, parse_move
 from ui.web.analysis.flows import flow, tree
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.figures import MatrixCell, matrix
 from ui.web.pickers.checkpoints import best_and_baseline
 
 pytestmark = pytest.mark.usefixtures("samples")

@@ -37,6 +37,7 @@ from tests.builders.stores import new_store
 from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, shown
 from ui.cli import main
+from ui.presentation.runs import run_name
 from ui.presentation.theme import model_colour
 from ui.web.separability.figures import MOST_CLASSES, class_styles, cloud, readings, synthetic_figure
 from ui.web.views import separability
@@ -137,7 +138,7 @@ def test_what_is_not_there_is_told_and_something_stands_in(samples: Store, name:
 
 def test_a_run_of_chance_is_not_offered(played: Store) -> None:
     page = opened("separability", run="r2", policy="random")
-    assert page.selectbox(key="stated_run").options == ["r1"]
+    assert page.selectbox(key="stated_run").options == [run_name(played.runs.get("r1"))]
     assert page.selectbox(key="stated_policy").options[0] == "gen 7"
     assert [one.value.split()[1] for one in page.info] == ["r2", "random"]
 

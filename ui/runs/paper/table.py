@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from core.evolution.departures import DEPARTURES, PAPER_SETTING
+from core.evolution.config import DEPARTURES, PAPER_SETTING
 
 #: The tasks of a row: a split of the suite's tasks, or its held-out families. "unseen" has the templates that nothing
 #: was trained or evolved on; settings are chosen on "validation".

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from core.episode import Protocol, Task
 from core.errors import TaskError
-from core.evolution.config import SEARCHES, EvolveConfig, transcripts_surveyed
-from core.evolution.recording import RecordName
+from core.evolution.config import SEARCHES, EvolveConfig, RecordName, transcripts_surveyed
 from core.fields import MOST_TASKS, RULES, Setting
 from core.heads import HeadKind
 from core.planner.config import LearnConfig

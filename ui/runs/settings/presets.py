@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from core.errors import ConfigError
-from core.evolution.config import shape_of
-from core.evolution.departures import PAPER_SETTING
+from core.evolution.config import PAPER_SETTING, shape_of
 from core.fields import built, checked
 from core.planner.config import PUBLISHED
 from core.settings import POCKET_POOL, Settings

@@ -36,11 +36,9 @@ from ui.presentation.theme import label, percent
 from ui.presentation.words import cost_words, role_word, share_words
 from ui.web.analysis import figures, flows
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.chart import plot
-from ui.web.kit.clicks import clickable, picked
+from ui.web.kit.figures import clickable, picked, plot
 from ui.web.kit.tables import link, number, row_table, text
-from ui.web.kit.widgets import ink, nothing_here
+from ui.web.kit.widgets import ink, nothing_here, tool
 
 #: A table of more rows than this scrolls.
 _ROWS = 12

@@ -19,10 +19,18 @@ from ui.presentation.theme import (
     layout,
     percent,
 )
-from ui.web.kit.axes import band, shares, values
-from ui.web.kit.estimates import Estimate, estimates_figure
-from ui.web.kit.figures import CLICKABLE, error_bars, literal
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.figures import (
+    CLICKABLE,
+    Estimate,
+    MatrixCell,
+    band,
+    error_bars,
+    estimates_figure,
+    literal,
+    matrix,
+    shares,
+    values,
+)
 
 #: A and B, or the only side, and further ones: colour, dash and mark, so that colour is never alone.
 SIDES = (

@@ -16,8 +16,7 @@ from ui.web.analysis.draw import draw, draw_measured, draw_table, marks
 from ui.web.analysis.figures import key_of
 from ui.web.components import in_sight
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.widgets import download, nothing_here
+from ui.web.kit.widgets import download, nothing_here, tool
 from ui.web.pickers.scope import scope_bar
 
 

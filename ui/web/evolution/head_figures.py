@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from core.episode import ROLE_ORDER
 from storage.analysis.counterfactual import Rescored
-from ui.presentation.policy_diff import slot_letter
+from ui.presentation.comparison import slot_letter
 from ui.presentation.theme import DIFFERENCE_SCALE, NEUTRAL_COLOUR, ROLE_STYLES, ink_on, layout, model_colour
 from ui.presentation.words import role_word
 from ui.web.evolution.figures import cursor
-from ui.web.kit.axes import TIGHT, line_at, titled, values
-from ui.web.kit.figures import literal, named_axis, unvalidated
+from ui.web.kit.figures import TIGHT, line_at, literal, named_axis, titled, unvalidated, values
 
 #: What stands in a cell whose choice hangs on rounding.
 UNSURE = "?"

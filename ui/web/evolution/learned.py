@@ -26,7 +26,7 @@ from ui.web.evolution.course import Lineage
 from ui.web.evolution.figures import learning_figure
 from ui.web.evolution.pinned import HASHES, heads_of
 from ui.web.kit.cache import cached
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.tables import number, row_table, text
 from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import generation_of

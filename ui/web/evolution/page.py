@@ -24,9 +24,8 @@ from ui.web.evolution.recorded import beside_recorded
 from ui.web.evolution.training_panels import PANELS as TRAINING_PANELS
 from ui.web.evolution.training_panels import commands
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.fields import settings_table
-from ui.web.kit.widgets import nothing_here, popover
+from ui.web.kit.widgets import button, nothing_here, popover
 from ui.web.pickers.checkpoints import own_and_shipped, play_link, policy_label
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
@@ -205,7 +204,7 @@ def nearest(indices: Sequence[int], number: int) -> int:
 def _stage(store: Store, course: Lineage | Training, second: Lineage | Training | None) -> None:
     """The slider over the updates, the steps to the next ones with the ways on from the chosen one, what it is and the
     panel of the address; the bar that plays them through. Its number is `gen` in the address, else the last one."""
-    indices, noun, what = course.indices, course.noun.capitalize(), f"{course.title} {course.run}"
+    indices, noun, what = course.indices, course.noun.capitalize(), f"{course.title} {course.name}"
     at, total = nearest(indices, state.int_param("gen", 0, 10**9, indices[-1])), len(indices)
 
     def go(place: int) -> None:

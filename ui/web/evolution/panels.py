@@ -14,7 +14,7 @@ import streamlit as st
 
 from core.analysis.head_lens import cosines, head_rows
 from core.episode import ROLE_ORDER, Role
-from core.evolution.generation_stats import GenerationStats
+from core.evolution.fitness import GenerationStats
 from storage.analysis.counterfactual import Rescored
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import EpisodeSummary

@@ -15,7 +15,7 @@ from ui.web.evolution.course import Course, Lineage, tasks_each
 from ui.web.evolution.figures import fitness_figure, line_figure
 from ui.web.kit import state
 from ui.web.kit.cache import cached
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.widgets import standings_figure
 
 _side_figures = cached(figures)

@@ -25,8 +25,7 @@ from ui.presentation.theme import (
 from ui.presentation.workflows import FAULT_WORDS, TOPOLOGY_COLOURS
 from ui.web.evolution.course import Training, at_place, part_of
 from ui.web.evolution.figures import Choice, along_course, curve, stacked_figure, validated_points
-from ui.web.kit.axes import shares
-from ui.web.kit.figures import literal
+from ui.web.kit.figures import literal, shares
 
 #: First words of subtasks that have a colour of their own; the rarer ones are one area.
 MOST_WORDS = 8

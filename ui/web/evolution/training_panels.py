@@ -25,9 +25,7 @@ from ui.web.evolution.training_figures import (
     topologies_figure,
 )
 from ui.web.kit import state
-from ui.web.kit.chart import plot
-from ui.web.kit.figures import literal
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.figures import MatrixCell, literal, matrix, plot
 from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here
 

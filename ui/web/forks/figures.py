@@ -21,8 +21,7 @@ from ui.presentation.theme import (
     one_line,
     verdict_mark,
 )
-from ui.web.kit.axes import BARE, TIGHT, line_at, note
-from ui.web.kit.figures import literal, unvalidated
+from ui.web.kit.figures import BARE, TIGHT, line_at, literal, note, unvalidated
 
 PARENT = "parent"
 #: At most so many different courses are drawn, the most frequent ones.

@@ -16,10 +16,9 @@ from ui.runs.forks.results import read_results
 from ui.runs.plans import ForkPlan
 from ui.web.forks.form import what_will_run
 from ui.web.forks.panels import TEXTS, headline, plays_table, proof, tree
-from ui.web.kit.buttons import replay_link
-from ui.web.progress.begin import begin_button
+from ui.web.kit.widgets import replay_link
 from ui.web.progress.luck import WORDS, begin_luck, is_open, luck_button, luck_plan
-from ui.web.progress.panel import Reached, is_under_way, watch
+from ui.web.progress.panel import Reached, begin_button, is_under_way, watch
 
 
 def luck_form(store: Store, episode: str) -> None:

@@ -21,10 +21,8 @@ from ui.runs.forks.results import PAIR_WORDS, ForkSide, Grown, Results
 from ui.runs.plans import Branch, ForkPlan
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.chart import plot
-from ui.web.kit.clicks import picked
-from ui.web.kit.widgets import Standing, nothing_here, standings_figure
+from ui.web.kit.figures import picked, plot
+from ui.web.kit.widgets import Standing, nothing_here, standings_figure, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.progress.panel import Reached, RunTexts, standing
 

@@ -15,8 +15,7 @@ from ui.runs.forks.results import Results, TurnOutcome, by_turn
 from ui.runs.forks.turning import decisive_words, luck_words
 from ui.runs.plans import ForkPlan, known_plan
 from ui.web.kit import state
-from ui.web.kit.axes import titled
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot, titled
 
 #: Among so many newest runs of forks one is looked for that is of an episode.
 _LOOKED_AT = 100

@@ -11,8 +11,7 @@ from storage.store import Store
 from ui.presentation.theme import label
 from ui.presentation.words import decider_words
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.widgets import episode_line, popover
+from ui.web.kit.widgets import episode_line, popover, tool
 from ui.web.pickers.checkpoints import generation_of
 
 #: The ticked rows of the episode list are the same basket.
@@ -45,11 +44,6 @@ def toggle(episode_id: str) -> None:
     """Put an episode in, or take it out again."""
     now = held()
     hold([one for one in now if one != episode_id] if episode_id in now else [*now, episode_id])
-
-
-def basket_words(episode_id: str) -> str:
-    """What a press does: put this episode in, or take it out."""
-    return "Take out of basket" if episode_id in held() else "To basket"
 
 
 def basket(store: Store) -> None:

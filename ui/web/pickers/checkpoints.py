@@ -35,11 +35,7 @@ PLAY = "play"
 def play_link(words: str, policies: Sequence[str]) -> None:
     """A link to the form that plays these policies on the same tasks, the baseline first; without any it chooses."""
     state.page_link(
-        "checkpoints",
-        words,
-        icon=":material/play_circle:",
-        panel=PLAY,
-        c=listed(dict.fromkeys(policies)),
+        "checkpoints", words, icon=":material/play_circle:", panel=PLAY, c=listed(dict.fromkeys(policies))
     )
 
 
@@ -103,11 +99,10 @@ def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
     workflows: trained planners, frozen and random workflows, and each model that can be asked for one."""
     models = tuple(spec.name for spec in specs)
     trained = [one for one in store.checkpoints.list(planners=True) if one.models == models]
-    trained.sort(key=lambda one: (one.created, one.generation or 0), reverse=True)
     prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
     return [
         *playable(store, models),
-        *(one.policy for one in trained),
+        *(one.policy for one in sorted(trained, key=defaults.age, reverse=True)),
         *(f"{CONDUCTOR}fixed:{name}" for name in FIXED),
         f"{CONDUCTOR}random",
         *prompted,

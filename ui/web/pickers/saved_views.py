@@ -15,8 +15,8 @@ from storage.shelves.episodes import LONGEST_NAME
 from storage.store import Store
 from ui.presentation.theme import label
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import remembered
+from ui.web.kit.widgets import tool
 
 #: What a view keeps of its page besides the filter.
 LOOKS = ("order", "group", "cols", "width")

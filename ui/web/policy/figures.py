@@ -9,12 +9,19 @@ import numpy as np
 import plotly.graph_objects as go
 
 from core.analysis.agreement import NEVER, Divergence, FirstDifferences, Ints
-from ui.presentation.policy_diff import AgreementRate, pair_letter, pair_name
+from ui.presentation.comparison import AgreementRate, pair_letter, pair_name
 from ui.presentation.theme import FIRST_COLOUR, MODEL_COLOURS, NEUTRAL_COLOUR, layout
-from ui.web.kit.axes import band, values
-from ui.web.kit.estimates import Estimate, estimates_figure
-from ui.web.kit.figures import literal, ticks, unvalidated
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.figures import (
+    Estimate,
+    MatrixCell,
+    band,
+    estimates_figure,
+    literal,
+    matrix,
+    ticks,
+    unvalidated,
+    values,
+)
 
 #: Dash and symbol of each line.
 _LINES = (

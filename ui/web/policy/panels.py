@@ -14,8 +14,7 @@ from core.episode import ROLE_ORDER, Role
 from storage.analysis.policy_diff import PolicyDiff, Source
 from storage.analysis.second_opinions import EpisodeScope
 from storage.store import Store
-from ui.presentation.glossary import define
-from ui.presentation.policy_diff import (
+from ui.presentation.comparison import (
     AgreementRate,
     agreement_rates,
     agreement_rates_by_family,
@@ -23,13 +22,12 @@ from ui.presentation.policy_diff import (
     pair_name,
     trust_lines,
 )
+from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, ROLES_LEGEND, label, one_line, percent
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.chart import plot
-from ui.web.kit.clicks import clickable
+from ui.web.kit.figures import clickable, plot
 from ui.web.kit.tables import link, number, row_table, text
-from ui.web.kit.widgets import ink, nothing_here, states_removed
+from ui.web.kit.widgets import ink, nothing_here, states_removed, tool
 from ui.web.policy.figures import confusion_figure, divergence_figure, firsts_figure, shares_figure
 
 #: Rows of the list of turns.

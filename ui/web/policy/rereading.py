@@ -18,7 +18,7 @@ from ui.runs import queue
 from ui.runs.plans import RereadPlan, plan_of
 from ui.runs.queue import Ticket
 from ui.runs.reading import rereading
-from ui.web.kit.buttons import button
+from ui.web.kit.widgets import button
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
 TEXTS = RunTexts(

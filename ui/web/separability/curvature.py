@@ -14,7 +14,7 @@ from storage.store import Store
 from ui.presentation.theme import percent
 from ui.presentation.words import role_word
 from ui.web.kit.cache import remembered
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.widgets import ink, nothing_here
 from ui.web.separability.figures import curvature_matrix, gain_curve
 

@@ -31,9 +31,7 @@ from ui.presentation.theme import (
     layout,
     model_colour,
 )
-from ui.web.kit.axes import TIGHT, line_at, note
-from ui.web.kit.figures import literal, ticks, unvalidated
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.figures import TIGHT, MatrixCell, line_at, literal, matrix, note, ticks, unvalidated
 
 #: Classes with a colour of their own; the smaller ones are one grey class.
 MOST_CLASSES = len(CLASS_SYMBOLS)

@@ -22,7 +22,6 @@ from ui.answers.asked import asked_of_policies
 from ui.presentation.comparison import enumerated, short_names
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import distinct, policy_name, share_words
-from ui.runs.kinds import about
 from ui.runs.plans import plan_of
 from ui.runs.queue import LEARNING
 from ui.runs.settings.batch import BatchPlan
@@ -32,9 +31,8 @@ from ui.web.checkpoints.playing import played_line, played_run
 from ui.web.evolution.course import read_course
 from ui.web.evolution.recorded import WHY_APART
 from ui.web.kit import state
-from ui.web.kit.buttons import button
-from ui.web.kit.cache import cached
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.cache import cached, run_names
+from ui.web.kit.widgets import button, nothing_here
 from ui.web.pickers.checkpoints import (
     PLAY,
     default_checkpoints,
@@ -90,7 +88,7 @@ def show() -> None:
         names = ", ".join(policy_name(token, ages.get(token)) for token in gone)
         st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
     if line is None:
-        _token_bar(_offered(here, say), parted(state.param("c") or ""))
+        _token_bar(_offered(store, here, say), parted(state.param("c") or ""))
         nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
         if samples := default_checkpoints(store, samples=True):
             words = "Compare the sample checkpoints, before and after evolution"
@@ -162,7 +160,7 @@ def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], n
 # Choosing
 
 
-def _offered(here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]) -> dict[str, str]:
+def _offered(store: Store, here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]) -> dict[str, str]:
     """Who can be compared: token -> words. A policy that played in several runs is also offered run by run."""
     runs: dict[str, list[str]] = {}
     for one in here:
@@ -171,7 +169,8 @@ def _offered(here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]) -> d
     for policy, several in runs.items():
         if len(set(several)) > 1:
             sides += [side for run in dict.fromkeys(several) for side in sides_of(here, policy, run)]
-    return {side.token: say(side) + (f" in {side.run}" if side.run else "") for side in sides}
+    names = run_names(store, list({side.run for side in sides if side.run}))
+    return {side.token: say(side) + (f" in {names[side.run]}" if side.run else "") for side in sides}
 
 
 def _token_bar(
@@ -210,7 +209,7 @@ def _choose(
 ) -> tuple[ComparedPolicies, dict[str, str | None]]:
     """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant, and all of it
     as address parameters."""
-    offered = {side.token: say(side) for side in line.sides} | _offered(here, say)
+    offered = {side.token: say(side) for side in line.sides} | _offered(store, here, say)
     _token_bar(offered, [side.token for side in line.sides], line)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _pick("A, the baseline", "base", line, offered)
@@ -246,10 +245,9 @@ def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> s
     options = shared_runs(line, here)
     if not options or len({one.run for one in here if one.policy in free_policies(line)}) == 1:
         return options[0] if options else None
-    words = {run.id: f"{run.id} · {about(run)}" for run in store.runs.list(limit=200)}
     chosen = state.address_select(
         "Episodes of",
-        {EVERY_RUN: "every run", **{run: words.get(run, run) for run in options}},
+        {EVERY_RUN: "every run", **run_names(store, options)},
         name="run",
         key="comparison_run",
         default=default_run(line, here) or EVERY_RUN,

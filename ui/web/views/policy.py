@@ -24,9 +24,8 @@ from ui.presentation.theme import label
 from ui.presentation.words import Generations, policy_name
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
-from ui.web.kit.buttons import replay_link, tool
 from ui.web.kit.cache import remembered
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.widgets import nothing_here, replay_link, tool
 from ui.web.pickers.checkpoints import default_checkpoints, generation_of, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import named_view
@@ -159,12 +158,9 @@ def _episodes(store: Store) -> EpisodeScope | None:
         where, mistake = for_totals(filter_of_address(query, view)), None
     except ExpressionError as error:
         where, mistake = for_totals(own.without("q")), error
-    facets, names = (
-        facets_of(store, where),
-        generation_of(store),
-    )
+    facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, names, where, totals=True)
+        show_facets(store, own, facets, where, totals=True)
     line, views = st.columns([5, 2], vertical_alignment="center")
     with line:
         filter_line(
@@ -177,7 +173,7 @@ def _episodes(store: Store) -> EpisodeScope | None:
         )
     with views:
         _choose_view(store, view)
-    show_chips(own, names, view)
+    show_chips(store, own, view)
     if mistake is not None:
         st.error(label(str(mistake), 400), icon=":material/error:")
         return None

@@ -25,9 +25,7 @@ from ui.runs import wiring
 from ui.web.analysis.draw import draw, draw_measured
 from ui.web.kit import state
 from ui.web.kit.cache import cached
-from ui.web.kit.chart import plot
-from ui.web.kit.figures import literal
-from ui.web.kit.matrix import ROLES, MatrixCell, matrix
+from ui.web.kit.figures import ROLES, MatrixCell, literal, matrix, plot
 from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here
 from ui.web.pickers.scope import scope_bar

@@ -33,8 +33,7 @@ from ui.runs.paper.results_file import Results, file_of, shipped
 from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, SUBJECTS, TABLES, Table, needed
 from ui.runs.settings.batch import Suite
 from ui.web.kit import state
-from ui.web.kit.chart import plot
-from ui.web.kit.figures import error_bars, literal, ticks
+from ui.web.kit.figures import error_bars, literal, plot, ticks
 from ui.web.kit.widgets import nothing_here
 
 _ROW_PX = 34

@@ -49,13 +49,10 @@ from storage.store import Store
 from ui.presentation.glossary import define, explain
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import policy_name, role_word
-from ui.runs.kinds import about
 from ui.web.kit import state
-from ui.web.kit.buttons import replay_link, tool
-from ui.web.kit.cache import remembered
-from ui.web.kit.chart import plot
-from ui.web.kit.figures import literal
-from ui.web.kit.widgets import nothing_here, states_removed
+from ui.web.kit.cache import remembered, run_names
+from ui.web.kit.figures import literal, plot
+from ui.web.kit.widgets import nothing_here, replay_link, states_removed, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.separability.curvature import curvature_part
 from ui.web.separability.figures import (
@@ -115,10 +112,8 @@ def _choose(store: Store, offered: Sequence[PolicyWithStates]) -> PolicyWithStat
     runs = list(dict.fromkeys(one.run_id for one in offered))
     left, right = st.columns(2)
     with left:
-        known = {run.id: about(run) for run in store.runs.list(limit=100_000)}
-        words = {run: f"{run} · {known[run]}" if known.get(run) else run for run in runs}
         telling = max(offered, key=lambda one: one.turns).run_id  # one live episode makes no picture
-        run = _select("Run", words, name="run", key="stated_run", default=telling)
+        run = _select("Run", run_names(store, runs), name="run", key="stated_run", default=telling)
     by_policy = {one.policy: one for one in offered if one.run_id == run}
     with right:
         ages = generation_of(store)
