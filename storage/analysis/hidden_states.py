@@ -3,9 +3,10 @@ that the heads of an evolution can read again."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -304,50 +305,36 @@ def read_turn_states(store: Store, policies: Sequence[str], width: int) -> TurnS
         .order_by(episode.c.id)
     )
     found = fetch_rows(store.engine, played)
-    drawn: dict[str, tuple[str, int, str, str]] = {}
-    n, total = 0, sum(row[-1] for row in found)
+    drawn: dict[str, Any] = {}
+    n, total = 0, sum(row.turns for row in found)
     for at in np.argsort(uniform("turn states", len(found)), kind="stable").tolist():
-        one, policy, task, family, protocol, turns = found[at]
-        if n + turns <= MOST_TURNS:
-            drawn[one], n = (policy, task, family, protocol), n + turns
+        if n + found[at].turns <= MOST_TURNS:
+            drawn[found[at].id], n = found[at], n + found[at].turns
     query = (
         select(turn.c.episode_id, turn.c.idx, turn.c.role, turn.c.answer_after, turn.c.flags, state.c.hidden)
         .outerjoin(state, same_turn(state))
         .where(turn.c.episode_id.in_(list(drawn)), turn.c.stage == "finished")
         .order_by(turn.c.episode_id, turn.c.idx)
     )
-    by_episode: dict[str, list[tuple[int, Role, bool, bytes]]] = defaultdict(list)
-    for one, idx, role, answer, flags, hidden in fetch_rows(store.engine, query):
+    kept: list[tuple[Any, int, NDArray[np.float64], AnswerState]] = []
+    for one, rows in groupby(fetch_rows(store.engine, query), key=lambda row: row.episode_id):
+        turns = list(rows)
         # In the released protocol every reply of a Worker is taken for an answer.
-        given = answer is not None and Flag.NO_ANSWER not in flags
-        answered = given or drawn[one][-1] == Protocol.RELEASED
-        by_episode[one].append((idx, role, answered, hidden or b""))
-    return _together(drawn, by_episode, width, total)
-
-
-def _together(
-    drawn: dict[str, tuple[str, int, str, str]],
-    by_episode: dict[str, list[tuple[int, Role, bool, bytes]]],
-    width: int,
-    total: int,
-) -> TurnStates:
-    rows: list[tuple[str, NDArray[np.float64], int, int, str, AnswerState]] = []
-    whose: dict[str, int] = defaultdict(int)
-    for one, turns in by_episode.items():
-        policy, task, family, _ = drawn[one]
-        before = answer_states((role, answered) for _, role, answered, _ in turns)
-        for (idx, _, _, hidden), answer in zip(turns, before, strict=True):
-            if (vector := read_half(hidden, width)) is not None:
-                rows.append((one, vector, idx, task, family, answer))
-                whose[policy] += 1
+        released = drawn[one].protocol is Protocol.RELEASED
+        gave = [row.answer_after is not None and Flag.NO_ANSWER not in row.flags for row in turns]
+        before = answer_states((row.role, given or released) for row, given in zip(turns, gave, strict=True))
+        for row, answer in zip(turns, before, strict=True):
+            if (vector := read_half(row.hidden or b"", width)) is not None:
+                kept.append((drawn[one], row.idx, vector, answer))
+    whose = Counter(of.policy for of, *_ in kept)
     return TurnStates(
-        episodes=tuple(dict.fromkeys(row[0] for row in rows)),
+        episodes=tuple(dict.fromkeys(of.id for of, *_ in kept)),
         policies=tuple(sorted(whose, key=lambda name: (-whose[name], name))),
-        states=np.array([row[1] for row in rows]).reshape(len(rows), width),
-        turns=np.array([row[2] for row in rows], np.int64),
-        tasks=np.array([row[3] for row in rows], np.int64),
-        families=np.array([row[4] for row in rows], np.str_),
-        answers=tuple(row[5] for row in rows),
+        states=np.array([vector for _, _, vector, _ in kept]).reshape(len(kept), width),
+        turns=np.array([idx for _, idx, _, _ in kept], np.int64),
+        tasks=np.array([of.task_key for of, *_ in kept], np.int64),
+        families=np.array([of.family for of, *_ in kept], np.str_),
+        answers=tuple(answer for *_, answer in kept),
         of=total,
     )
 

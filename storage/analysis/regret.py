@@ -25,6 +25,7 @@ from storage.store import Store
 #: Models alone that share fewer tasks than this part of what the best covered shares would leave too few for all.
 ENOUGH = 0.5
 MOST_MISSED, MOST_REPLICATED, MOST_REPLICATES = 50, 50, 500
+_UNKNOWN = Mean(0.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,10 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     its = replace(where, policy=policy)
     settings = _settings(store, its)
     if not settings:
-        return _nothing(policy, (), {})
-    ours = _by_task(store, its, _under(settings[0])).get(policy, {})
+        return Regret(policy, (), 0, _UNKNOWN, (), {}, ())
+    ours = _by_task(store, its, and_(*setting_conditions(settings[0]))).get(policy, {})
     # Whether a model alone draws its choices makes no difference: it has none.
-    any_choice = [_under(replace(settings[0], argmax=argmax)) for argmax in (False, True)]
+    any_choice = [and_(*setting_conditions(replace(settings[0], argmax=argmax))) for argmax in (False, True)]
     alone = _by_task(store, EpisodeFilter(family=where.family, task=where.task), or_(*any_choice), SINGLE)
     alone.pop(policy, None)
     shared = {name: len(ours.keys() & of.keys()) for name, of in alone.items()}
@@ -94,12 +95,12 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     tasks = sorted(set(ours).intersection(*(alone[name] for name in rivals))) if rivals else []
     left_out = {name: n for name, n in shared.items() if name not in rivals}
     if not tasks:
-        return _nothing(policy, settings, left_out)
+        return Regret(policy, settings, 0, _UNKNOWN, (), left_out, ())
     mine = _shares(ours, tasks)
     theirs = np.array([_shares(alone[name], tasks) for name in rivals])
     played = [sum(alone[name][task].n for task in tasks) for name in rivals]
     contestants = [
-        Contestant(name, _accuracy(of, episodes), _difference(mine - of))
+        Contestant(name, _accuracy(of, episodes), Mean(*difference_over_tasks(*_counted(mine - of))))
         for name, of, episodes in [
             *zip(rivals, theirs, played, strict=True),
             (None, theirs.max(axis=0), max(played)),
@@ -122,10 +123,6 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     )
 
 
-def _nothing(policy: str, settings: tuple[Setting, ...], left_out: dict[str, int]) -> Regret:
-    return Regret(policy, settings, 0, Mean(0.0, 0.0, 1.0), (), left_out, ())
-
-
 def _settings(store: Store, where: EpisodeFilter) -> tuple[Setting, ...]:
     """What the filter's episodes were played under, most episodes first."""
     query = (
@@ -138,20 +135,12 @@ def _settings(store: Store, where: EpisodeFilter) -> tuple[Setting, ...]:
     return tuple(Setting(*row) for row in fetch_rows(store.engine, query))
 
 
-def _under(setting: Setting) -> ColumnElement[bool]:
-    return and_(*setting_conditions(setting))
-
-
 _Task = tuple[int, str, str]  # key, id, question
 
 
 def _accuracy(shares: NDArray[np.float64], episodes: int) -> Mean:
     """The mean of one share per task, played `episodes` times in all."""
     return Mean(*share_over_tasks(*_counted(shares), episodes))
-
-
-def _difference(values: NDArray[np.float64]) -> Mean:
-    return Mean(*difference_over_tasks(*_counted(values)))
 
 
 def _counted(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:

@@ -35,7 +35,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar
@@ -87,10 +87,27 @@ def without_places(words: str) -> str:
     return _PLACE_IN_WORDS.sub("", words)
 
 
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Values of JSON with every text in them changed."""
+    match value:
+        case str():
+            return change(value)
+        case list() | tuple():
+            return [_mapped(one, change) for one in value]
+        case dict():
+            return {change(name): _mapped(one, change) for name, one in value.items()}
+    return value
+
+
+def storable(value: Any) -> Any:
+    """Values of JSON with every text in them as a database can hold it."""
+    return _mapped(value, well_formed)
+
+
 def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: _named(value) if name in _PLACES else _portable(value) if isinstance(value, dict) else value
-        for name, value in config.items()
+        key: _mapped(one, file_name) if key in _PLACES else _portable(one) if isinstance(one, dict) else one
+        for key, one in config.items()
     }
 
 
@@ -99,29 +116,6 @@ def _portable_error(episode: Episode) -> Episode:
     if not episode.error or (error := without_places(episode.error)) == episode.error:
         return episode
     return replace(episode, error=error)
-
-
-def _named(value: Any) -> Any:
-    match value:
-        case str():
-            return file_name(value)
-        case list() | tuple():
-            return [_named(one) for one in value]
-        case dict():
-            return {name: _named(one) for name, one in value.items()}
-    return value
-
-
-def storable(value: Any) -> Any:
-    """Values of JSON with every text in them as a database can hold it."""
-    match value:
-        case str():
-            return well_formed(value)
-        case list():
-            return [storable(one) for one in value]
-        case dict():
-            return {well_formed(name): storable(one) for name, one in value.items()}
-    return value
 
 
 class _Line(BaseModel):

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Column, Connection, Engine, case, exists, insert, literal, not_, select, update
 
@@ -37,26 +37,12 @@ class Checkpoints:
         checkpoint_id: str,
         config: Mapping[str, Any],
         weights: bytes | None,
-        *,
-        run_id: str | None = None,
-        generation: int | None = None,
-        kind: str = "head",
-        folder: str | None = None,
-        size_bytes: int | None = None,
+        **place: Unpack[CheckpointPlace],
     ) -> None:
         """Keep a checkpoint (a `checkpoint_row`); the same again changes nothing but where a folder is, other content
         under its id is a StoreError."""
-        row = checkpoint_row(
-            checkpoint_id,
-            config,
-            weights,
-            run_id=run_id,
-            generation=generation,
-            kind=kind,
-            created=self.now(),
-            folder=folder,
-            size_bytes=size_bytes,
-        )
+        row = checkpoint_row(checkpoint_id, config, weights, self.now(), **place)
+        folder, size_bytes = row["folder"], row["size_bytes"]
         with writing(self.engine) as connection:
             if not insert_checkpoint(connection, row) and folder is not None:
                 moved = update(checkpoint).where(
@@ -129,28 +115,34 @@ class Checkpoints:
         return row
 
 
+class CheckpointPlace(TypedDict, total=False):
+    """Where a checkpoint comes from, what it is, and where its files are when they are not in the store."""
+
+    run_id: str | None
+    generation: int | None
+    kind: str
+    folder: str | None
+    size_bytes: int | None
+
+
 def checkpoint_row(
     checkpoint_id: str,
     config: Mapping[str, Any],
     weights: bytes | None,
-    *,
-    run_id: str | None,
-    generation: int | None,
-    kind: str,
     created: float,
-    folder: str | None = None,
-    size_bytes: int | None = None,
+    **place: Unpack[CheckpointPlace],
 ) -> Row:
     """A checkpoint's row, with its weights or the folder that they are in. `digest` is over its canonical config and,
     of a coordinator, its weights; a planner's id is made of what its files say, however they are packed."""
+    kind, folder, size_bytes = place.get("kind", "head"), place.get("folder"), place.get("size_bytes")
     if (weights is None) is (folder is None):
         raise ValueError("A checkpoint's weights are in the store or in a folder.")
     canonical = json.dumps(dict(config), sort_keys=True)
     hashed = b"" if weights is None or kind in PLANNER_KINDS else weights
     return {
         "id": checkpoint_id,
-        "run_id": run_id,
-        "generation": generation,
+        "run_id": place.get("run_id"),
+        "generation": place.get("generation"),
         "kind": kind,
         "digest": hashlib.sha256(canonical.encode() + b"\0" + hashed).hexdigest(),
         "created": created,

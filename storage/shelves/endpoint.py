@@ -20,8 +20,8 @@ from core.ids import episode_id
 from storage.rows.engine import fetch_mappings, fetch_scalar, writing
 from storage.rows.mapping import Rows, from_row
 from storage.rows.schema import api_key, served
+from storage.shelves.episodes import visible_name
 
-LONGEST_NAME = 80
 #: How a key looks: the product, the key's id, its secret.
 _KEY = re.compile(r"trinity-([a-z2-7]{8})-([A-Za-z0-9_-]{43})")
 
@@ -60,9 +60,7 @@ class Endpoint:
 
     def add_key(self, name: str, limits: Limits = Limits()) -> tuple[ApiKey, str]:
         """Make a key; it, and the text to ask with, which nobody can read again. StoreError for a name that is none."""
-        words = " ".join(name.split())
-        if not words or len(words) > LONGEST_NAME or not words.isprintable():
-            raise StoreError(f"A key needs a name of 1 to {LONGEST_NAME} visible characters.")
+        words = visible_name(name, "key")
         identity = "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(8))
         secret, at = secrets.token_urlsafe(32), self.now()
         row = {

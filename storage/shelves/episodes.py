@@ -55,7 +55,7 @@ class Views:
 
     def add(self, name: str, query: Mapping[str, str]) -> SavedView:
         """Keep a page's query parameters under a name. StoreError for an empty or overlong name."""
-        named, at = _named(name), self.now()
+        named, at = visible_name(name, "view"), self.now()
         if sum(len(name) + len(value) for name, value in query.items()) > _LONGEST_QUERY:
             raise StoreError("This list is too long to be kept: choose fewer episodes.")
         saved = SavedView(view_id(int(at), secrets.token_bytes(8)), named, dict(query), at)
@@ -74,7 +74,7 @@ class Views:
         return mapping.from_row(SavedView, row)
 
     def rename(self, view_id: str, name: str) -> None:
-        change = update(view).where(view.c.id == view_id).values(name=_named(name))
+        change = update(view).where(view.c.id == view_id).values(name=visible_name(name, "view"))
         with writing(self.engine) as connection:
             if not connection.execute(change).rowcount:
                 raise _no_view(view_id)
@@ -85,10 +85,11 @@ class Views:
                 raise _no_view(view_id)
 
 
-def _named(name: str) -> str:
+def visible_name(name: str, of: str) -> str:
+    """A name on one line. StoreError for none, and for one that is too long, `of` a view or a key."""
     words = " ".join(name.split())
     if not words or len(words) > LONGEST_NAME or not words.isprintable():
-        raise StoreError(f"A view needs a name of 1 to {LONGEST_NAME} visible characters.")
+        raise StoreError(f"A {of} needs a name of 1 to {LONGEST_NAME} visible characters.")
     return words
 
 
