@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 
 from core.analysis.metrics import ClusteredShare
 from core.workflow import PlanFault, Topology
-from storage.analysis.lapses import Share
+from storage.analysis.reply_faults import Share
 from storage.analysis.routing import counted_episodes
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import NOTHING, read_shares

@@ -51,7 +51,7 @@ from storage.files.jsonl import (
     stored_episodes,
     stored_twin,
 )
-from storage.files.selection import Selection, selected_ids, written
+from storage.files.selection import Selection, last_count, selected_ids
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.schema import checkpoint, label, optimiser, run
@@ -101,7 +101,7 @@ def export_episodes(store: Store, selection: Selection, path: str | Path) -> dic
     """Write single episodes with the runs they are of and the checkpoints that played them, but without the rest of
     those runs; returns the lines written by kind. The file appears completely or not at all. StoreError for an unknown
     episode, for none, or for a place that cannot be written."""
-    return written(write_episodes(store, selection, path), {})
+    return last_count(write_episodes(store, selection, path), {})
 
 
 def write_episodes(store: Store, selection: Selection, path: str | Path) -> Iterator[dict[str, int]]:

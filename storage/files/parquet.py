@@ -24,10 +24,10 @@ from storage.files.atomic import atomic_file
 from storage.files.selection import (
     FETCH,
     Selection,
+    last_count,
     selected_ids,
     selection_conditions,
     selection_query,
-    written,
 )
 from storage.filters.vocabulary import current_labels
 from storage.rows import mapping
@@ -201,7 +201,7 @@ def export_parquet(store: Store, selection: Selection, path: str | Path, rowed: 
 
     The file appears whole or not at all. StoreError for an unknown episode, none, or an unwritable place.
     """
-    return written(write_parquet(store, selection, path, rowed), 0)
+    return last_count(write_parquet(store, selection, path, rowed), 0)
 
 
 def write_parquet(store: Store, selection: Selection, path: str | Path, rowed: RowKind) -> Iterator[int]:

@@ -65,7 +65,7 @@ def count_characters(store: Store, selection: Selection) -> int:
     return int(fetch_scalar(store.engine, select(length).where(text.c.episode_id.in_(wanted))))
 
 
-def written(counts: Iterable[T], nothing: T) -> T:
+def last_count(counts: Iterable[T], nothing: T) -> T:
     """The last of the counts that come while a file is written, which is then complete; `nothing` where none came."""
     return reduce(lambda _, count: count, counts, nothing)
 

@@ -263,7 +263,7 @@ class EpisodeFilter:
     def without(self, *names: str) -> EpisodeFilter:
         return replace(self, **dict.fromkeys(names))
 
-    def narrowed(self, q: str) -> EpisodeFilter:
+    def narrow(self, q: str) -> EpisodeFilter:
         """Those of its episodes for which the expression `q` holds as well. ExpressionError for an unreadable one."""
         return replace(
             self,

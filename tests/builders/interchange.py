@@ -10,7 +10,7 @@ from typing import Any
 
 from core.checkpoint import Checkpoint
 from storage.files.interchange import write_runs
-from storage.files.selection import written
+from storage.files.selection import last_count
 from storage.recorder import record
 from storage.rows.summaries import CandidateSummary
 from storage.store import Store
@@ -83,4 +83,4 @@ def swap(old: bytes, new: bytes, line: int = -1) -> bytes:
 
 def export_runs(store: Store, run_ids: Sequence[str], path: Path) -> dict[str, int]:
     """Write a file of these runs; the lines written by kind."""
-    return written(write_runs(store, run_ids, path), {})
+    return last_count(write_runs(store, run_ids, path), {})

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from core.errors import StoreError
 from storage.files.atomic import atomic_file
 from storage.files.parquet import ROW_KINDS, export_parquet
-from storage.files.selection import Selection, count_episodes, selected_ids, stream_summaries, written
+from storage.files.selection import Selection, count_episodes, last_count, selected_ids, stream_summaries
 from storage.rows.engine import reading
 from storage.store import Store
 from ui.export.page import episode_page, index_page, pair_page
@@ -38,7 +38,7 @@ def export_pair(store: Store, a: str, b: str, path: str | Path) -> None:
 def export_pages(store: Store, selection: Selection, path: str | Path) -> int:
     """Write a zip with `index.html` and a page per episode, one episode in memory at a time; returns how
     many. The same store gives the same bytes."""
-    return written(write_pages(store, selection, path), 0)
+    return last_count(write_pages(store, selection, path), 0)
 
 
 def write_pages(store: Store, selection: Selection, path: str | Path) -> Iterator[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from storage.files.atomic import atomic_file
 from storage.files.parquet import label_columns
-from storage.files.selection import Selection, stream_summaries, written
+from storage.files.selection import Selection, last_count, stream_summaries
 from storage.rows.engine import reading
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
@@ -26,7 +26,7 @@ def export_csv(store: Store, selection: Selection, path: str | Path) -> int:
     """Write one line per episode, newest first, with a byte order mark so that spreadsheets read UTF-8, and a column
     per name of its labels; returns how many. The file appears complete or not at all; StoreError when it cannot
     be written."""
-    return written(write_csv(store, selection, path), 0)
+    return last_count(write_csv(store, selection, path), 0)
 
 
 def write_csv(store: Store, selection: Selection, path: str | Path) -> Iterator[int]:

@@ -15,7 +15,7 @@ from core.episode import EndReason, Episode, Status, Usage
 from core.play.drive import drive_many
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
-from storage.analysis.lapses import Share
+from storage.analysis.reply_faults import Share
 from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, any_workflow, workflow_use
 from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter

@@ -14,7 +14,7 @@ from core.pocket import MODELS
 from core.settings import POCKET_POOL
 from storage.analysis.calls import ModelHealth, model_health
 from storage.analysis.costs import PLANNER, Spending, planning, spending_by, together
-from storage.analysis.lapses import LOUD, Lapses, lapses_of
+from storage.analysis.reply_faults import LOUD, ReplyFaults, reply_faults
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
 from storage.store import Store
 from ui.answers.asked import Asked, Side
@@ -83,7 +83,7 @@ def _side(store: Store, side: Side, found: Sequence[ModelHealth]) -> None:
     # A reply that was reused, no model was asked for; turns that forks carry are not among them.
     groups = [one for one in _groups(store, side.where) if Flag.REUSED not in one.flags]
     plans = _planning(store, side.where, of_pool=True)
-    lapses = {one.model: one for one in lapses_of(groups)}
+    lapses = {one.model: one for one in reply_faults(groups)}
     for one in found:
         _warn(one, lapses.get(one.model))
     st.subheader("How have they been answering?")
@@ -140,7 +140,7 @@ def _found(spent: Mapping[str, Spending], name: str) -> list[Spending]:
     return [spent[name]] if name in spent else []
 
 
-def _warn(one: ModelHealth, lapses: Lapses | None) -> None:
+def _warn(one: ModelHealth, lapses: ReplyFaults | None) -> None:
     """What is wrong with a model, in a sentence each."""
     if one.lost:
         st.warning(
@@ -171,7 +171,7 @@ def _specialists() -> set[str]:
     return {*MODELS} - hosted
 
 
-def _share(lapses: Lapses | None, kind: str) -> str:
+def _share(lapses: ReplyFaults | None, kind: str) -> str:
     share = lapses.shares[kind] if lapses else None
     if share is None or not share.n:
         return "–"

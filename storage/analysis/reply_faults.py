@@ -9,7 +9,7 @@ from typing import Protocol
 
 from core.episode import Flag, Role
 
-#: From this share on a lapse is worth a warning: it costs accuracy, and often a setting mends it.
+#: From this share on a fault is worth a warning: it costs accuracy, and often a setting mends it.
 LOUD = 0.05
 
 
@@ -26,7 +26,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Lapses:
+class ReplyFaults:
     """How often a model's replies lacked something, by what, over the turns in which it could have."""
 
     model: str
@@ -71,7 +71,7 @@ def _asked(group: FlaggedTurns) -> bool:
     return Flag.NOTHING_TO_JUDGE not in group.flags
 
 
-#: The kinds of lapses: their name, in which turns they can be, and in which they are.
+#: The kinds of faults: their name, in which turns they can be, and in which they are.
 KINDS: Mapping[str, tuple[_Test, _Test]] = {
     "no answer": (_as(Role.WORKER), _flagged(Flag.NO_ANSWER)),
     "no plan": (_as(Role.THINKER), _flagged(Flag.NO_SUGGESTION)),
@@ -84,8 +84,8 @@ KINDS: Mapping[str, tuple[_Test, _Test]] = {
 }
 
 
-def lapses_of(groups: Iterable[FlaggedTurns]) -> list[Lapses]:
-    """The lapses of each model that spoke in these turns, by its name."""
+def reply_faults(groups: Iterable[FlaggedTurns]) -> list[ReplyFaults]:
+    """The faults of each model that spoke in these turns, by its name."""
     counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: {name: [0, 0] for name in KINDS})
     for group in groups:
         for name, (could, did) in KINDS.items():
@@ -94,7 +94,7 @@ def lapses_of(groups: Iterable[FlaggedTurns]) -> list[Lapses]:
                 counts[0] += group.n if did(group) else 0
                 counts[1] += group.n
     return [
-        Lapses(model, {name: Share(*counts) for name, counts in of.items()})
+        ReplyFaults(model, {name: Share(*counts) for name, counts in of.items()})
         for model, of in sorted(counted.items())
     ]
 
