@@ -146,12 +146,16 @@ def _decision(where: str, one: Decision, models: Sequence[str]) -> None:
     for kind, size in (("model", len(models)), ("role", len(ROLE_ORDER))):
         logits, probs, mask = (getattr(one, f"{kind}_{name}") for name in ("logits", "probs", "mask"))
         for name, values in (("logits", logits), ("probs", probs), ("mask", mask)):
-            fits = len(values) in (0, size)
-            _need(fits, f"{where}.{kind}_{name}", f"one for each {kind}, {size} of them, or none is allowed")
-        for slot, logit in enumerate(logits):
-            _between(f"{where}.{kind}_logits.{slot}", logit, -_FLOAT32, _FLOAT32)
-        for slot, p in enumerate(probs):
-            _between(f"{where}.{kind}_probs.{slot}", p, 0, 1 + _SUM_TOLERANCE)
+            if len(values) not in (0, size):
+                allowed = f"one for each {kind}, {size} of them, or none is allowed"
+                _need(False, f"{where}.{kind}_{name}", allowed)
+        for name, values, low, high in (
+            ("logits", logits, -_FLOAT32, _FLOAT32),
+            ("probs", probs, 0, 1 + _SUM_TOLERANCE),
+        ):
+            for slot, value in enumerate(values):
+                if not low <= value <= high:
+                    _between(f"{where}.{kind}_{name}.{slot}", value, low, high)
         total = math.fsum(probs) if probs else 1
         whole = abs(total - 1) <= _SUM_TOLERANCE
         _need(whole, f"{where}.{kind}_probs", f"their sum is {total:.4g}, and only 1 is allowed")

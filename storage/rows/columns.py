@@ -37,12 +37,13 @@ class Stored(TypeDecorator[Any]):
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else self.write(value)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else self.read(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        read = self.read
+        return lambda value: None if value is None else read(value)
 
 
 def one_of(kind: type[StrEnum]) -> Stored:
-    return Stored(str, kind, String)
+    return Stored(str, kind._value2member_map_.__getitem__, String)
 
 
 @cache

@@ -90,9 +90,9 @@ def insert_update(
 ) -> None:
     row = asdict(entry)
     connection.execute(insert(learning_update), {"idx": row.pop("index"), **row})
-    for one in map(asdict, candidates):
-        row = {"run_id": entry.run_id, "generation": entry.index, "idx": one.pop("index"), **one}
-        connection.execute(insert(candidate), row)
+    of = {"run_id": entry.run_id, "generation": entry.index}
+    if rows := [{**of, "idx": one.pop("index"), **one} for one in map(asdict, candidates)]:
+        connection.execute(insert(candidate), rows)
 
 
 def read_candidates(connection: Connection, run_id: str, index: int) -> list[CandidateSummary]:

@@ -244,7 +244,9 @@ def test_probabilities_are_each_heads_own_and_what_is_barred_has_none() -> None:
     assert np.allclose(found.models.sum(axis=2), 1)
 
 
-def test_the_best_model_of_a_family_is_the_one_whose_first_answers_are_right_most_often(store: Store) -> None:
+def test_the_best_model_of_a_family_is_the_one_whose_first_answers_are_right_most_often(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ada is right in math, bo in logic but for one task in three, cy never; nobody is in code."""
 
     def able(ask: Ask) -> Reply:
@@ -259,7 +261,8 @@ def test_the_best_model_of_a_family_is_the_one_whose_first_answers_are_right_mos
         born = births(run, chosen, policy, first=first)
         list(record(store, drive_many(born, HashPolicy(policy), ScriptedPool(specs(MODELS), able), grade)))
 
-    play("r1", tasks(120), "cone", 0)
+    monkeypatch.setattr(hidden_states, "FEWEST_ANSWERS", 5)
+    play("r1", tasks(72), "cone", 0)
     found = best_models(store, MODELS)
     assert {family: one.model for family, one in found.items()} == {"math": "ada", "logic": "bo"}
     assert found["math"].right.value == 1

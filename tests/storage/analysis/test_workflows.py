@@ -152,10 +152,12 @@ def test_what_is_recorded_is_read_as_it_was_played(played: tuple[Store, list[Epi
 def test_a_run_that_was_stopped_goes_on_without_asking_again_and_ends_alike(
     played: tuple[Store, list[Episode]], tmp_path: Path
 ) -> None:
-    for stops in range(5, 150, 40):
+    whole = {one.id: one for one in played[1]}
+    for stops in (25, 90):
         store = new_store(tmp_path / f"{stops}.db")
         begin_run(store, "r1", "run", {})
         new, policy, pool = begun_workflows()
+        new = new[::2]
         events = record(store, drive_many(new, policy, pool, grade_many))
         for _ in range(stops):
             next(events)
@@ -165,7 +167,7 @@ def test_a_run_that_was_stopped_goes_on_without_asking_again_and_ends_alike(
         rest = [begun.get(one.id, one) for one in new if one.id not in over]
         replies = store.episodes.stored_replies("r1")
         list(record(store, drive_many(rest, policy, pool, grade_many, stored_replies=replies)))
-        assert [store.episodes.get(one.id) for one in played[1]] == played[1]
+        assert [store.episodes.get(one.id) for one in new] == [whole[one.id] for one in new]
         store.close()
 
 
