@@ -88,9 +88,10 @@ def serving(
     folder: Path,
     store: Path | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    health: str = "/_stcore/health",
 ) -> Iterator[str]:
-    """The address of the server that `command`, followed by a free port, starts; stopped as by Ctrl-C. `variables`:
-    what its environment holds besides."""
+    """The address of the server that `command`, followed by a free port, starts, once it answers at `health`; stopped
+    as by Ctrl-C. `variables`: what its environment holds besides."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     own = environment(folder) | ({} if store is None else {"TRINITY_STORE": str(store)}) | dict(variables)
@@ -98,7 +99,7 @@ def serving(
         server = subprocess.Popen([*command, str(port)], cwd=folder, env=own, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
     try:
-        _wait_for(f"{address}/_stcore/health", server, folder / "server.log")
+        _wait_for(address + health, server, folder / "server.log")
         yield address
     finally:
         server.send_signal(signal.SIGINT)

@@ -47,7 +47,7 @@ PRELOADED = (
     "ui.cli.pool",
     "ui.cli.run",
     "ui.cli.evolve",
-    "ui.cli.compare",
+    "ui.cli.analysis",
     "ui.cli.endpoint",
     "ui.cli.serve",
     "ui.endpoint.api",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -25,7 +25,7 @@ from core.learning import learn as learn_by
 from core.planner.config import LearnConfig
 from core.planner.grpo import check_installed, learn_from, named_weights, new_optimiser
 from core.planner.planner import LanguagePlanner
-from core.planner.rollouts import disagreed, exam_of, readable_freely, rollouts_of, unplayed
+from core.planner.rollouts import disputed_questions, exam_of, free_share, rollouts_of, unplayed
 from core.planner.statistics import IterationStats, statistics_of
 from core.play.drive import GradeMany
 from core.pool.pool import Pool
@@ -116,7 +116,7 @@ def restore(
 
 
 def _settings(config: LearnConfig) -> str:
-    return json.dumps(config.to_json(), sort_keys=True)
+    return json.dumps(asdict(config), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,7 +188,7 @@ class Training:
 
     def examined(self, update: Iteration, played: list[Episode]) -> Iteration:
         """With the statistics of its validation."""
-        return replace(update, validation=statistics_of(played), free=readable_freely(self.planner, played))
+        return replace(update, validation=statistics_of(played), free=free_share(self.planner, played))
 
     def _saved(self, iteration: Iteration) -> Iteration:
         """With checkpoint and state, where they are due."""
@@ -223,8 +223,8 @@ def learn(
     `start` is a planner after its warm-up, of which a copy learns; of `tasks` the questions are kept that the pool's
     models disagree on. With `state`, of an iteration that was yielded, the next is the one after it. Equal calls are
     shared; a `pool` that is a CachedPool does that by itself. `run` is noted in the checkpoints; `clock` gives
-    seconds (none: no time is told). ConfigError for parts
-    that do not fit, PoolError when no model could be asked for a whole iteration."""
+    seconds (left out: no time is told). ConfigError for parts that do not fit, PoolError when no model could be asked
+    for a whole iteration."""
     check_installed()
     models = tuple(spec.name for spec in pool.specs)
     start.card.check_pool(tuple(name for name in models if name in start.models))
@@ -232,22 +232,16 @@ def learn(
     planner = start.frozen(temperature=config.temperature, constrained=config.constrained)
     optimiser = new_optimiser(planner, config)
     if state is None:
-        questions = disagreed(config, start.models, tasks, pool, grade)
+        questions = disputed_questions(config, start.models, tasks, pool, grade)
     else:
         restore(state, planner, optimiser, config)
-        questions = _questions_of(state, tasks)
+        by_id = {task.id: task for task in tasks}
+        if absent := [name for name in state.questions if name not in by_id]:
+            raise ConfigError(
+                f"This learning was begun with the question {absent[0]}, which is not there: keep its tasks."
+            )
+        questions = [by_id[name] for name in state.questions]
     training = Training(config, start, planner, optimiser, questions, validation_tasks, run, clock)
     after = Iteration(index=state.iteration) if state else None
     rhythm = {"updates": config.iterations, "validate_every": config.validate_every}
     yield from learn_by(training, **rhythm, pool=pool, grade=grade, after=after)
-
-
-def _questions_of(state: PlannerState, tasks: Sequence[Task]) -> list[Task]:
-    """The questions that a training was begun with."""
-    by_id = {task.id: task for task in tasks}
-    absent = [name for name in state.questions if name not in by_id]
-    if absent:
-        raise ConfigError(
-            f"This learning was begun with the question {absent[0]}, which is not there: keep its tasks."
-        )
-    return [by_id[name] for name in state.questions]

@@ -17,15 +17,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from core.checkpoint import write_folder
 from core.conduct.planners import CONDUCTOR
+from core.conduct.session import Planner
 from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Grammar, Place, Shown, list_form, shown_messages
 from core.pocket.language_model import KeyedPrompt, sample
-from core.pocket.progress_bars import no_progress_bar
-from core.pocket.threads import is_small, suited_threads
+from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.tokens import PromptTokens
-from core.workflow import AccessMode
 
 #: Requests that are written in one batch.
 BATCH = 256
@@ -123,8 +122,8 @@ class _Steered:
         return logits if self.bias is None else logits + self.bias
 
 
-class LanguagePlanner:
-    """Writes workflows with a language model (a `Planner` of core.conduct.session).
+class LanguagePlanner(Planner):
+    """Writes workflows with a language model.
 
     `argmax`: it writes the most likely token each time, whatever its temperature. `rounds`: the most rounds of plan and
     workflow; the short form knows one."""
@@ -142,6 +141,9 @@ class LanguagePlanner:
             raise CheckpointError(f"Planner {card.id} writes the short form, which knows one round only.")
         self.card, self.model, self.tokenizer = card, model, tokenizer
         self.argmax, self.rounds = argmax, rounds
+        self.id, self.models, self.mode = f"{CONDUCTOR}{card.id}", card.models, card.mode
+        self.iteration = card.iteration  # after how many of its training
+        self.show_names = card.shown is Shown.NAMES
         window = int(getattr(model.config, "max_position_embeddings", 0) or _WINDOW)
         self._prompts = PromptTokens(tokenizer, min(window, _WINDOW + card.most_tokens) - card.most_tokens)
         self._end = int(tokenizer.eos_token_id)
@@ -172,38 +174,13 @@ class LanguagePlanner:
         return cls(card, model, tokenizer, argmax=argmax, rounds=rounds)
 
     @classmethod
-    def begin(
+    def untrained(
         cls, folder: Path, models: Sequence[str], *, device: str = "cpu", **fields: Any
     ) -> LanguagePlanner:
         """A planner that has learned nothing yet, of any causal language model in a folder; `fields` are its card's."""
         model, tokenizer = _read(folder, device)
         settings = {"shown": Shown.IDS, "most_tokens": 1_024, **fields}
         return cls(PlannerCard(tuple(models), weights_digest(model, tokenizer), **settings), model, tokenizer)
-
-    @property
-    def id(self) -> str:
-        return f"{CONDUCTOR}{self.card.id}"
-
-    @property
-    def iteration(self) -> int:
-        """After how many iterations of its training."""
-        return self.card.iteration
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return self.card.models
-
-    @property
-    def mode(self) -> AccessMode:
-        return self.card.mode
-
-    @property
-    def asked_model(self) -> str:
-        return ""
-
-    @property
-    def show_names(self) -> bool:
-        return self.card.shown is Shown.NAMES
 
     @property
     def device(self) -> str:
@@ -241,7 +218,10 @@ class LanguagePlanner:
                 pieces=self._vocabulary() if self.card.constrained else None,
             )
             for place, written in zip(batch, replies, strict=True):
-                found[place] = self._sampled(prompts[place].ids, written, requests[place].allowed)
+                ids, chosen = tuple(token for token, _ in written), tuple(free for _, free in written)
+                text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+                ended, allowed = bool(ids) and ids[-1] == self._end, requests[place].allowed
+                found[place] = Sampled(prompts[place].ids, ids, chosen, text, ended, allowed)
         return [found[place] for place in range(len(prompts))]
 
     def save(self, folder: Path) -> Path:
@@ -291,13 +271,6 @@ class LanguagePlanner:
             found.append(place)
             place = pieces.moves(grammar, place).get(token, place)
         return found
-
-    def _sampled(
-        self, prompt: tuple[int, ...], written: Sequence[tuple[int, bool]], allowed: tuple[int, ...]
-    ) -> Sampled:
-        ids, chosen = tuple(token for token, _ in written), tuple(free for _, free in written)
-        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
-        return Sampled(prompt, ids, chosen, text, bool(ids) and ids[-1] == self._end, allowed)
 
     def _grammar(self, allowed: tuple[int, ...]) -> Grammar:
         if allowed not in self._grammars:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, RowMapping, Select, exists, func, select, tuple_
 
 from core.analysis.curvature import Choices
+from core.analysis.head_lens import read_half
 from core.analysis.learning import AnswerState, answer_states
 from core.analysis.metrics import ClusteredShare
-from core.analysis.rounding import read_half
 from core.analysis.separability import MOST_POINTS, Points
 from core.draws import uniform
 from core.episode import ROLE_ORDER, Flag, Protocol, Role, Status

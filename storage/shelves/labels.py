@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, Subquery, and_, func, insert, not_, select
 
-from core.analysis.kappa import Kappa, cohen_kappa, krippendorff_alpha
+from core.analysis.metrics import Kappa, cohen_kappa, krippendorff_alpha
 from core.errors import ConfigError, StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import ORDERS, count_capped

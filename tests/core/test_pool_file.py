@@ -232,11 +232,6 @@ def test_a_key_in_place_of_its_variable_is_not_repeated(tmp_path: Path) -> None:
     assert "sk-secret" not in str(caught.value)
 
 
-def test_a_key_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PoolError, match="Model 'a' needs a key in the environment variable SOME_KEY"):
-        load(tmp_path, GOOD + 'api_key_env = "SOME_KEY"', OTHER="x")
-
-
 def test_a_file_that_is_missing_or_not_text_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="trinity pool init"):
         load_pool(tmp_path / "none.toml", {})

@@ -13,11 +13,12 @@ import typer
 
 from core.errors import ConfigError
 from core.pocket import ENCODER, MODELS
-from ui.cli.console import JsonOption, percent, print_json, print_table, progress, say, tell
+from ui.cli.console import percent, print_json, print_table, progress, say, tell
+from ui.cli.options import JsonOption
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The embedded small world. Its figures say nothing about frontier models.\n\n"
+    help="The embedded small models. Their figures say nothing about frontier models.\n\n"
     "[dim]$[/] trinity pocket cards\n\n[dim]$[/] trinity pocket train pip",
 )
 
@@ -39,7 +40,7 @@ def cards(
 
     [dim]$[/] trinity pocket cards jack
     """
-    from core.pocket.cards import read_card
+    from core.pocket.models import read_card
 
     found = [read_card(one) for one in _named(name, (*MODELS, ENCODER))]
     if as_json:
@@ -78,14 +79,14 @@ def temperatures(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play each model alone at several temperatures and cycles of roles; the best of each is what the pool uses.
+    """Play each model alone at several temperatures and cycles of roles; the pool uses the best of each.
 
     [dim]$[/] trinity pocket temperatures jack
     """
     from core.evolution.cycles import best_tried, try_temperatures
     from core.pocket import TRAINED_FAMILIES, WEIGHTS
+    from core.pocket.models import pocket_spec
     from core.pocket.pool import PocketPool
-    from core.pocket.specs import pocket_spec
     from core.pocket.tasks import draw_tasks
     from core.tasks.graders import grade_many
     from ui.runs import wiring
@@ -130,8 +131,7 @@ def train(
 
     [dim]$[/] trinity pocket train pip --out ./my-weights
     """
-    from core.pocket.cards import measure_card
-    from core.pocket.recipes import RECIPES
+    from core.pocket.models import RECIPES, measure_card
     from core.pocket.training import train as train_model
     from core.tasks.graders import grade_many
 

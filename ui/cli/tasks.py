@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import TaskError
-from ui.cli.console import JsonOption, print_json, print_table, progress, tell
+from ui.cli.console import print_json, print_table, progress, tell
+from ui.cli.options import JsonOption
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -68,7 +69,7 @@ def check(
     from core.episode import Grade, Task
     from core.grader_names import own_grader
     from core.play.drive import settled
-    from core.tasks.grading import grading_of
+    from core.tasks.graders import grading_of
     from core.tasks.own_graders import find_function
     from ui.runs import wiring
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
+from core.analysis.separability import Score
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
 from core.play.policies import CANDIDATE
@@ -112,6 +113,12 @@ def share_words(share: float, ends: tuple[float, float]) -> str:
     return f"{percent(share)} ({100 * ends[0]:.0f} to {100 * ends[1]:.0f})"
 
 
+def score_words(score: Score) -> str:
+    """A mean with its deviation: `71.3 ± 1.6 %`; without one `100.0 %`."""
+    deviation = "" if score.std is None else f" ± {100 * score.std:.1f}"
+    return f"{100 * score.mean:.1f}{deviation} %"
+
+
 def role_word(role: Role) -> str:
     """Shape and word, as every axis names a role."""
     style = ROLE_STYLES[role]
@@ -180,12 +187,6 @@ def missing_reply_words(text: TurnText) -> str:
     if removed:
         return f"What was said was removed on {plain(removed, 20)}."
     return "The model has only been thinking." if text.reply.strip() else "The model said nothing."
-
-
-def unsaid_words(text: TurnText) -> str:
-    """What of a reply nobody else reads."""
-    characters = max(1, len(text.reply) - len(text.said))
-    return f"{characters:,} characters of thinking or of chat template marks are left out here."
 
 
 #: Of a part of two texts that are compared: in both, only in the first, only in the second.

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from core.checkpoint import Checkpoint, load_checkpoint
-from core.conduct.planners import CONDUCTOR, Conductor, RandomPlanner, planner_policy
+from core.conduct.planners import CONDUCTOR, RandomPlanner, planner_policy
 from core.conduct.session import Planner
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Task
 from core.errors import CheckpointError, ConfigError
@@ -36,7 +36,7 @@ from core.play.policies import (
 )
 from core.play.policy import ConductingPolicy, Policy, innermost, new_episode
 from core.pocket import MODELS
-from core.pocket.specs import TEAMS
+from core.pocket.models import TEAMS
 from storage.store import Store
 from ui.presentation.words import policy_name
 from ui.runs import wiring
@@ -147,7 +147,7 @@ class Policies:
             return self.coordinator(load_checkpoint(name))
         self.check_stored(name)
         if self.store.checkpoints.has(name, planner=True):
-            return Conductor(self.planner(name))
+            return self.planner(name)
         return self.coordinator(self.store.checkpoints.load(name))
 
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:

@@ -356,7 +356,7 @@ def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encode
 def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encoder: Encoder) -> None:
     layout = svf_layout(encoder.model, [1], embeddings=False)
     template = begun(encoder, svf_layout=layout)
-    spreads = {"generations": 1, "logit_spread": 5.0, "svf_spread": 2.0}
+    spreads: dict[str, Any] = {"generations": 1, "logit_spread": 5.0, "svf_spread": 2.0}
     around = space(encoder, template, **spreads)
     assert around.survey.steps["svf"].logit_spread == pytest.approx(2.0)
     given = space(encoder, template, **spreads, constant_spread=None, svf_step_size=0.03)

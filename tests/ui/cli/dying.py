@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine, event
 
 from storage.shelves.replies import PaidReplies
-from storage.store import open_store
 from tests.core.pool.faulty_server import Answer, FaultyServer, Request
 from tests.ui.sums import answer
 from tests.zygote import Child, Command, begin
@@ -150,11 +149,3 @@ def live(asked: str) -> int:
 
     PaidReplies.keep = watched  # type: ignore[method-assign]
     return main(command)
-
-
-def last_run(store_url: str) -> str:
-    """The id of the newest run."""
-    store = open_store(store_url)
-    run = store.runs.list()[0].id
-    store.close()
-    return run

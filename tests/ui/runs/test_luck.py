@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
-from core.analysis.luck import MOST_PLAYS, told
+from core.analysis.power import MOST_PLAYS, luck_verdict
 from core.episode import EpisodeFinished, Fork, Status
 from core.errors import ConfigError
 from storage.files.interchange import import_file
@@ -104,15 +104,17 @@ def test_what_is_drawn_is_drawn_anew(world: Sums, store: Store) -> None:
     ],
 )
 def test_the_sentence_says_no_more_than_the_plays_do(outcomes: tuple[bool, ...], says: str) -> None:
-    assert Luck(outcomes, told(outcomes), recorded_right=False).sentence.endswith(says)
+    assert Luck(outcomes, luck_verdict(outcomes), recorded_right=False).sentence.endswith(says)
 
 
 def test_of_a_success_it_is_asked_the_other_way_round() -> None:
     wins, losses = (True,) * 8, (False,) * 8
-    assert Luck(wins, told(wins), recorded_right=True).sentence.endswith(
+    assert Luck(wins, luck_verdict(wins), recorded_right=True).sentence.endswith(
         "the success was no good luck, it is the rule."
     )
-    assert Luck(losses, told(losses), recorded_right=True).sentence.endswith("the success was good luck.")
+    assert Luck(losses, luck_verdict(losses), recorded_right=True).sentence.endswith(
+        "the success was good luck."
+    )
 
 
 def child(number: int, correct: bool | None, status: Status = Status.FINISHED) -> Any:

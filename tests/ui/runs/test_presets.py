@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ def test_a_plan_is_what_it_ever_was(
 
 
 def test_what_is_hashed_of_settings_stays_as_it_is() -> None:
-    assert digest_of(LearnConfig().to_json()) == "e357690379f346d0"
-    assert digest_of(PUBLISHED.to_json()) == "3dcd73d510153319"
+    assert digest_of(asdict(LearnConfig())) == "e357690379f346d0"
+    assert digest_of(asdict(PUBLISHED)) == "3dcd73d510153319"
     assert Suite().digest == "aa3934c370569664"
 
 

@@ -33,8 +33,7 @@ from storage.store import Store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import SUM, opened, press, shown, until
 from tests.ui.sums import Sums, answer
-from ui.export.page import episode_page
-from ui.export.played import read_played
+from ui.export.page import episode_page, read_played
 from ui.runs import slots
 from ui.runs.control import PATIENCE_S, LiveControl, Stopped
 from ui.runs.plans import LivePlan

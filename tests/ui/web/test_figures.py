@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from core.analysis.agreement import NEVER, FirstDifferences
 from core.analysis.metrics import ClusteredShare
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
 from core.play.policies import PLAN_WORK_CHECK, RandomPolicy, cycle_policy
@@ -27,7 +25,6 @@ from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
 from ui.web.kit.figures import Estimate, estimates_figure
 from ui.web.kit.widgets import Standing, standings_figure
-from ui.web.policy.figures import firsts_figure
 from ui.web.turns import figures
 from ui.web.turns.decision import choice_markdown
 
@@ -67,10 +64,6 @@ def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with
     ]
     assert figure.layout.yaxis.range[0] < 0  # room below a mark at 0
     assert not any(line.cliponaxis for line in lines)
-    never = FirstDifferences(np.arange(4), np.array([0, 0, 0, NEVER]), np.array([True, True, False, True]))
-    bars, numbers = firsts_figure(never, "#000").data[:-1], firsts_figure(never, "#000").data[-1]
-    assert list(numbers.text) == ["3", "1"]  # one number over each bar, of both parts
-    assert [bar.text for bar in bars] == [None, None]
 
 
 def outline(index: int, **changes: object) -> TurnOutline:

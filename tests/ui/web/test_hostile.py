@@ -15,7 +15,8 @@ from tests.browsing import CALM, PATIENCE_S, serving, serving_app, settled, visi
 from tests.builders.hostile_store import EPISODES, EVOLUTION, RUN, hostile_store
 from tests.hostile import HOSTILE
 from tests.zygote import forked
-from ui.export.bundle import export_pages, export_pair
+from ui.export.formats import write_pages
+from ui.export.page import pair_page, read_played
 from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT
@@ -184,10 +185,11 @@ def test_two_hundred_rendered_replies_draw_run_and_fetch_nothing_and_stay_in_the
 def test_saved_pages_open_from_disk_and_show_every_text_as_text(
     chromium: Browser, hostile: Store, tmp_path: Path
 ) -> None:
-    assert export_pages(hostile, EpisodeFilter(), tmp_path / "all.zip") == EPISODES + 1
+    assert [*write_pages(hostile, EpisodeFilter(), tmp_path / "all.zip")][-1] == EPISODES + 1
     with zipfile.ZipFile(tmp_path / "all.zip") as bundle:
         bundle.extractall(tmp_path)
-    export_pair(hostile, "eh-00000", "eh-00001", tmp_path / "pair.html")
+    both = pair_page(read_played(hostile, "eh-00000"), read_played(hostile, "eh-00001"))
+    (tmp_path / "pair.html").write_text(both, "utf-8")
     names = ["index", "pair", "eh-00000", f"eh-{EPISODES - 1:05d}", f"eh-{EPISODES:05d}"]
     trouble: list[str] = []
     page = chromium.new_page(viewport={"width": 390, "height": 800})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from core.analysis.luck import ERROR, MOST_PLAYS, Told, told
+from core.analysis.power import ERROR, MOST_PLAYS, LuckVerdict, luck_verdict
 from core.episode import BASELINE, Status
 from storage.reads import forks
 from storage.reads.forks import Child
@@ -29,7 +29,7 @@ class Luck:
     nothing; and how it ended when it was recorded."""
 
     outcomes: tuple[bool, ...]
-    told: Told | None
+    told: LuckVerdict | None
     recorded_right: bool
 
     @property
@@ -61,7 +61,7 @@ def read_luck(store: Store, run: str, plan: ForkPlan) -> Luck:
     children = [*forks.of_runs(store, [run])[run], *forks.by_id(store, reused)]
     parent = next(iter(store.episodes.summaries([plan.branches[0].parent])), None)
     outcomes = ended(children)
-    return Luck(outcomes, told(outcomes), parent is not None and parent.correct is True)
+    return Luck(outcomes, luck_verdict(outcomes), parent is not None and parent.correct is True)
 
 
 def is_told(store: Store, run: str, plan: ForkPlan) -> bool:

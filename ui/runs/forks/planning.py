@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from core.analysis.head_lens import runner_up
-from core.analysis.luck import MOST_PLAYS
+from core.analysis.power import MOST_PLAYS
 from core.episode import FORK, ROLE_ORDER, Change, ChangeKind, Episode, Fork, Role, Status, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (
@@ -16,10 +16,10 @@ from core.play.forking import (
     child_seed,
     decided_by,
     forked_turn,
+    is_held,
     possible_changes,
     prefix_digest,
     right_reply,
-    stands,
     turns_anew,
     turns_left,
 )
@@ -445,7 +445,7 @@ def _standing(
         if number is None or one.correct is None:
             continue
         own = change if part == FORK else None
-        held = stands(change, part)
+        held = is_held(change, part)
         wanted = Fork(parent.id, branch.turn, own, number, branch.prefix, pool_digest, held)
         in_charge = decided_by(parent, branch.turn)
         policy = change.value if part == FORK and change and change.kind == "policy" else in_charge

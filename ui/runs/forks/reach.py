@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from core.conduct.passing import Reach, reach_of
+from core.conduct.prompts import Reach, reach_of
 from core.episode import Change, Episode
-from core.play.forking import keeps_answer
-from core.play.step_forks import forked_step
+from core.play.forking import forked_step, keeps_answer
 from core.pool.spec import ModelSpec
 from ui.presentation.theme import one_line
 from ui.runs.plans import ForkPlan

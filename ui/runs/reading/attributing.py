@@ -22,7 +22,7 @@ from core.analysis.attribution import (
 from core.checkpoint import Checkpoint
 from core.episode import Decide, Decision, Episode
 from core.errors import CheckpointError, ConfigError, StoreError
-from core.play.deciders import decider_at
+from core.play.policy import decider_at
 from core.play.session import request_at
 from core.tokenizer_files import encoder_size
 from storage.reads.episode_steps import read_decision

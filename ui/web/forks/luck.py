@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from core.analysis.luck import MOST_PLAYS
+from core.analysis.power import MOST_PLAYS
 from core.errors import TrinityError
 from storage.rows.summaries import RunSummary
 from storage.store import Store

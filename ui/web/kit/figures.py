@@ -190,7 +190,7 @@ class Estimate:
     """One line: a plain name, a share or a difference of shares with the ends of its interval.
 
     `detail` is plain text that a pointer on the mark reads below name and interval, `key` what a click on it gives
-    back. A line without a name is a gap."""
+    back."""
 
     name: str
     value: float
@@ -214,14 +214,13 @@ def estimates_figure(estimates: Sequence[Estimate], along: str, *, signed: bool 
         "mode": "markers+text",
         "cliponaxis": False,  # on a narrow page the words above a mark at an end are wider than the axis
         "marker": {
-            "size": [11 if one.name else 0 for one in shown],
+            "size": 11,
             "color": [one.colour for one in shown],
             "symbol": [one.symbol for one in shown],
             # Hollow marks need a line of some width to be seen on a dark page.
             "line": {"width": [2.5 if one.symbol.endswith("-open") else 0 for one in shown]},
-            "opacity": 1,  # sizes that differ would make them pale
         },
-        "text": [_value(one.value, signed) if one.name else "" for one in shown],
+        "text": [_value(one.value, signed) for one in shown],
         "textposition": "top center",
         "textfont": {"size": 11},
         "error_x": error_bars(

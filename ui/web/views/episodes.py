@@ -38,9 +38,17 @@ from ui.web.episodes import (
 )
 from ui.web.kit import state
 from ui.web.kit.widgets import button, download, nothing_here, popover, tool
-from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.facets import change, clear, facets_of, left_out_words, show_chips, show_facets
-from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, open_new, order_of, views_popover
+from ui.web.pickers.lists import (
+    LOOKS,
+    held,
+    keep_basket,
+    named_view,
+    open_new,
+    order_of,
+    put_in_address,
+    views_popover,
+)
 
 PAGE_SIZE = 50
 KEYS: Keys = (("J / K", "next / previous episode, while one is peeked at"),)

@@ -49,10 +49,9 @@ from ui.web.forks.turning import newest_of
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import popover, tool
-from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_in, generation_of
+from ui.web.pickers.lists import basket, neighbours
 from ui.web.pickers.palette import PALETTE
-from ui.web.pickers.saved_views import neighbours
 from ui.web.progress.luck import luck_line
 from ui.web.progress.panel import unfinished_words
 from ui.web.turns.bar import (

@@ -13,7 +13,7 @@ from functools import partial
 
 import streamlit as st
 
-from core.analysis.kappa import Kappa
+from core.analysis.metrics import Kappa
 from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter, filter_of_address, is_silent
 from storage.rows.summaries import Order
@@ -34,7 +34,7 @@ from ui.web.kit import state
 from ui.web.kit.text import choose_look, markdown_table, text_block
 from ui.web.kit.widgets import button, nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.pickers.saved_views import named_view, order_of
+from ui.web.pickers.lists import named_view, order_of
 from ui.web.progress.luck import luck_line
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
