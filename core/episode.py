@@ -323,7 +323,7 @@ class Episode:
     task: Task
     policy: str  # checkpoint id, "single:NAME", "random", ...
     models: tuple[str, ...]  # pool slots in head order
-    protocol: Protocol | None = Protocol.PAPER  # None: not recorded, of an imported one
+    protocol: Protocol = Protocol.PAPER
     turn_budget: int = 5
     seed: int = 0
     argmax: bool = False
@@ -340,11 +340,6 @@ class Episode:
     error: str | None = None  # why it is missing
     removed: Mapping[Removable, str] = field(default_factory=dict)  # -> day (UTC, 2026-11-05) of removal
     meta: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def rules(self) -> Protocol:
-        """The protocol by which its turns are read; the paper's where none is recorded."""
-        return self.protocol or Protocol.PAPER
 
     @property
     def reward(self) -> float | None:

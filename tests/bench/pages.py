@@ -26,13 +26,13 @@ import numpy as np
 from streamlit.testing.v1 import AppTest
 
 from storage.filters.episode_filter import EpisodeFilter
-from storage.recorder import record_finished_run
 from storage.store import Store, open_store
 from tests.bench import _in_browser
 from tests.bench._watched import Run, open_page, press
 from tests.browsing import serving
 from tests.builders.large_store import COMMON_WORD, GENERATIONS, RARE_WORD, checkpoint, large_store
 from tests.builders.recorded import episode
+from tests.builders.stores import record_finished_run
 from tests.ui.pages import APP
 from ui.web.kit.cache import forget
 

@@ -23,8 +23,8 @@ from core.pocket import FAMILIES, MODELS
 from core.pocket.tasks import draw_tasks
 from storage.analysis.policy_diff import read_diff
 from storage.analysis.second_opinions import EpisodeScope
-from storage.recorder import record_finished_run
 from storage.store import Store, open_store
+from tests.builders.stores import record_finished_run
 from ui.runs.wiring import keep_checkpoint
 
 TURNS_EACH = 5

@@ -131,8 +131,8 @@ def compare(
 
 def _sides(played: Sequence[PolicyInRun], names: Sequence[str], run: str | None) -> list[PolicySide]:
     """What the arguments name, in order. ConfigError or StoreError when they cannot be compared."""
+    from storage.analysis.defaults import MOST_SIDES
     from storage.analysis.standings import find_side
-    from ui.presentation.comparison import MOST_SIDES
 
     if not 2 <= len(names) <= MOST_SIDES:
         raise ConfigError(f"Name two to {MOST_SIDES} policies, the baseline first; these are {len(names)}.")

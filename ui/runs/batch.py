@@ -20,7 +20,7 @@ from core.pool.pool import Pool
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
-from storage.shelves.shared_replies import SharedReplies
+from storage.shelves.replies import SharedReplies
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.choices import (

@@ -18,8 +18,7 @@ from core.tasks.sets import digest_of_tasks
 from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
 from storage.shelves.checkpoints import checkpoint_row
-from storage.shelves.paid_replies import PaidReplies
-from storage.shelves.shared_replies import SharedReplies
+from storage.shelves.replies import PaidReplies, SharedReplies
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import HaltingPool, Stopped

@@ -272,7 +272,7 @@ def _columns(
 def _conditions(by: GroupBy, value: str, query: Mapping[str, str]) -> dict[str, str]:
     """What an address adds to the `query` it came from to list a group's episodes."""
     if by == "policy" and value == MIXED:
-        return {"q": EpisodeFilter(q=query.get("q")).narrowed(TWO_DECIDED).q or ""}
+        return {"q": EpisodeFilter(q=query.get("q")).narrow(TWO_DECIDED).q or ""}
     return {by: value}
 
 

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import insert
 
 from core.pool.spec import ModelSpec, Service
-from storage.analysis.call_means import CallMeans, PoolMeans, pool_means, shared_calls
+from storage.analysis.calls import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store
@@ -98,7 +98,7 @@ def test_what_evolutions_shared_is_of_this_pool_alone(tmp_path: Path) -> None:
         for name in ("r1", "r2"):
             for index, stats in enumerate(counts):  # what came before the first generation is not counted
                 numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
-                row = {"run_id": name, "idx": index, "stats": json.dumps(stats), **numbers}
+                row = {"run_id": name, "idx": index, "stats": stats, **numbers}
                 connection.execute(insert(learning_update), row)
                 for place in range(6):
                     row = {"run_id": name, "generation": index, "idx": place, "rollouts": 4, "missing": 0}
@@ -151,7 +151,7 @@ def test_an_evolution_is_expected_to_cost_what_it_then_costs(
         assert command(["run", *own, "--policy", "random", "--split", "evolve", "--n", "12"]) == 0
         with closing(open_store(tmp_path / "t.db")) as store:
             begin_run(store, "rother", "evolve", {})  # of another pool, whose candidates shared nearly all
-            stats = json.dumps({"calls": 1, "calls_saved": 999})
+            stats = {"calls": 1, "calls_saved": 999}
             numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
             with writing(store.engine) as connection:
                 connection.execute(

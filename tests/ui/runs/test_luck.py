@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from core.analysis.power import MOST_PLAYS, luck_verdict
 from core.episode import EpisodeFinished, Fork, Status
 from core.errors import ConfigError
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.rows.engine import writing
@@ -22,6 +22,7 @@ from storage.rows.schema import run as run_table
 from storage.rows.schema import turn
 from storage.rows.summaries import RunStatus
 from storage.store import Store
+from tests.builders.interchange import export_runs
 from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
@@ -111,7 +112,9 @@ def test_of_a_success_it_is_asked_the_other_way_round() -> None:
     assert Luck(wins, luck_verdict(wins), recorded_right=True).sentence.endswith(
         "the success was no good luck, it is the rule."
     )
-    assert Luck(losses, luck_verdict(losses), recorded_right=True).sentence.endswith("the success was good luck.")
+    assert Luck(losses, luck_verdict(losses), recorded_right=True).sentence.endswith(
+        "the success was good luck."
+    )
 
 
 def child(number: int, correct: bool | None, status: Status = Status.FINISHED) -> Any:
@@ -198,7 +201,7 @@ def test_what_cannot_be_replayed_unchanged_says_why(
             elsewhere = new_store(tmp_path / "elsewhere.db")
             import_file(elsewhere, tmp_path / "run.jsonl")
             with writing(elsewhere.engine) as connection:
-                connection.execute(update(run_table).values(config="{}"))
+                connection.execute(update(run_table).values(config={}))
             why = "with which models it was played is not recorded, as of imported episodes"
         case "fork":
             run, _ = played(store, plan_luck(store, missed))

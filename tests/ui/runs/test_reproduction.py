@@ -16,10 +16,10 @@ from core.conduct.planners import FIXED
 from core.episode import Ask, EndReason, Episode, Failure, Protocol, Role, Status
 from core.evolution.config import DEFAULT_BUDGET
 from core.tasks.sets import load_tasks
-from storage.recorder import record_finished_run
 from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store, open_store
 from tests.builders.pools import Line, ScriptedPool, specs
+from tests.builders.stores import record_finished_run
 from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
 from ui.runs import wiring

@@ -15,12 +15,13 @@ from core.play.drive import drive_many
 from core.play.policy import new_episode
 from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
+from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool, specs
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums

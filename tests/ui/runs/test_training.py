@@ -15,8 +15,9 @@ from core.planner.config import LearnConfig
 from core.planner.learn import Iteration
 from core.planner.statistics import IterationStats
 from core.tasks.graders import grade_many
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.store import Store, open_store
+from tests.builders.interchange import export_runs
 from tests.core.planner.tiny import MODELS, TASKS, tiny_planner, tiny_pool
 from ui.runs import training, wiring
 from ui.runs.lease import owner

@@ -215,7 +215,7 @@ def plan_luck(store: Store, episode_id: str, *, encoder: str | None = None) -> F
     pool = _own_pool(store, parent)
     specs = pool_specs(pool)
     digest = digest_of_specs(specs)
-    if store.runs.noted_pool(parent.run_id) not in (None, digest):
+    if store.runs.noted_pool(parent.run_id) != digest:
         raise ConfigError(
             f"Episode {episode_id} cannot be replayed unchanged: the models of {Path(pool).name}, with which it was "
             "played, or their settings have changed since."
@@ -356,10 +356,6 @@ def _playable(
     if day := parent.removed.get("prompts", parent.removed.get("texts")):
         raise ConfigError(
             f"The texts of episode {parent.id} were removed on {day}, so it cannot be continued."
-        )
-    if parent.protocol is None:
-        raise ConfigError(
-            f"Episode {parent.id} does not record its protocol, so it cannot be continued under the same one."
         )
     by_name = {spec.name: spec for spec in specs}
     absent = [name for name in parent.models if name not in by_name]

@@ -13,8 +13,9 @@ from core.errors import ConfigError, TrinityError
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL, Settings
 from core.tasks.sets import FILE_SPLITS, POCKET_SETS
+from storage.analysis.defaults import MOST_SIDES
 from storage.store import Store
-from ui.presentation.comparison import MOST_SIDES, enumerated
+from ui.presentation.comparison import enumerated
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.analysis.comparison import accuracy_over_tasks
+from storage.analysis.defaults import comparable
 from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
 from storage.store import Store
-from ui.answers.policies import comparable
 from ui.presentation.comparison import enumerated, plays_words, tasks_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import label

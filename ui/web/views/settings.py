@@ -20,8 +20,8 @@ from streamlit.runtime.caching import get_data_cache_stats_provider, get_resourc
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import Health, RunStatus, RunSummary
 from storage.store import Store
-from storage.upkeep.inventory import table_sizes
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
+from storage.upkeep.tables import table_sizes
 from ui.presentation.runs import run_name
 from ui.presentation.theme import badge, label, plain
 from ui.presentation.words import ago, label_words, retention_words, size_words
