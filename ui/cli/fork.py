@@ -437,7 +437,7 @@ def _report_luck(store: Store, run_id: str, plan: ForkPlan, results: Results, as
 
 def _report_turns(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
     """How the episode ends from each of its turns on, and which of them mattered."""
-    from ui.presentation.changes import change_words
+    from ui.presentation.steps import change_words
     from ui.runs.forks.results import by_turn, decisive, read_results
     from ui.runs.forks.turning import decisive_words, luck_words
 

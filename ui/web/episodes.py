@@ -18,7 +18,7 @@ from ui.presentation.course import lane
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, correct_mark, label, one_line, percent
 from ui.presentation.words import ago, decider_words, dollars, missing_reply_words, strip_key, strip_text
-from ui.web.components.turn_strip import turn_strip
+from ui.web.components.transport import turn_strip
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.tables import column_table

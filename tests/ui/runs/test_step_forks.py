@@ -25,7 +25,7 @@ from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool, specs
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
-from ui.presentation.changes import change_words
+from ui.presentation.steps import change_words
 from ui.runs import wiring
 from ui.runs.forks.planning import found_by, plan_forks
 from ui.runs.forks.play import ForkParts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ui.presentation.changes import change_words
+from ui.presentation.steps import change_words
 from ui.runs.forks.results import ForkSide, TurnOutcome, decisive, luck
 
 

@@ -13,8 +13,8 @@ from storage.reads.episode_steps import read_head
 from storage.reads.forks import Child
 from storage.rows.summaries import RunSummary
 from storage.store import Store
-from ui.presentation.changes import change_words
 from ui.presentation.glossary import define
+from ui.presentation.steps import change_words
 from ui.presentation.theme import NEUTRAL_COLOUR, STATUS_MARKS, badge, correct_mark, label, percent
 from ui.presentation.words import ago, decider_words, if_paid, strip_key, strip_text, turns_words
 from ui.runs.forks.results import PAIR_WORDS, ForkSide, Grown, Results

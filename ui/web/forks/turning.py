@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from storage.store import Store
-from ui.presentation.changes import change_words
+from ui.presentation.steps import change_words
 from ui.presentation.theme import FIRST_COLOUR, NEUTRAL_COLOUR, label, layout, one_line, percent
 from ui.runs.forks.results import Results, TurnOutcome, by_turn
 from ui.runs.forks.turning import decisive_words, luck_words

@@ -28,7 +28,7 @@ from ui.presentation.words import (
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
-from ui.web.components.turn_strip import turn_strip
+from ui.web.components.transport import turn_strip
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.text import text_block

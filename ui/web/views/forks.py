@@ -16,8 +16,8 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.rows.summaries import RunStatus
 from storage.store import Store
-from ui.presentation.changes import change_words
 from ui.presentation.course import lane, turn_words
+from ui.presentation.steps import change_words
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
@@ -34,7 +34,7 @@ from ui.runs.forks.results import read_results, read_tallies
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.queue import has_died
 from ui.runs.spending import paid_models
-from ui.web.components.turn_strip import turn_strip
+from ui.web.components.transport import turn_strip
 from ui.web.forks.form import (
     Pick,
     as_it_was,
