@@ -25,7 +25,6 @@ from ui.web.kit.widgets import standings_figure
 from ui.web.pickers.checkpoints import generation_of, side_namer
 from ui.web.pickers.line import default_run, line_of, listed, within
 
-_side_figures = cached(figures)
 _task_sets = cached(task_sets)
 _played = cached(policies_with_episodes)
 
