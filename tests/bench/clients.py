@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,9 +20,9 @@ from typing import Any
 from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
 from pydantic import BaseModel, Field
 
-from tests.bench.endpoint import _free_port, _process
+from tests.browsing import serving
 from tests.core.pool.faulty_server import Answer, Request, faulty_server, ok
-from tests.ui.endpoint.server import role_of, team
+from tests.ui.endpoint.server import SERVE, role_of, team
 
 QUESTION = "How much is 17 + 25?"
 ASKED: Any = [{"role": "user", "content": QUESTION}]
@@ -195,14 +194,13 @@ def main() -> int:
     """How many of the ways failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as folder, faulty_server(model) as behind:
-        place, port = Path(folder), _free_port()
+        place = Path(folder)
         (place / "pool.toml").write_text(f'[[model]]\nname = "a"\nbase_url = "{behind.url}"\n')
         (place / "tiers.toml").write_text('[[tier]]\nname = "trinity"\npolicy = "single:a"\nturns = 3\n')
-        serve = ["serve", "--pool", str(place / "pool.toml"), "--config", str(place / "tiers.toml")]
-        environment = {**os.environ, "TRINITY_STORE": str(place / "t.db"), "XDG_DATA_HOME": folder}
-        with _process([sys.executable, "-m", "ui.cli", *serve, "--port", str(port)], environment, port):
+        options = ("--pool", place / "pool.toml", "--config", place / "tiers.toml", "--port")
+        with serving([*SERVE, *options], place, place / "t.db", health="/healthz") as address:
             for package, ways in CLIENTS.items():
-                for name, run in ways(f"http://127.0.0.1:{port}/v1"):
+                for name, run in ways(f"{address}/v1"):
                     try:
                         said = f"ok: {run()!r}"
                     except Exception as error:
