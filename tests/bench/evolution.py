@@ -65,9 +65,9 @@ def measure(
         "cores": os.cpu_count(),
     }
     if generations:
-        size = {"generations": generations, "population": population}
-        found |= {"workload": {**size, "replicates": replicates}}
-        found |= against_naive(EvolveConfig(**size, tasks_per_candidate=replicates), naive)
+        workload = {"generations": generations, "population": population, "replicates": replicates}
+        config = EvolveConfig(generations=generations, population=population, tasks_per_candidate=replicates)
+        found |= {"workload": workload, **against_naive(config, naive)}
     if shared:
         found["processes"] = in_one_and_in_two(shared, repeats)
     return found

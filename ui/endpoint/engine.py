@@ -32,7 +32,6 @@ from core.episode import (
     Status,
 )
 from core.errors import StoreError, TrinityError
-from core.ids import episode_id
 from core.play.drive import drive_arriving
 from core.play.policies import PolicyPerRequest
 from core.play.policy import Policy, WorkflowPolicy, WrappedPolicy
@@ -42,7 +41,9 @@ from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
 from storage.recorder import heartbeats, record
 from storage.rows.summaries import RunStatus
+from storage.shelves.endpoint import ApiKey
 from storage.store import Store
+from ui.endpoint.conversation import Asked
 from ui.endpoint.ledger import Ceiling, Ledger
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
@@ -61,19 +62,11 @@ class Order:
 
     episode: Episode
     policy: Policy
-    door: str
-    model: str
+    asked: Asked
     tell: Callable[[Event | None], None]
     deadline: float
-    key: str | None = None
+    key: ApiKey | None = None
     max_cost_usd: float | None = None
-    key_max_cost_usd: float | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None  # of a Worker's reply
-    top_p: float | None = None
-    tools: str = ""  # JSON list of what a Worker may ask to be called
-    must_call: bool = False  # the answer has to be such a call
-    left_aside: tuple[str, ...] = ()  # fields of the request that nothing here looks at
     keep_texts: bool = True
     cancelled: bool = False
     ceiling: Ceiling | None = None  # which one ended it
@@ -140,7 +133,7 @@ class _Permitted(WrappedPolicy):
         answered = any(entry.role is Role.WORKER and entry.text for entry in request.transcript.entries)
         left = episode.turn_budget - request.index
         may: Sequence[Role] = ROLE_ORDER
-        if order.must_call:
+        if order.asked.tools.must_call:
             # A call would have ended it: there is nothing to judge, and a Worker is asked at least twice.
             may = (Role.WORKER,) if left <= 2 else (Role.WORKER, Role.THINKER)
         elif left == 1 and not answered:
@@ -177,13 +170,13 @@ class Engine:
         """How many requests are being played, or wait to be."""
         return len(self._orders)
 
-    def new_id(self) -> str:
-        """The id of the next request's episode. The first one begins a run."""
+    def new_place(self) -> tuple[str, int]:
+        """The run and the place in it of the next request. The first one begins a run."""
         with self._lock:
             if self._inbox is None or self._inbox.closed:
                 self._start()
             self._number += 1
-            return episode_id(self._run, self._number - 1)
+            return self._run, self._number - 1
 
     @property
     def run(self) -> str:
@@ -294,15 +287,12 @@ class Engine:
         name = _episode_of(event)
         if isinstance(event, EpisodeStarted):
             order = self._orders[name]
-            self._store.endpoint.note(name, order.key, order.door, order.model, connection)
+            key = order.key.id if order.key else None
+            self._store.endpoint.note(name, key, order.asked.door, order.asked.model, connection)
         elif isinstance(event, Replied | Plan) and (
             usd := self._ledger.cost_usd(name, getattr(event, "index", None), event.reply)
         ):
             self._store.endpoint.charge(name, usd, connection)
-
-    def _failed(self, event: EpisodeFinished) -> bool:
-        """Whether its server could not be asked; a reply that could not be stored was paid for."""
-        return event.episode.status is Status.MISSING and event.episode.id not in self._unstored
 
     def _fell_silent(self, name: str) -> None:
         """End a request of which nobody can be told; called where the fault was caught."""
@@ -313,18 +303,18 @@ class Engine:
                 order.tell(None)
 
     def _heard(self, event: Event) -> None:
+        """Book what was stored, and tell it."""
         name = _episode_of(event)
+        over = isinstance(event, EpisodeFinished)
         if isinstance(event, Replied | Plan):
             self._unstored.discard(name)
-        if isinstance(event, Replied):
-            self._ledger.replied(name, event.index, event.reply)
-        elif isinstance(event, Plan):
-            self._ledger.replied(name, None, event.reply)
-        over = isinstance(event, EpisodeFinished)
-        if isinstance(event, EpisodeFinished):
-            if usd := self._ledger.left_usd(name, failed=self._failed(event)):
+            self._ledger.replied(name, getattr(event, "index", None), event.reply)
+        elif isinstance(event, EpisodeFinished):
+            # Its server could not be asked, where no reply is missing that was paid for and could not be stored.
+            failed = event.episode.status is Status.MISSING and name not in self._unstored
+            if usd := self._ledger.left_usd(name, failed=failed):
                 self._store.endpoint.charge(name, usd)
-            self._ledger.over(name, failed=self._failed(event))
+            self._ledger.over(name, failed=failed)
             self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
         try:
@@ -338,21 +328,16 @@ class Engine:
 
     def _terms(self, episode: Episode, ask: Ask) -> Ask | EndReason:
         order = self._orders[episode.id]
-        tokens = ask.max_tokens
-        if ask.role is Role.WORKER and order.max_tokens is not None:
+        asked, key = order.asked, order.key
+        if asked.temperature is not None:
+            ask = replace(ask, temperature=asked.temperature)
+        if ask.role is Role.WORKER:
             own = next(spec.max_tokens for spec in self._pool.specs if spec.name == ask.model)
-            tokens = min(own, order.max_tokens)
-        temperature = ask.temperature if order.temperature is None else order.temperature
-        tools = order.tools if ask.role is Role.WORKER else ""
-        ask = replace(
-            ask,
-            max_tokens=tokens,
-            temperature=temperature,
-            top_p=order.top_p,
-            tools=tools,
-            must_call=order.must_call and bool(tools),
-        )
-        allowed = self._ledger.allows(episode.id, order.key, ask, order.max_cost_usd, order.key_max_cost_usd)
+            tokens = ask.max_tokens if asked.max_tokens is None else min(own, asked.max_tokens)
+            ask = replace(ask, max_tokens=tokens, tools=asked.tools.tools, must_call=asked.tools.must_call)
+        ask = replace(ask, top_p=asked.top_p)
+        key_id, key_most = (key.id, key.limits.max_cost_usd) if key else (None, None)
+        allowed = self._ledger.allows(episode.id, key_id, ask, order.max_cost_usd, key_most)
         if isinstance(allowed, Ceiling):
             order.ceiling = allowed
             return EndReason.COST_CEILING

@@ -22,7 +22,7 @@ from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
 from tests.ui.endpoint.server import CALL_USD, PRICES, Served, raw, served
 from ui.endpoint import engine
-from ui.endpoint.bodies import DEEPEST
+from ui.endpoint.formats import DEEPEST
 from ui.endpoint.ledger import Ledger
 from ui.endpoint.tiers import EFFORTS
 

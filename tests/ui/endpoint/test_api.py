@@ -17,12 +17,11 @@ from core.ids import episode_id
 from storage.shelves.endpoint import Limits
 from tests.core.pool.faulty_server import HANG_UP, Request, fail, ok
 from tests.ui.endpoint.server import CALL_USD, PRICES, Served, episode_of, raw, role_of, served, team
-from ui.endpoint.answers import Course
-from ui.endpoint.conversation import Said
+from ui.endpoint.conversation import Asked, Said
+from ui.endpoint.course import Course
 from ui.endpoint.errors import ApiError
-from ui.endpoint.service import Asked, Service
+from ui.endpoint.service import Service
 from ui.endpoint.tiers import Endpoint, Tier
-from ui.endpoint.wire import Vendor
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
 
@@ -362,7 +361,7 @@ def play(service: Service) -> Course:
         else:
             heard.append(event)
 
-    asked = Asked("trinity", [Said("user", "How many?")], Vendor(), "chat")
+    asked = Asked("chat", "trinity", [Said("user", "How many?")])
     order = service.order(asked, None, tell)
     service.engine.submit(order)
     assert over.wait(10)

@@ -13,9 +13,7 @@ from storage.shelves.checkpoints import checkpoint_row
 from storage.store import Store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.stores import begin_run, kept_generation, new_store
-from ui.cli.endpoint import _tell_validated
 from ui.endpoint import tiers
-from ui.endpoint.service import Service
 from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, Endpoint, Offer, Tier
 
 MODELS = ("a", "b")
@@ -111,38 +109,25 @@ def test_without_any_validation_the_newest_plays(store: Store, tmp_path: Path) -
     assert found.validated(ids[2]) is None
 
 
-def said(store: Store, folder: Path, capsys: pytest.CaptureFixture[str], tier: Tier) -> str:
-    service = Service(store, str(folder / "pool.toml"), Endpoint(tier=(tier,)))
-    _tell_validated(service)
-    return " ".join(capsys.readouterr().err.split())
+def test_what_is_known_of_who_serves_is_said_with_what_to_do(store: Store, tmp_path: Path) -> None:
+    def said(policy: str = "") -> tuple[str, str]:
+        endpoint = Endpoint(tier=(Tier(name="t", policy=policy),))
+        found = Offer(endpoint, load_specs(tmp_path / "pool.toml"), store).reports()
+        return found[0] if found else ("", "")
 
-
-def test_serving_says_what_is_known_and_warns(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evolve(store, "r1", {1: 0.3}, generations=2)
-    assert "never validated: as none that fits the pool was" not in said(
-        store, tmp_path, capsys, Tier(name="t")
-    )
-    evolve(store, "r2", {1: 0.4}, single=0.5)
-    told = said(store, tmp_path, capsys, Tier(name="t"))
-    assert "solved 40.0 % (31 to 50) of 100 validation tasks" in told
-    assert "the best single model, b T W, 50.0 %" in told
-    assert "Beware: it is behind the best single model." in told
-    assert 'policy = "single:b" for tier t' in told
-    assert said(store, tmp_path, capsys, Tier(name="t", policy="single:a")) == ""
-
-
-def test_serving_says_that_nothing_is_validated(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     ids = evolve(store, "r1", {})
-    assert f"{ids[2]} was never validated: as none that fits the pool was, the newest plays" in said(
-        store, tmp_path, capsys, Tier(name="t")
-    )
-    assert f"Checkpoint {ids[0]} was never validated." in said(
-        store, tmp_path, capsys, Tier(name="t", policy=ids[0])
-    )
+    why = ": as none that fits the pool was, the newest plays."
+    assert said() == (f"Checkpoint {ids[2]} was never validated{why}", "")
+    assert said(ids[0]) == (f"Checkpoint {ids[0]} was never validated.", "")
+    evolve(store, "r2", {1: 0.3}, generations=2)
+    assert said()[1] == ""
+    evolve(store, "r3", {1: 0.4}, single=0.5)
+    words, advice = said()
+    assert "solved 40.0 % (31 to 50) of 100 validation tasks" in words
+    assert "the best single model, b T W, 50.0 %" in words
+    assert advice.startswith("Beware: it is behind the best single model.")
+    assert 'policy = "single:b" for tier t' in advice
+    assert said("single:a") == ("", "")
 
 
 def test_the_example_stands_where_it_is_shown() -> None:

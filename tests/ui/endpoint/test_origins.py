@@ -11,7 +11,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from tests.ui.endpoint.server import Served, raw, served
-from ui.endpoint.origins import asked_by_name, asked_by_port, from_own_page
+from ui.endpoint.guard import asked_by_name, asked_by_port, from_own_page
 
 PORT = 8080
 OWN = {"host": f"127.0.0.1:{PORT}"}
