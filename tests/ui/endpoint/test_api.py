@@ -175,52 +175,18 @@ def test_a_conversation_reaches_the_models_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_are_openai_s(tmp_path: Path, stream: bool) -> None:
+    cases: list[tuple[dict[str, Any], type[openai.APIStatusError], str]] = [
+        ({"model": "nope"}, openai.NotFoundError, "model_not_found"),
+        ({"n": 2}, openai.BadRequestError, "unsupported_parameter"),
+        ({"extra_body": {"surprise": 1}}, openai.BadRequestError, "unsupported_parameter"),
+        ({"extra_body": {"trinity": {"leave_out": ["127.0.0.1"]}}}, openai.BadRequestError, "empty_pool"),
+    ]
     with served(tmp_path) as one:
-        cases: list[tuple[dict[str, Any], int, str, str]] = [
-            ({"model": "nope"}, 404, "model_not_found", "ask for trinity, both"),
-            ({"model": "trinity@cnope"}, 404, "model_not_found", "there is no model"),
-            ({"top_p": 1.5}, 400, "", "top_p"),
-            ({"n": 2}, 400, "unsupported_parameter", "ask again"),
-            ({"tools": [{"type": "web_search"}]}, 400, "", "tools"),
-            ({"tool_choice": "required"}, 400, "", "no function is offered"),
-            ({"tool_choice": "sometimes"}, 400, "unsupported_parameter", "auto, none, required"),
-            ({"extra_body": {"stream": "true"}}, 400, "", "stream"),
-            ({"reasoning_effort": "huge"}, 400, "", "minimal"),
-            ({"extra_body": {"surprise": 1}}, 400, "unsupported_parameter", "surprise"),
-            ({"extra_body": {"trinity": {"leave_out": ["c"]}}}, 400, "", "no model or provider"),
-            ({"extra_body": {"trinity": {"leave_out": ["127.0.0.1"]}}}, 400, "empty_pool", "nothing is left"),
-            ({"messages": [{"role": "user", "content": " "}]}, 400, "", "at least one"),
-            ({"messages": []}, 400, "", "messages"),
-            ({"temperature": 9}, 400, "", "temperature"),
-            ({"max_tokens": 5, "max_completion_tokens": 6}, 400, "", "two names of one limit"),
-        ]  # fmt: skip
-        for fields, status, code, words in cases:
-            with pytest.raises(openai.APIStatusError) as caught:
+        for fields, kind, code in cases:
+            with pytest.raises(kind) as caught:
                 one.ask(stream=stream, **fields)
-            error = caught.value.response.json()["error"]
-            assert caught.value.status_code == status, error
-            assert (error["code"] or "") == code, error
-            assert words.lower() in error["message"].lower()
+            assert caught.value.code == code
         assert not one.models.requests
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"{", 400),
-        (b"[1]", 400),
-        (b"", 400),
-        (b'{"model": "\\ud800", "messages": [{"role": "user", "content": "hi"}]}', 400),
-        (b"[" * 100_000, 400),
-        (b'{"model": ' + b"9" * 6000 + b"}", 400),
-        (b"x" * (8 * 2**20 + 1), 413),
-    ],
-)
-def test_bodies_that_are_none(tmp_path: Path, body: bytes, status: int) -> None:
-    with served(tmp_path) as one:
-        found, _, error = raw(one.url, "POST", "/v1/chat/completions", body)
-        assert found == status, error
-        assert error["error"]["message"]
 
 
 def test_an_opt_out_is_masked_before_the_softmax(tmp_path: Path) -> None:

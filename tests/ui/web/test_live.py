@@ -38,8 +38,8 @@ from ui.runs.lease import owner
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
-from ui.web.live.problem import MOST_LISTED, drawn_task
-from ui.web.live.start import STEPS
+from ui.web.live.form import MOST_LISTED, drawn_task
+from ui.web.live.steering import STEPS
 from ui.web.pickers.checkpoints import playable
 
 
@@ -163,7 +163,7 @@ def test_one_control_alone_is_called_step_by_step(store: Store) -> None:
 def test_starting_writes_the_run_down_and_opens_it(store: Store) -> None:
     page = opened("live")
     page.button_group(key="way").set_value("step").run()
-    page.number_input(key="turn_budget").set_value(3).run()
+    page.number_input(key="live_turns").set_value(3).run()
     page.button(key="play").click().run()
     assert not page.exception
     run = page.query_params["run"]
@@ -178,7 +178,7 @@ def test_starting_writes_the_run_down_and_opens_it(store: Store) -> None:
 @pytest.mark.usefixtures("no_workers")
 def test_the_rules_are_chosen_and_a_checkpoint_plays_by_its_own(store: Store) -> None:
     page = opened("live")
-    page.session_state["protocol"] = Protocol.RELEASED
+    page.session_state["live_protocol"] = Protocol.RELEASED
     page.run()
     page.button(key="play").click().run()
     kept = plan_of(store.runs.get(page.query_params["run"]), LivePlan)

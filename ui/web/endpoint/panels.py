@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from core.errors import TrinityError
 from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
-from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, Tier, read_endpoint
+from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, read_endpoint
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import ago, dollars
 from ui.runs import wiring
@@ -32,26 +33,17 @@ def endpoint_panel(store: Store) -> None:
         return
     st.markdown("**How to ask it**, from this machine, with any client of OpenAI's API")
     st.code(_example(chosen.port, endpoint.tier[0].name), language="sh", wrap_lines=True)
-    if wiring.settings().pool == "pocket":
+    if chosen.pool == "pocket":
         st.caption(f"The right answer is {EXAMPLE_ANSWER}.")
     st.caption(
         "Each request is an episode: it appears under Episodes while it runs. `trinity serve --help` tells how to "
         "serve the same on an address of its own."
     )
     st.markdown("**What can be asked for**")
-    row_table(
-        {
-            "name": "Model",
-            "policy": text("Who decides"),
-            "turns": number("Turns"),
-            "models": "Chooses among",
-            "deadline": "Deadline",
-            "ceiling": "Ceiling of a request",
-        },
-        [_tier_row(store, endpoint, tier) for tier in endpoint.tier],
-        key="endpoint_tiers",
-    )
-    _validations(store, endpoint)
+    try:
+        _tiers(store, endpoint)
+    except TrinityError as error:
+        st.caption(label(str(error), 400))
     if worth := _worth_of_turns():
         st.caption(worth)
     st.caption(
@@ -64,27 +56,6 @@ def endpoint_panel(store: Store) -> None:
 def _example(port: int, model: str) -> str:
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "{EXAMPLE}"}}]}}'
     return f"curl http://127.0.0.1:{port}/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d '{body}'"
-
-
-def _validations(store: Store, endpoint: Endpoint) -> None:
-    """What is known of the checkpoints that decide, with a warning where a single model is known to be better."""
-    try:
-        offer = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store)
-        deciders = dict.fromkeys(offer.policy_of(tier) for tier in endpoint.tier)
-    except TrinityError:
-        return  # the tiers' rows say it
-    for policy in deciders:
-        if not store.checkpoints.has(policy):
-            continue
-        found = offer.validated(policy)
-        if found is None:
-            st.caption(f"Checkpoint {label(policy, 60)} was never validated.")
-        elif found.is_behind:
-            st.warning(
-                f"Checkpoint {label(policy, 60)} is behind the best single model: {label(found.words, 300)}."
-            )
-        else:
-            st.caption(f"Checkpoint {label(policy, 60)}: {label(found.words, 300)}.")
 
 
 def _worth_of_turns() -> str:
@@ -108,21 +79,31 @@ def _worth_of_turns() -> str:
     )
 
 
-def _tier_row(store: Store, endpoint: Endpoint, tier: Tier) -> tuple[object, ...]:
-    try:
-        offer = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store)
-        policy, among = offer.policy_of(tier), ", ".join(offer.choices(tier))
-        among += f" ({words})" if (words := offer.lean_words(tier)) else ""
-    except TrinityError as error:
-        policy, among = one_line(str(error), 200), ""
-    return (
-        tier.name,
-        policy,
-        tier.turns,
-        among,
-        f"{tier.deadline_s:g} s",
-        "none" if tier.max_cost_usd is None else dollars(tier.max_cost_usd),
-    )
+def _tiers(store: Store, endpoint: Endpoint) -> None:
+    """What can be asked for, and what is known of who decides."""
+    offer, faults = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store), 0
+    rows = []
+    for tier in endpoint.tier:
+        try:
+            policy, among = offer.policy_of(tier), offer.among_words(tier)
+        except TrinityError as error:
+            policy, among, faults = one_line(str(error), 200), "", faults + 1
+        ceiling = "none" if tier.max_cost_usd is None else dollars(tier.max_cost_usd)
+        rows.append((tier.name, policy, tier.turns, among, f"{tier.deadline_s:g} s", ceiling))
+    columns: dict[str, Any] = {
+        "name": "Model",
+        "policy": text("Who decides"),
+        "turns": number("Turns"),
+        "models": "Chooses among",
+        "deadline": "Deadline",
+        "ceiling": "Ceiling of a request",
+    }
+    row_table(columns, rows, key="endpoint_tiers")
+    for words, advice in () if faults else offer.reports():
+        if advice:
+            st.warning(label(f"{words} {advice}", 600))
+        else:
+            st.caption(label(words, 400))
 
 
 def _keys(store: Store) -> None:
@@ -163,25 +144,21 @@ def _keys(store: Store) -> None:
         )
         with columns[2]:
             st.form_submit_button("Make a key", on_click=partial(_make, store), icon=":material/key:")
-    valid = {one.id: f"{one_line(one.name, 40)} ({one.id})" for one in keys if one.revoked is None}
-    if valid:
-        columns = st.columns([4, 5], vertical_alignment="bottom")
-        with columns[0]:
-            which = st.selectbox(
-                "Revoke",
-                list(valid),
-                format_func=lambda key: label(valid[key], 60),
-                index=None,
-                key="endpoint_revoke",
-            )
-        with columns[1]:
-            button(
-                "Revoke it",
-                "endpoint_revoke_now",
-                partial(_revoke, store, which),
-                icon="block",
-                disabled=not which,
-            )
+    valid = {one.id: label(f"{one_line(one.name, 40)} ({one.id})", 60) for one in keys if one.revoked is None}
+    if not valid:
+        return
+    left, right = st.columns([4, 5], vertical_alignment="bottom")
+    which = left.selectbox(
+        "Revoke", list(valid), format_func=valid.__getitem__, index=None, key="endpoint_revoke"
+    )
+
+    def revoke() -> None:
+        if which:
+            store.endpoint.revoke(which)
+            st.session_state["endpoint_revoke"] = None
+
+    with right:
+        button("Revoke it", "endpoint_revoke_now", revoke, icon="block", disabled=not which)
 
 
 def _key_row(one: ApiKey, now: float) -> tuple[object, ...]:
@@ -207,9 +184,3 @@ def _make(store: Store) -> None:
         st.toast(label(str(error), 200), icon=":material/error:")
         return
     st.session_state[_NAME], st.session_state[_CEILING] = "", None
-
-
-def _revoke(store: Store, key: str | None) -> None:
-    if key:
-        store.endpoint.revoke(key)
-        st.session_state["endpoint_revoke"] = None

@@ -1,4 +1,5 @@
-"""What a live run's page shows before the first turn: what has to happen until then, and which step it is at."""
+"""What a person asks of a live run under way: wait, go on, end it. And what stands there before its first turn: what
+has to happen until then, and which step it is at."""
 
 from __future__ import annotations
 
@@ -10,10 +11,17 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.runs import queue
 from ui.runs.slots import alive
-from ui.web.live.controls import TEXTS
-from ui.web.progress.panel import stop_button, waiting_words
+from ui.web.components import key_focus
+from ui.web.kit import state
+from ui.web.progress.panel import RunTexts, pause_button, stop_button, waiting_words
 from ui.web.turns.decision import undecided_panel
 
+TEXTS = RunTexts(
+    process="plays this run",
+    pause="Wait after this turn",
+    pause_help="You then see the choice proposed for the next turn and can accept it, decide it yourself or switch to "
+    "another coordinator",
+)
 #: What happens between the button and the first decision, in order.
 STEPS = (
     "The run is written down",
@@ -31,6 +39,31 @@ _FIRST = (
     "The first start takes longest, often ten seconds: libraries, coordinator and models are read from disk. "
     "Later runs begin at once: a worker is kept ready while the app is open."
 )
+
+
+def run_controls(store: Store, run: RunSummary, *, can_wait: bool) -> None:
+    """Cancel, wait, go on. A run of workflows cannot wait: its steps are under way side by side."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_live"):
+        key_focus("tools_live")
+        if can_wait:
+            pause_button(store, run, TEXTS)
+        stop_button(store, run, TEXTS)
+        st.session_state["follow"] = state.param("t") is None and state.param("ep") is None
+        help = "Keep the newest turn in view. Off: the page stays at the turn you are reading."
+        st.toggle("Follow", key="follow", help=help, on_change=_set_follow)
+
+
+def _set_follow() -> None:
+    if st.session_state["follow"]:
+        follow()
+    else:
+        episode, cursor = st.session_state.get("live_cursor", (None, 0))
+        state.set_params(ep=episode, t=cursor + 1)
+
+
+def follow() -> None:
+    """Show the newest turn from here on."""
+    state.set_params(ep=None, t=None)
 
 
 def before_the_first_turn(
@@ -69,13 +102,10 @@ def _steps(store: Store, run: RunSummary, steps: Sequence[str], at: int, now: fl
         elif place > at:
             st.markdown(f":gray[:material/radio_button_unchecked: {words}]")
         else:
-            doing = waiting_words(store, run) if at == 1 and _in_line() else f"{words} …"
+            # A queued run may wait for more than the start of its own worker.
+            waits = at == 1 and (alive() or not queue.starts_workers())
+            doing = waiting_words(store, run) if waits else f"{words} …"
             since = run.created if at == 1 or run.started is None else run.started
             st.markdown(f":material/hourglass_top: **{doing}** :gray[{max(0.0, now - since):.0f} s]")
     if at < 3:
         st.caption(_FIRST)
-
-
-def _in_line() -> bool:
-    """Whether a run that is queued waits for anything but the start of its own worker."""
-    return bool(alive()) or not queue.starts_workers()
