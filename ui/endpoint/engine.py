@@ -72,12 +72,6 @@ class Order:
     ceiling: Ceiling | None = None  # which one ended it
     fault: TrinityError | None = None  # why it could not be played to its end, where the store failed
 
-    def reason_to_stop(self, now: float) -> EndReason | None:
-        """Why it shall end now; None when it shall not."""
-        if self.cancelled:
-            return EndReason.CANCELLED
-        return EndReason.DEADLINE if now >= self.deadline else None
-
 
 @dataclass
 class _Inbox:
@@ -161,7 +155,7 @@ class Engine:
         self._lock = threading.Lock()
         self._inbox: _Inbox | None = None
         self._thread: threading.Thread | None = None
-        self._run = ""
+        self.run = ""  # that requests are recorded in; empty before the first
         self._number = 0
         self._fault: TrinityError | None = None  # why the last run ended, where the store failed
 
@@ -176,32 +170,23 @@ class Engine:
             if self._inbox is None or self._inbox.closed:
                 self._start()
             self._number += 1
-            return self._run, self._number - 1
-
-    @property
-    def run(self) -> str:
-        """The run that requests are recorded in; empty before the first."""
-        return self._run
+            return self.run, self._number - 1
 
     def submit(self, order: Order) -> None:
         """Play it. What comes of it is told to `order.tell`."""
         self._orders[order.episode.id] = order
         inbox = self._inbox
-        if inbox is not None and order.episode.run_id == self._run:
+        if inbox is not None and order.episode.run_id == self.run:
             inbox.put(order)
-        if inbox is None or inbox.closed or order.episode.run_id != self._run:  # it broke meanwhile
+        if inbox is None or inbox.closed or order.episode.run_id != self.run:  # it broke meanwhile
             self._drop(order)
 
-    def cancel(self, episode: str) -> None:
-        """End a request before its next call; a call over a network is broken off."""
-        order, inbox = self._orders.get(episode), self._inbox
-        if order is not None and inbox is not None:
-            order.cancelled = True
-            inbox.put(None)
-
-    def look(self) -> None:
-        """Have the thread look who is out of time."""
+    def look(self, cancelled: str = "") -> None:
+        """Have the thread look who is out of time, and end the request that is `cancelled` before its next call; a call
+        over a network is broken off."""
         if self._inbox is not None:
+            if (order := self._orders.get(cancelled)) is not None:
+                order.cancelled = True
             self._inbox.put(None)
 
     def close(self) -> None:
@@ -219,7 +204,7 @@ class Engine:
     def _start(self) -> None:
         run, _ = enqueue(self._store, self._plan, Ticket.new(), owner=owner())
         self._store.runs.note_pool(run, digest_of_specs(self._pool.specs))
-        self._run, self._number, self._inbox, self._fault = run, 0, _Inbox(), None
+        self.run, self._number, self._inbox, self._fault = run, 0, _Inbox(), None
         self._thread = threading.Thread(
             target=self._play, args=(run, self._inbox), name="endpoint", daemon=True
         )
@@ -324,7 +309,11 @@ class Engine:
                 order.tell(None)
 
     def _reason(self, episode: Episode) -> EndReason | None:
-        return self._orders[episode.id].reason_to_stop(time.monotonic())
+        """Why an episode shall end now; None when it shall not."""
+        order = self._orders[episode.id]
+        if order.cancelled:
+            return EndReason.CANCELLED
+        return EndReason.DEADLINE if time.monotonic() >= order.deadline else None
 
     def _terms(self, episode: Episode, ask: Ask) -> Ask | EndReason:
         order = self._orders[episode.id]

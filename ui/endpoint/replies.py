@@ -76,7 +76,7 @@ async def played(engine: Engine, course: Course, listener: Listener) -> AsyncGen
                 yield progress
     finally:
         if course.ended is None and not course.out_of_time:
-            engine.cancel(course.id)
+            engine.look(cancelled=course.id)
 
 
 async def play_whole(request: Request, engine: Engine, course: Course, listener: Listener) -> None:
