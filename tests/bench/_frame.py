@@ -21,6 +21,8 @@ from storage.store import Store, open_store
 from ui.runs import wiring
 
 Figures = dict[str, Any]
+#: Serves on the port that follows the last option.
+SERVE = (sys.executable, "-m", "ui.cli", "serve")
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 

@@ -20,9 +20,10 @@ from typing import Any
 from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
 from pydantic import BaseModel, Field
 
+from tests.bench._frame import SERVE
 from tests.browsing import serving
 from tests.core.pool.faulty_server import Answer, Request, faulty_server, ok
-from tests.ui.endpoint.server import SERVE, role_of, team
+from tests.ui.endpoint.server import role_of, team
 
 QUESTION = "How much is 17 + 25?"
 ASKED: Any = [{"role": "user", "content": QUESTION}]

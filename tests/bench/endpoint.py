@@ -20,9 +20,8 @@ from typing import Annotated, Any
 import httpx
 
 from core.pocket import MODELS
-from tests.bench._frame import Figures, percentile, run
+from tests.bench._frame import SERVE, Figures, percentile, run
 from tests.browsing import environment, serving
-from tests.ui.endpoint.server import SERVE
 from ui.runs.wiring import SAMPLE_RUNS
 
 ROLES = ("Thinker", "Worker", "Verifier")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +28,6 @@ from ui.endpoint.tiers import Endpoint, Tier
 
 platform.processor()  # runs a program once, which the client would do in the middle of a test
 
-#: Serves on the port that follows the last option.
-SERVE = (sys.executable, "-m", "ui.cli", "serve")
 #: A price in USD per million tokens, at which a call of `USAGE` costs 25 millionths.
 PRICES = "price_in = 1.0\nprice_out = 2.0"
 CALL_USD = (11 * 1.0 + 7 * 2.0) / 1e6

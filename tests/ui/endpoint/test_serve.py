@@ -20,8 +20,9 @@ from storage.store import open_store
 from tests.browsing import serving
 from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import faulty_server
-from tests.ui.endpoint.server import PRICES, SERVE, raw, served, team
+from tests.ui.endpoint.server import PRICES, raw, served, team
 from tests.ui.pages import command
+from tests.zygote import forked
 from ui.endpoint.tiers import read_endpoint
 from ui.endpoint.wire import NEUTRAL
 
@@ -146,7 +147,9 @@ def test_openai_s_client_asks_a_served_pool_in_all_its_ways(tmp_path: Path) -> N
         tables = [f'[[model]]\nname = "{name}"\nbase_url = "{models.url}"\n' for name in "ab"]
         (tmp_path / "pool.toml").write_text("".join(tables))
         with (
-            serving([*SERVE, *options], tmp_path, tmp_path / "t.db", health="/healthz") as address,
+            serving(
+                [forked("trinity"), "serve", *options], tmp_path, tmp_path / "t.db", health="/healthz"
+            ) as address,
             OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client,
         ):
             asked: Any = [{"role": "user", "content": "How many?"}]
