@@ -82,8 +82,12 @@ class Course:
     @property
     def answered_by(self) -> Turn | None:
         """The turn that gave the answer."""
-        given = [one for one in self.turns if _answered(one)]
-        return given[-1] if given else None
+        return next((one for one in reversed(self.turns) if _answered(one)), None)
+
+    @property
+    def text(self) -> str | None:
+        """What that turn answered, as its model wrote it."""
+        return self.answered_by.answer_after if self.answered_by else None
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
@@ -95,18 +99,17 @@ class Course:
         return calls[:1] if self.order.asked.tools.one_call else calls
 
     def outcome(self) -> str | None:
-        """The answer; None where tools are to be called first. ApiError where the request came to nothing."""
-        return None if self.tool_calls else self.answer()
-
-    def answer(self) -> str:
-        """The answer in the form that was asked for. ApiError where the request came to nothing."""
-        turn = self.answered_by
-        text = turn.answer_after if turn else None
+        """The answer in the form that was asked for; None where tools are to be called first. ApiError where the
+        request came to nothing."""
+        asked = self.order.asked
+        if self.tool_calls:
+            return None
+        text = self.text
         if text is None:
             raise self._nothing()
-        if self.order.asked.tools.must_call:
+        if asked.tools.must_call:
             raise self._no_call()
-        if self.order.asked.answer_format is None:
+        if asked.answer_format is None:
             return text[: self._end_of(text)]
         self.check()
         assert self.fitting is not None
@@ -121,8 +124,7 @@ class Course:
 
     def check(self) -> None:
         """Check the answer against the form that was asked for, once; it may take a second or two."""
-        wanted, turn = self.order.asked.answer_format, self.answered_by
-        text = turn.answer_after if turn else None
+        wanted, text = self.order.asked.answer_format, self.text
         if wanted is None or text is None or self.fitting is not None:
             return
         try:
@@ -136,13 +138,9 @@ class Course:
         OpenAI has no word for a reason that nobody knows: the turn in the trace is flagged, and tells it."""
         if self.tool_calls:
             return "tool_calls"
-        turn = self.answered_by
-        if (
-            self.order.asked.answer_format is None
-            and turn
-            and self._end_of(turn.answer_after or "") is not None
-        ):
+        if self.order.asked.answer_format is None and self._end_of(self.text or "") is not None:
             return "stop"
+        turn = self.answered_by
         flags = turn.flags if turn else ()
         if Flag.REFUSED in flags:
             return "content_filter"

@@ -297,9 +297,8 @@ class Engine:
         elif isinstance(event, EpisodeFinished):
             # Its server could not be asked, where no reply is missing that was paid for and could not be stored.
             failed = event.episode.status is Status.MISSING and name not in self._unstored
-            if usd := self._ledger.left_usd(name, failed=failed):
+            if usd := self._ledger.over(name, failed=failed):
                 self._store.endpoint.charge(name, usd)
-            self._ledger.over(name, failed=failed)
             self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
         try:

@@ -44,7 +44,12 @@ class Guard:
             return
         headers = Headers(scope=scope)
         try:
-            self._check_page(scope, headers)
+            # A page from elsewhere asks through the reader's browser: under a name of its own, or with an Origin.
+            if self._local and not (asked_by_name(headers) and asked_by_port(headers, scope)):
+                words = "This server is not known under this name: ask http://127.0.0.1 with its port."
+                raise ApiError(403, words)
+            if self._local and not from_own_page(scope, headers):
+                raise ApiError(403, "Pages of other sites may not ask this server.")
             key = await self._key(headers)
             body = await _body(headers, receive)
         except ApiError as error:
@@ -57,17 +62,6 @@ class Guard:
             return waiting.pop() if waiting else await receive()
 
         await self._app(scope, replay, send)
-
-    def _check_page(self, scope: Scope, headers: Headers) -> None:
-        """A page from elsewhere asks through the reader's browser: under a name of its own, or with an Origin."""
-        if not self._local:
-            return
-        if not (asked_by_name(headers) and asked_by_port(headers, scope)):
-            raise ApiError(
-                403, "This server is not known under this name: ask http://127.0.0.1 with its port."
-            )
-        if not from_own_page(scope, headers):
-            raise ApiError(403, "Pages of other sites may not ask this server.")
 
     async def _key(self, headers: Headers) -> ApiKey | None:
         scheme, _, text = headers.get("authorization", "").partition(" ")

@@ -55,10 +55,8 @@ class Service:
     needs_ceiling: bool = False
     _policies: dict[tuple[str, bool], Policy] = field(default_factory=dict, init=False)
     _loading: threading.RLock = field(default_factory=threading.RLock, init=False)
-
-    @cached_property
-    def _upkeep(self) -> Upkeep:
-        return Upkeep(self.store, self.endpoint)
+    _over: threading.Event = field(default_factory=threading.Event, init=False)
+    _upkeep: threading.Thread | None = field(default=None, init=False)
 
     @cached_property
     def pool(self) -> Pool:
@@ -83,7 +81,9 @@ class Service:
                 "max_cost_usd in endpoint.toml."
             )
         plan = ServePlan(self.pool_name, models, tiers, self.encoder)
-        self._upkeep.begin()
+        if self.endpoint.keep_texts_days or self.endpoint.keep_episodes_days:
+            self._upkeep = threading.Thread(target=self._forget, name="endpoint upkeep", daemon=True)
+            self._upkeep.start()
         return Engine(self.store, plan, self.pool, max_cost_usd=ceiling)
 
     def warm_up(self) -> None:
@@ -96,10 +96,22 @@ class Service:
 
     def close(self) -> None:
         """End what is under way."""
-        self._upkeep.close()
+        self._over.set()
+        if self._upkeep is not None:
+            self._upkeep.join(timeout=30.0)
         CHECKS.close()
         if "engine" in self.__dict__:
             self.engine.close()
+
+    def _forget(self) -> None:
+        """Look at once, and then every hour, for what is too old."""
+        while not self._over.is_set():
+            try:
+                if gone := forget_old(self.store, self.endpoint):
+                    log.info("Removed what is kept no longer of %d episodes.", gone)
+            except TrinityError as error:
+                log.warning("What is kept no longer could not be removed: %s", error)
+            self._over.wait(EVERY_S)
 
     def policy(self, tier: Tier, argmax: bool | None) -> Policy:
         """Who decides in a tier; ApiError when it cannot be loaded."""
@@ -243,34 +255,3 @@ def forget_old(store: Store, endpoint: Endpoint) -> int:
             where = EpisodeFilter(run=run.id, q=began_before(f"{days}d", store.now()))
             gone += prune(store, what, where).episodes
     return gone
-
-
-@dataclass
-class Upkeep:
-    """Looks now and then for what is too old, in a thread of its own, until it is closed."""
-
-    store: Store
-    endpoint: Endpoint
-    _over: threading.Event = field(default_factory=threading.Event, init=False)
-    _thread: threading.Thread | None = field(default=None, init=False)
-
-    def begin(self) -> None:
-        """Look at once, and then every hour; nothing begins where all is kept."""
-        if self.endpoint.keep_texts_days or self.endpoint.keep_episodes_days:
-            self._thread = threading.Thread(target=self._look, name="endpoint upkeep", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """End it."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join(timeout=30.0)
-
-    def _look(self) -> None:
-        while not self._over.is_set():
-            try:
-                if gone := forget_old(self.store, self.endpoint):
-                    log.info("Removed what is kept no longer of %d episodes.", gone)
-            except TrinityError as error:
-                log.warning("What is kept no longer could not be removed: %s", error)
-            self._over.wait(EVERY_S)

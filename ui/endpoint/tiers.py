@@ -8,7 +8,7 @@ import re
 import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -138,14 +138,14 @@ def _read(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     return built(kind, checked(kind, table, f"{where}: "))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Offer:
     """The tiers over one pool and store."""
 
     endpoint: Endpoint
     specs: tuple[ModelSpec, ...]
     store: Store
-    _known: dict[str, tuple[float, list[Validated]]] = field(default_factory=dict, compare=False, repr=False)
+    _known: tuple[float, list[Validated]] = (-math.inf, [])
 
     def check(self) -> None:
         """ConfigError for a tier that can never be served."""
@@ -240,20 +240,14 @@ class Offer:
 
     def _validated(self) -> list[Validated]:
         """The results of the checkpoints that fit, read anew every few seconds: an evolution may be under way."""
-        at, found = self._known.get("", (-math.inf, []))
-        if time.monotonic() - at > KNOWN_S:
-            found = validated(self.store, self._fitting())
-            self._known[""] = time.monotonic(), found
-        return found
+        if time.monotonic() - self._known[0] > KNOWN_S:
+            self._known = time.monotonic(), validated(self.store, self._fitting())
+        return self._known[1]
 
     def choices(self, tier: Tier) -> tuple[str, ...]:
         """The models that a tier chooses among."""
-        return self._in_tier(tier, self._models_of(self.policy_of(tier)))
-
-    def _models_of(self, policy: str) -> Sequence[str]:
-        """The models that a policy chooses among."""
-        found = self.store.checkpoints.named(policy)
-        return [spec.name for spec in self.specs] if found is None else found.models
+        found = self.store.checkpoints.named(self.policy_of(tier))
+        return self._in_tier(tier, [spec.name for spec in self.specs] if found is None else found.models)
 
     def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
         """Of a policy's models, those that may be chosen in this tier."""
@@ -267,7 +261,7 @@ class Offer:
 
     def lean_words(self, tier: Tier) -> str:
         """What a lean tier leaves to choose among; empty for one that is not lean, or has nothing to choose."""
-        every = self._in_tier(replace(tier, lean=False), self._models_of(self.policy_of(tier)))
+        every = self.choices(replace(tier, lean=False))
         if not tier.lean or len(every) < 2:
             return ""
         if len(self.choices(tier)) < len(every):
@@ -307,9 +301,8 @@ class Offer:
             for model in policy.models
             if model not in inside or any(name in names_of(by_name[model]) for name in opted_out)
         )
-        if set(out) >= {
-            *getattr(policy, "steps", policy.models)
-        }:  # a cycle takes its steps, and no other model
+        # A cycle takes its steps, and no other model.
+        if set(out) >= {*getattr(policy, "steps", policy.models)}:
             raise refused(
                 "Nothing is left of the pool: leave out fewer models or providers, or ask for another tier.",
                 "trinity.leave_out",

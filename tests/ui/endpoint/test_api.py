@@ -317,7 +317,7 @@ def test_an_endpoint_s_ceiling_counts_what_its_own_pool_has_cost(tmp_path: Path)
         with pytest.raises(
             ApiError, match=r"this endpoint's cost ceiling of \$1.00: serve with a higher --max-cost"
         ):
-            course.answer()
+            course.outcome()
         assert course.trace()["ceiling"] == "server"
         again.close()
 
