@@ -23,12 +23,11 @@ from core.errors import StoreError, TrinityError
 from core.pool.wire import Malformed
 from ui.endpoint.conversation import asked_by
 from ui.endpoint.course import Course
-from ui.endpoint.decisions import decided
 from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
 from ui.endpoint.formats import answer_format, read_body
 from ui.endpoint.guard import Guard
 from ui.endpoint.replies import KEEP_ALIVE_S, Chat, Listener, ResponseObject, checking, play_whole, streamed
-from ui.endpoint.service import Service
+from ui.endpoint.service import Service, decided
 from ui.endpoint.tiers import Tier
 from ui.endpoint.wire import ChatRequest, DecisionRequest, ResponsesRequest
 from ui.program import version

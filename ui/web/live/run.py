@@ -33,8 +33,7 @@ from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import button, replay_link, tool
-from ui.web.live.next_turn import next_turn_panel
-from ui.web.live.steering import TEXTS, before_the_first_turn, follow, run_controls
+from ui.web.live.steering import TEXTS, before_the_first_turn, follow, next_turn_panel, run_controls
 from ui.web.pickers.checkpoints import (
     generation_of,
     most_telling,
@@ -162,12 +161,7 @@ def _watch(store: Store, run_id: str) -> None:
         if seen.recording is not None and seen.recording.outlines:
             _stage(store, seen, seen.recording)
         elif seen.waits and seen.recording is not None:
-            left, right = st.columns([3, 2], gap="medium")
-            with left, st.container(border=True):
-                st.markdown("**Nothing was said yet.** What the coordinator reads is the question:")
-                text_block(seen.recording.episode.task.question, key="live_question")
-            with right, st.container(border=True):
-                next_turn_panel(store, seen.run, seen.recording, number=seen.played + 1)
+            _first_turn(store, seen, seen.recording)
         elif seen.recording is not None and seen.recording.episode.plans:
             workflow_panel(seen.recording.episode, None, names=generation_of(store))
         elif not seen.over and not seen.stalled:
@@ -331,6 +325,16 @@ def _repeat(seen: Watched, index: int, one: EpisodeSummary | None) -> None:
 
 
 # The turn at hand
+
+
+def _first_turn(store: Store, seen: Watched, recording: Recording) -> None:
+    """Before anything was played: the question, and what is proposed."""
+    left, right = st.columns([3, 2], gap="medium")
+    with left, st.container(border=True):
+        st.markdown("**Nothing was said yet.** What the coordinator reads is the question:")
+        text_block(recording.episode.task.question, key="live_question")
+    with right, st.container(border=True):
+        next_turn_panel(store, seen.run, recording, number=seen.played + 1)
 
 
 def _stage(store: Store, seen: Watched, recording: Recording) -> None:
