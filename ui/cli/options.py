@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, is_dataclass, replace
@@ -154,6 +156,17 @@ def _read(field: Field, value: Any) -> Any:
     # By its length first: a number of thousands of digits cannot be read at all.
     is_number = field.kind is int and isinstance(value, str) and value.isascii() and value.isdigit()
     return int(value) if is_number and len(value) <= len(str(MOST_TASKS)) else value
+
+
+def setting_lines(kind: type, chosen: Mapping[str, Any]) -> list[str]:
+    """What a file says that is chosen: a line for every key, below what it does."""
+    lines = []
+    for key, field in settings_of(kind).items():
+        value = chosen[key]
+        line = f"# {key} =" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}"
+        words = field.help + (f" One of {', '.join(field.choices)}." if field.choices else "")
+        lines += [*textwrap.wrap(words, 110, initial_indent="# ", subsequent_indent="# "), line, ""]
+    return lines
 
 
 def given_by(context: typer.Context, option: str) -> bool:

@@ -21,6 +21,7 @@ from ui.answers.policies import prefers_nothing as has_no_preference
 from ui.answers.policies import side_words
 from ui.presentation.theme import plain
 from ui.presentation.words import Generations, distinct, generations_of, policy_name
+from ui.runs.settings.policies import POLICIES
 from ui.web.kit import state
 from ui.web.kit.cache import cached, remembered
 from ui.web.pickers.line import listed
@@ -28,6 +29,8 @@ from ui.web.pickers.line import listed
 _played = cached(policies_with_episodes)
 #: Checkpoints that are offered for comparison with one, its own run's first.
 MOST_OFFERED = 300
+#: The policies whose names are one word.
+ALONE = tuple(word for word, one in POLICIES.items() if one.alone)
 #: The panel of Checkpoints that plays policies on the same tasks.
 PLAY = "play"
 
@@ -94,9 +97,10 @@ def playable(store: Store, models: Sequence[str]) -> list[str]:
     return [*ordered, "random", "round-robin", *(f"single:{model}" for model in models)]
 
 
-def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
+def startable(store: Store, specs: Sequence[ModelSpec], *, batch: bool = False) -> list[str]:
     """Policies that an episode of these models can be played by: those that are `playable`, and those that write whole
-    workflows: trained planners, frozen and random workflows, and each model that can be asked for one."""
+    workflows: trained planners, frozen and random workflows, and each model that can be asked for one. `batch`: those,
+    too, that make one answer of several episodes, or are chosen or taught before they play."""
     models = tuple(spec.name for spec in specs)
     trained = [one for one in store.checkpoints.list(planners=True) if one.models == models]
     prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
@@ -106,6 +110,7 @@ def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
         *(f"{CONDUCTOR}fixed:{name}" for name in FIXED),
         f"{CONDUCTOR}random",
         *prompted,
+        *(one for one in ALONE if batch and one not in ("random", "round-robin")),
     ]
 
 
