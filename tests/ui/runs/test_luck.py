@@ -111,7 +111,9 @@ def test_of_a_success_it_is_asked_the_other_way_round() -> None:
     assert Luck(wins, luck_verdict(wins), recorded_right=True).sentence.endswith(
         "the success was no good luck, it is the rule."
     )
-    assert Luck(losses, luck_verdict(losses), recorded_right=True).sentence.endswith("the success was good luck.")
+    assert Luck(losses, luck_verdict(losses), recorded_right=True).sentence.endswith(
+        "the success was good luck."
+    )
 
 
 def child(number: int, correct: bool | None, status: Status = Status.FINISHED) -> Any:
