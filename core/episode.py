@@ -7,6 +7,7 @@ All values are frozen and comparable. Text, numbers and enums only: no tensors, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, get_args
@@ -158,6 +159,10 @@ class Failure:
 
     kind: Literal["model", "infrastructure"]
     message: str
+
+
+#: Whether an answer is right, or why nobody can tell, once somebody has worked it out.
+PendingVerdict = Future[bool | Failure]
 
 
 @dataclass(frozen=True, slots=True)
