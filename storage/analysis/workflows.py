@@ -89,6 +89,10 @@ class WorkflowUse:
         return sum(count for n, count in self.lengths.items() if n > place)
 
 
+_Condition = ColumnElement[bool]
+_Uses = dict[str, WorkflowUse]  # by policy
+
+
 def any_workflow(store: Store, where: EpisodeFilter) -> bool:
     query = select(plan.c.episode_id).join(episode, episode.c.id == plan.c.episode_id)
     return fetch_scalar(store.engine, query.where(*counted_episodes(store, where)).limit(1)) is not None
@@ -108,9 +112,7 @@ def workflow_use(store: Store, where: EpisodeFilter) -> dict[str, WorkflowUse]:
     return dict(sorted(found.items(), key=lambda one: (-one[1].episodes, one[0])))
 
 
-def _read_accuracies(
-    connection: Connection, counted: ColumnElement[bool], found: dict[str, WorkflowUse]
-) -> None:
+def _read_accuracies(connection: Connection, counted: _Condition, found: _Uses) -> None:
     for shape in ((), (episode.c.topology,)):
         planned = select(episode.c.id).where(counted, episode.c.id.in_(select(plan.c.episode_id)))
         right = (episode.c.correct.is_(True), None)
@@ -123,9 +125,7 @@ def _read_accuracies(
                 use.topologies[of[0]] = share
 
 
-def _read_steps(
-    connection: Connection, counted: ColumnElement[bool], found: Mapping[str, WorkflowUse]
-) -> None:
+def _read_steps(connection: Connection, counted: _Condition, found: _Uses) -> None:
     """Who does which step, how many steps there are, and what they may read."""
     of_steps = (turn.c.stage == "finished", turn.c.step.is_not(None), counted)
     keys = (episode.c.policy, turn.c.step, turn.c.model)
@@ -153,9 +153,7 @@ def _read_steps(
         use.access = dict(sorted(use.access.items()))
 
 
-def _read_plans(
-    connection: Connection, counted: ColumnElement[bool], found: Mapping[str, WorkflowUse]
-) -> None:
+def _read_plans(connection: Connection, counted: _Condition, found: _Uses) -> None:
     failed = case((plan.c.error_kind.is_not(None), 1), else_=0)
     query = (
         select(episode.c.policy, plan.c.fault, func.count(), func.sum(failed))
@@ -171,9 +169,7 @@ def _read_plans(
             use.faults[fault] += n - int(lost)
 
 
-def _read_rounds(
-    connection: Connection, counted: ColumnElement[bool], found: Mapping[str, WorkflowUse]
-) -> None:
+def _read_rounds(connection: Connection, counted: _Condition, found: _Uses) -> None:
     """What rounds after the first did to the answer."""
     several = (
         select(plan.c.episode_id)

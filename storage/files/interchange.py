@@ -51,7 +51,7 @@ from storage.files.jsonl import (
     stored_episodes,
     stored_twin,
 )
-from storage.files.selection import Selection, last_count, selected_ids
+from storage.files.selection import Selection, selected_ids
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.schema import checkpoint, label, optimiser, run
@@ -97,15 +97,9 @@ def write_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> Iterat
         yield from _write(Path(path), run_ids, lines_of_runs(connection, run_ids))
 
 
-def export_episodes(store: Store, selection: Selection, path: str | Path) -> dict[str, int]:
-    """Write single episodes with the runs they are of and the checkpoints that played them, but without the rest of
-    those runs; returns the lines written by kind. The file appears completely or not at all. StoreError for an unknown
-    episode, for none, or for a place that cannot be written."""
-    return last_count(write_episodes(store, selection, path), {})
-
-
 def write_episodes(store: Store, selection: Selection, path: str | Path) -> Iterator[dict[str, int]]:
-    """`export_episodes` step by step: the lines written by kind, after each line."""
+    """Write single episodes with the runs they are of and the checkpoints that played them, but without the rest of
+    those runs; gives the lines written by kind, after each line. StoreError for an unknown episode, or none."""
     with reading(store.engine) as connection:
         ids = selected_ids(connection, selection)
         run_ids = runs_of(connection, ids)
