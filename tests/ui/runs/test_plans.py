@@ -100,17 +100,17 @@ def test_what_is_written_is_read_again(kind: str) -> None:
 
 def test_what_is_not_understood_is_one_sentence_and_breaks_no_list() -> None:
     evolve = to_config(PLANS["evolve"])
-    for kind, config in (
-        ("evolve", {**evolve, "evolution": {"temperament": 1}}),
-        ("evolve", {"tasks": 5}),
-        ("live", {}),
-        ("fork", {"branches": 3}),
+    for kind, config, subject in (
+        ("evolve", {**evolve, "evolution": {"temperament": 1}}, "pocket"),
+        ("evolve", {"tasks": 5}, ""),
+        ("live", {}, ""),
+        ("fork", {"branches": 3}, ""),
     ):
         run = run_with(kind, config)
         with pytest.raises(StoreError, match="not understood"):
             plan_of(run)
         assert known_plan(run) is None
-        assert about(run) == ""
+        assert about(run) == subject
     assert address_of(run_with("reencode", {})) == {}
     with pytest.raises(StoreError, match="of another kind"):
         plan_of(run_with("live", to_config(PLANS["live"])), BatchPlan)
