@@ -70,7 +70,7 @@ def world(
 
 
 @pytest.fixture(scope="session")
-def _tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("encoder")
     return tiny_qwen3(
         folder, hidden_size=16, intermediate_size=32, num_attention_heads=2, num_key_value_heads=1
@@ -78,10 +78,10 @@ def _tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def evolving(world: Sums, monkeypatch: pytest.MonkeyPatch, _tiny_encoder: Path) -> Sums:
+def evolving(world: Sums, monkeypatch: pytest.MonkeyPatch, tiny_encoder: Path) -> Sums:
     """The world with tasks to evolve on and a tiny encoder."""
     world.add_tasks_to_evolve_on()
-    monkeypatch.setenv("TRINITY_ENCODER", str(_tiny_encoder))
+    monkeypatch.setenv("TRINITY_ENCODER", str(tiny_encoder))
     return world
 
 
@@ -106,8 +106,8 @@ def plan(world: Sums) -> LivePlan:
 
 
 @pytest.fixture(scope="session")
-def _diffed(tmp_path_factory: pytest.TempPathFactory, _tiny_encoder: Path) -> Iterator[Diffed]:
-    made = diffed_store(tmp_path_factory.mktemp("diffed") / "trinity.db", _tiny_encoder)
+def _diffed(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path) -> Iterator[Diffed]:
+    made = diffed_store(tmp_path_factory.mktemp("diffed") / "trinity.db", tiny_encoder)
     yield made
     made.store.close()
 

@@ -321,6 +321,7 @@ def _table(found: Rows) -> None:
         tell(found.title, "dim")
     kept = [i for i in range(len(found.headings)) if any(row[i].text for row in found.rows)]
     rows = [[row[i].text for i in kept] for row in found.rows[:_MOST_ROWS]]
-    print_table([found.headings[i] for i in kept], rows)
+    bars = [">" if found.rows[0][i].bar is not None else "" for i in kept]  # what bars say are numbers
+    print_table([bar + found.headings[i] for bar, i in zip(bars, kept, strict=True)], rows)
     if len(found.rows) > _MOST_ROWS:
         tell(f"{len(found.rows) - _MOST_ROWS:,} more: --json has all.", "dim")

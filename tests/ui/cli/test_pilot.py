@@ -19,7 +19,7 @@ OWN = ("--pool", "pool.toml", "--tasks", "tasks.jsonl", "--pilot")
 CEILING_USD = 5.0
 EVOLVE = (
     *("evolve", *OWN, "--max-cost", CEILING_USD),
-    *("--encoder", "pocket", "--no-controls", "--population", 6),
+    *("--no-controls", "--population", 6),
 )
 TWO_GENERATIONS = ("--generations", 2, "--replicates", 2, "--validation", 6, "--validate-every", 2)
 ONE_GENERATION = ("--generations", 1, "--replicates", 1, "--validation", 2)
@@ -28,9 +28,11 @@ RUN = ("run", *OWN, "--max-cost", CEILING_USD, "--policy", "single:bootes", "--p
 
 @pytest.mark.process
 @pytest.mark.parametrize("command", [RUN, (*EVOLVE, *TWO_GENERATIONS)], ids=["run", "evolve"])
-def test_what_a_pilot_tells_is_within_a_factor_of_two(tmp_path: Path, command: tuple[object, ...]) -> None:
+def test_what_a_pilot_tells_is_within_a_factor_of_two(
+    tmp_path: Path, tiny_encoder: Path, command: tuple[object, ...]
+) -> None:
     with engineer(tmp_path, each=8, per_second=100) as me:
-        said = me.trinity(*command, "--json")
+        said = me.trinity(*command, "--encoder", tiny_encoder, "--json")
         assert said.code == 0, said.err
         pilot, run = runs_of(me)
         assert f": run {pilot}." in said.err
@@ -50,7 +52,7 @@ def test_what_a_pilot_tells_is_within_a_factor_of_two(tmp_path: Path, command: t
 
 
 @pytest.mark.process
-def test_a_pilot_asks_no_model_that_the_run_does_not_ask(tmp_path: Path) -> None:
+def test_a_pilot_asks_no_model_that_the_run_does_not_ask(tmp_path: Path, tiny_encoder: Path) -> None:
     with engineer(tmp_path, each=6, per_second=100) as me:
         one = ("--max-cost", CEILING_USD, "--policy", "single:grus", "--n", 1)
         assert me.trinity("run", *OWN, *one).code == 0
@@ -61,7 +63,8 @@ def test_a_pilot_asks_no_model_that_the_run_does_not_ask(tmp_path: Path) -> None
             for run in runs_of(me):
                 store.runs.delete(run)
         me.team.calls.clear()
-        assert me.trinity(*EVOLVE, *ONE_GENERATION, "--config", barred).code == 0
+        own = ("--config", barred, "--encoder", tiny_encoder)
+        assert me.trinity(*EVOLVE, *ONE_GENERATION, *own).code == 0
         assert {call.model for call in me.team.calls} == {"fornax", "grus"}
 
 

@@ -13,11 +13,11 @@ from tests.ui.web.evolutions import finished_by_worker
 
 
 @pytest.fixture(scope="session")
-def _evolved(tmp_path_factory: pytest.TempPathFactory, _tiny_encoder: Path) -> tuple[Path, str]:
+def _evolved(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("evolved")
     with pytest.MonkeyPatch.context() as patched, sums(folder, patched) as world:
         world.add_tasks_to_evolve_on()
-        patched.setenv("TRINITY_ENCODER", str(_tiny_encoder))
+        patched.setenv("TRINITY_ENCODER", str(tiny_encoder))
         store = open_store(world.store)
         run = finished_by_worker(store, world)
         store.close()
