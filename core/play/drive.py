@@ -152,7 +152,8 @@ def drive_arriving(
                 next_one = None
             if not table.seats:
                 return
-            yield from table.give_up(give_up)
+            if give_up is not None:
+                yield from table.give_up(give_up)
             yield from table.go_on()
 
 
@@ -368,7 +369,7 @@ class _Table:
         yield from self.grade_all()
         self.seats = [seat for seat in self.seats if seat.outcome is None]
 
-    def give_up(self, reason_to: Stop | None) -> Iterator[Event]:
+    def give_up(self, reason_to: Stop) -> Iterator[Event]:
         """End those that wait for a reply and have a reason to; their calls are cancelled."""
         for seat in {id(seat): seat for seat, _ in self.asked.values()}.values():
             yield from self.apart(seat, self.end_early(seat, reason_to))
