@@ -8,9 +8,7 @@ Texts stand as they were recorded, nothing escaped. What a model was sent and hi
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,7 +21,9 @@ from core.play.policy import decider_at
 from storage.files.atomic import atomic_file
 from storage.files.selection import (
     FETCH,
+    LabelColumns,
     Selection,
+    label_columns,
     last_count,
     selected_ids,
     selection_conditions,
@@ -35,43 +35,6 @@ from storage.rows.engine import reading
 from storage.rows.mapping import Row, Rows
 from storage.rows.schema import episode, label, same_turn, second_opinion, task, text, turn
 from storage.store import Store
-
-#: A column's name begins so; what follows is the labels' name.
-PREFIX = "label_"
-_BETWEEN = " | "
-
-
-@dataclass(frozen=True, slots=True)
-class LabelColumns:
-    """One column per label name of a selection, for whole episodes or for turns (with the words of their replies)."""
-
-    names: tuple[str, ...]
-    values: Mapping[tuple[str, int | None], Mapping[str, str]]
-
-    @property
-    def titles(self) -> tuple[str, ...]:
-        return tuple(PREFIX + name for name in self.names)
-
-    def of(self, episode_id: str, index: int | None = None) -> dict[str, str | None]:
-        """Every column of one episode, or of its turn `index` (from 0); None: no label."""
-        given = self.values.get((episode_id, index), {})
-        return {PREFIX + name: given.get(name) for name in self.names}
-
-
-def label_columns(connection: Connection, selection: Selection, *, of_turns: bool) -> LabelColumns:
-    """The labels that count on a selection's episodes as wholes, or on their turns. One query."""
-    about = label.c.idx.is_not(None) if of_turns else label.c.idx.is_(None)
-    given: dict[tuple[str, int | None], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for row in connection.execute(current_labels(_within(connection, selection), about)):
-        values = given[row.episode_id, row.idx][row.name]
-        if row.value not in values:
-            values.append(row.value)
-    names = sorted({name for found in given.values() for name in found})
-    joined = {
-        place: {name: _BETWEEN.join(values) for name, values in found.items()}
-        for place, found in given.items()
-    }
-    return LabelColumns(tuple(names), joined)
 
 
 def label_rows(connection: Connection, selection: Selection) -> Iterator[Row]:

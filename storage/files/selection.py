@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TypeVar
 
@@ -11,8 +13,9 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import LIGHT, count_capped, to_summary
+from storage.filters.vocabulary import current_labels
 from storage.rows.engine import fetch_scalar, reading
-from storage.rows.schema import episode, text
+from storage.rows.schema import episode, label, text
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.store import Store
 
@@ -81,3 +84,45 @@ def stream_summaries(store: Store, selection: Selection) -> Iterator[EpisodeSumm
         )
         for row in connection.execute(query).mappings():
             yield to_summary(row)
+
+
+# Labels as columns
+
+#: A column's name begins so; what follows is the labels' name.
+PREFIX = "label_"
+_BETWEEN = " | "
+
+
+@dataclass(frozen=True, slots=True)
+class LabelColumns:
+    """One column per label name of a selection, for whole episodes or for turns (with the words of their replies)."""
+
+    names: tuple[str, ...]
+    values: Mapping[tuple[str, int | None], Mapping[str, str]]
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        return tuple(PREFIX + name for name in self.names)
+
+    def of(self, episode_id: str, index: int | None = None) -> dict[str, str | None]:
+        """Every column of one episode, or of its turn `index` (from 0); None: no label."""
+        given = self.values.get((episode_id, index), {})
+        return {PREFIX + name: given.get(name) for name in self.names}
+
+
+def label_columns(connection: Connection, selection: Selection, *, of_turns: bool) -> LabelColumns:
+    """The labels that count on a selection's episodes as wholes, or on their turns. One query."""
+    about = label.c.idx.is_not(None) if of_turns else label.c.idx.is_(None)
+    given: dict[tuple[str, int | None], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in connection.execute(
+        current_labels(label.c.episode_id.in_(selection_query(selection, connection.dialect.name)), about)
+    ):
+        values = given[row.episode_id, row.idx][row.name]
+        if row.value not in values:
+            values.append(row.value)
+    names = sorted({name for found in given.values() for name in found})
+    joined = {
+        place: {name: _BETWEEN.join(values) for name, values in found.items()}
+        for place, found in given.items()
+    }
+    return LabelColumns(tuple(names), joined)

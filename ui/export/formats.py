@@ -192,7 +192,7 @@ def _entry(name: str, packing: int = zipfile.ZIP_DEFLATED) -> zipfile.ZipInfo:
 def write_csv(store: Store, selection: Selection, path: str | Path) -> Iterator[int]:
     """Write one line per episode, newest first, with a byte order mark so that spreadsheets read UTF-8, and a column
     per name of its labels: how many are written, after each of them. The file appears complete or not at all."""
-    from storage.files.parquet import label_columns
+    from storage.files.selection import label_columns
 
     with reading(store.engine) as connection:
         labels = label_columns(connection, selection, of_turns=False)
