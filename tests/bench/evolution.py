@@ -24,8 +24,8 @@ import numpy as np
 
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
-from core.coordinator.encoder import Encoded, load_encoder
-from core.episode import Ask, EpisodeFinished, Reply
+from core.coordinator.encoder import Encoded, Encoder, load_encoder
+from core.episode import Ask, Episode, EpisodeFinished, Reply
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import evolve
 from core.learning import episodes_of
@@ -101,23 +101,9 @@ def against_naive(config: EvolveConfig, naive: int) -> Figures:
     turns_asked = sum(one.calls + one.calls_saved for one in generations)
     calls = sum(one.calls for one in generations)
 
-    last = generations[-1].checkpoint
     fresh = episodes_of(tasks[:naive], MODELS, seed=1, turn_budget=config.turn_budget, prefix="naive")
-    policy = Coordinator(last, encoder)
-    given, read = encoder.states_given, encoder.forwards
-    began = time.perf_counter()
-    solved = []
-    for episode in fresh:
-        for event in drive(episode, policy, pool, grade_many):
-            encoder.forget()  # so that each decision is read anew
-            if isinstance(event, EpisodeFinished):
-                solved.append(bool(event.episode.correct))
-    naive_seconds = time.perf_counter() - began
-    assert encoder.forwards - read == encoder.states_given - given, (
-        "the naive loop must read each transcript anew"
-    )
-
-    ours_rate, naive_rate = played / seconds, len(fresh) / naive_seconds
+    naive_rate, naive_accuracy = play_naively(generations[-1].checkpoint, encoder, pool, fresh)
+    ours_rate = played / seconds
     ratios = {
         "forwards_saved": decisions / forwards,
         "calls_saved": turns_asked / calls,
@@ -134,9 +120,27 @@ def against_naive(config: EvolveConfig, naive: int) -> Figures:
         "where_the_time_goes": where,
         "naive_episodes": len(fresh),
         "naive_episodes_per_second": naive_rate,
-        "naive_accuracy": float(np.mean(solved)),
+        "naive_accuracy": naive_accuracy,
     }
     return {"measured": measured, "ratios": ratios}
+
+
+def play_naively(
+    checkpoint: Checkpoint, encoder: Encoder, pool: PocketPool, episodes: Sequence[Episode]
+) -> tuple[float, float]:
+    """Episodes a second of a loop that reads each transcript anew, one episode after the other, and its accuracy."""
+    policy = Coordinator(checkpoint, encoder)
+    given, read = encoder.states_given, encoder.forwards
+    began = time.perf_counter()
+    solved = []
+    for episode in episodes:
+        for event in drive(episode, policy, pool, grade_many):
+            encoder.forget()  # so that each decision is read anew
+            if isinstance(event, EpisodeFinished):
+                solved.append(bool(event.episode.correct))
+    seconds = time.perf_counter() - began
+    assert encoder.forwards - read == encoder.states_given - given, "it must read each transcript anew"
+    return len(episodes) / seconds, float(np.mean(solved))
 
 
 def in_one_and_in_two(generations: int, repeats: int) -> dict[str, dict[str, list[float]]]:

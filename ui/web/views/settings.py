@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -421,8 +422,12 @@ def _api_keys(store: Store) -> None:
         )
     else:
         nothing_here("There is no key yet.", icon=":material/key_off:")
-    if store.read_only:
-        return
+    if not store.read_only:
+        _change_keys(store, keys)
+
+
+def _change_keys(store: Store, keys: Sequence[ApiKey]) -> None:
+    """Make a key, or revoke one."""
     with st.form("endpoint_key", border=False):
         columns = st.columns([4, 3, 2], vertical_alignment="bottom")
         columns[0].text_input("What the new key is for", key=_NAME, max_chars=80)
