@@ -71,7 +71,7 @@ def serve(
     from ui.endpoint.tiers import read_endpoint
     from ui.presentation.words import dollars
     from ui.runs import wiring
-    from ui.runs.settings.places import absolute_pool
+    from ui.runs.settings import absolute_pool
     from ui.runs.spending import estimate, paid_models
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder)

@@ -167,7 +167,7 @@ def fork(
         runner_up_change,
     )
     from ui.runs.plans import ForkPlan, plan_of
-    from ui.runs.settings.places import absolute_pool
+    from ui.runs.settings import absolute_pool
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     if see is not None:
@@ -355,7 +355,7 @@ def _say_plan(plan: ForkPlan) -> None:
 
     branch = plan.branches[0]
     if plan.asks_luck:
-        from ui.runs.forks.luck import RULE
+        from ui.runs.forks.results import RULE
 
         reused = f" {len(branch.reused)} plays stand in the store already." if branch.reused else ""
         say(f"{RULE}{reused}")
@@ -423,7 +423,7 @@ def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
 def _report_luck(store: Store, run_id: str, plan: ForkPlan, results: Results, as_json: bool) -> None:
     """How often the episode ended right when nothing was changed, and what that tells."""
     from ui.presentation.words import dollars
-    from ui.runs.forks.luck import read_luck
+    from ui.runs.forks.results import read_luck
 
     found = read_luck(store, run_id, plan)
     if as_json:
@@ -447,8 +447,7 @@ def _report_luck(store: Store, run_id: str, plan: ForkPlan, results: Results, as
 def _report_turns(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
     """How the episode ends from each of its turns on, and which of them mattered."""
     from ui.presentation.changes import change_words
-    from ui.runs.forks.results import by_turn, decisive, read_results
-    from ui.runs.forks.turning import decisive_words, luck_words
+    from ui.runs.forks.results import by_turn, decisive, decisive_words, luck_words, read_results
 
     right = store.episodes.get(plan.every_turn).correct is True
     outcomes = by_turn(plan, read_results(store, run_id, plan))

@@ -174,8 +174,8 @@ class Played:
 def playing(store: Store, ready: Ready, resume: str | None = None, again: str = "") -> Iterator[Played]:
     """A new run of this plan, or `resume`, whose events the block consumes. Left early or without its end, it says how
     to go on, or `again` instead; by Ctrl-C the exit code is 130."""
-    from ui.runs.kinds import RUN_KINDS
     from ui.runs.lease import owner, take_over
+    from ui.runs.plans import RUN_KINDS
     from ui.runs.play import play
     from ui.runs.queue import Ticket, enqueue
 

@@ -93,11 +93,11 @@ def policy(
 
 def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     """Read again in this process, as a run that a page can see and resume."""
-    from ui.runs.reading import rereading
+    from ui.runs import reading
 
-    plan = rereading.plan_for(diff, scope, store.now())
+    plan = reading.plan_for(diff, scope, store.now())
     assert plan is not None
-    with playing(store, rereading.prepare(store, plan)) as played, progress() as bar:
+    with playing(store, reading.RereadParts(plan)) as played, progress() as bar:
         task = bar.add_task("turns read", total=plan.turns, note="")
         for n in played.events:
             bar.advance(task, n)

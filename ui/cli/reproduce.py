@@ -43,12 +43,9 @@ if TYPE_CHECKING:
 
     from core.analysis.metrics import Mean
     from storage.store import Store
-    from ui.runs.paper.counted import Cells
-    from ui.runs.paper.multiple import Differences
-    from ui.runs.paper.outcomes import PlayedRow, RowResult
     from ui.runs.paper.reproduction import Reproduction
-    from ui.runs.paper.results_file import Checked
-    from ui.runs.paper.table import PublishedTable, Table, TableRow
+    from ui.runs.paper.results import Checked, Differences
+    from ui.runs.paper.tables import Cells, PlayedRow, PublishedTable, RowResult, Table, TableRow
     from ui.runs.settings.batch import Suite
 
 
@@ -121,10 +118,9 @@ def reproduce(
     """
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
-    from ui.runs.paper.outcomes import stored, suites
-    from ui.runs.paper.table import needed
+    from ui.runs.paper.tables import needed, stored, suites
+    from ui.runs.settings import absolute_pool, absolute_tasks
     from ui.runs.settings.batch import Suite
-    from ui.runs.settings.places import absolute_pool, absolute_tasks
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     wanted = _narrowed(_tables(table), row)
@@ -163,15 +159,13 @@ def _report(
 ) -> None:
     """Print what the store holds of these tables, and how it stands `beside` the shipped results; write it to the file
     `save`."""
-    from ui.runs.paper import results_file
-    from ui.runs.paper.counted import cells
-    from ui.runs.paper.multiple import Differences
-    from ui.runs.paper.outcomes import outcomes
-    from ui.runs.paper.table import COUNTED
+    from ui.runs.paper import results
+    from ui.runs.paper.results import Differences
+    from ui.runs.paper.tables import COUNTED, cells, outcomes
 
     found = {one.id: outcomes(one, played) for one in wanted if one.measure not in COUNTED}
     if save is not None:
-        say(f"{results_file.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
+        say(f"{results.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
     counted = {one.id: cells(store, one, played) for one in wanted if one.measure in COUNTED}
     differences = Differences.of((one, found[one.id]) for one in wanted if one.id in found)
     if as_json:
@@ -218,15 +212,15 @@ def _checked(
     store: Store, suite: Suite, wanted: list[Table], played: Mapping[str, Sequence[PlayedRow]]
 ) -> list[Checked]:
     """What the store holds of these tables beside the shipped results."""
-    from ui.runs.paper import results_file
+    from ui.runs.paper import results
 
     found = []
-    for name in dict.fromkeys(results_file.file_of(table) for table in wanted):
-        shipped = results_file.shipped(name)
+    for name in dict.fromkeys(results.file_of(table) for table in wanted):
+        shipped = results.shipped(name)
         if shipped is None:
             raise ConfigError("No results came with this program, so there is nothing to check against.")
-        own = [table for table in wanted if results_file.file_of(table) == name]
-        found += results_file.check(store, suite, own, played, shipped)
+        own = [table for table in wanted if results.file_of(table) == name]
+        found += results.check(store, suite, own, played, shipped)
     return found
 
 
@@ -243,8 +237,8 @@ def _print_checked(found: list[Checked]) -> None:
 
 
 def _tables(names: list[str] | None) -> list[Table]:
-    from ui.runs.paper.results_file import GRID_NAMES
-    from ui.runs.paper.table import TABLES
+    from ui.runs.paper.results import GRID_NAMES
+    from ui.runs.paper.tables import TABLES
 
     unknown = [name for name in names or () if name not in TABLES]
     if unknown:
@@ -368,7 +362,7 @@ def _values(outcome: RowResult, published: PublishedTable) -> list[float | None]
 
 
 def _print(table: Table, found: list[RowResult], differences: Differences) -> None:
-    from ui.runs.paper.multiple import on_fewer_seeds, seeds_words
+    from ui.runs.paper.results import on_fewer_seeds, seeds_words
 
     families = sorted({family for outcome in found for family in outcome.by_family})
     shown = "{:.0f}".format if table.measure == "tokens" else "{:.3f}".format

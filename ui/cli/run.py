@@ -86,7 +86,7 @@ def run(
     from ui.runs.batch import completed
     from ui.runs.grading import name_task_file
     from ui.runs.plans import plan_of
-    from ui.runs.settings.presets import plan_from
+    from ui.runs.settings.learning import plan_from
 
     doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
     settings = wiring.settings(store=store, **doors)
@@ -115,8 +115,7 @@ def _play(
     """Play what the plan still lacks, after choosing role cycles on validation tasks, and print accuracies."""
     from core.episode import EpisodeFinished, Status
     from core.evolution.cycles import CYCLES
-    from ui.runs.batch import prepare
-    from ui.runs.choices import CyclesChosen, CyclesTried, PolicyTaught, with_choosing
+    from ui.runs.batch import CyclesChosen, CyclesTried, PolicyTaught, prepare, with_choosing
     from ui.runs.expectation import expectation
     from ui.runs.plans import plan_of
     from ui.runs.settings.batch import BatchPlan

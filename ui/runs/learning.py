@@ -22,10 +22,9 @@ from storage.shelves.paid_replies import PaidReplies
 from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.control import HaltingPool, Stopped
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.play import Ending
+from ui.runs.play import Ending, HaltingPool, Stopped
 from ui.runs.settings.batch import same_models
 from ui.runs.settings.learning import LearningPlan, learning_sets
 from ui.runs.spending import MeteredPool, Reckoned

@@ -19,8 +19,8 @@ from core.pocket.training import TrainingProgress
 from core.settings import POCKET_POOL
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.control import Stopped
 from ui.runs.learning import LearningParts, Position, Record, common_parts
+from ui.runs.play import Stopped
 from ui.runs.settings.learning import TrainingPlan
 
 #: A larger state is kept in a file and not in a row, in bytes: planner, and the two moments of its optimiser.

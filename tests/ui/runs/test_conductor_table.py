@@ -17,9 +17,8 @@ from storage.store import open_store
 from tests.core.planner.tiny import MODELS, tiny_planner, tiny_pool
 from ui.runs import wiring
 from ui.runs.lease import owner
-from ui.runs.paper.outcomes import outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, episodes_at_most, possible
-from ui.runs.paper.table import TABLES, TRAINED, TableRow
+from ui.runs.paper.tables import TABLES, TRAINED, TableRow, outcomes, stored, suites
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import Suite

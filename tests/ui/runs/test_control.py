@@ -8,7 +8,7 @@ from core.episode import Ask, Message, Role
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from tests.core.pool.faulty_server import faulty_server, ok
-from ui.runs.control import HaltingPool, Stopped
+from ui.runs.play import HaltingPool, Stopped
 
 
 def test_what_is_under_way_comes_before_a_pool_halts() -> None:

@@ -18,8 +18,15 @@ from storage.store import Store
 from tests.ui.pages import opened, press, shown
 from tests.ui.sums import Sums
 from ui.runs.forks.planning import more_of, plan_every_turn, runner_up_change
-from ui.runs.forks.results import ForkSide, TurnOutcome, by_turn, decisive, read_results
-from ui.runs.forks.turning import decisive_words, luck_words
+from ui.runs.forks.results import (
+    ForkSide,
+    TurnOutcome,
+    by_turn,
+    decisive,
+    decisive_words,
+    luck_words,
+    read_results,
+)
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.play import play
 from ui.runs.wiring import pool_specs

@@ -24,12 +24,13 @@ from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import fail
 from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.sums import Sums, answer
-from ui.runs import control, wiring
+from ui.runs import wiring
 from ui.runs.forks import play as forking
 from ui.runs.forks.planning import found_by, plan_forks
 from ui.runs.forks.results import Results, read_results
 from ui.runs.plans import ForkPlan
 from ui.runs.plans import plan_of as stored_plan
+from ui.runs.play import GroupControl
 from ui.runs.queue import Ticket, enqueue, start_worker
 from ui.runs.spending import price
 from ui.runs.worker import play_claimed
@@ -222,7 +223,7 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
         waits.append(seconds)
         store.runs.cancel(run)
 
-    bridle = control.GroupControl(store, run, wait)
+    bridle = GroupControl(store, run, wait)
     assert store.runs.claim(run, "elsewhere:1")
     assert bridle.stop() == "cancelled"
     assert len(waits) == 1

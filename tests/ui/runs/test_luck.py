@@ -25,9 +25,9 @@ from storage.store import Store
 from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
-from ui.runs.forks.luck import Luck, ended, luck_runs, read_luck
 from ui.runs.forks.planning import more_of, plan_luck
 from ui.runs.forks.play import prepare
+from ui.runs.forks.results import Luck, ended, luck_runs, read_luck
 from ui.runs.lease import owner
 from ui.runs.plans import ForkPlan, LivePlan, plan_of
 from ui.runs.queue import Ticket, enqueue

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.analysis.metrics import Mean
-from ui.runs.paper.multiple import Differences, on_fewer_seeds, seeds_words
-from ui.runs.paper.outcomes import RowResult
-from ui.runs.paper.results_file import file_of, shipped
-from ui.runs.paper.table import COUNTED, TABLES
+from ui.runs.paper.results import Differences, file_of, on_fewer_seeds, seeds_words, shipped
+from ui.runs.paper.tables import COUNTED, TABLES, RowResult
 
 ROOT = Path(__file__).parents[3]
 TABLE = TABLES["2"]

@@ -12,8 +12,8 @@ from core.episode import Change, Role, Task
 from core.errors import StoreError
 from core.evolution.config import EvolveConfig
 from storage.rows.summaries import PURPOSES, RunKind, RunStatus, RunSummary
-from ui.runs.kinds import RUN_KINDS, about, address_of, kind_of
 from ui.runs.plans import (
+    RUN_KINDS,
     RUN_PLAN,
     AttributionPlan,
     Branch,
@@ -21,6 +21,9 @@ from ui.runs.plans import (
     LivePlan,
     RereadPlan,
     RunPlan,
+    about,
+    address_of,
+    kind_of,
     known_plan,
     plan_of,
     to_config,

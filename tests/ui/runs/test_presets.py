@@ -12,8 +12,7 @@ from core.planner.config import PUBLISHED, LearnConfig
 from core.settings import read_settings
 from ui.runs.plans import RUN_PLAN
 from ui.runs.settings.batch import Suite
-from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan
-from ui.runs.settings.presets import plan_from, preset_values
+from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan, plan_from, preset_values
 
 SETTINGS = read_settings({}, {}, Path("nowhere"))
 

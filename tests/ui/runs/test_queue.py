@@ -36,9 +36,9 @@ from tests.ui.pages import SUM, opened, press, shown, until
 from tests.ui.sums import Sums, answer
 from ui.export.page import episode_page
 from ui.export.played import read_played
-from ui.runs import slots
-from ui.runs.control import PATIENCE_S, LiveControl, Stopped
+from ui.runs import lease
 from ui.runs.plans import LivePlan
+from ui.runs.play import PATIENCE_S, LiveControl, Stopped
 from ui.runs.queue import Ticket, enqueue, is_stalled, resume, start_worker
 from ui.runs.worker import play_claimed
 
@@ -69,7 +69,7 @@ def test_two_processes_take_what_waits_one_by_one_and_never_the_same(
     assert len(world.server.requests) == 3 * len(runs)  # plan, work, check: each asked once
     began = [run.started for run in found]
     assert began == sorted(began, key=lambda at: at or 0.0)  # in the order in which they were queued
-    assert slots.alive() == []
+    assert lease.alive() == []
 
 
 def test_no_more_workers_than_there_may_be(
@@ -77,9 +77,9 @@ def test_no_more_workers_than_there_may_be(
 ) -> None:
     run = queued(store, plan)
     monkeypatch.setenv("TRINITY_WORKERS", "1")
-    with slots.slot(1) as first, slots.slot(1) as second:
+    with lease.slot(1) as first, lease.slot(1) as second:
         assert (first, second) == (0, None)
-        assert len(slots.alive()) == 1
+        assert len(lease.alive()) == 1
         assert start_worker(store, run) is None
         early = store.runs.get(run)
         assert not is_stalled(early, early.created + 600)  # it waits its turn

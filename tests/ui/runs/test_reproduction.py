@@ -24,10 +24,23 @@ from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
 from ui.runs import wiring
 from ui.runs.lease import owner
-from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, possible
-from ui.runs.paper.results_file import ResultRow, SeedRun, read
-from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, EVOLVED, TABLES, TRAINED, TableRow, needed
+from ui.runs.paper.results import ResultRow, SeedRun, read
+from ui.runs.paper.tables import (
+    COUNTED,
+    DEFAULT_BUDGETS,
+    EVOLVED,
+    TABLES,
+    TRAINED,
+    Curve,
+    PlayedRow,
+    StoredRow,
+    TableRow,
+    needed,
+    outcomes,
+    stored,
+    suites,
+)
 from ui.runs.plans import to_config
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue

@@ -12,8 +12,8 @@ from tests.ui.pages import opened, shown
 from tests.ui.runs.test_reproduction import plain
 from ui.presentation.theme import percent
 from ui.runs import wiring
-from ui.runs.paper.results_file import NAME, read
-from ui.runs.paper.table import SUBJECTS, TABLES
+from ui.runs.paper.results import NAME, read
+from ui.runs.paper.tables import SUBJECTS, TABLES
 from ui.runs.wiring import SAMPLE_RUNS
 
 

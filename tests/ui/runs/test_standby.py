@@ -20,12 +20,11 @@ from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import until
 from tests.ui.runs.test_queue import pid_of
 from tests.ui.sums import Sums, answer
-from ui.runs import queue, slots, standby
+from ui.runs import lease, queue
 from ui.runs.batch import completed
 from ui.runs.plans import LivePlan
-from ui.runs.queue import Ticket, begin, resume
+from ui.runs.queue import StandBy, Ticket, begin, resume, stand_by
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.standby import StandBy, stand_by
 
 
 @pytest.fixture
@@ -33,8 +32,7 @@ def app(world: Sums, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandBy]:
     """The hold of an app on its worker, as the app itself has it."""
     own = StandBy()
     own.allow()
-    for module in (queue, standby):
-        monkeypatch.setattr(module, "stand_by", own)
+    monkeypatch.setattr(queue, "stand_by", own)
     yield own
     worker = own._process
     own.close()
@@ -124,7 +122,7 @@ def test_what_is_being_played_when_the_app_goes_is_played_to_its_end(
 def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
     store: Store, plan: LivePlan, app: StandBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standby, "PAUSE_S", 0.0)
+    monkeypatch.setattr(queue, "PAUSE_S", 0.0)
     first = ready(store, app)
     run = begin(store, replace(plan, step=True), Ticket.new())
     until(lambda: bool(store.episodes.of_run(run)))
@@ -142,8 +140,8 @@ def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
 def test_one_that_dies_again_and_again_is_not_started_for_ever(
     store: Store, plan: LivePlan, app: StandBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standby, "PAUSE_S", 0.0)
-    monkeypatch.setattr(standby, "OPTION", "--no-such-option")
+    monkeypatch.setattr(queue, "PAUSE_S", 0.0)
+    monkeypatch.setattr(queue, "OPTION", "--no-such-option")
     app.keep(store)
     until(lambda: app._short_lives == 3)
     app.keep(store)
@@ -188,4 +186,4 @@ def test_it_is_of_one_store(store: Store, app: StandBy, tmp_path: Path) -> None:
     ready(store, app)
     with closing(open_store(tmp_path / "other.db")) as other:
         assert app.takes(other) is None
-    assert slots.alive() == []  # it holds no slot while it waits
+    assert lease.alive() == []  # it holds no slot while it waits

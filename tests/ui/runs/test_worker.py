@@ -18,7 +18,7 @@ from storage.store import Store
 from tests.core.pool.faulty_server import fail
 from tests.ui.pages import until
 from tests.ui.sums import Sums, answer
-from ui.runs import control
+from ui.runs import play as playing
 from ui.runs.batch import completed
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.play import play
@@ -253,7 +253,7 @@ def test_a_waiting_batch_run_can_be_cancelled_and_paid_models_need_a_ceiling(
     store: Store, world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUMS_KEY", "k")
-    monkeypatch.setattr(control, "LOOK_S", 0.0)  # a run as short as this one is over before it looks again
+    monkeypatch.setattr(playing, "LOOK_S", 0.0)  # a run as short as this one is over before it looks again
     world.price(10.0)
     pool = str(world.folder / "pool.toml")
     plan = completed(store, BatchPlan(("random",), str(world.tasks), "test", None, 0, 3, False, pool))

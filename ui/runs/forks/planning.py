@@ -32,8 +32,8 @@ from storage.reads.forks import Child
 from storage.store import Store
 from ui.presentation.words import turns_words
 from ui.runs.plans import Branch, ForkPlan, LivePlan, PooledPlan, RunPlan, ServePlan, known_plan
+from ui.runs.settings import absolute_pool
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.settings.places import absolute_pool
 from ui.runs.wiring import pool_specs
 
 #: At most so many children of one kind per turn, and so many episodes at once.

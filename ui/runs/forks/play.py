@@ -23,12 +23,11 @@ from storage.reads import forks
 from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.control import GroupControl
-from ui.runs.forks.luck import is_told
+from ui.runs.forks.results import is_told
 from ui.runs.grading import grading_of_episodes
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
-from ui.runs.play import Ending
+from ui.runs.play import Ending, GroupControl
 from ui.runs.policies import Policies
 from ui.runs.spending import MeteredPool
 

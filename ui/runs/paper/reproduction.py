@@ -32,12 +32,10 @@ from core.tasks.sets import POCKET_SETS, digest_of_tasks, load_tasks, tasks_in_f
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.batch import BatchParts
-from ui.runs.choices import resolve_policies
+from ui.runs.batch import BatchParts, resolve_policies
 from ui.runs.evolution import prepare
 from ui.runs.grading import grading
-from ui.runs.paper.outcomes import Curve, suites
-from ui.runs.paper.table import DEFAULT_BUDGETS, EVOLVED, TRAINED, TableRow, Way
+from ui.runs.paper.tables import DEFAULT_BUDGETS, EVOLVED, TRAINED, Curve, TableRow, Way, suites
 from ui.runs.plans import known_plan, to_config
 from ui.runs.policies import Lessons, Pupil, cycles_of, learns_from, lessons_of, named_policy
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite

@@ -14,7 +14,7 @@ from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, Ti
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import ago, dollars
 from ui.runs import wiring
-from ui.runs.paper.results_file import shipped
+from ui.runs.paper.results import shipped
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.tables import number, row_table, text

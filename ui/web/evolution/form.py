@@ -24,9 +24,8 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import Generations, policy_name
 from ui.runs import wiring
-from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
-from ui.runs.settings.places import absolute_encoder
-from ui.runs.settings.presets import POCKET_TASKS, plan_from
+from ui.runs.settings import absolute_encoder
+from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, plan_from
 from ui.runs.spending import price, training_episodes
 from ui.web.evolution.course import LEARNERS
 from ui.web.kit import state

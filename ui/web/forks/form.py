@@ -23,7 +23,6 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, one_line
 from ui.presentation.words import turns_words
 from ui.runs import wiring
-from ui.runs.forks.luck import RULE
 from ui.runs.forks.planning import (
     MOST_CHILDREN,
     MOST_EPISODES,
@@ -35,7 +34,7 @@ from ui.runs.forks.planning import (
     runner_up_change,
 )
 from ui.runs.forks.reach import reach_words
-from ui.runs.forks.results import seen_words
+from ui.runs.forks.results import RULE, seen_words
 from ui.runs.plans import ForkPlan
 from ui.runs.spending import paid_models, price
 from ui.web.kit import state

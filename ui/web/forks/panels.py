@@ -1,32 +1,63 @@
-"""What a run of forks came to, as its page shows it: progress, finding, variation tree, every child with its links."""
+"""What a run of forks came to, as its page shows it: progress, finding, variation tree, every child with its links;
+whether an ending was luck, and which turn mattered."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
+import plotly.graph_objects as go
 import streamlit as st
 
+from core.analysis.luck import MOST_PLAYS
 from core.episode import BASELINE, FORK
+from core.errors import TrinityError
 from storage.reads.episode_steps import read_head
 from storage.reads.forks import Child
 from storage.rows.summaries import RunSummary
 from storage.store import Store
 from ui.presentation.changes import change_words
 from ui.presentation.glossary import define
-from ui.presentation.theme import NEUTRAL_COLOUR, STATUS_MARKS, badge, correct_mark, label, percent
+from ui.presentation.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    STATUS_MARKS,
+    badge,
+    correct_mark,
+    label,
+    layout,
+    one_line,
+    percent,
+)
 from ui.presentation.words import ago, decider_words, if_paid, strip_key, strip_text, turns_words
-from ui.runs.forks.results import PAIR_WORDS, ForkSide, Grown, Results
-from ui.runs.plans import Branch, ForkPlan
+from ui.runs.forks.results import (
+    PAIR_WORDS,
+    RULE,
+    ForkSide,
+    Grown,
+    Results,
+    TurnOutcome,
+    by_turn,
+    decisive_words,
+    luck_words,
+    read_luck,
+    read_results,
+)
+from ui.runs.plans import Branch, ForkPlan, known_plan
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
+from ui.web.forks.form import what_will_run
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
+from ui.web.kit.axes import titled
+from ui.web.kit.buttons import replay_link, tool
 from ui.web.kit.chart import plot
 from ui.web.kit.clicks import picked
 from ui.web.kit.widgets import Standing, nothing_here, standings_figure
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.progress.panel import Reached, RunTexts, standing
+from ui.web.progress.begin import begin_button
+from ui.web.progress.luck import WORDS, begin_luck, is_open, luck_button, luck_plan
+from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
 TEXTS = RunTexts("plays these forks", pause="Pause")
 #: At most so many episodes of a batch are listed.
@@ -275,3 +306,149 @@ def _tally(one: Grown) -> str:
 
 def _mean(pairs: Sequence[tuple[bool, bool]]) -> float:
     return sum(b - a for a, b in pairs) / len(pairs) if pairs else 0.0
+
+
+def luck_form(store: Store, episode: str) -> None:
+    """What will be played and what it may cost, and the button."""
+    parent = store.episodes.get(episode)
+    st.title(WORDS)
+    st.markdown(f"#### {label(parent.task.question, 220)}")
+    replay_link("The recorded episode", episode, 1)
+    with st.container(border=True):
+        st.markdown("**What will run**")
+        try:
+            plan = luck_plan(store, episode)
+        except TrinityError as error:
+            st.markdown(f":orange[:material/block:] {label(str(error), 400)}")
+            return
+        ceiling, to_do = what_will_run(store, plan)
+        if begin_button("Replay it", "luck_start", "casino", to_do):
+            begin_luck(store, replace(plan, max_cost_usd=ceiling))
+
+
+def luck_page(store: Store, run: RunSummary, plan: ForkPlan) -> None:
+    """A run that replays an episode: how far it is, what it tells, every play."""
+    found, results = read_luck(store, run.id, plan), read_results(store, run.id, plan)
+    branch = plan.branches[0]
+    st.title(WORDS if not found.recorded_right else "Was it good luck?")
+    top, progress, below = st.container(), st.container(), st.container()
+    with top:
+        st.markdown(f"#### {label(plan.question, 220)}")
+        headline(store, run, plan, results)
+    if is_under_way(run):
+        with progress:
+            right, n = results.baseline.right, results.baseline.n
+            words = f"Replay {n + 1} of at most {MOST_PLAYS} · right {right} of {n} so far"
+            watch(store, run, TEXTS, lambda _store, _run: Reached(n, MOST_PLAYS, words))
+    with below:
+        with st.container(border=True):
+            st.markdown(f"**{label(found.sentence, 300)}**")
+            if len(found.plays) < len(found.outcomes):
+                st.caption(
+                    f"It could be told after {len(found.plays)} plays. {len(found.outcomes) - len(found.plays)} more "
+                    "were under way; they are listed and do not count."
+                )
+            st.caption(RULE)
+            if branch.anew:
+                st.caption("The workflow stays as it was planned; every step of it is asked again.")
+            proof(plan, results)
+        if not is_under_way(run) and not store.read_only and is_open(found):
+            luck_button(store, branch.parent, again=True)
+        grown = results.grown[0]
+        tree(store, plan, grown)
+        plays_table(grown)
+        replay_link("The recorded episode", branch.parent, 1)
+
+
+#: Among so many newest runs of forks one is looked for that is of an episode.
+_LOOKED_AT = 100
+
+
+def newest_of(store: Store, episode_id: str) -> tuple[str, ForkPlan] | None:
+    """The newest run that forks every turn of this episode, and its plan."""
+    for run in store.runs.list(kind="fork", limit=_LOOKED_AT):
+        plan = known_plan(run)
+        if isinstance(plan, ForkPlan) and plan.every_turn == episode_id:
+            return run.id, plan
+    return None
+
+
+def turning_panel(
+    plan: ForkPlan, results: Results, *, recorded_right: bool, to_turn: Callable[[int], None]
+) -> None:
+    """The finding in words and a chart over the turns; a click on one calls `to_turn(index)`."""
+    outcomes = by_turn(plan, results)
+    with st.container(border=True):
+        st.markdown("**Which turn mattered?**")
+        for sentence in (
+            luck_words(outcomes, recorded_right=recorded_right),
+            decisive_words(outcomes, recorded_right=recorded_right, other=plan.other_words),
+        ):
+            if sentence:
+                st.markdown(label(sentence, 400))
+        plot(
+            turning_figure(outcomes, plan.other_words),
+            key="turning",
+            small=True,
+            alt="; ".join(
+                f"from turn {one.turn + 1} on {percent(one.unchanged.share)} end right unchanged, "
+                f"{percent(one.other.share)} {change_words(one.change)}"
+                for one in outcomes
+            ),
+            on_select=lambda: _clicked(to_turn),
+        )
+        st.caption(
+            "Share of right plays from each turn on, with 95 % intervals: unchanged, and with "
+            + (
+                "a right reply in that turn"
+                if plan.right_replies
+                else "the runner-up of that turn's decision"
+            )
+            + ". A turn decided it where the change reverses what more than half of the plays come to. With few plays "
+            "most intervals overlap. A click goes to the turn."
+        )
+
+
+def turning_figure(outcomes: Sequence[TurnOutcome], other: str) -> go.Figure:
+    """Both sides by turn, a little apart, with their intervals."""
+    figure = go.Figure()
+    for name, colour, aside, symbol in (
+        ("unchanged", NEUTRAL_COLOUR, -0.08, "circle"),
+        (other, FIRST_COLOUR, 0.08, "diamond"),
+    ):
+        sides = [(one, one.unchanged if name == "unchanged" else one.other) for one in outcomes]
+        known = [(one, side, side.share) for one, side in sides if side.share is not None]
+        figure.add_scatter(
+            x=[one.turn + 1 + aside for one, _, _ in known],
+            y=[share for _, _, share in known],
+            mode="markers",
+            name=name,
+            marker={"color": colour, "size": 11, "symbol": symbol},
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [side.high - share for _, side, share in known],
+                "arrayminus": [share - side.low for _, side, share in known],
+                "color": colour,
+            },
+            text=[
+                f"turn {one.turn + 1}, {name if name == 'unchanged' else one_line(change_words(one.change), 60)}: "
+                f"{side.right} of {side.n} end right"
+                for one, side, _ in known
+            ],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    last = max(one.turn for one in outcomes) + 1
+    figure.update_layout(
+        **layout(
+            240,
+            xaxis=titled("from turn", range=[0.5, last + 0.5], dtick=1),
+            yaxis=titled("end right", range=[-0.08, 1.08], tickformat=".0%"),
+        )
+    )
+    return figure
+
+
+def _clicked(to_turn: Callable[[int], None]) -> None:
+    if points := state.points("turning"):
+        to_turn(round(points[0]["x"]) - 1)

@@ -24,8 +24,7 @@ from ui.presentation.words import (
     strip_key,
     strip_text,
 )
-from ui.runs.kinds import about
-from ui.runs.plans import LivePlan, plan_of
+from ui.runs.plans import LivePlan, about, plan_of
 from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
 from ui.web.components.turn_strip import turn_strip

@@ -9,7 +9,7 @@ import streamlit as st
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.runs import queue
-from ui.runs.slots import alive
+from ui.runs.lease import alive
 from ui.web.live.controls import TEXTS
 from ui.web.progress import status
 from ui.web.progress.panel import stop_button

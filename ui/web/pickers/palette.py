@@ -14,7 +14,7 @@ from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
 from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import policy_name
-from ui.runs.kinds import about, address_of, kind_of
+from ui.runs.plans import about, address_of, kind_of
 from ui.web.components import take_focus, what_is_typed
 from ui.web.kit import state
 from ui.web.kit.buttons import tool

@@ -14,10 +14,9 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.presentation.words import ago
-from ui.runs import queue
+from ui.runs import queue, reading
 from ui.runs.plans import RereadPlan, plan_of
 from ui.runs.queue import Ticket
-from ui.runs.reading import rereading
 from ui.web.kit.buttons import button
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
@@ -32,21 +31,21 @@ TEXTS = RunTexts(
 
 def is_pressing(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> bool:
     """Whether reading again comes before all else: nothing can be judged without it, or it is under way."""
-    run = rereading.latest(store, [one.id for one in diff.checkpoints], scope)
+    run = reading.latest_reading(store, [one.id for one in diff.checkpoints], scope)
     return not diff.turns or (run is not None and run.status in (RunStatus.QUEUED, RunStatus.RUNNING))
 
 
 def show_reencoding(store: Store, diff: PolicyDiff, scope: EpisodeScope, names: Mapping[str, str]) -> None:
     """The newest run about these checkpoints and episodes, and the button that begins one; nothing where every turn
     can be judged and nothing is under way."""
-    run = rereading.latest(store, list(names), scope)
+    run = reading.latest_reading(store, list(names), scope)
     under_way = run is not None and is_under_way(run)
     if not diff.readable() and not under_way:
         return
     with st.container(border=True):
         words = "More turns can be judged" if diff.turns else "The transcripts have to be read again first"
         st.markdown(f"**{words}**", help=define("Second opinion"))
-        why = label(rereading.words_of(diff, names), 800)
+        why = label(reading.reading_words(diff, names), 800)
         st.markdown(
             "A stored state cannot be used where a checkpoint changes its encoder (SVF), reads it otherwise, or where "
             "no state was kept. A background process then lets the checkpoint's encoder read the recorded transcript "
@@ -62,7 +61,7 @@ def show_reencoding(store: Store, diff: PolicyDiff, scope: EpisodeScope, names: 
 
 
 def _begin_button(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
-    plan = rereading.plan_for(diff, scope, store.now())
+    plan = reading.plan_for(diff, scope, store.now())
     if plan is not None:
         button(
             f"Read {plan.turns:,} turns again",

@@ -14,8 +14,8 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.theme import badge, label
 from ui.presentation.words import dollars
-from ui.runs.control import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
 from ui.runs.lease import mark_dead
+from ui.runs.play import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
 from ui.runs.queue import has_died, is_stalled, log_file
 from ui.web.kit import state
 from ui.web.kit.buttons import button

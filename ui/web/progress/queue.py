@@ -11,9 +11,8 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.theme import WARN_COLOUR, Mark, badge, correct_mark, label
 from ui.presentation.words import ago
-from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.lease import process_words
-from ui.runs.plans import LivePlan, known_plan
+from ui.runs.plans import LivePlan, about, address_of, kind_of, known_plan
 from ui.runs.queue import has_died
 from ui.web.kit import state
 from ui.web.kit.buttons import tool

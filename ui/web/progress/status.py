@@ -11,9 +11,9 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, label, one_line
 from ui.runs import wiring
-from ui.runs.kinds import address_of, kind_of
+from ui.runs.lease import alive
+from ui.runs.plans import address_of, kind_of
 from ui.runs.queue import is_stalled, starts_workers
-from ui.runs.slots import alive
 from ui.web.kit import state
 
 

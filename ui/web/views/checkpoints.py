@@ -22,8 +22,7 @@ from ui.answers.policies import own_first
 from ui.presentation.comparison import MOST_SIDES, enumerated, short_names
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import distinct, policy_name, share_words
-from ui.runs.kinds import about
-from ui.runs.plans import plan_of
+from ui.runs.plans import about, plan_of
 from ui.runs.queue import LEARNING
 from ui.runs.settings.batch import BatchPlan
 from ui.web.analysis.page import show_answers

@@ -45,9 +45,18 @@ from ui.web.forks.form import (
     planned,
     what_will_run,
 )
-from ui.web.forks.luck import luck_form, luck_page
-from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
-from ui.web.forks.turning import turning_panel
+from ui.web.forks.panels import (
+    TEXTS,
+    branches_table,
+    finding,
+    headline,
+    luck_form,
+    luck_page,
+    pairs_table,
+    reached,
+    tree,
+    turning_panel,
+)
 from ui.web.kit import state
 from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs

@@ -10,8 +10,8 @@ from storage.store import Store
 from ui.presentation.theme import label
 from ui.runs import wiring
 from ui.runs.grading import name_task_file
+from ui.runs.queue import stand_by
 from ui.runs.spending import price
-from ui.runs.standby import stand_by
 from ui.web.components.transport import Keys
 from ui.web.kit import state
 from ui.web.kit.buttons import button

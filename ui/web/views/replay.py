@@ -44,7 +44,7 @@ from ui.web.components.transport import (
     turn_field,
 )
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
-from ui.web.forks.turning import newest_of
+from ui.web.forks.panels import newest_of
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached

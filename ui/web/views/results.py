@@ -26,11 +26,22 @@ from ui.presentation.theme import (
     percent,
 )
 from ui.presentation.words import distinct
-from ui.runs.paper.counted import Cells, cells
-from ui.runs.paper.multiple import Differences, on_fewer_seeds, seeds_words
-from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
-from ui.runs.paper.results_file import Results, file_of, shipped
-from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, SUBJECTS, TABLES, Table, needed
+from ui.runs.paper.results import Differences, Results, file_of, on_fewer_seeds, seeds_words, shipped
+from ui.runs.paper.tables import (
+    COUNTED,
+    DEFAULT_BUDGETS,
+    SUBJECTS,
+    TABLES,
+    Cells,
+    RowResult,
+    Runs,
+    Table,
+    cells,
+    needed,
+    outcomes,
+    stored,
+    suites,
+)
 from ui.runs.settings.batch import Suite
 from ui.web.kit import state
 from ui.web.kit.chart import plot

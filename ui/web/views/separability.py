@@ -49,7 +49,7 @@ from storage.store import Store
 from ui.presentation.glossary import define, explain
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import policy_name, role_word
-from ui.runs.kinds import about
+from ui.runs.plans import about
 from ui.web.kit import state
 from ui.web.kit.buttons import replay_link, tool
 from ui.web.kit.cache import remembered

@@ -26,8 +26,8 @@ from ui.presentation.theme import badge, label, plain
 from ui.presentation.words import ago, label_words, retention_words, size_words
 from ui.program import packages, version
 from ui.runs import queue, wiring
-from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.lease import process_words
+from ui.runs.plans import about, address_of, kind_of
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
 from ui.web.endpoint.panels import endpoint_panel
 from ui.web.kit import state
