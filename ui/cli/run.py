@@ -35,8 +35,8 @@ from ui.cli.play import (
     tell_what_was_reused,
     with_ceiling,
 )
+from ui.runs.policies import POLICIES
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.settings.policies import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -43,9 +43,9 @@ from ui.runs.paper.tables import (
 )
 from ui.runs.plans import to_config
 from ui.runs.play import play
+from ui.runs.policies import POLICIES
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
-from ui.runs.settings.policies import POLICIES
 
 PLAYED = ("4", "combinations", "turns", "selection", "9", "5", "7", "parts")
 #: Rows that only a suite knows how to make a policy of.
