@@ -187,11 +187,7 @@ class _Keeper:
         # When each of them was played is not known, only when their update was.
         played = [TimedEpisode(one, began, self._began, [began] * len(one.turns)) for one in record.recorded]
         self.store.learning.add(
-            entry,
-            state=record.state,
-            checkpoint=row,
-            candidates=record.candidates,
-            played=played,
+            entry, state=record.state, checkpoint=row, candidates=record.candidates, played=played
         )
         for path in record.obsolete:
             path.unlink(missing_ok=True)

@@ -291,12 +291,7 @@ RUN_KINDS: dict[str, KindOfRun] = {
         player="ui.runs.forks.play",
     ),
     "reencode": KindOfRun(
-        "reading again",
-        "reading",
-        "policy",
-        ":material/menu_book:",
-        resumes=True,
-        player="ui.runs.reading",
+        "reading again", "reading", "policy", ":material/menu_book:", resumes=True, player="ui.runs.reading"
     ),
     "attribute": KindOfRun(
         "attribution",

@@ -86,11 +86,7 @@ class Price:
         return bool(paid_models(self.specs))
 
 
-def price(
-    store: Store,
-    plan: RunPlan,
-    specs: tuple[ModelSpec, ...] | None = None,
-) -> Price:
+def price(store: Store, plan: RunPlan, specs: tuple[ModelSpec, ...] | None = None) -> Price:
     """What a plan can cost at most, before it is made ready. `specs` are those of its pool where they are known. What
     is read again costs nothing."""
     if not isinstance(plan, PooledPlan):
@@ -214,11 +210,7 @@ class MeteredPool:
     played, each reckoned at the dearest so far, and as long as none has ended at its bound."""
 
     def __init__(
-        self,
-        pool: Pool,
-        ceiling_usd: float | None,
-        spent_usd: float = 0.0,
-        reckoned: Reckoned | None = None,
+        self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0, reckoned: Reckoned | None = None
     ) -> None:
         self.specs = pool.specs
         self._pool = pool

@@ -133,12 +133,7 @@ def stand_by(store: Store, settings: Settings, app: App) -> int:
 
 def _get_ready(settings: Settings) -> Iterator[str]:
     """Load, step by step, what a first decision needs. Nothing of a store or of a pool.toml, and no model is asked."""
-    for module in (
-        "ui.runs.live",
-        "core.pool_file",
-        "core.coordinator.coordinator",
-        "ui.runs.reading",
-    ):
+    for module in ("ui.runs.live", "core.pool_file", "core.coordinator.coordinator", "ui.runs.reading"):
         importlib.import_module(module)
         yield module
     encoder = settings.encoder or (POCKET_POOL if settings.pool == POCKET_POOL else "")

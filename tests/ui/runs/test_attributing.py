@@ -29,13 +29,7 @@ from ui.runs.lease import owner
 from ui.runs.plans import AttributionPlan
 from ui.runs.play import Stopped
 from ui.runs.queue import Ticket, enqueue, resume
-from ui.runs.reading import (
-    ExplainedTurn,
-    Explanation,
-    explained_turn,
-    kept_explanation,
-    read_turn,
-)
+from ui.runs.reading import ExplainedTurn, Explanation, explained_turn, kept_explanation, read_turn
 from ui.runs.wiring import data_folder, remember_encoder
 from ui.runs.worker import play_claimed
 

@@ -139,7 +139,7 @@ def test_what_the_store_holds_is_not_played_again(world: Sums, store: Store, par
     assert again.to_play == 0
     assert played(world, store, again).fork.n == 3
     assert len(world.server.requests) == calls
-    assert plan_of(world, store, (parent, 2), reuse=False).to_play == 6
+    assert plan_of(world, store, (parent, 2), anew=True).to_play == 6
     assert plan_of(world, store, (parent, 2), baseline=5).to_play == 2
     assert (
         plan_of(world, store, (parent, 2), change=Change("verdict", "REVISE")).to_play == 3
@@ -238,7 +238,7 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
     world.price(1e6)
     monkeypatch.setenv("SUMS_KEY", "k")
     world.server.requests.clear()
-    paid = replace(plan_of(world, store, (parent, 2), reuse=False), max_cost_usd=0.000001)
+    paid = replace(plan_of(world, store, (parent, 2), anew=True), max_cost_usd=0.000001)
     most = price(store, paid).most
     assert (most.calls, most.cost_usd is not None) == (6 * 3, True)
     run = enqueue(store, paid, Ticket.new())[0]

@@ -91,10 +91,7 @@ def test_it_leaves_with_the_app_and_a_run_that_waits_for_a_person_goes_on_later(
     app.close()
     worker.wait(60)
     stopped = store.runs.get(run)
-    assert (stopped.status, stopped.error) == (
-        RunStatus.INTERRUPTED,
-        "Paused when the app was closed.",
-    )
+    assert (stopped.status, stopped.error) == (RunStatus.INTERRUPTED, "Paused when the app was closed.")
     assert store.runs.proposal(episode_id(run, 0), 0) is None
     store.runs.unpause(run)
     resume(store, run)

@@ -333,13 +333,7 @@ def _tables_of(results: Results | None) -> list[str]:
 
 
 def _command(tables: Sequence[str], suite: Suite, seeds: Iterable[int]) -> str:
-    words = [
-        "trinity",
-        "reproduce",
-        *tables,
-        "--seeds",
-        ",".join(map(str, sorted(seeds))),
-    ]
+    words = ["trinity", "reproduce", *tables, "--seeds", ",".join(map(str, sorted(seeds)))]
     usual = asdict(Suite())
     for name, value in asdict(suite).items():
         if name != "validation" and value != usual[name]:

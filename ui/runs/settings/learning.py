@@ -26,8 +26,7 @@ from ui.runs.settings.batch import BatchPlan, Reuse, unchanged
 RELEASED_SVF = "released"
 
 LearnedTasks = Annotated[
-    str,
-    Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own."),
+    str, Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")
 ]
 RunName = Annotated[
     str,

@@ -21,18 +21,11 @@ from ui.presentation.course import lane
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
-from ui.runs.forks.planning import (
-    BATCHES,
-    MOST_CHILDREN,
-    PLACES,
-    more_of,
-    place_in_address,
-    plan_every_turn,
-    pool_of,
-)
+from ui.runs.forks.planning import BATCHES, PLACES, more_of, place_in_address, plan_every_turn, pool_of
 from ui.runs.forks.results import read_results, read_tallies
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.queue import has_died
+from ui.runs.settings.forks import MOST_CHILDREN
 from ui.runs.spending import paid_models
 from ui.web.components.turn_strip import turn_strip
 from ui.web.forks.form import (
