@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from storage.store import Store
     from ui.runs.paper.reproduction import Reproduction
     from ui.runs.paper.results import Checked, Differences
-    from ui.runs.paper.tables import Cells, PlayedRow, PublishedTable, RowResult, Table, TableRow
+    from ui.runs.paper.tables import Cells, PlayedRow, RowResult, Table, TableRow
     from ui.runs.settings.batch import Suite
 
 
@@ -118,7 +118,7 @@ def reproduce(
     """
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
-    from ui.runs.paper.tables import needed, stored, suites
+    from ui.runs.paper.tables import needed, runs_of, stored
     from ui.runs.settings import absolute_pool, absolute_tasks
     from ui.runs.settings.batch import Suite
 
@@ -140,8 +140,7 @@ def reproduce(
             for one in (suite.tasks, suite.held_out):
                 name_task_file(opened, one)
             _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
-        runs = next((runs for one, runs in suites(opened) if one == suite), {})
-        played = stored(opened, runs, {row.key for row in needed(wanted)})
+        played = stored(opened, runs_of(opened, suite), {row.key for row in needed(wanted)})
         beside = _checked(opened, suite, wanted, played) if check else None
         _report(opened, suite, wanted, played, save, as_json, beside)
     if any(one.same_config and not one.same_outcomes for one in beside or ()):
@@ -177,7 +176,7 @@ def _report(
                         "title": one.title,
                         "columns": one.published.columns,
                         "rows": [
-                            _plain(outcome, one.published) | {"holds": differences.mark(one, outcome) or None}
+                            _plain(outcome, one) | {"holds": differences.mark(one, outcome) or None}
                             for outcome in found.get(one.id, ())
                         ],
                         **({"cells": counted[one.id]} if one.id in counted else {}),
@@ -335,20 +334,19 @@ def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Prog
         raise typer.Exit(1)
 
 
-def _plain(outcome: RowResult, published: PublishedTable) -> dict[str, Any]:
+def _plain(outcome: RowResult, table: Table) -> dict[str, Any]:
+    against = table.difference(outcome)
     return {
-        "row": outcome.row.key,
+        "row": outcome.row,
         "label": outcome.label,
-        "mean": outcome.overall.mean,
-        "ci95": _ends(outcome.overall),
+        "mean": outcome.value.mean,
+        "ci95": _ends(outcome.value),
         "by_family": outcome.by_family,
         "by_seed": outcome.by_seed,
-        "against_coordinator": None
-        if outcome.against is None
-        else {"mean": outcome.against.mean, "ci95": _ends(outcome.against)},
-        "paper": {"row": outcome.row.published, "values": _values(outcome, published)},
-        "runs": [one.run_id for one in outcome.runs],
-        "evolutions": [one.evolution for one in outcome.runs if one.evolution],
+        "against_coordinator": None if against is None else {"mean": against.mean, "ci95": _ends(against)},
+        "paper": {"row": table.row(outcome.row).published, "values": _values(outcome, table)},
+        "runs": [one.run_id for one in outcome.kept],
+        "evolutions": [one.evolution for one in outcome.kept if one.evolution],
     }
 
 
@@ -356,8 +354,8 @@ def _ends(found: Mean) -> tuple[float, float] | None:
     return (found.low, found.high) if found.has_interval else None
 
 
-def _values(outcome: RowResult, published: PublishedTable) -> list[float | None]:
-    row = published.rows.get(outcome.row.published, ())
+def _values(outcome: RowResult, table: Table) -> list[float | None]:
+    row = table.published.rows.get(table.row(outcome.row).published, ())
     return [None if math.isnan(value) else value for value in row]
 
 
@@ -371,8 +369,8 @@ def _print(table: Table, found: list[RowResult], differences: Differences) -> No
     tell(f"{table.published.name if table.id.isdigit() else table.id}: {table.title}", "bold")
     rows = []
     for outcome in found:
-        overall, against = outcome.overall, outcome.against
-        paper = [f"{value:g}" for value in _values(outcome, table.published) if value is not None]
+        overall, against = outcome.value, table.difference(outcome)
+        paper = [f"{value:g}" for value in _values(outcome, table) if value is not None]
         rows.append(
             (
                 outcome.label,
@@ -384,7 +382,7 @@ def _print(table: Table, found: list[RowResult], differences: Differences) -> No
                 "" if against is None else _less(against, signed, seeds_words(table, outcome, found)),
                 differences.mark(table, outcome),
                 *(shown(outcome.by_family[family]) for family in families),
-                f"{outcome.row.published}: {' / '.join(paper)}" if paper else "",
+                f"{table.row(outcome.row).published}: {' / '.join(paper)}" if paper else "",
             )
         )
     columns = [

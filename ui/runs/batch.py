@@ -259,7 +259,6 @@ def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
 
 
 def _with_cycles(store: Store, plan: BatchPlan, policies: Sequence[Policy]) -> list[Policy]:
-    """The policies, each that plays by a cycle of roles with the chosen one."""
     known = Policies(store, plan.models, argmax=plan.argmax, encoder=plan.encoder, cycles=plan.cycles)
     return [
         known.resolve(one.id, may_learn=True) if cycles_of(one.id, plan.models) else one for one in policies

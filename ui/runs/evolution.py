@@ -131,7 +131,6 @@ def with_default_population(parts: EvolutionParts) -> EvolutionParts:
 
 
 def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
-    """The matrices whose singular values are evolved."""
     if not svf:
         return ()
     depth = int(encoder.model.config.num_hidden_layers)

@@ -137,7 +137,6 @@ def slot(most: int) -> Iterator[int | None]:
 
 
 def _name(number: int) -> Path:
-    """Where the holder of a slot writes its name."""
     return folder() / f"{number}.worker"
 
 

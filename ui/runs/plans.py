@@ -225,18 +225,18 @@ def known_plan(run: RunSummary) -> RunPlan | None:
 @dataclass(frozen=True, slots=True)
 class KindOfRun:
     """A kind of run as a reader knows it: `words` name it, `doing` says what it does while it runs, `page` shows it,
-    with `icon` beside links to it. `resumes`: that page has a button that goes on with it; `command` is what to type
-    instead, with the run's id after it, empty where nothing can be typed. `player` is the module whose `prepare` makes
-    such a plan ready; empty for what is never queued. `awaited`: a person looks on until its first result is there, so
+    with `icon` beside links to it. `player` is the module whose `prepare` makes such a plan ready; empty for what is
+    never queued. `command` is what to type to go on with one, with the run's id after it, empty where nothing can be
+    typed; `resumes`: that page has a button for it. `awaited`: a person looks on until its first result is there, so
     the worker that the app keeps ready takes it."""
 
     words: str
     doing: str
     page: str
     icon: str
-    resumes: bool = False
-    command: str = ""
     player: str = ""
+    command: str = ""
+    resumes: bool = False
     awaited: bool = False
 
     def resume_command(self, run_id: str) -> str:
@@ -247,59 +247,48 @@ class KindOfRun:
 #: By the kind that the store keeps.
 RUN_KINDS: dict[str, KindOfRun] = {
     "run": KindOfRun(
-        "batch run",
-        "playing",
-        "episodes",
-        ":material/table_rows:",
-        command="trinity run --resume",
-        player="ui.runs.batch",
+        "batch run", "playing", "episodes", ":material/table_rows:", "ui.runs.batch", "trinity run --resume"
     ),
     "live": KindOfRun(
-        "live play",
-        "playing",
-        "live",
-        ":material/play_circle:",
-        resumes=True,
-        player="ui.runs.live",
-        awaited=True,
+        "live play", "playing", "live", ":material/play_circle:", "ui.runs.live", resumes=True, awaited=True
     ),
     "evolve": KindOfRun(
         "evolution",
         "evolving",
         "evolution",
         ":material/trending_up:",
-        resumes=True,
-        command="trinity evolve --resume --name",
-        player="ui.runs.evolution",
+        "ui.runs.evolution",
+        "trinity evolve --resume --name",
+        True,
     ),
     "train": KindOfRun(
         "training",
         "learning",
         "evolution",
         ":material/school:",
-        resumes=True,
-        command="trinity train --resume --name",
-        player="ui.runs.training",
+        "ui.runs.training",
+        "trinity train --resume --name",
+        True,
     ),
     "fork": KindOfRun(
         "run of forks",
         "playing",
         "forks",
         ":material/call_split:",
-        resumes=True,
-        command="trinity fork --resume",
-        player="ui.runs.forks.play",
+        "ui.runs.forks.play",
+        "trinity fork --resume",
+        True,
     ),
     "reencode": KindOfRun(
-        "reading again", "reading", "policy", ":material/menu_book:", resumes=True, player="ui.runs.reading"
+        "reading again", "reading", "policy", ":material/menu_book:", "ui.runs.reading", resumes=True
     ),
     "attribute": KindOfRun(
         "attribution",
         "reading",
         "replay",
         ":material/manage_search:",
+        "ui.runs.reading",
         resumes=True,
-        player="ui.runs.reading",
         awaited=True,
     ),
     # Played by the endpoint itself: nothing of it can be resumed, as nobody waits for the answers any more.
@@ -310,8 +299,8 @@ RUN_KINDS: dict[str, KindOfRun] = {
         "playing",
         "episodes",
         ":material/table_rows:",
-        command="trinity run --resume",
-        player="ui.runs.batch",
+        "ui.runs.batch",
+        "trinity run --resume",
     ),
 }
 

@@ -62,8 +62,6 @@ class HaltingPool:
 
 
 class _HaltingFlight(WrappedFlight):
-    """The flight of a halting pool over that of the pool behind."""
-
     def __init__(self, behind: Flight, stops: Callable[[], bool]) -> None:
         super().__init__(behind)
         self._stops = stops

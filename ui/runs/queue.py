@@ -237,7 +237,6 @@ class StandBy:
         ).start()
 
     def _attend(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the worker's death, and replace it while the app is open."""
         began = time.monotonic()
         process.wait()
         short = time.monotonic() - began < SHORT_S

@@ -169,7 +169,6 @@ def check_explainable(episode: Episode) -> None:
 
 
 def _encoder_at_hand(store: Store | None, checkpoint: Checkpoint, other: str | None) -> tuple[str, int]:
-    """Where the checkpoint's encoder is, and how many parameters it has."""
     try:
         own = encoder_place(checkpoint, store, wiring.data_folder())
         return own, encoder_size(own, checkpoint.encoder.revision)
@@ -376,7 +375,6 @@ def latest_reading(store: Store, checkpoints: Sequence[str], scope: EpisodeScope
 
 
 def _batches(judged: JudgedTurns, rows: Sequence[int]) -> Iterator[dict[str, set[int]]]:
-    """The turns to read by episode, a few episodes at a time."""
     wanted: dict[str, set[int]] = {}
     for row in rows:
         wanted.setdefault(judged.turns[row].episode_id, set()).add(judged.turns[row].idx)
@@ -386,7 +384,6 @@ def _batches(judged: JudgedTurns, rows: Sequence[int]) -> Iterator[dict[str, set
 
 
 def _read(store: Store, run: str, coordinator: Policy, device: str, wanted: Mapping[str, set[int]]) -> int:
-    """Read some turns again and keep what the coordinator makes of them, in one transaction."""
     requests = [
         request
         for episode in forks.parents(store, list(wanted)).values()

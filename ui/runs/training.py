@@ -145,7 +145,6 @@ def state_file(run: str, iteration: int) -> Path:
 
 
 def _state_files(run: str, but: int | None = None) -> list[Path]:
-    """The files of a run's states, but for that of one iteration."""
     kept = None if but is None else state_file(run, but)
     found = (wiring.data_folder() / "training").glob(f"{Path(run).name}-*.safetensors")
     return [path for path in found if path != kept]

@@ -96,26 +96,26 @@ def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) ->
     assert not game.missing([(0, row) for row in played])
     [(_, runs)] = suites(game.store)
     kept = stored(game.store, runs, {row.key for row in played})
-    found = {one.row.key: one for one in outcomes(TABLE, kept)}
+    found = {one.row: one for one in outcomes(TABLE, kept)}
     assert set(found) == {row.key for row in played}
     # Ann alone is right: every workflow that may choose its models on validation tasks ends with her.
     for name in FIXED:
-        [one] = found[f"workflow:{name}"].runs
+        [one] = found[f"workflow:{name}"].kept
         assert one.policy.startswith(f"conductor:fixed:{name}:")
-        assert found[f"workflow:{name}"].overall.mean == 1.0, one.policy
-    [one] = found["same-model:default"].runs
+        assert found[f"workflow:{name}"].value.mean == 1.0, one.policy
+    [one] = found["same-model:default"].kept
     assert one.policy.startswith("conductor:same-model:ann:")
-    assert found["random-workflow"].overall.mean < 1.0
+    assert found["random-workflow"].value.mean < 1.0
     last = game.store.checkpoints.list(run, planners=True)[-1]
-    assert found["trained:default without 1 model"].runs[0].policy.startswith("without:1:conductor:")
-    assert found["trained:default"].runs[0].policy in {
+    assert found["trained:default without 1 model"].kept[0].policy.startswith("without:1:conductor:")
+    assert found["trained:default"].kept[0].policy in {
         f"conductor:{one.id}" for one in game.store.checkpoints.list(run, planners=True)
     }
     assert last.generation == 1
-    assert found["trained:default"].against is None
-    assert found["workflow:chain"].against is not None
-    assert found["trained:default"].curves[0], "how it learned is there"
-    without = game.store.episodes.of_run(found["trained:default without 1 model"].runs[0].run_id)
+    assert TABLE.difference(found["trained:default"]) is None
+    assert TABLE.difference(found["workflow:chain"]) is not None
+    assert (found["trained:default"].curves or {})[0], "how it learned is there"
+    without = game.store.episodes.of_run(found["trained:default without 1 model"].kept[0].run_id)
     for summary in without:
         episode = game.store.episodes.get(summary.id)
         [left_out] = episode.left_out

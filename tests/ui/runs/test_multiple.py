@@ -16,9 +16,18 @@ TABLE = TABLES["2"]
 
 
 def row(key: str, values: list[float], against: Mean | None) -> RowResult:
-    found = next(one for one in TABLE.rows if one.key == key)
-    by_seed = dict(enumerate(values))
-    return RowResult(found, found.label, Mean(0.5, 0.4, 0.6), {}, by_seed, against)
+    reference = TABLE.reference
+    assert reference is not None
+    return RowResult(
+        row=key,
+        measure="accuracy",
+        label=TABLE.row(key).label,
+        value=Mean(0.5, 0.4, 0.6),
+        against={reference.key: against} if against else {},
+        by_family={},
+        by_seed=dict(enumerate(values)),
+        seeds=tuple(range(len(values))),
+    )
 
 
 def test_a_difference_over_fewer_seeds_says_so_and_what_the_reference_has_there() -> None:

@@ -25,7 +25,7 @@ from tests.ui.sums import Result, Sums
 from ui.runs import wiring
 from ui.runs.lease import owner
 from ui.runs.paper.reproduction import Reproduction, possible
-from ui.runs.paper.results import ResultRow, SeedRun, read
+from ui.runs.paper.results import read
 from ui.runs.paper.tables import (
     COUNTED,
     DEFAULT_BUDGETS,
@@ -34,6 +34,8 @@ from ui.runs.paper.tables import (
     TRAINED,
     Curve,
     PlayedRow,
+    RowResult,
+    SeedRun,
     StoredRow,
     TableRow,
     needed,
@@ -229,12 +231,12 @@ def _the_rows_travel_as_a_file(
     results = read(folder / "results.json")
     learners = {row["row"]: row for row in tables["4"]["rows"]}
     for one in results.outcomes(TABLES["4"]):
-        row = learners[one.row.key]
-        assert one.overall.mean == pytest.approx(row["mean"])
+        row = learners[one.row]
+        assert one.value.mean == pytest.approx(row["mean"])
         assert list(one.by_seed.items()) == [(0, row["mean"])]
         assert one.by_family == row["by_family"]
-        assert (one.against is None) == (row["against_coordinator"] is None)
-    parts = {one.row.key: one.against for one in results.outcomes(TABLES["parts"])}
+        assert (TABLES["4"].difference(one) is None) == (row["against_coordinator"] is None)
+    parts = {one.row: TABLES["parts"].difference(one) for one in results.outcomes(TABLES["parts"])}
     assert parts["evolved:default"] is None
     for row in tables["parts"]["rows"][1:]:  # against the coordinator of this table, not of another
         against = parts[row["row"]]
@@ -310,7 +312,7 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
     assert path.read_text() == text
 
 
-def _more_seeds_are_kept(world: Sums, path: Path, row: ResultRow) -> None:
+def _more_seeds_are_kept(world: Sums, path: Path, row: RowResult) -> None:
     """A row of fewer seeds that came out the same does not take the place of one of more; one that did not, does."""
     runs = {**(row.runs or {}), 1: SeedRun(config="c", outcomes="o")}
     fuller = row.model_copy(update={"seeds": (0, 1), "runs": runs, "against": {}})
@@ -476,8 +478,8 @@ def test_the_union_is_of_the_single_models_of_its_own_table() -> None:
         "single:1": played_row("t1", correct=False),
         "single:1 held-out": played_row("unseen", correct=True),
     }
-    rows = {one.row.key: one for one in outcomes(TABLES["combinations"], played)}
-    assert (rows["single:1"].overall.mean, rows["union"].overall.mean) == (0.0, 0.0)
+    rows = {one.row: one for one in outcomes(TABLES["combinations"], played)}
+    assert (rows["single:1"].value.mean, rows["union"].value.mean) == (0.0, 0.0)
 
 
 def test_every_row_has_a_recipe_and_its_published_numbers() -> None:

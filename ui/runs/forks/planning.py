@@ -220,7 +220,6 @@ def _plan(
     encoder: str | None,
     **more: Any,
 ) -> ForkPlan:
-    """The plan of these turns, whose first says what is changed."""
     parent, _, change = turns[0]
     names, question = tuple(spec.name for spec in specs), parent.task.question[:400]
     return ForkPlan(
@@ -404,7 +403,6 @@ def _plan_behind(store: Store, parent: Episode) -> RunPlan | None:
 
 
 def _cycles(parent: Episode, change: Change | None, plan: RunPlan | None) -> dict[str, Cycle]:
-    """The cycles of roles that the episode's run had chosen for the policies that follow one."""
     known: dict[str, Cycle] = {}
     for one in plan.branches if isinstance(plan, ForkPlan) else [plan] if isinstance(plan, BatchPlan) else []:
         known |= one.cycles

@@ -190,7 +190,6 @@ def _wave(
     grade: GradeMany,
     control: GroupControl,
 ) -> Iterator[Event]:
-    """Some children of one table, side by side: those that are not over yet."""
     over = {one.id for one in forks.by_id(store, [one.child.id for one in wave]) if one.correct is not None}
     due = [one for one in wave if one.child.id not in over]
     if not due:

@@ -121,7 +121,6 @@ class Results:
 
     @property
     def _endings(self) -> str:
-        """How the episodes ended as recorded, unchanged and changed."""
         unchanged, changed = (f"{side.right} of {side.n}" for side in (self.baseline, self.fork))
         if len(self.recorded) == 1 and self.recorded[0] is not None:
             right = self.recorded[0]
@@ -237,7 +236,6 @@ def _all_grown(plan: ForkPlan, children: Iterable[Child]) -> tuple[Grown, ...]:
 
 
 def _sides(grown: Sequence[Grown]) -> tuple[ForkSide, ForkSide]:
-    """Baseline and fork."""
     certain = all(one.branch.certain for one in grown)
     return (
         _side([one.baseline for one in grown], sum(one.branch.baseline for one in grown), False),
@@ -343,13 +341,10 @@ def luck_runs(store: Store) -> dict[str, tuple[RunSummary, ForkPlan]]:
     found: dict[str, tuple[RunSummary, ForkPlan]] = {}
     for run in store.runs.list(kind="fork", limit=_LOOKED_AT):
         plan = known_plan(run)
-        if isinstance(plan, ForkPlan) and plan.asks_luck and not _never_begun(run):
+        never_begun = run.status is RunStatus.CANCELLED and not run.episodes
+        if isinstance(plan, ForkPlan) and plan.asks_luck and not never_begun:
             found.setdefault(plan.branches[0].parent, (run, plan))
     return found
-
-
-def _never_begun(run: RunSummary) -> bool:
-    return run.status is RunStatus.CANCELLED and not run.episodes
 
 
 def luck_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> str:
@@ -373,8 +368,6 @@ def decisive_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool, oth
 
 
 def _none_decisive(outcomes: Sequence[TurnOutcome], recorded_right: bool, other: str) -> str:
-    """Where no turn turns the ending round: what the change gained most, if it did anywhere."""
-
     def gained(one: TurnOutcome) -> float:
         more = (one.other.share or 0.0) - (one.unchanged.share or 0.0)
         return -more if recorded_right else more
@@ -395,5 +388,4 @@ def _effect(one: TurnOutcome) -> str:
 
 
 def _times(side: ForkSide) -> str:
-    """`1 time in 5`."""
     return f"{side.right} time{'' if side.right == 1 else 's'} in {side.n}"

@@ -6,15 +6,15 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 
 from core.analysis.metrics import Mean, mean_over_seeds
 from core.episode import Status
@@ -108,6 +108,14 @@ class Table:
         """The row that the others are put against: the coordinator, or the trained planner, that comes first."""
         return next((row for row in self.rows if row.is_coordinator or row.is_conductor), None)
 
+    def row(self, key: str) -> TableRow:
+        """Its row of this key."""
+        return next(row for row in self.rows if row.key == key)
+
+    def difference(self, one: RowResult) -> Mean | None:
+        """How much a row has more than the reference; None for the reference itself, or where that is not there."""
+        return one.against.get(self.reference.key) if self.reference else None
+
     @property
     def compared(self) -> str:
         """What a column of differences to its reference is called."""
@@ -161,6 +169,12 @@ class StoredRow:
     evolution: str
 
 
+class Part(BaseModel):
+    """A part of a file of results."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
 #: A learner's way: (episodes played so far, share of validation tasks solved).
 Curve = tuple[tuple[int, float], ...]
 
@@ -174,19 +188,55 @@ class PlayedRow:
     curve: Curve = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RowResult:
-    """What a row came to, over its seeds: `by_family` means, `against` the difference to the table's reference row
-    on the same tasks and seeds, None for that row itself; `curves` are the learners' by seed."""
+class SeedRun(Part):
+    """What one seed of a row played, in digests: `config` over the suite, the row and its evolution's configuration,
+    `outcomes` over what became of every task. Equal configs on one machine give equal outcomes."""
 
-    row: TableRow
+    config: str
+    outcomes: str
+
+
+def _mean_of(figure: object) -> object:
+    """A figure of a file as a Mean, with NaN for a bound that is not known."""
+    if not isinstance(figure, dict):
+        return figure
+    known = {name: math.nan if value is None else float(value) for name, value in figure.items()}
+    if known.keys() != {"mean", "low", "high"}:
+        raise ValueError("a figure has a mean, its low and its high bound")
+    return Mean(**known)
+
+
+def _figure_of(found: Mean) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in asdict(found).items()}
+
+
+#: A mean with its 95 % interval; in a file a bound that is not known is null.
+Figure = Annotated[Mean, BeforeValidator(_mean_of), PlainSerializer(_figure_of)]
+
+
+class RowResult(Part):
+    """What a row came to, over its seeds: `row` is its `TableRow.key`, `value` the mean, `by_family` means, `against`
+    the differences to the coordinators of the tables, by the key of their rows, on the same tasks and seeds. `policies`
+    are who played, checkpoint ids among them, seed by seed; `curves` are a learner's by seed.
+
+    In a file: `tasks_digest` is over the content of the `n` tasks, `runs` what each seed played; `commit` is that of
+    the checkout that played it, where the file was added to later. `kept` is where the store has it, in no file."""
+
+    row: str
+    measure: Literal["accuracy", "tokens"]
     label: str
-    overall: Mean
-    by_family: Mapping[str, float]
-    by_seed: Mapping[int, float]
-    against: Mean | None
-    runs: tuple[StoredRow, ...] = ()
-    curves: Mapping[int, Curve] = field(default_factory=dict)
+    value: Figure
+    against: dict[str, Figure]
+    by_family: dict[str, float]
+    by_seed: dict[int, float]
+    seeds: tuple[int, ...]
+    n: int | None = None
+    policies: tuple[str, ...] | None = None
+    tasks_digest: str | None = None
+    runs: dict[int, SeedRun] | None = None
+    curves: dict[int, Curve] | None = None
+    commit: str | None = None
+    kept: tuple[StoredRow, ...] = Field(default=(), exclude=True)
 
 
 #: What each run of a suite played, by the run's id, newest first.
@@ -202,6 +252,11 @@ def suites(store: Store) -> list[tuple[Suite, Runs]]:
             suite = plan.reproduction.suite
             found.setdefault(suite.digest, (suite, {}))[1][run.id] = plan
     return list(found.values())
+
+
+def runs_of(store: Store, suite: Suite) -> Runs:
+    """The finished rows of a suite."""
+    return next((runs for one, runs in suites(store) if one == suite), {})
 
 
 def stored(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow]]:
@@ -235,7 +290,6 @@ def learned_under(store: Store, evolution: str) -> dict[str, Any]:
 
 
 def _curve(store: Store, evolution: str) -> Curve:
-    """What an evolution's validations came to; nothing for a row that none stands behind."""
     if not evolution:
         return ()
     updates = store.learning.updates(evolution)
@@ -244,30 +298,39 @@ def _curve(store: Store, evolution: str) -> Curve:
 
 def outcomes(table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> list[RowResult]:
     """The table's rows of which something is stored; without its reference, none is put against another."""
-    found = []
     values = {key: _values(some, table.measure) for key, some in played.items()}
     singles = [values[row.key] for row in table.rows if row.how.startswith("single:") and row.key in values]
-    if any(row.how == "union" for row in table.rows) and (union := _union(singles)) is not None:
+    if singles and any(row.how == "union" for row in table.rows) and (union := _union(singles)):
         values["union"] = union
-    reference = table.reference if table.reference and table.reference.key in values else None
+    families = {one.task_id: one.family for some in played.values() for each in some for one in each.episodes}
+    reference, found = table.reference, []
     for row in table.rows:
         if row.key not in values:
             continue
-        mine, runs = values[row.key], tuple(one.kept for one in played.get(row.key, ()))
-        families, overall = np.array(mine.families), mean_over_seeds(mine.values)
-        against = None
-        if reference is not None and row.key != reference.key and row.how != "union":
-            against = _against(mine, values[reference.key])
+        mine, some = values[row.key], played.get(row.key, ())
+        tasks = _tasks(mine)
+        overall = mean_over_seeds(_array(mine, mine, tasks))
+        policies = tuple(one.kept.policy for one in some)
+        against = {}
+        if reference and reference.key in values and row.key != reference.key and row.how != "union":
+            difference = _difference(mine, values[reference.key])
+            against = {reference.key: difference} if difference else {}
+        by_family: dict[str, list[str]] = {}
+        for task in tasks:
+            by_family.setdefault(families[task], []).append(task)
         found.append(
             RowResult(
-                row=row,
-                label=label_of(row, [one.policy for one in runs], len(singles)),
-                overall=overall if table.measure == "tokens" else overall.within(0.0, 1.0),
-                by_family={one: _mean(mine.values[:, families == one]) for one in sorted(set(mine.families))},
-                by_seed={seed: _mean(values) for seed, values in zip(mine.seeds, mine.values, strict=True)},
+                row=row.key,
+                measure="tokens" if table.measure == "tokens" else "accuracy",
+                label=label_of(row, policies, len(singles)),
+                value=overall if table.measure == "tokens" else overall.within(0.0, 1.0),
                 against=against,
-                runs=runs,
-                curves={one.kept.seed: one.curve for one in played.get(row.key, ()) if one.curve},
+                by_family={one: _mean(_array(mine, mine, own)) for one, own in sorted(by_family.items())},
+                by_seed={seed: _mean(_array(mine, [seed], tasks)) for seed in mine},
+                seeds=tuple(mine),
+                policies=policies or None,
+                curves={one.kept.seed: one.curve for one in some if one.curve} or None,
+                kept=tuple(one.kept for one in some),
             )
         )
     return found
@@ -282,41 +345,34 @@ def label_of(row: TableRow, policies: Sequence[str], singles: int | None = None)
     return f"{row.label}: {', '.join(name.removeprefix('single:') for name in names)}" if names else row.label
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Values:
-    """What is measured, [seeds, tasks], both in order, with the tasks' ids and families."""
-
-    seeds: tuple[int, ...]
-    tasks: tuple[str, ...]
-    families: tuple[str, ...]
-    values: NDArray[np.float64]
+#: What is measured, by seed and task; NaN where an episode is missing.
+_Values = Mapping[int, Mapping[str, float]]
 
 
 def _values(played: Sequence[PlayedRow], measure: str) -> _Values:
-    families = {one.task_id: one.family for some in played for one in some.episodes}
-    places = {task: place for place, task in enumerate(sorted(families))}
-    values = np.full((len(played), len(places)), np.nan)
-    for seed, some in enumerate(played):
-        for one in some.episodes:
-            if one.status is Status.FINISHED:
-                value = one.tokens_out if measure == "tokens" else bool(one.correct)
-                values[seed, places[one.task_id]] = value
-    return _Values(
-        tuple(one.kept.seed for one in played),
-        tuple(places),
-        tuple(families[task] for task in places),
-        values,
-    )
+    def value(one: EpisodeSummary) -> float:
+        if one.status is not Status.FINISHED:
+            return math.nan
+        return float(one.tokens_out if measure == "tokens" else bool(one.correct))
+
+    return {some.kept.seed: {one.task_id: value(one) for one in some.episodes} for some in played}
 
 
-def _against(mine: _Values, reference: _Values) -> Mean | None:
+def _tasks(values: _Values) -> list[str]:
+    return sorted({task for of_seed in values.values() for task in of_seed})
+
+
+def _array(values: _Values, seeds: Iterable[int], tasks: Sequence[str]) -> NDArray[np.float64]:
+    return np.array([[values[seed].get(task, math.nan) for task in tasks] for seed in seeds])
+
+
+def _difference(mine: _Values, reference: _Values) -> Mean | None:
     """Mine less the reference's, over the seeds and tasks that both have."""
-
-    def shared(side: _Values, other: _Values) -> NDArray[np.float64]:
-        return side.values[np.ix_(np.isin(side.seeds, other.seeds), np.isin(side.tasks, other.tasks))]
-
-    difference = shared(mine, reference) - shared(reference, mine)
-    return mean_over_seeds(difference) if difference.size else None
+    seeds = [seed for seed in mine if seed in reference]
+    tasks = sorted({*_tasks(mine)} & {*_tasks(reference)})
+    if not (seeds and tasks):
+        return None
+    return mean_over_seeds(_array(mine, seeds, tasks) - _array(reference, seeds, tasks))
 
 
 def _mean(values: NDArray[np.float64]) -> float:
@@ -324,15 +380,13 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(known.mean()) if known.size else math.nan
 
 
-def _union(singles: Sequence[_Values]) -> _Values | None:
-    """Solved by any single model, seed by seed; None where they share no seed."""
-    seeds = (
-        [seed for seed in singles[0].seeds if all(seed in one.seeds for one in singles)] if singles else []
-    )
+def _union(singles: Sequence[_Values]) -> _Values:
+    """Solved by any single model, seed by seed; nothing where they share no seed."""
+    seeds, tasks = [seed for seed in singles[0] if all(seed in one for one in singles)], _tasks(singles[0])
     if not seeds:
-        return None
-    stack = np.stack([one.values[[one.seeds.index(seed) for seed in seeds]] for one in singles])
-    return _Values(tuple(seeds), singles[0].tasks, singles[0].families, np.nanmax(stack, axis=0))
+        return {}
+    best = np.nanmax(np.stack([_array(one, seeds, tasks) for one in singles]), axis=0)
+    return {seed: dict(zip(tasks, row, strict=True)) for seed, row in zip(seeds, best.tolist(), strict=True)}
 
 
 #: Rows of columns, by name.

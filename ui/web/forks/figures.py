@@ -66,16 +66,12 @@ def grow(paths: Sequence[Path], fork_turn: int) -> Node:
     for path in paths:
         node = root
         for outline in path.outlines:
-            move = _move(path, outline, fork_turn)
+            side = FORK if path.part == FORK and outline.index >= fork_turn else BASELINE
+            ended = outline.verdict, outline.answer_after, outline.correct_after
+            move = side, outline.model, outline.role, *ended
             node = node.children.setdefault(move, Node(outline.index, outline, []))
             node.paths.append(path)
     return root
-
-
-def _move(path: Path, outline: TurnOutline, fork_turn: int) -> Move:
-    side = FORK if path.part == FORK and outline.index >= fork_turn else BASELINE
-    answer = outline.answer_after
-    return side, outline.model, outline.role, outline.verdict, answer, outline.correct_after
 
 
 def tree_figure(paths: Sequence[Path], fork_turn: int, models: Sequence[str]) -> tuple[go.Figure, int]:
@@ -209,12 +205,8 @@ def _hover(node: Node, outline: TurnOutline) -> str:
         answer = f"{literal(f'answer {one_line(outline.answer_after, 60)}', 80)} ({mark.word})"
     speaker = f"{ROLE_STYLES[outline.role].word} {one_line(outline.model, 40)}"
     verdict = f", {outline.verdict}" if outline.verdict else ""
-    parts = ", ".join(f"{n} {part}" for part, n in _counted(node.paths).items())
+    parts = ", ".join(f"{n} {part}" for part, n in Counter(path.part for path in node.paths).items())
     return f"turn {node.turn + 1}: {literal(speaker, 80)}{verdict}<br>{answer}<br>{parts}"
-
-
-def _counted(paths: Sequence[Path]) -> Counter[str]:
-    return Counter(path.part for path in paths)
 
 
 def _end(node: Node) -> dict[str, Any]:
@@ -224,7 +216,7 @@ def _end(node: Node) -> dict[str, Any]:
     answer = "no answer" if given is None else literal(given, 12) or "(empty)"
     parts = " · ".join(
         "recorded" if part == PARENT else f"{n} {part}{'s' if n > 1 and part == FORK else ''}"
-        for part, n in _counted(node.ends).items()
+        for part, n in Counter(path.part for path in node.ends).items()
     )
     outcome = f'<b><span style="color:{mark.colour}">{mark.glyph}</span> {mark.word}</b>'
     return note(f"{outcome} · {answer}<br>{parts}", x=node.turn, y=node.y, xshift=34, align="left")

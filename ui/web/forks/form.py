@@ -110,7 +110,6 @@ def choose_change(
 
 
 def _access(step: ForkedStep) -> str:
-    """Which earlier steps of its round this one may read."""
     workflow, models = step.workflow, step.parent.models
     turns = {str(step.first + earlier + 1): workflow.models[earlier] for earlier in range(step.place)}
     asked = {turn: f"turn {turn} · {label(models[slot], 30)}" for turn, slot in turns.items()}
@@ -182,7 +181,6 @@ def choose_numbers() -> dict[str, Any]:
 
 
 def _enough_to_see(pairs: int) -> None:
-    """What so many pairs can show, and a click to as many as a difference needs."""
     st.caption(seen_words(pairs))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption("Enough to detect", width="content")
@@ -192,13 +190,9 @@ def _enough_to_see(pairs: int) -> None:
             tool(
                 f"{100 * difference:.0f} points",
                 f"fork_see_{100 * difference:.0f}",
-                partial(_set_numbers, needed),
+                partial(st.session_state.update, fork_n=needed, fork_baseline=needed),
                 help=help,
             )
-
-
-def _set_numbers(pairs: int) -> None:
-    st.session_state["fork_n"] = st.session_state["fork_baseline"] = pairs
 
 
 def planned(
@@ -264,7 +258,6 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
 
 
 def _source_words(pool: str, specs: tuple[ModelSpec, ...], plays: bool) -> str:
-    """Where replies come from, plain text."""
     if not plays:
         return "recorded ones only: no model is asked"
     if pool == POCKET_POOL:

@@ -167,7 +167,6 @@ def proof(plan: ForkPlan, results: Results) -> None:
 
 
 def _anew(plan: ForkPlan, one: Branch) -> str:
-    """What the children played themselves."""
     turn = one.turn + 1
     if plan.asks_luck:
         return "Every turn was decided and played again."
@@ -178,13 +177,11 @@ def _anew(plan: ForkPlan, one: Branch) -> str:
 
 
 def _asked_again(plan: ForkPlan, one: Branch) -> str:
-    """Which steps of a workflow its children asked themselves."""
     words = f"Asked again: {turns_words(one.anew)}. Every other step keeps what it said, and costs nothing."
     return f"{words} The fork's turn {one.turn + 1} was set by hand." if _by_hand(plan) else words
 
 
 def _by_hand(plan: ForkPlan) -> bool:
-    """Whether the change writes a reply, or a verdict, by hand."""
     return plan.change is not None and plan.change.by_hand
 
 
@@ -294,14 +291,11 @@ def branches_table(store: Store, results: Results) -> None:
                 ep = one.branch.parent
                 tool(f":blue[{question}]", f"open_{ep}", partial(state.set_params, ep=ep))
             by = f" · :gray[{label(decider_words(parent, generation_of(store)), 70)}]" if parent else ""
-            right.markdown(f"{_tally(one)} · turn {one.branch.turn + 1}{by}")
+            points = f"**{100 * _mean(one.pairs):+.0f} points**" if one.pairs else "–"
+            sides = f"baseline {_right(one.baseline)} · fork {_right(one.forks)}"
+            right.markdown(f"{points} · {sides} · turn {one.branch.turn + 1}{by}")
         if len(rows) > MOST_LISTED:
             st.caption(f"The first {MOST_LISTED} of {len(rows)}.")
-
-
-def _tally(one: Grown) -> str:
-    points = f"**{100 * _mean(one.pairs):+.0f} points**" if one.pairs else "–"
-    return f"{points} · baseline {_right(one.baseline)} · fork {_right(one.forks)}"
 
 
 def _mean(pairs: Sequence[tuple[bool, bool]]) -> float:
@@ -378,6 +372,11 @@ def turning_panel(
 ) -> None:
     """The finding in words and a chart over the turns; a click on one calls `to_turn(index)`."""
     outcomes = by_turn(plan, results)
+
+    def clicked() -> None:
+        if points := state.points("turning"):
+            to_turn(round(points[0]["x"]) - 1)
+
     with st.container(border=True):
         st.markdown("**Which turn mattered?**")
         for sentence in (
@@ -395,7 +394,7 @@ def turning_panel(
                 f"{percent(one.other.share)} {change_words(one.change)}"
                 for one in outcomes
             ),
-            on_select=lambda: _clicked(to_turn),
+            on_select=clicked,
         )
         st.caption(
             "Share of right plays from each turn on, with 95 % intervals: unchanged, and with "
@@ -447,8 +446,3 @@ def turning_figure(outcomes: Sequence[TurnOutcome], other: str) -> go.Figure:
         )
     )
     return figure
-
-
-def _clicked(to_turn: Callable[[int], None]) -> None:
-    if points := state.points("turning"):
-        to_turn(round(points[0]["x"]) - 1)

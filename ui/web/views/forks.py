@@ -130,7 +130,6 @@ def _runs(store: Store) -> None:
 
 
 def _run_words(plan: ForkPlan) -> str:
-    """A run in a line: where it forked and what it changed."""
     if plan.every_turn:
         return f"which turn mattered ({plan.other_words}) · {plan.question}"
     if plan.asks_luck:
@@ -204,7 +203,6 @@ def _form_page(store: Store, ep: str) -> None:
 
 
 def _every_turn_page(store: Store, ep: str) -> None:
-    """How often each turn is played on from, and the start."""
     parent = store.episodes.get(ep)
     _back("The recorded episode", ep=None)
     st.title("Which turn mattered?")
@@ -279,7 +277,6 @@ def _numbers_and_start(store: Store, picks: list[Pick], change: Change, *, batch
 
 
 def _start_box(store: Store, plan: ForkPlan | None, why: str) -> None:
-    """What is played, what it costs, and the button; or what stands in the way."""
     ceiling: float | None = None
     if plan is not None:
         ceiling, why = what_will_run(store, plan)
@@ -322,7 +319,9 @@ def _run_page(store: Store, run_id: str) -> None:
         st.title(f"What if {where} had been {label(change_words(change), 80)}?")
     top, progress, below = st.container(), st.container(), st.container()
     with top:
-        st.markdown(f"#### {label(plan.question if alone or plan.every_turn else _batch_words(plan), 220)}")
+        place = PLACES.get(place_in_address(plan.batch), "its turn")
+        batch = f"{len(plan.branches)} episodes, each forked at {place}"
+        st.markdown(f"#### {label(plan.question if alone or plan.every_turn else batch, 220)}")
         headline(store, run, plan, results)
     if is_under_way(run):
         with progress:
@@ -330,8 +329,12 @@ def _run_page(store: Store, run_id: str) -> None:
     with below:
         if whole:
             parent = store.episodes.get(plan.every_turn)
-            to_turn = partial(_to_turn, plan.every_turn)
-            turning_panel(plan, results, recorded_right=parent.correct is True, to_turn=to_turn)
+            turning_panel(
+                plan,
+                results,
+                recorded_right=parent.correct is True,
+                to_turn=lambda index: state.go("replay", ep=plan.every_turn, t=index + 1),
+            )
         elif one is None or alone:
             finding(plan, results)
         if whole:
@@ -356,14 +359,6 @@ def _run_page(store: Store, run_id: str) -> None:
                 again = "Another change at this turn"
                 state.page_link("forks", again, icon=":material/call_split:", ep=ep, t=turn)
                 replay_link("The recorded episode", ep, turn)
-
-
-def _to_turn(episode: str, index: int) -> None:
-    state.go("replay", ep=episode, t=index + 1)
-
-
-def _batch_words(plan: ForkPlan) -> str:
-    return f"{len(plan.branches)} episodes, each forked at {PLACES.get(place_in_address(plan.batch), 'its turn')}"
 
 
 def _more(store: Store, plan: ForkPlan) -> None:

@@ -202,7 +202,7 @@ def _measured(
     among: str,
 ) -> None:
     """The rows as figures beside the paper's, and as a table; which of the `differences` hold `among` all."""
-    in_paper = any(one.row.published in table.published.rows for one in found)
+    in_paper = any(table.row(one.row).published in table.published.rows for one in found)
     here, paper = st.columns([3, 2], gap="large") if in_paper else (st.container(), None)
     unit = (
         "mean output tokens per question"
@@ -211,7 +211,7 @@ def _measured(
     )
     with here:
         st.markdown(f"**{where}**: {unit}, 95 % interval over seeds and tasks")
-        alt = "; ".join(f"{one.label} {_shown(table, one.overall.mean)}" for one in found)
+        alt = "; ".join(f"{one.label} {_shown(table, one.value.mean)}" for one in found)
         plot(here_figure(table, found), key="here", small=True, alt=alt)
     if paper is not None:
         with paper:
@@ -261,27 +261,28 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
     """Each row's mean with its interval, and its seeds as small marks; first row on top."""
     shown = list(found)[::-1]
     seeds = [(value, place) for place, one in enumerate(shown) for value in one.by_seed.values()]
+    reference = table.reference.key if table.reference else ""
     means = go.Scatter(
-        x=[one.overall.mean for one in shown],
+        x=[one.value.mean for one in shown],
         y=list(range(len(shown))),
         mode="markers+text",
         cliponaxis=False,  # on a phone the words above a mark near 0 are wider than what is left of it
         marker={
             "size": 11,
-            "color": [FIRST_COLOUR if one.row == table.reference else NEUTRAL_COLOUR for one in shown],
+            "color": [FIRST_COLOUR if one.row == reference else NEUTRAL_COLOUR for one in shown],
         },
-        text=[_shown(table, one.overall.mean) for one in shown],
+        text=[_shown(table, one.value.mean) for one in shown],
         textposition="top center",
         textfont={"size": 11},
         error_x=error_bars(
-            [one.overall.mean for one in shown],
-            [(one.overall.low, one.overall.high) for one in shown],
+            [one.value.mean for one in shown],
+            [(one.value.low, one.value.high) for one in shown],
             NEUTRAL_COLOUR,
             thickness=1.5,
             width=5,
         ),
         hovertext=[
-            f"{literal(one.label, 60)}: {_shown(table, one.overall.mean)}, 95 % interval "
+            f"{literal(one.label, 60)}: {_shown(table, one.value.mean)}, 95 % interval "
             f"{_interval(table, one)}"
             for one in shown
         ],
@@ -301,7 +302,7 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
 
 def mean_curve(one: RowResult) -> list[tuple[int, float, float, float]]:
     """(episodes, mean, lowest, highest) over the seeds, at the points that all seeds have."""
-    by_seed = [dict(curve) for curve in one.curves.values()]
+    by_seed = [dict(curve) for curve in (one.curves or {}).values()]
     shared = sorted(set.intersection(*(set(curve) for curve in by_seed))) if by_seed else []
     values = [(at, [curve[at] for curve in by_seed]) for at in shared]
     return [(at, sum(found) / len(found), min(found), max(found)) for at, found in values]
@@ -368,7 +369,7 @@ def paper_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
         if name == "average":
             marker = {"size": 11, "symbol": "circle", "color": SECOND_COLOUR}
         # Plotly draws no mark where a number is missing.
-        values = [published.rows.get(one.row.published, missing)[column] for one in shown]
+        values = [published.rows.get(table.row(one.row).published, missing)[column] for one in shown]
         traces.append(
             go.Scatter(
                 x=values,
@@ -379,7 +380,7 @@ def paper_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
                 hovertemplate=f"{name} %{{x}}<extra></extra>",
             )
         )
-    names = [literal(one.row.published or "not in the paper", 30) for one in shown]
+    names = [literal(table.row(one.row).published or "not in the paper", 30) for one in shown]
     return go.Figure(traces, _layout(names, {"rangemode": "tozero"}))
 
 
@@ -388,7 +389,7 @@ def _shown(table: Table, value: float) -> str:
 
 
 def _interval(table: Table, one: RowResult) -> str:
-    found = one.overall
+    found = one.value
     if found.has_interval:
         return f"{_shown(table, found.low)} to {_shown(table, found.high)}"
     return f"needs {FEWEST_SEEDS} seeds" if 0 < len(one.by_seed) < FEWEST_SEEDS else "not known"
@@ -407,19 +408,20 @@ def table_frame(
     rows = []
     for one in found:
         less = paper = ""
-        if one.against is not None:
-            less = _signed(table, one.against.mean)
-            if one.against.has_interval:
-                less += f" ({_signed(table, one.against.low)} to {_signed(table, one.against.high)})"
+        if (against := table.difference(one)) is not None:
+            less = _signed(table, against.mean)
+            if against.has_interval:
+                less += f" ({_signed(table, against.low)} to {_signed(table, against.high)})"
             if few := seeds_words(table, one, found):
                 less += f", {few}"
-        published = table.published.rows.get(one.row.published, ())
+        name = table.row(one.row).published
+        published = table.published.rows.get(name, ())
         if values := [f"{value:g}" for value in published if not math.isnan(value)]:
-            paper = f"{one.row.published}: {' / '.join(values)}"
+            paper = f"{name}: {' / '.join(values)}"
         rows.append(
             {
                 "row": one_line(one.label, 80),
-                "measured": _shown(table, one.overall.mean),
+                "measured": _shown(table, one.value.mean),
                 "95 % interval": _interval(table, one),
                 table.compared: less,
                 **({among: differences.mark(table, one)} if differences is not None and among else {}),
@@ -436,7 +438,7 @@ def table_frame(
 
 def _look_into(found: Sequence[RowResult]) -> None:
     """The turns behind a row: its episodes and its evolution, seed by seed."""
-    behind = [one for one in found if one.runs]
+    behind = [one for one in found if one.kept]
     if not behind:
         return
     st.markdown("**Look into a row**")
@@ -449,7 +451,7 @@ def _look_into(found: Sequence[RowResult]) -> None:
         label_visibility="collapsed",
     )
     with st.container(horizontal=True, gap="medium"):
-        for run in behind[place].runs:
+        for run in behind[place].kept:
             seed = f"Seed {run.seed}: its episodes"
             state.page_link("episodes", seed, icon=":material/table_rows:", run=run.run_id)
             if run.evolution:
