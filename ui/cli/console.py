@@ -23,9 +23,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from core.episode import Protocol
 from core.errors import ConfigError
-from core.fields import RULES, Setting
+from core.fields import Setting
 from core.settings import ENCODER, MAX_COST, POOL, STORE
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ def option(setting: Setting, name: str = "", help: str = "", **more: Any) -> Any
 StoreOption = Annotated[str | None, option(STORE, show_default=False)]
 PoolOption = Annotated[str | None, option(POOL, show_default=False)]
 EncoderOption = Annotated[str | None, option(ENCODER)]
-RulesOption = Annotated[Protocol, option(RULES)]
 MaxCostOption = Annotated[float | None, option(MAX_COST)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
 

@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.analysis.metrics import FEWEST_SEEDS
-from core.episode import Protocol
 from core.errors import ConfigError
-from core.fields import MOST_TASKS
+from core.fields import built, checked
 from ui.cli.console import (
-    EncoderOption,
     JsonOption,
     MaxCostOption,
-    PoolOption,
-    RulesOption,
     StoreOption,
     opened_store,
     print_json,
@@ -27,6 +23,7 @@ from ui.cli.console import (
     say,
     tell,
 )
+from ui.cli.options import Given, with_options
 from ui.cli.play import (
     agree,
     playing,
@@ -35,6 +32,7 @@ from ui.cli.play import (
     tell_what_plays,
     tell_what_was_reckoned,
 )
+from ui.runs.settings.batch import Suite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,10 +44,12 @@ if TYPE_CHECKING:
     from ui.runs.paper.reproduction import Reproduction
     from ui.runs.paper.results import Checked, Differences
     from ui.runs.paper.tables import Cells, PlayedRow, RowResult, Table, TableRow
-    from ui.runs.settings.batch import Suite
 
 
+@with_options(Suite)
 def reproduce(
+    context: typer.Context,
+    *,
     table: Annotated[
         list[str] | None,
         typer.Argument(
@@ -68,21 +68,7 @@ def reproduce(
     seeds: Annotated[
         str, typer.Option(help="Seeds, such as 0,1,2: every row is played once under each.")
     ] = "0,1,2",
-    budget: Annotated[
-        int, typer.Option(help="Episodes that every learner may play; the paper's budget is 30720.")
-    ] = 30_720,
-    n: Annotated[int, typer.Option("--n", min=1, max=MOST_TASKS, help="Test tasks per row and seed.")] = 1000,
-    task_seed: Annotated[int, typer.Option(min=0, help="Draws the test tasks.")] = 1,
-    turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
-    tasks: Annotated[
-        str, typer.Option(help="pocket or a FILE.jsonl: evolved, validated and tested on.")
-    ] = "pocket",
-    held_out: Annotated[
-        str, typer.Option(help="Task set of table 1, which nothing is evolved on.")
-    ] = "pocket/held-out",
-    protocol: RulesOption = Protocol.PAPER,
-    pool: PoolOption = None,
-    encoder: EncoderOption = None,
+    given: Given,
     max_cost: MaxCostOption = None,
     show: Annotated[
         bool, typer.Option("--show", help="Play nothing: print what the store holds of these tables.")
@@ -120,20 +106,17 @@ def reproduce(
     from ui.runs.grading import name_task_file
     from ui.runs.paper.tables import needed, runs_of, stored
     from ui.runs.settings import absolute_pool, absolute_tasks
-    from ui.runs.settings.batch import Suite
 
-    settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
+    doors = {key: given.get(key) for key in ("pool", "encoder")}
+    settings = wiring.settings(store=store, max_cost_usd=max_cost, **doors)
     wanted = _narrowed(_tables(table), row)
-    suite = Suite(
-        budget=budget,
-        n=n,
-        task_seed=task_seed,
-        turns=turns,
+    asked = built(Suite, checked(Suite, given))
+    suite = replace(
+        asked,
         pool=absolute_pool(settings.pool),
         encoder=wiring.encoder_for(settings.pool, settings.encoder),
-        tasks=absolute_tasks(tasks),
-        held_out=absolute_tasks(held_out),
-        protocol=protocol,
+        tasks=absolute_tasks(asked.tasks),
+        held_out=absolute_tasks(asked.held_out),
     )
     with opened_store(settings.store) as opened:
         if not show:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from core.episode import Protocol, Role, Task
 from core.errors import ConfigError, TaskError
-from core.fields import MOST_SEED, MOST_TASKS, Setting, Turns
-from core.settings import POCKET_POOL, MaxCost, Pool
+from core.fields import MOST_SEED, MOST_TASKS, RULES, Setting, Turns
+from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool
 from core.tasks.sets import digest_of_tasks, load_tasks
 
 if TYPE_CHECKING:
@@ -40,35 +40,36 @@ class Suite:
     """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play;
     `protocol`: of every row that does not name its own."""
 
-    budget: int = 30_720
-    n: int = 1000
-    task_seed: int = 1
-    turns: int = 5
+    budget: Annotated[int, Setting(option="--budget")] = 30_720
+    """Episodes that every learner may play; the paper's budget is 30720."""
+    n: Annotated[int, Setting(ge=1, le=MOST_TASKS, option="--n")] = 1000
+    """Test tasks per row and seed."""
+    task_seed: Annotated[int, Setting(ge=0, option="--task-seed")] = 1
+    """Draws the test tasks."""
+    turns: Annotated[int, Setting(ge=1, le=100, option="--turns")] = 5
+    """Turn budget."""
     validation: int = 200
-    pool: str = POCKET_POOL
-    encoder: str = POCKET_POOL
-    tasks: str = "pocket"
-    held_out: str = "pocket/held-out"
-    protocol: Protocol = Protocol.PAPER
+    pool: Pool = POCKET_POOL
+    encoder: Annotated[str, ENCODER] = POCKET_POOL
+    tasks: Annotated[str, Setting(option="--tasks")] = "pocket"
+    """pocket or a FILE.jsonl: evolved, validated and tested on."""
+    held_out: Annotated[str, Setting(option="--held-out")] = "pocket/held-out"
+    """Task set of table 1, which nothing is evolved on."""
+    protocol: Annotated[Protocol, RULES] = Protocol.PAPER
 
     def __post_init__(self) -> None:
         if self.budget < LEAST_BUDGET:
             raise ConfigError(
                 f"From a budget of {self.budget} episodes nothing can be learned: give at least {LEAST_BUDGET}."
             )
-        for name in ("n", "turns", "validation"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"A reproduction with a {name} of {getattr(self, name)} measures nothing: give at least 1."
-                )
 
     @property
     def fields(self) -> dict[str, Any]:
         """What a digest is over. The paper's protocol is left out, as suites had no other before."""
-        own = asdict(self)
-        return (
-            own if self.protocol is not Protocol.PAPER else {k: v for k, v in own.items() if k != "protocol"}
-        )
+        fields = asdict(self)
+        if self.protocol is Protocol.PAPER:
+            del fields["protocol"]
+        return fields
 
     @property
     def digest(self) -> str:
