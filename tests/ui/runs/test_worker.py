@@ -1,4 +1,5 @@
-"""The worker of a live run: plays, obeys, fails in one sentence, and goes on where a dead one stopped."""
+"""The worker of a run: plays, obeys, fails in one sentence, goes on where a dead one stopped, and plays the others
+where this program fails at one episode."""
 
 from __future__ import annotations
 
@@ -6,22 +7,30 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from core.episode import EndReason, Role, Status
+from core.episode import Ask, Change, EndReason, Episode, Message, Role, Status
 from core.errors import StoreError
 from core.ids import episode_id
+from core.play import reading
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
+from storage.filters.episode_filter import EpisodeFilter
+from storage.reads import forks
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
 from storage.store import Store
-from tests.core.pool.faulty_server import fail
+from tests.core.pool.faulty_server import fail, faulty_server, ok
 from tests.ui.pages import until
 from tests.ui.sums import Sums, answer
 from ui.runs import play as playing
+from ui.runs import wiring
 from ui.runs.batch import completed
+from ui.runs.forks.planning import plan_forks
 from ui.runs.plans import LivePlan, plan_of
-from ui.runs.play import play
+from ui.runs.play import HaltingPool, Stopped, play
 from ui.runs.queue import Ticket, enqueue, is_stalled, log_file, start_worker
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import main, play_claimed
@@ -282,3 +291,99 @@ def test_closing_what_is_played_stops_it_and_it_can_be_resumed(store: Store, pla
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
+
+
+def cannot_read(patch: pytest.MonkeyPatch, text: str, first: int = 1) -> None:
+    """Reading fails at the so manieth reply that holds a text, and at no other."""
+    read, seen = reading.read_reply, 0
+
+    def badly(*given: Any, **more: Any) -> Any:
+        nonlocal seen
+        if text in given[3]:
+            seen += 1
+            if seen == first:
+                raise RecursionError("maximum recursion depth exceeded")
+        return read(*given, **more)
+
+    patch.setattr(reading, "read_reply", badly)
+
+
+def missing(episodes: list[Episode]) -> list[Episode]:
+    assert {one.status for one in episodes} == {Status.FINISHED, Status.MISSING}
+    return [one for one in episodes if one.status is Status.MISSING]
+
+
+def test_a_batch_run_plays_the_others_and_goes_on_without_paying_again(
+    store: Store, world: Sums, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = BatchPlan(
+        ("single:adder",), str(world.tasks), "test", None, 0, 3, False, str(world.folder / "pool.toml")
+    )
+    run, _ = enqueue(store, completed(store, asked), Ticket.new())
+    cannot_read(monkeypatch, "answer 23")
+    assert play_claimed(store, run) == 0
+    stopped = store.runs.get(run)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert "1 episode is missing: models could not be asked, or this program failed" in str(stopped.error)
+    [lost] = missing([store.episodes.get(line.id) for line in store.episodes.of_run(run)])
+    assert "This program failed at turn" in str(lost.error)
+    assert "RecursionError" in caplog.text
+    before = len(world.server.requests)
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    played = store.episodes.get(lost.id)
+    assert (
+        len(world.server.requests) - before == len(played.turns) - len(lost.turns) - 1
+    )  # its reply was stored
+
+
+def test_a_live_run_says_what_happened_and_can_be_resumed(
+    store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = enqueue(store, plan, Ticket.new())[0]
+    cannot_read(monkeypatch, "answer 23")
+    assert play_claimed(store, run) == 0
+    stopped = store.runs.get(run)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert "This program failed at turn 2 (RecursionError)" in str(stopped.error)
+    assert play_claimed(store, run) == 0
+    assert store.episodes.get(episode_id(run, 0)).correct is True
+
+
+def test_forks_beside_one_that_failed_are_played(
+    store: Store, world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run("--policy", "single:guesser", "--n", "4", "--validate", "0")
+    parent = store.episodes.page(EpisodeFilter(flag="false_accept")).items[0].id
+    pool = str(world.folder / "pool.toml")
+    specs = wiring.resolve_pool(pool).specs
+    change = Change("model", "adder")
+    planned = plan_forks(store, [(parent, 2)], change, pool=pool, specs=specs, n=3, baseline=3)
+    run = enqueue(store, planned, Ticket.new())[0]
+    cannot_read(monkeypatch, "", first=2)
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.INTERRUPTED
+    children = [one.summary.id for one in forks.of_runs(store, [run])[run]]
+    assert len(missing([store.episodes.get(name) for name in children])) == 1
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+
+
+def test_what_is_under_way_comes_before_a_pool_halts() -> None:
+    asks = [Ask("m", Role.WORKER, (Message("user", f"{number}"),)) for number in range(3)]
+    came: list[int] = []
+    with faulty_server((0.05, *ok())) as server:
+        pool = HaltingPool(HttpPool([ModelSpec("m", base_url=server.url)]), lambda: bool(came))
+        flight = pool.flight()
+        flight.add(asks[:2])
+        came += [next(flight.ready())[0]]
+        flight.add(asks[2:])
+        came += [number for number, _ in flight.ready()]
+        assert sorted(came) == [0, 1]
+        assert flight.under_way == 1
+        with pytest.raises(Stopped):
+            flight.ready()
+        flight.close()
+        with pytest.raises(Stopped):
+            next(pool.stream(asks[0]))
+        assert len(server.requests) == 2
