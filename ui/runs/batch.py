@@ -9,7 +9,7 @@ import logging
 import math
 import os
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.checkpoint import load_checkpoint
@@ -28,30 +28,23 @@ from core.tasks.sets import digest_of_tasks
 from storage.files.atomic import atomic_file
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
-from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import to_config
-from ui.runs.play import Ending, GroupControl, HaltingPool
+from ui.runs.play import Ending, GroupControl, HaltingPool, Parts, common_parts
 from ui.runs.policies import Lessons, Policies, Pupil, check_policies, cycles_of, learns_from
-from ui.runs.settings.batch import BatchPlan, same_models
-from ui.runs.spending import MeteredPool, Reckoned, paid_models
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.spending import MeteredPool, paid_models
 
 
 @dataclass(frozen=True, slots=True)
-class BatchParts:
-    """All that a batch run needs besides the store. `shelf` is what is reused, `reckoned` what was not billed as
-    usual."""
+class BatchParts(Parts):
+    """All that a batch run needs besides the store."""
 
     plan: BatchPlan
-    pool: Pool
     policies: list[Policy]
-    tasks: list[Task]
-    grade: GradeMany
-    shelf: SharedReplies | None = None
-    reckoned: Reckoned = field(default_factory=Reckoned)
 
     def play(
         self, store: Store, run: str
@@ -117,12 +110,8 @@ def completed(store: Store, plan: BatchPlan) -> BatchPlan:
 
 def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     """The parts of a complete plan; everything that can be wrong is found here, before anything is played."""
-    tasks = plan.load_tasks()
-    pool = wiring.resolve_pool(plan.pool)
-    same_models(plan, tuple(spec.name for spec in pool.specs))
-    grade = grading(store, tasks, plan.tasks)
-    shelf = store.episodes.shared_replies(pool.specs) if plan.reuse else None
-    return BatchParts(plan, pool, resolve_policies(store, plan), tasks, grade, shelf)
+    common = common_parts(store, plan, plan.load_tasks())
+    return BatchParts(policies=resolve_policies(store, plan), **common)
 
 
 def _check_protocol(store: Store, names: Sequence[str], protocol: Protocol | None) -> None:
@@ -192,20 +181,14 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
         validate = 0 if paid_models(pool.specs) else CHOOSING_TASKS
     plan, why = replace(plan, choosing=validate), ""
     try:
-        plan = with_remembered(plan, pool)
+        if undecided := plan.undecided:
+            known = _remembered(plan, pool).get()
+            mine = {name: known[name] for name in undecided if name in known}
+            plan = replace(plan, cycles={**plan.cycles, **mine})
     except TaskError as error:
         plan, why = replace(plan, choosing=0), f"Role cycles stay plan, work, check: {error}"
     _check_can_learn(plan)
     return plan, why
-
-
-def with_remembered(plan: BatchPlan, pool: Pool) -> BatchPlan:
-    """The plan with the cycles that were chosen before for this pool and these validation tasks."""
-    if not plan.undecided:
-        return plan
-    known = _remembered(plan, pool).get()
-    mine = {name: known[name] for name in plan.undecided if name in known}
-    return replace(plan, cycles={**plan.cycles, **mine})
 
 
 def made_ready(
@@ -314,12 +297,6 @@ def _remembered(plan: BatchPlan, pool: Pool) -> RememberedCycles:
     return RememberedCycles(wiring.data_folder(), pool, plan.choosing_tasks(), plan.turns, plan.protocol)
 
 
-def _pocket_weights(pool: Pool) -> list[str]:
-    """Digests of the pocket models in a pool: a model that was trained again has its cycle chosen again."""
-    files = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
-    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()]
-
-
 class RememberedCycles:
     """Choices made before, in a file; what was chosen once for a pool and its tasks stays."""
 
@@ -328,7 +305,10 @@ class RememberedCycles:
     ) -> None:
         self._file = folder / "cycles.json"
         rules = () if protocol in (None, Protocol.PAPER) else (protocol.value,)
-        known = repr((pool.specs, _pocket_weights(pool), tasks, turns, *rules))
+        # A pocket model that was trained again has its cycle chosen again.
+        own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
+        weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
+        known = repr((pool.specs, weights, tasks, turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def get(self) -> dict[str, Cycle]:

@@ -11,20 +11,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Protocol
 
-from core.episode import Ask, EndReason, Episode, Reply
-from core.errors import TrinityError
+from core.episode import Ask, EndReason, Episode, Reply, Task
+from core.errors import ConfigError, TrinityError
+from core.play.drive import GradeMany
 from core.pool.pool import Flight, Pool, WrappedFlight, answers, flight_of
 from core.pool.spec import digest_of_specs
+from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
 from storage.rows.summaries import RunStatus
+from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
+from ui.runs import wiring
+from ui.runs.grading import grading
 from ui.runs.lease import finish, owner, take_over
 from ui.runs.plans import RUN_KINDS, RunPlan, plan_of
-from ui.runs.spending import agree_to_cost, price
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import LearningPlan
+from ui.runs.spending import Reckoned, agree_to_cost, price
 
 #: Why a run that a person had paused was interrupted: nothing went wrong.
 PAUSED_FOR_ANOTHER = "Paused: its worker went to another run."
@@ -178,6 +185,39 @@ class Ready(Protocol):
 
     def play(self, store: Store, run: str) -> Generator[Any, None, Ending]:
         """Play what the run still lacks, each value kept before it is yielded. Stopped when a person asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every plan over task sets needs besides the store. `shelf` is what is reused, `reckoned` what was not
+    billed as usual."""
+
+    plan: Any
+    pool: Pool
+    tasks: list[Task]
+    grade: GradeMany
+    shelf: SharedReplies | None = field(default=None, kw_only=True)
+    reckoned: Reckoned = field(default_factory=Reckoned, kw_only=True)
+
+
+def common_parts(
+    store: Store, plan: BatchPlan | LearningPlan, tasks: list[Task], others: Sequence[Task] = ()
+) -> dict[str, Any]:
+    """The fields of `Parts`: of the plan, with the models and tasks that it turns out to have, and of the `others` that
+    are graded too. ConfigError when its pool has other models than when its run began."""
+    pool = wiring.resolve_pool(plan.pool)
+    models = tuple(spec.name for spec in pool.specs)
+    if plan.models and models != plan.models:
+        raise ConfigError(
+            f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
+        )
+    return {
+        "plan": replace(plan, models=models, digest=digest_of_tasks(tasks)),
+        "pool": pool,
+        "tasks": tasks,
+        "grade": grading(store, [*tasks, *others], plan.tasks),
+        "shelf": store.episodes.shared_replies(pool.specs) if plan.reuse else None,
+    }
 
 
 def prepare(store: Store, plan: RunPlan) -> Ready:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from core.pocket.training import TrainingProgress
 from core.settings import POCKET_POOL
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.learning import LearningParts, Position, Record, common_parts
+from ui.runs.learning import LearningParts, Position, Record, learning_parts
 from ui.runs.play import Stopped
 from ui.runs.settings.learning import TrainingPlan
 
@@ -89,15 +89,15 @@ class TrainingParts(LearningParts):
 def prepare(store: Store, plan: TrainingPlan) -> TrainingParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     check_installed()
-    found, common = common_parts(store, plan)
-    plan = replace(plan, **found)
+    common = learning_parts(store, plan)
+    plan = common["plan"]
     if plan.planner == POCKET_POOL and any(spec.provider != POCKET_POOL for spec in common["pool"].specs):
         raise ConfigError(
             "The pocket planner reads short pocket questions and writes words that only pocket models know: name the "
             "folder of a causal language model that learns to plan for these models by --planner FOLDER."
         )
     start = None if plan.planner == POCKET_POOL else _start(store, plan)
-    return TrainingParts(plan=plan, start=start, **common)
+    return TrainingParts(start=start, **common)
 
 
 def _start(store: Store, plan: TrainingPlan) -> LanguagePlanner:

@@ -52,7 +52,7 @@ def train(game: Reproduction, row: TableRow) -> str:
     assert isinstance(plan, TrainingPlan)
     tasks = load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True)
     validation = load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True)
-    parts = TrainingParts(plan, game.metered, tasks, validation, game.grade, tiny_planner())
+    parts = TrainingParts(plan, game.metered, tasks, game.grade, validation, tiny_planner())
     run = enqueue(game.store, plan, Ticket.new(), owner=owner())[0]
     assert [getattr(one, "index", None) for one in play(game.store, run, parts)] == [0, 1]
     return run

@@ -113,13 +113,12 @@ def evolution(case: str, encoder: Encoder) -> EvolutionParts:
         "sums", None, 4, "tiny", "tiny", None, EvolveConfig(**SMALL | config), models=models, **more
     )
     pool = ScriptedPool(SPECS, say)
-    return EvolutionParts(plan, pool, TASKS[:20], TASKS[20:], grade_many, encoder, template)
+    return EvolutionParts(plan, pool, TASKS[:20], grade_many, TASKS[20:], encoder, template)
 
 
 def training() -> TrainingParts:
     plan = TrainingPlan("tiny", None, 2, "tiny", LEARNING, name="mine", models=tiny.MODELS)
-    sets = tiny.TASKS[2:], tiny.TASKS[:2]
-    return TrainingParts(plan, tiny.tiny_pool(), *sets, grade_many, tiny.tiny_planner())
+    return training_parts(plan)
 
 
 def parts_of(case: str, encoder: Encoder) -> Callable[[], LearningParts]:
@@ -207,9 +206,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def short_training() -> TrainingParts:
+def training_parts(plan: TrainingPlan) -> TrainingParts:
     return TrainingParts(
-        PLAN, tiny.tiny_pool(), tiny.TASKS[2:], tiny.TASKS[:2], grade_many, tiny.tiny_planner()
+        plan, tiny.tiny_pool(), tiny.TASKS[2:], grade_many, tiny.TASKS[:2], tiny.tiny_planner()
     )
 
 
@@ -230,7 +229,7 @@ def iterations_of(store: Store, run: str) -> list[dict[str, Any]]:
 
 def test_every_iteration_is_kept_with_its_planners(store: Store) -> None:
     run = begun(store)
-    events = [one for one in play(store, run, short_training()) if isinstance(one, Iteration)]
+    events = [one for one in play(store, run, training_parts(PLAN)) if isinstance(one, Iteration)]
     found = store.runs.get(run)
     assert (found.status, found.generations, found.kind) == ("finished", 5, "train")
     kept = store.learning.updates(run)
@@ -262,7 +261,7 @@ def test_a_large_state_is_kept_in_a_file(
     monkeypatch.setattr(trainings, "MOST_STATE_BYTES", 10)
     monkeypatch.setattr(archive, "MOST_BYTES", 10)
     run = begun(store)
-    events = play(store, run, short_training())
+    events = play(store, run, training_parts(PLAN))
     for one in events:
         if one.index == 3:
             break
@@ -270,7 +269,7 @@ def test_a_large_state_is_kept_in_a_file(
     files = [path.name for path in (tmp_path / "data" / "training").iterdir()]
     assert files == [f"{run}-2.safetensors"]
     assert store.checkpoints.list(run, planners=True)[0].folder is not None
-    assert [one.index for one in play(store, run, short_training())] == [3, 4]
+    assert [one.index for one in play(store, run, training_parts(PLAN))] == [3, 4]
     assert not [*(tmp_path / "data" / "training").iterdir()]
     moved = store.checkpoints.list(run, planners=True)[-1]
     assert wiring.load_planner(store, moved.id, tiny.MODELS).card.id == moved.id
@@ -282,7 +281,7 @@ def test_a_large_state_is_kept_in_a_file(
 
 def test_a_training_travels_in_a_file(store: Store, tmp_path: Path) -> None:
     run = begun(store)
-    for _ in play(store, run, short_training()):
+    for _ in play(store, run, training_parts(PLAN)):
         pass
     export_runs(store, [run], tmp_path / "run.jsonl.gz")
     other = open_store(tmp_path / "other.db")

@@ -321,7 +321,7 @@ class Reproduction:
             run_id, plan = begun
         else:
             run_id, plan = None, self._plan(row, seed)
-        parts = BatchParts(plan, self.pool, resolve_policies(self.store, plan), self.tasks(row), self.grade)
+        parts = BatchParts(plan, self.pool, self.tasks(row), self.grade, resolve_policies(self.store, plan))
         return parts, run_id
 
     def _plan(self, row: TableRow, seed: int) -> BatchPlan:

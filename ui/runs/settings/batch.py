@@ -169,11 +169,3 @@ def unchanged(tasks: list[Task], plan: BatchPlan | LearningPlan) -> list[Task]:
             f"The tasks in {plan.tasks} have changed since this run began, so it cannot be resumed."
         )
     return tasks
-
-
-def same_models(plan: BatchPlan | LearningPlan, models: tuple[str, ...]) -> None:
-    """ConfigError when the plan's pool has other models than when its run began."""
-    if plan.models and models != plan.models:
-        raise ConfigError(
-            f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
-        )
