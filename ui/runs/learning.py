@@ -19,7 +19,7 @@ from storage.shelves.paid_replies import PaidReplies
 from storage.store import Store
 from ui.runs.lease import owner
 from ui.runs.play import Ending, HaltingPool, Parts, Stopped, common_parts
-from ui.runs.settings.learning import LearningPlan
+from ui.runs.settings.learning import LearningPlan, learning_sets
 from ui.runs.spending import MeteredPool
 
 
@@ -185,6 +185,6 @@ class _Keeper:
 
 def learning_parts(store: Store, plan: LearningPlan) -> dict[str, Any]:
     """The fields of `LearningParts` for a plan."""
-    tasks, validation, notes = plan.task_sets()
+    tasks, validation, notes = learning_sets(plan)
     common = common_parts(store, plan, tasks, validation)
     return {**common, "validation": validation, "notes": tuple(notes)}

@@ -5,7 +5,7 @@ A plan is stored as its run's config, without its `kind` and `name`: those are c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, TypeVar, overload
 
@@ -17,7 +17,8 @@ from core.fields import MOST_SEED, Setting, Turns
 from core.settings import POCKET_POOL
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.summaries import RunSummary
+from storage.rows.summaries import RunKind, RunStatus, RunSummary
+from storage.store import Store
 from ui.presentation.theme import one_line
 from ui.runs.settings.batch import BatchPlan, ReproducedRow
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
@@ -220,6 +221,16 @@ def known_plan(run: RunSummary) -> RunPlan | None:
         return plan_of(run)
     except TrinityError:
         return None
+
+
+def runs_of(
+    store: Store, kind: RunKind, plans: type[P], *, status: RunStatus | None = None, limit: int = 100
+) -> Iterator[tuple[RunSummary, P]]:
+    """The newest runs of a kind whose plans are understood, with these."""
+    for run in store.runs.list(kind=kind, status=status, limit=limit):
+        plan = known_plan(run)
+        if isinstance(plan, plans):
+            yield run, plan
 
 
 @dataclass(frozen=True, slots=True)

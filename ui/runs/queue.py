@@ -47,22 +47,25 @@ def start_worker(store: Store, run: str) -> int | None:
         return None  # one that is about to leave looks once more at what waits
     if awaited == [run] and (ready := stand_by.takes(store)) is not None:
         return ready
-    # By the environment: a command line, and with it a database's password, is seen by everybody here.
-    environment = os.environ | {"TRINITY_STORE": store.address}
-    log = log_file(run)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ui.runs.worker"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    process = _process(store.address, log_file(run), "ab", subprocess.DEVNULL)
     # Waited for, so that a dead worker is gone for good and seen to be gone.
     threading.Thread(target=process.wait, name=f"worker {process.pid}", daemon=True).start()
     return process.pid
+
+
+def _process(address: str, log: Path, mode: str, stdin: int, *options: str) -> subprocess.Popen[bytes]:
+    """A worker's process for the store at this address, which says what it has to say to a log."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open(mode) as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ui.runs.worker", *options],
+            # By the environment: a command line, and with it a database's password, is seen by everybody here.
+            env=os.environ | {"TRINITY_STORE": address},
+            stdin=stdin,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,  # Ctrl-C is for the app
+        )
 
 
 def log_file(run: str) -> Path:
@@ -219,18 +222,8 @@ class StandBy:
                 self._process.stdin.close()
 
     def _start(self) -> None:
-        output = lease.folder() / "stand-by.log"
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with output.open("wb") as said:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ui.runs.worker", OPTION],
-                # By the environment: a command line, and with it a database's password, is seen by everybody here.
-                env=os.environ | {"TRINITY_STORE": self._address},
-                stdin=subprocess.PIPE,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,  # Ctrl-C is for the app
-            )
+        log = lease.folder() / "stand-by.log"
+        self._process = _process(self._address, log, "wb", subprocess.PIPE, OPTION)
         self._owner = process_name(self._process.pid)
         threading.Thread(
             target=self._attend, args=[self._process], name=f"worker {self._process.pid}", daemon=True

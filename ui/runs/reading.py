@@ -55,7 +55,7 @@ from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.lease import owner
-from ui.runs.plans import AttributionPlan, RereadPlan, known_plan
+from ui.runs.plans import AttributionPlan, RereadPlan, runs_of
 from ui.runs.play import Ending, Stopped
 from ui.runs.policies import Policies
 from ui.runs.wiring import encoder_place
@@ -281,13 +281,9 @@ def prepare(_store: Store, plan: RereadPlan | AttributionPlan) -> RereadParts | 
 
 def latest_attribution(store: Store, plan: AttributionPlan) -> RunSummary | None:
     """The newest run that explains this turn for one of these checkpoints."""
-    for run in store.runs.list(kind="attribute", limit=50):
-        other = known_plan(run)
-        if (
-            isinstance(other, AttributionPlan)
-            and (other.episode, other.index) == (plan.episode, plan.index)
-            and set(plan.checkpoints) & set(other.checkpoints)
-        ):
+    for run, other in runs_of(store, "attribute", AttributionPlan, limit=50):
+        same_turn = (other.episode, other.index) == (plan.episode, plan.index)
+        if same_turn and set(plan.checkpoints) & set(other.checkpoints):
             return run
     return None
 
@@ -367,11 +363,8 @@ def to_read(judgement: CheckpointLogits) -> list[int]:
 
 def latest_reading(store: Store, checkpoints: Sequence[str], scope: EpisodeScope) -> RunSummary | None:
     """The newest run that reads these episodes again for some of these checkpoints."""
-    for run in store.runs.list(kind="reencode", limit=50):
-        plan = known_plan(run)
-        if isinstance(plan, RereadPlan) and plan.asks_for(checkpoints, scope):
-            return run
-    return None
+    found = runs_of(store, "reencode", RereadPlan, limit=50)
+    return next((run for run, plan in found if plan.asks_for(checkpoints, scope)), None)
 
 
 def _batches(judged: JudgedTurns, rows: Sequence[int]) -> Iterator[dict[str, set[int]]]:

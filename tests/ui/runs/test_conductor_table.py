@@ -36,7 +36,7 @@ def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reproducti
     torch.set_num_threads(1)
     lines = [
         json.dumps({"id": f"t{n}", "question": f"What is {n} plus {n}?", "answer": str(2 * n), "grader": "number"})
-        for n in range(150)
+        for n in range(80)
     ]  # fmt: skip
     (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
     store = open_store(tmp_path / "store.db")

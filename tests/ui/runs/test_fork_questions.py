@@ -66,11 +66,9 @@ def recorded(world: Sums, store: Store) -> str:
 def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) -> None:
     run = recorded(world, store)
     episode = next(one for one in store.episodes.of_run(run) if one.turns == 3)
-    result = world.trinity("fork", episode.id, "--every-turn", "--n", 2, "--json")
-    assert result.code == 0, result.err
-    told = result.json
-    assert [one["turn"] for one in told["turns"]] == [1, 2, 3]
     parent = store.episodes.get(episode.id)
+    told = every_turn(world, episode.id, "--n", 2)
+    assert [one["turn"] for one in told["turns"]] == [1, 2, 3]
     for one, turn in zip(told["turns"], parent.turns, strict=True):
         assert one["unchanged"]["n"] == 2
         assert 1 <= one["other"]["n"] <= 2
@@ -78,32 +76,35 @@ def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) 
     plan = plan_of(store.runs.get(told["run"]), ForkPlan)
     assert plan.every_turn == episode.id
     assert store.episodes.get(episode.id) == parent, "the recorded episode is only read"
-    outcomes = by_turn(plan, read_results(store, told["run"], plan))
-    assert [one.unchanged.n for one in outcomes] == [2, 2, 2]
-
+    assert [one.unchanged.n for one in by_turn(plan, read_results(store, told["run"], plan))] == [2, 2, 2]
     more = more_of(store, plan, 1)
     assert [one.baseline for one in more.branches] == [3, 3, 3]
     assert all(len(one.reused) >= 3 for one in more.branches), "what was played stands"
+
+
+def every_turn(world: Sums, episode: str, *more: object) -> Any:
+    result = world.trinity("fork", episode, "--every-turn", *more, "--json")
+    assert result.code == 0, result.err
+    return result.json
 
 
 def test_every_turn_can_be_given_a_right_reply_instead(world: Sums, store: Store) -> None:
     run = recorded(world, store)
     episode = next(one for one in store.episodes.of_run(run) if one.correct is False)
     parent = store.episodes.get(episode.id)
+    told = every_turn(world, episode.id, "--right-replies", "--n", 2)
     wrong = [turn.index + 1 for turn in parent.turns if right_reply(parent, turn.index)]
-    result = world.trinity("fork", episode.id, "--every-turn", "--right-replies", "--n", 2, "--json")
-    assert result.code == 0, result.err
-    assert [one["turn"] for one in result.json["turns"]] == wrong
-    assert {one["change"]["kind"] for one in result.json["turns"]} <= {"reply", "verdict"}
-    plan = plan_of(store.runs.get(result.json["run"]), ForkPlan)
+    assert [one["turn"] for one in told["turns"]] == wrong
+    assert {one["change"]["kind"] for one in told["turns"]} <= {"reply", "verdict"}
+    plan = plan_of(store.runs.get(told["run"]), ForkPlan)
     assert more_of(store, plan, 1).right_replies
-    outcomes_by_turn = by_turn(plan, read_results(store, result.json["run"], plan))
-    words = decisive_words(outcomes_by_turn, recorded_right=False, other="right reply")
+    found = by_turn(plan, read_results(store, told["run"], plan))
+    words = decisive_words(found, recorded_right=False, other="right reply")
     assert re.search("decided it: with the (reply|verdict)|No single turn decided it", words)
     refused(world, "fork", episode.id, "--turn", 1, "--right-replies", says="goes with --every-turn")
     page = opened("forks", ep=episode.id, every="replies")
     assert page.button_group(key="every_turn_change").value == "replies"
-    assert "The same with runner-ups" in shown(opened("forks", run=result.json["run"]))
+    assert "The same with runner-ups" in shown(opened("forks", run=told["run"]))
 
 
 def more_of_replay(episode: str) -> AppTest:
@@ -155,26 +156,42 @@ def outcomes(*counts: tuple[int, int]) -> list[TurnOutcome]:
     ]
 
 
-def test_the_decisive_turn_is_the_earliest_that_turns_the_ending_round() -> None:
-    lost = outcomes((1, 2), (0, 4), (0, 5))
-    found = decisive(lost, recorded_right=False)
-    assert found is not None
-    assert found.turn == 1
-    assert decisive_words(lost, recorded_right=False) == (
-        "Turn 2 decided it: played by sage, it was right 4 times in 5, unchanged 0 times in 5."
-    )
-    assert decisive(outcomes((5, 4), (4, 1)), recorded_right=True) == outcomes((5, 4), (4, 1))[1]
-    assert decisive(outcomes((0, 0), (0, 1)), recorded_right=False) is None
-    assert decisive_words(outcomes((0, 0)), recorded_right=False) == (
-        "No single turn decided it: the runner-up made it right more often at no turn."
-    )
-    assert decisive_words(outcomes((3, 4), (1, 2)), recorded_right=False) == (
-        "No single turn decided it. The largest effect is at turn 1: played by sage, it was right 4 times in 5, "
-        "unchanged 3 times in 5."
-    )
-    assert decisive_words(outcomes((1, 0), (5, 3)), recorded_right=True).endswith(
-        "turn 2: played by sage, it was right 3 times in 5, unchanged 5 times in 5."
-    )
+NONE = "No single turn decided it"
+
+
+@pytest.mark.parametrize(
+    ("counts", "right", "turn", "says"),
+    [
+        (
+            [(1, 2), (0, 4), (0, 5)],
+            False,
+            1,
+            "Turn 2 decided it: played by sage, it was right 4 times in 5, unchanged 0 times in 5.",
+        ),
+        ([(5, 4), (4, 1)], True, 1, "it was right 1 time in 5, unchanged 4 times in 5."),
+        ([(0, 0), (0, 1)], False, None, f"{NONE}. The largest effect is at turn 2: "),
+        ([(0, 0)], False, None, f"{NONE}: the runner-up made it right more often at no turn."),
+        (
+            [(3, 4), (1, 2)],
+            False,
+            None,
+            f"{NONE}. The largest effect is at turn 1: played by sage, it was right 4 times in 5, unchanged 3 times",
+        ),
+        (
+            [(1, 0), (5, 3)],
+            True,
+            None,
+            "turn 2: played by sage, it was right 3 times in 5, unchanged 5 times in 5.",
+        ),
+    ],
+)
+def test_the_decisive_turn_is_the_earliest_that_turns_the_ending_round(
+    counts: list[tuple[int, int]], right: bool, turn: int | None, says: str
+) -> None:
+    found = outcomes(*counts)
+    decided = decisive(found, recorded_right=right)
+    assert (decided and decided.turn) == turn
+    assert says in decisive_words(found, recorded_right=right)
 
 
 @pytest.mark.parametrize(
@@ -183,11 +200,7 @@ def test_the_decisive_turn_is_the_earliest_that_turns_the_ending_round() -> None
         (5, False, "Replayed unchanged from turn 1 it was right 5 times in 5: the miss was bad luck."),
         (0, False, "it was right 0 times in 5: a wrong answer is the usual outcome."),
         (0, True, "the success was good luck."),
-        (
-            1,
-            False,
-            "right 1 time in 5: too few plays to say if the miss was bad luck (95 % interval 4 to 62 %).",
-        ),
+        (1, False, "1 time in 5: too few plays to say if the miss was bad luck (95 % interval 4 to 62 %)."),
         (3, True, "too few plays to say if the success was good luck (95 % interval 23 to 88 %)."),
         (5, True, "a right answer is the usual outcome."),
     ],
@@ -215,7 +228,7 @@ def test_the_runner_up_is_the_choice_that_was_least_behind(world: Sums, store: S
     parent = store.episodes.get(store.episodes.of_run(recorded(world, store))[0].id)
 
     def decided(
-        models: tuple[float, float], roles: tuple[float, float, float], mask: tuple[bool, ...] = ()
+        models: tuple[float, float], roles: tuple[float, ...], mask: tuple[bool, ...] = ()
     ) -> Episode:
         was = parent.turns[0]
         decision = replace(
@@ -229,10 +242,8 @@ def test_the_runner_up_is_the_choice_that_was_least_behind(world: Sums, store: S
         )
         return replace(parent, turns=(replace(was, decision=decision), *parent.turns[1:]))
 
-    by_role = dict(zip(ROLE_ORDER, (0, 1, 2), strict=True))
-    roles = [0.0, 0.0, 0.0]
-    roles[by_role[Role.WORKER]], roles[by_role[Role.THINKER]], roles[by_role[Role.VERIFIER]] = 3.0, 2.5, 0.0
-    logits = (roles[0], roles[1], roles[2])
+    of_role = {Role.WORKER: 3.0, Role.THINKER: 2.5, Role.VERIFIER: 0.0}
+    logits = tuple(of_role[role] for role in ROLE_ORDER)
     assert runner_up_change(decided((2.0, 1.0), logits), 0) == Change("role", "thinker")
     assert runner_up_change(decided((2.0, 1.9), logits), 0) == Change("model", "guesser")
     masked = decided((2.0, 1.9), logits, mask=(True, False))

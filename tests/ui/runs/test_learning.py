@@ -227,7 +227,9 @@ def iterations_of(store: Store, run: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_iteration_is_kept_with_its_planners(store: Store) -> None:
+def test_every_iteration_is_kept_with_its_planners_and_travels_in_a_file(
+    store: Store, tmp_path: Path
+) -> None:
     run = begun(store)
     events = [one for one in play(store, run, training_parts(PLAN)) if isinstance(one, Iteration)]
     found = store.runs.get(run)
@@ -253,6 +255,20 @@ def test_every_iteration_is_kept_with_its_planners(store: Store) -> None:
         wiring.load_planner(store, planners[-1].id, ("ann", "bob"))
     with pytest.raises(StoreError, match="no checkpoint nobody"):
         wiring.load_planner(store, "nobody")
+    export_runs(store, [run], tmp_path / "run.jsonl.gz")
+    other = open_store(tmp_path / "other.db")
+    added = import_file(other, tmp_path / "run.jsonl.gz").added
+    assert added == {"run": 1, "checkpoint": 3, "update": 5}
+    assert import_file(other, tmp_path / "run.jsonl.gz").added == {}
+    assert iterations_of(other, run) == iterations_of(store, run)
+    assert plan_of(other.runs.get(run)) == PLAN
+    moved = other.checkpoints.list(run, planners=True)[-1].id
+    assert wiring.load_planner(other, moved, tiny.MODELS).card.id == moved
+    export_runs(other, [run], tmp_path / "again.jsonl.gz")
+    assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "run.jsonl.gz").read_bytes()
+    other.runs.delete(run)
+    assert not other.checkpoints.list(planners=True)
+    other.close()
 
 
 def test_a_large_state_is_kept_in_a_file(
@@ -277,26 +293,6 @@ def test_a_large_state_is_kept_in_a_file(
     Path(moved.folder).rename(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError, match="trinity checkpoints import FOLDER"):
         wiring.load_planner(store, moved.id, tiny.MODELS)
-
-
-def test_a_training_travels_in_a_file(store: Store, tmp_path: Path) -> None:
-    run = begun(store)
-    for _ in play(store, run, training_parts(PLAN)):
-        pass
-    export_runs(store, [run], tmp_path / "run.jsonl.gz")
-    other = open_store(tmp_path / "other.db")
-    added = import_file(other, tmp_path / "run.jsonl.gz").added
-    assert added == {"run": 1, "checkpoint": 3, "update": 5}
-    assert import_file(other, tmp_path / "run.jsonl.gz").added == {}
-    assert iterations_of(other, run) == iterations_of(store, run)
-    assert plan_of(other.runs.get(run)) == PLAN
-    kept = other.checkpoints.list(run, planners=True)[-1].id
-    assert wiring.load_planner(other, kept, tiny.MODELS).card.id == kept
-    export_runs(other, [run], tmp_path / "again.jsonl.gz")
-    assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "run.jsonl.gz").read_bytes()
-    other.runs.delete(run)
-    assert not other.checkpoints.list(planners=True)
-    other.close()
 
 
 def test_an_archive_that_is_no_planners_is_refused(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
         "without:1:random",
     ]
     asked = [word for name in names for word in ("--policy", name)]
-    result = evolving.run(*asked, "--validate", 4, "--turns", 3, "--json")
+    result = evolving.run(*asked, "--validate", 4, "--turns", 3, "--n", 6, "--json")
     assert result.code == 0, result.err
     rows = {row["policy"]: row for row in result.json}
     chosen = [one for one in rows if one not in names]
@@ -115,7 +115,7 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
     assert all(len(one.left_out) == 1 for one in played if one.policy == "without:1:random")
     roles = {turn.decision.role for one in played if one.policy.startswith("without:v") for turn in one.turns}
     assert roles == {*ROLE_ORDER} - {Role.VERIFIER}
-    again = evolving.run("--policy", team, "--policy", taught, "--turns", 3, "--json").json
+    again = evolving.run("--policy", team, "--policy", taught, "--turns", 3, "--n", 6, "--json").json
     assert [row["accuracy"] for row in again] == [rows[team]["accuracy"], rows[taught]["accuracy"]]
     for policy in ("majority:adder", "mixture", team):
         shown_one = next(one for one in played if one.policy == policy)

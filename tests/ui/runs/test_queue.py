@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -35,6 +34,7 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import SUM, opened, press, shown, until
+from tests.ui.runs.test_worker import in_background
 from tests.ui.sums import Sums, answer
 from ui.export.page import episode_page
 from ui.export.played import read_played
@@ -209,12 +209,10 @@ def test_a_problem_played_several_times_shows_every_play(store: Store, plan: Liv
 # Another policy from some turn on
 
 
-@pytest.fixture
 def swapped(store: Store, plan: LivePlan) -> str:
     """A run whose second turn on the guesser was put in charge, and whose third a person decided."""
     run = queued(store, replace(plan, step=True, turns=4))
-    playing = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
-    playing.start()
+    playing = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     store.runs.step(run, 1)
     until(lambda: [one.stage for one in store.episodes.outline(episode_id(run, 0))] == ["finished"])
@@ -232,14 +230,17 @@ def swapped(store: Store, plan: LivePlan) -> str:
 
 
 @pytest.mark.process
-def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Store, swapped: str) -> None:
-    name = episode_id(swapped, 0)
+def test_another_policy_takes_over_and_every_turn_says_who_decided_it(
+    store: Store, plan: LivePlan, tmp_path: Path
+) -> None:
+    run = swapped(store, plan)
+    name = episode_id(run, 0)
     episode = store.episodes.get(name)
     assert [turn.decision.model for turn in episode.turns] == ["adder", "guesser", "adder", "guesser"]
     assert [turn.decision.origin for turn in episode.turns] == ["policy", "policy", "override", "policy"]
     assert [store.runs.decider(name, turn) for turn in range(3)] == ["single:adder", *2 * ["single:guesser"]]
     assert {"swapped", "override"} <= set(store.episodes.summary(name).flags)
-    assert "from turn 2 on guesser alone" in shown(opened("live", run=swapped)).replace("\\", "")
+    assert "from turn 2 on guesser alone" in shown(opened("live", run=run)).replace("\\", "")
     replay = shown(opened("replay", ep=name, t="2")).replace("\\", "")
     assert "adder alone, from turn 2 on guesser alone" in replay
     assert "decided by guesser alone" in replay
@@ -247,6 +248,17 @@ def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Sto
     assert "from turn 2 on guesser alone" in episode_page(read_played(store, name))
     with pytest.raises(StoreError, match="not being played"):
         store.runs.set_decider(name, 4, "random")
+    # What reads or forks it goes by who decided.
+    by = ["single:adder", *3 * ["single:guesser"]]
+    export_parquet(store, [name], tmp_path / "turns.parquet", "turns")
+    assert pq.read_table(tmp_path / "turns.parquet")["policy"].to_pylist() == by
+    assert [turn.policy for turn in read_judged(store, EpisodeScope(episode=name)).turns] == by
+    parent = store.episodes.get(name)
+    told = {"id": "child", "run_id": "forks", "grade": grade_many}
+    same = new_child(parent, 2, None, 0, **told)  # type: ignore[arg-type]
+    assert (same.policy, [decided_by(same, turn) for turn in range(4)]) == ("single:guesser", by)
+    other = new_child(parent, 2, Change("policy", "random"), 0, **told)  # type: ignore[arg-type]
+    assert [decided_by(other, turn) for turn in range(4)] == [*by[:2], "random", "random"]
 
 
 def _names_nothing(store: Store, name: str) -> None:
@@ -261,8 +273,7 @@ def test_a_run_with_a_deleted_checkpoint_in_charge_says_so_and_can_be_given_to_a
 ) -> None:
     run = queued(store, replace(plan, step=True, turns=3))
     name = episode_id(run, 0)
-    playing = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
-    playing.start()
+    playing = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     _names_nothing(store, name)
     store.runs.step(run, 1)
@@ -282,22 +293,6 @@ def test_a_run_with_a_deleted_checkpoint_in_charge_says_so_and_can_be_given_to_a
     assert stopped.status is RunStatus.INTERRUPTED
     assert "switched this play to 'cgone', which cannot decide" in str(stopped.error)
     assert "choose another coordinator" in str(stopped.error)
-
-
-def test_what_reads_or_forks_a_swapped_episode_goes_by_who_decided(
-    store: Store, swapped: str, tmp_path: Path
-) -> None:
-    name = episode_id(swapped, 0)
-    by = ["single:adder", *3 * ["single:guesser"]]
-    export_parquet(store, [name], tmp_path / "turns.parquet", "turns")
-    assert pq.read_table(tmp_path / "turns.parquet")["policy"].to_pylist() == by
-    assert [turn.policy for turn in read_judged(store, EpisodeScope(episode=name)).turns] == by
-    parent = store.episodes.get(name)
-    told = {"id": "child", "run_id": "forks", "grade": grade_many}
-    same = new_child(parent, 2, None, 0, **told)  # type: ignore[arg-type]
-    assert (same.policy, [decided_by(same, turn) for turn in range(4)]) == ("single:guesser", by)
-    other = new_child(parent, 2, Change("policy", "random"), 0, **told)  # type: ignore[arg-type]
-    assert [decided_by(other, turn) for turn in range(4)] == [*by[:2], "random", "random"]
 
 
 @pytest.fixture
@@ -326,9 +321,12 @@ def over(store: Store, run: str) -> bool:
 
 @pytest.mark.process
 def test_one_process_plays_what_a_person_waits_for_and_no_other_is_started(
-    store: Store, plan: LivePlan, world: Sums, app: StandBy
+    store: Store, plan: LivePlan, world: Sums, app: StandBy, tmp_path: Path
 ) -> None:
     worker = ready(store, app)
+    with closing(open_store(tmp_path / "other.db")) as other:
+        assert app.takes(other) is None, "it is of one store"
+    assert lease.alive() == []  # it holds no slot while it waits
     for seed in range(2):
         run = begin(store, replace(plan, seed=seed), Ticket.new())
         until(lambda run=run: over(store, run))  # type: ignore[misc]
@@ -449,11 +447,3 @@ def test_nothing_is_started_by_who_is_no_app_and_for_who_starts_no_workers(
     monkeypatch.setenv("TRINITY_WORKERS", "0")
     own.keep(store)
     assert own.takes(store) is None
-
-
-@pytest.mark.process
-def test_it_is_of_one_store(store: Store, app: StandBy, tmp_path: Path) -> None:
-    ready(store, app)
-    with closing(open_store(tmp_path / "other.db")) as other:
-        assert app.takes(other) is None
-    assert lease.alive() == []  # it holds no slot while it waits

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.episode import Ask, Change, EndReason, Episode, Message, Role, Status
+from core.episode import Ask, EndReason, Episode, Message, Role, Status
 from core.errors import StoreError
 from core.ids import episode_id
 from core.play import reading
@@ -24,44 +24,32 @@ from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.core.pool.faulty_server import fail, faulty_server, ok
 from tests.ui.pages import until
+from tests.ui.runs.forking import planned
 from tests.ui.sums import Sums, answer
 from ui.runs import play as playing
-from ui.runs import wiring
 from ui.runs.batch import completed
-from ui.runs.forks.planning import plan_forks
-from ui.runs.plans import LivePlan, plan_of
+from ui.runs.plans import LivePlan
 from ui.runs.play import HaltingPool, Stopped, play
 from ui.runs.queue import Ticket, enqueue, is_stalled, log_file, start_worker
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import main, play_claimed
 
 
-def test_a_plan_survives_its_run(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
-    assert plan_of(store.runs.get(run)) == plan
-    with pytest.raises(StoreError, match="is of another kind"):
-        plan_of(store.runs.get(run), BatchPlan)
-    store.runs.create("rstrange", "live", {"tasks": "pocket"})
-    with pytest.raises(StoreError, match="is not understood"):
-        plan_of(store.runs.get("rstrange"))
+def in_background(store: Store, run: str) -> threading.Thread:
+    worker = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
+    worker.start()
+    return worker
 
 
 @pytest.mark.process
 def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store, plan: LivePlan) -> None:
+    """Which finds a store whose URL hides its password, too."""
     run = enqueue(store, plan, Ticket.new())[0]
-    start_worker(store, run)
+    start_worker(replace(store, url="postgresql://trinity:***@127.0.0.1/trinity"), run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
     episode = store.episodes.get(episode_id(run, 0))
     assert (episode.status, episode.answer, episode.correct) == (Status.FINISHED, "23", True)
     assert [turn.decision.role for turn in episode.turns] == [Role.THINKER, Role.WORKER, Role.VERIFIER]
-
-
-@pytest.mark.process
-def test_the_process_finds_a_store_whose_url_hides_its_password(store: Store, plan: LivePlan) -> None:
-    masked = replace(store, url="postgresql://trinity:***@127.0.0.1/trinity")
-    run = enqueue(store, plan, Ticket.new())[0]
-    start_worker(masked, run)
-    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
 
 
 @pytest.mark.process
@@ -105,8 +93,7 @@ def test_a_model_left_out_never_speaks(store: Store, plan: LivePlan) -> None:
 
 def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan) -> None:
     run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
-    worker = threading.Thread(target=play_claimed, args=(store, run))
-    worker.start()
+    worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     assert store.episodes.outline(episode_id(run, 0)) == []
     store.runs.set_override(episode_id(run, 0), 0, "guesser", Role.WORKER)
@@ -127,8 +114,7 @@ def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan)
 
 def test_cancelling_a_waiting_run_ends_it(store: Store, plan: LivePlan) -> None:
     run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
-    worker = threading.Thread(target=play_claimed, args=(store, run))
-    worker.start()
+    worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     store.runs.cancel(run)
     worker.join(60)
@@ -181,8 +167,7 @@ def test_the_decision_is_in_the_store_before_the_model_is_asked(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
     run = enqueue(store, replace(plan, pace_s=0.5, turns=1), Ticket.new())[0]
-    worker = threading.Thread(target=play_claimed, args=(store, run))
-    worker.start()
+    worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)) and bool(store.episodes.outline(episode_id(run, 0))))
     outline = store.episodes.outline(episode_id(run, 0))
     assert (outline[0].stage, outline[0].model) == ("asked", "adder")
@@ -190,19 +175,15 @@ def test_the_decision_is_in_the_store_before_the_model_is_asked(
     worker.join(60)
 
 
-def test_a_silent_run_is_called_stalled(store: Store, plan: LivePlan) -> None:
+@pytest.mark.parametrize("claimed", [True, False], ids=["silent", "claimed by nobody"])
+def test_a_run_that_nobody_plays_is_called_stalled(store: Store, plan: LivePlan, claimed: bool) -> None:
     run = enqueue(store, plan, Ticket.new())[0]
-    store.runs.claim(run, "elsewhere:1")
+    if claimed:
+        store.runs.claim(run, "elsewhere:1")
     summary = store.runs.get(run)
-    assert summary.heartbeat is not None
-    assert not is_stalled(summary, summary.heartbeat + 19)
-    assert is_stalled(summary, summary.heartbeat + 21)
-
-
-def test_a_run_that_nobody_claims_is_called_stalled(store: Store, plan: LivePlan) -> None:
-    summary = store.runs.get(enqueue(store, plan, Ticket.new())[0])
-    assert not is_stalled(summary, summary.created + 19)
-    assert is_stalled(summary, summary.created + 21)
+    since = summary.heartbeat or summary.created
+    assert not is_stalled(summary, since + 19)
+    assert is_stalled(summary, since + 21)
 
 
 def test_a_run_stopped_by_its_server_says_why_and_goes_on(store: Store, plan: LivePlan, world: Sums) -> None:
@@ -239,9 +220,8 @@ def test_a_batch_run_is_played_by_a_worker_and_its_lost_episodes_after_an_outage
     )
     plan = completed(store, asked)
     assert plan.policies == ("single:adder", "single:guesser", "random")
-    world.server.answer = lambda request: (
-        fail(401, "no key") if "10 + 13" in str(request.body) else answer(request)
-    )
+    lost = "10 + 13"
+    world.server.answer = lambda one: fail(401, "no key") if lost in str(one.body) else answer(one)
     run, _ = enqueue(store, plan, Ticket.new())
     assert play_claimed(store, run) == 0
     stopped = store.runs.get(run)
@@ -250,12 +230,13 @@ def test_a_batch_run_is_played_by_a_worker_and_its_lost_episodes_after_an_outage
     world.server.answer = answer
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
-    by_worker = {one.policy: (one.n, one.correct, one.mean_turns) for one in store.runs.policies(run)}
+
+    def told(run: str) -> dict[str, tuple[object, ...]]:
+        return {one.policy: (one.n, one.correct, one.mean_turns) for one in store.runs.policies(run)}
+
     world.run(*(word for name in plan.policies for word in ("--policy", name)), "--turns", 3, "--validate", 0)
     (other,) = {one.id for one in store.runs.list(kind="run")} - {run}
-    assert by_worker == {
-        one.policy: (one.n, one.correct, one.mean_turns) for one in store.runs.policies(other)
-    }
+    assert told(run) == told(other)
 
 
 def test_a_waiting_batch_run_can_be_cancelled_and_paid_models_need_a_ceiling(
@@ -332,9 +313,8 @@ def test_a_batch_run_plays_the_others_and_goes_on_without_paying_again(
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
     played = store.episodes.get(lost.id)
-    assert (
-        len(world.server.requests) - before == len(played.turns) - len(lost.turns) - 1
-    )  # its reply was stored
+    calls = len(world.server.requests) - before
+    assert calls == len(played.turns) - len(lost.turns) - 1, "its reply was stored"
 
 
 def test_a_live_run_says_what_happened_and_can_be_resumed(
@@ -355,11 +335,7 @@ def test_forks_beside_one_that_failed_are_played(
 ) -> None:
     world.run("--policy", "single:guesser", "--n", "4", "--validate", "0")
     parent = store.episodes.page(EpisodeFilter(flag="false_accept")).items[0].id
-    pool = str(world.folder / "pool.toml")
-    specs = wiring.resolve_pool(pool).specs
-    change = Change("model", "adder")
-    planned = plan_forks(store, [(parent, 2)], change, pool=pool, specs=specs, n=3, baseline=3)
-    run = enqueue(store, planned, Ticket.new())[0]
+    run = enqueue(store, planned(world, store, (parent, 2)), Ticket.new())[0]
     cannot_read(monkeypatch, "", first=2)
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.INTERRUPTED

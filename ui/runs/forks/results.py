@@ -17,7 +17,7 @@ from storage.reads.forks import Child
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.changes import change_words
-from ui.runs.plans import Branch, ForkPlan, known_plan
+from ui.runs.plans import Branch, ForkPlan, runs_of
 
 
 def seen_words(pairs: int) -> str:
@@ -339,10 +339,9 @@ def luck_runs(store: Store) -> dict[str, tuple[RunSummary, ForkPlan]]:
     """By episode, the newest run that asks whether its ending was luck; of those that were taken out before they began
     none."""
     found: dict[str, tuple[RunSummary, ForkPlan]] = {}
-    for run in store.runs.list(kind="fork", limit=_LOOKED_AT):
-        plan = known_plan(run)
+    for run, plan in runs_of(store, "fork", ForkPlan, limit=_LOOKED_AT):
         never_begun = run.status is RunStatus.CANCELLED and not run.episodes
-        if isinstance(plan, ForkPlan) and plan.asks_luck and not never_begun:
+        if plan.asks_luck and not never_begun:
             found.setdefault(plan.branches[0].parent, (run, plan))
     return found
 

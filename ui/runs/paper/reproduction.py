@@ -35,8 +35,8 @@ from ui.runs import wiring
 from ui.runs.batch import BatchParts, resolve_policies
 from ui.runs.evolution import prepare
 from ui.runs.grading import grading
-from ui.runs.paper.tables import DEFAULT_BUDGETS, EVOLVED, TRAINED, Curve, TableRow, Way, runs_of
-from ui.runs.plans import known_plan, to_config
+from ui.runs.paper.tables import DEFAULT_BUDGETS, EVOLVED, MOST_ROWS, TRAINED, Curve, TableRow, Way, rows_of
+from ui.runs.plans import runs_of, to_config
 from ui.runs.policies import Lessons, Pupil, cycles_of, learns_from, lessons_of, named_policy
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan
@@ -110,7 +110,7 @@ class Reproduction:
     def missing(self, wanted: Sequence[tuple[int, TableRow]]) -> list[tuple[int, TableRow]]:
         """Of these (seed, row), what the store lacks: it has those that learned under the settings that they would
         have now."""
-        plans = [(plan.seed, plan.reproduction) for plan in runs_of(self.store, self.suite).values()]
+        plans = [(plan.seed, plan.reproduction) for plan in rows_of(self.store, self.suite).values()]
         known = {(seed, row.row, row.learning) for seed, row in plans if row}
         played = {(seed, key) for seed, key, _ in known}
         return [
@@ -208,7 +208,7 @@ class Reproduction:
         return sorted(self.models, key=lambda model: -self.cycles[f"{SINGLE}{model}"].accuracy)
 
     def _stored_cycles(self) -> dict[str, ChosenCycle]:
-        for plan in runs_of(self.store, self.suite).values():
+        for plan in rows_of(self.store, self.suite).values():
             if plan.reproduction and (ranking := plan.reproduction.ranking):
                 return {
                     name.removeprefix(SINGLE): ChosenCycle(plan.cycles[name], accuracy)
@@ -359,11 +359,13 @@ class Reproduction:
     def _begun(self, row: TableRow, seed: int) -> tuple[str, BatchPlan] | None:
         """The run of a row that was interrupted, with its plan."""
         learning = self.learned(row, seed)
-        for run in self.store.runs.list(kind="reproduction", status=RunStatus.INTERRUPTED, limit=100_000):
-            match known_plan(run):
-                case BatchPlan(reproduction=ReproducedRow() as mine) as plan if plan.seed == seed:
-                    if (mine.suite, mine.row, mine.learning) == (self.suite, row.key, learning):
-                        return run.id, plan
+        for run, plan in runs_of(
+            self.store, "reproduction", BatchPlan, status=RunStatus.INTERRUPTED, limit=MOST_ROWS
+        ):
+            mine = plan.reproduction
+            own = mine and (plan.seed, mine.suite, mine.row, mine.learning)
+            if own == (seed, self.suite, row.key, learning):
+                return run.id, plan
         return None
 
     @property

@@ -24,7 +24,7 @@ from core.heads import HeadKind, head_of
 from storage.analysis.routing import chosen_by_family
 from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store
-from ui.runs.plans import known_plan
+from ui.runs.plans import runs_of
 from ui.runs.settings.batch import BatchPlan, Suite
 
 #: The tasks of a row: a split of the suite's tasks, or its held-out families. "unseen" has the templates that nothing
@@ -239,6 +239,8 @@ class RowResult(Part):
     kept: tuple[StoredRow, ...] = Field(default=(), exclude=True)
 
 
+#: More runs of rows than any store has.
+MOST_ROWS = 100_000
 #: What each run of a suite played, by the run's id, newest first.
 Runs = dict[str, BatchPlan]
 
@@ -246,15 +248,14 @@ Runs = dict[str, BatchPlan]
 def suites(store: Store) -> list[tuple[Suite, Runs]]:
     """The suites of which the store holds finished rows, newest first, with their runs."""
     found: dict[str, tuple[Suite, Runs]] = {}
-    for run in store.runs.list(kind="reproduction", status=RunStatus.FINISHED, limit=100_000):
-        plan = known_plan(run)
-        if isinstance(plan, BatchPlan) and plan.reproduction:
+    for run, plan in runs_of(store, "reproduction", BatchPlan, status=RunStatus.FINISHED, limit=MOST_ROWS):
+        if plan.reproduction:
             suite = plan.reproduction.suite
             found.setdefault(suite.digest, (suite, {}))[1][run.id] = plan
     return list(found.values())
 
 
-def runs_of(store: Store, suite: Suite) -> Runs:
+def rows_of(store: Store, suite: Suite) -> Runs:
     """The finished rows of a suite."""
     return next((runs for one, runs in suites(store) if one == suite), {})
 

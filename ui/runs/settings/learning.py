@@ -98,10 +98,6 @@ class EvolutionPlan:
         read = transcripts_surveyed(bool(self.svf))
         return f"The encoder reads {read} sketched transcripts once, to set the first step size"
 
-    def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
-        """The tasks to evolve on, those to validate with, and what is worth telling about them."""
-        return learning_sets(self)
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
@@ -139,10 +135,6 @@ class TrainingPlan:
     digest: str = ""
     reuse: Reuse = False
     kind: Literal["train"] = "train"
-
-    def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
-        """The tasks to learn on, those to validate with, and what is worth telling about them."""
-        return learning_sets(self)
 
 
 #: Plans that learn, and have a name of their own to be resumed by.

@@ -45,7 +45,7 @@ from ui.runs.forks.results import (
     read_luck,
     read_results,
 )
-from ui.runs.plans import Branch, ForkPlan, known_plan
+from ui.runs.plans import Branch, ForkPlan, runs_of
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
 from ui.web.forks.form import what_will_run
 from ui.web.kit import state
@@ -360,11 +360,8 @@ _LOOKED_AT = 100
 
 def newest_of(store: Store, episode_id: str) -> tuple[str, ForkPlan] | None:
     """The newest run that forks every turn of this episode, and its plan."""
-    for run in store.runs.list(kind="fork", limit=_LOOKED_AT):
-        plan = known_plan(run)
-        if isinstance(plan, ForkPlan) and plan.every_turn == episode_id:
-            return run.id, plan
-    return None
+    found = runs_of(store, "fork", ForkPlan, limit=_LOOKED_AT)
+    return next(((run.id, plan) for run, plan in found if plan.every_turn == episode_id), None)
 
 
 def turning_panel(
