@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,7 +86,7 @@ def give(name: str, asked: Asked, part: Sequence[str] | None, as_json: bool, htm
     elif as_json:
         print_json({"episodes": asked.counts(), **plain.page(found)})
     else:
-        _tell(found)
+        tell_answers(one for of in found.values() for one in of)
 
 
 def choices_of(written: Sequence[str] | None) -> dict[str, str]:
@@ -101,8 +101,9 @@ def _chosen(written: str) -> tuple[str, str]:
     return name, value
 
 
-def _tell(found: Mapping[str, Sequence[Answer]]) -> None:
-    for i, one in enumerate(one for of in found.values() for one in of):
+def tell_answers(found: Iterable[Answer]) -> None:
+    """Print answers, each with its question and all that it rests on."""
+    for i, one in enumerate(found):
         if i:
             tell()
         tell(one.question, "bold")

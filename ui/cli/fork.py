@@ -6,7 +6,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
@@ -14,19 +14,16 @@ import typer
 from core.errors import ConfigError
 from core.fields import built, checked
 from core.texts import read_text
+from ui.cli.analysis import tell_answers
 from ui.cli.console import (
     JsonOption,
     StoreOption,
-    interval,
     opened_store,
-    percent,
     print_json,
-    print_table,
     progress,
     refuse_beside,
     refuse_with_resume,
     say,
-    tell,
 )
 from ui.cli.filters import FlagOption, RunOption, WhereOption, filter_of
 from ui.cli.options import Given, with_options
@@ -321,113 +318,67 @@ def _say_plan(plan: ForkPlan) -> None:
 
 
 def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
+    """What the run came to, as its page shows it, or as JSON."""
+    from ui.answers.forks import findings
     from ui.presentation.words import dollars
     from ui.runs.forks.results import read_results
 
     results = read_results(store, run_id, plan)
-    if plan.asks_luck:
-        _report_luck(store, run_id, plan, results, as_json)
-        return
-    if plan.every_turn:
-        _report_turns(store, run_id, plan, as_json)
-        return
     if as_json:
-        print_json(
-            {
-                "run": run_id,
-                "change": plan.change,
-                "parents": [
-                    {"episode": one.parent, "turn": one.turn + 1, "prefix": one.prefix}
-                    for one in plan.branches
-                ],
-                "parents_unchanged": results.parents_unchanged,
-                "baseline": results.baseline.to_json(),
-                "fork": results.fork.to_json(),
-                "difference": results.difference,
-                "verdict": results.verdict,
-                "cost_usd": results.spent_usd,
-            }
-        )
+        plain = _plain_luck if plan.asks_luck else _plain_turns if plan.every_turn else _plain
+        print_json({"run": run_id, **plain(store, run_id, plan, results)})
         return
-    print_table(
-        ["", ">right", "95 % interval", ">n"],
-        [
-            (name, percent(one.share), "certain" if one.certain else interval((one.low, one.high)), one.n)
-            for name, one in (("baseline, unchanged", results.baseline), ("fork", results.fork))
-        ],
-    )
-    tell(results.verdict)
+    tell_answers(findings(store, run_id, plan, results))
     say(f"Cost {dollars(results.spent_usd)}. Look into it: trinity episodes --run {run_id}, or trinity ui")
 
 
-def _report_luck(store: Store, run_id: str, plan: ForkPlan, results: Results, as_json: bool) -> None:
-    """How often the episode ended right when nothing was changed, and what that tells."""
-    from ui.presentation.words import dollars
+def _plain(store: Store, run_id: str, plan: ForkPlan, results: Results) -> dict[str, Any]:
+    return {
+        "change": plan.change,
+        "parents": [
+            {"episode": one.parent, "turn": one.turn + 1, "prefix": one.prefix} for one in plan.branches
+        ],
+        "parents_unchanged": results.parents_unchanged,
+        "baseline": results.baseline.to_json(),
+        "fork": results.fork.to_json(),
+        "difference": results.difference,
+        "verdict": results.verdict,
+        "cost_usd": results.spent_usd,
+    }
+
+
+def _plain_luck(store: Store, run_id: str, plan: ForkPlan, results: Results) -> dict[str, Any]:
     from ui.runs.forks.results import read_luck
 
     found = read_luck(store, run_id, plan)
-    if as_json:
-        print_json(
-            {
-                "run": run_id,
-                "episode": plan.branches[0].parent,
-                "recorded_right": found.recorded_right,
-                "right": sum(found.plays),
-                "n": len(found.plays),
-                "ends_right_more_often": found.told.right if found.told else None,
-                "verdict": found.sentence,
-                "cost_usd": results.spent_usd,
-            }
-        )
-        return
-    tell(found.sentence)
-    say(f"Cost {dollars(results.spent_usd)}. Look into it: trinity episodes --run {run_id}, or trinity ui")
+    return {
+        "episode": plan.branches[0].parent,
+        "recorded_right": found.recorded_right,
+        "right": sum(found.plays),
+        "n": len(found.plays),
+        "ends_right_more_often": found.told.right if found.told else None,
+        "verdict": found.sentence,
+        "cost_usd": results.spent_usd,
+    }
 
 
-def _report_turns(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
-    """How the episode ends from each of its turns on, and which of them mattered."""
-    from ui.presentation.changes import change_words
-    from ui.runs.forks.results import by_turn, decisive, decisive_words, luck_words, read_results
+def _plain_turns(store: Store, run_id: str, plan: ForkPlan, results: Results) -> dict[str, Any]:
+    from ui.runs.forks.results import by_turn, decisive
 
     right = store.episodes.get(plan.every_turn).correct is True
-    outcomes = by_turn(plan, read_results(store, run_id, plan))
-    if as_json:
-        found = decisive(outcomes, recorded_right=right)
-        print_json(
+    outcomes = by_turn(plan, results)
+    found = decisive(outcomes, recorded_right=right)
+    return {
+        "episode": plan.every_turn,
+        "recorded_right": right,
+        "decisive_turn": None if found is None else found.turn + 1,
+        "turns": [
             {
-                "run": run_id,
-                "episode": plan.every_turn,
-                "recorded_right": right,
-                "decisive_turn": None if found is None else found.turn + 1,
-                "turns": [
-                    {
-                        "turn": one.turn + 1,
-                        "change": one.change,
-                        "unchanged": one.unchanged.to_json(),
-                        "other": one.other.to_json(),
-                    }
-                    for one in outcomes
-                ],
+                "turn": one.turn + 1,
+                "change": one.change,
+                "unchanged": one.unchanged.to_json(),
+                "other": one.other.to_json(),
             }
-        )
-        return
-    print_table(
-        [">turn", ">unchanged ends right", "95 % interval", plan.other_words, ">ends right", "95 % interval"],
-        [
-            (
-                one.turn + 1,
-                f"{one.unchanged.right} of {one.unchanged.n}",
-                interval((one.unchanged.low, one.unchanged.high)),
-                change_words(one.change),
-                f"{one.other.right} of {one.other.n}",
-                interval((one.other.low, one.other.high)),
-            )
             for one in outcomes
         ],
-    )
-    for sentence in (
-        luck_words(outcomes, recorded_right=right),
-        decisive_words(outcomes, recorded_right=right, other=plan.other_words),
-    ):
-        if sentence:
-            tell(sentence)
+    }

@@ -33,7 +33,7 @@ from ui.runs.play import GroupControl
 from ui.runs.queue import Ticket, enqueue, start_worker
 from ui.runs.spending import price
 from ui.runs.worker import play_claimed
-from ui.web.forks.figures import Path, grow, tree_figure
+from ui.web.forks.panels import Path, grow, tree_figure
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_the_page_from_the_list_to_a_result(world: Sums, store: Store, parent: s
     assert "The difference may be chance" in text or "The change" in text
     assert "The recorded episode is unchanged." in text
     assert "Every recorded row has the same hash as before" in text
-    assert len([link for link in page.page_link if link.label == "Replay"]) == 4
+    assert list(page.dataframe[-1].value["side"]) == ["baseline", "fork"] * 2
     before = read_results(store, run, plan_of(store.runs.get(run), ForkPlan))
     press(page, "fork_more")
     more = page.query_params["run"]
@@ -356,7 +356,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
     assert "points" in told["verdict"]
     (world.folder / "reply.txt").write_text("answer 7\n")
     edited = world.trinity("fork", parent, "--turn", 2, "--reply", world.folder / "reply.txt", "--n", 1)
-    assert "baseline, unchanged" in edited.out
+    assert "Baseline, unchanged" in edited.out
     for arguments, says in (
         (["--turn", 3], "exactly one thing"),  # of a policy without odds, which has no runner-up
         (["--turn", 3, "--stop", "--see", 40, "--n", 2], "leave out --n"),

@@ -62,10 +62,14 @@ class Grown:
     baseline: Mapping[int, Child]
     forks: Mapping[int, Child]
 
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """Of both sides."""
+        return *self.baseline.values(), *self.forks.values()
+
     def holds(self, episode_id: str | None) -> bool:
         """Whether an episode is this branch's parent or one of its children."""
-        children = (*self.baseline.values(), *self.forks.values())
-        return episode_id in (self.branch.parent, *(one.id for one in children))
+        return episode_id in (self.branch.parent, *(one.id for one in self.children))
 
     @property
     def pairs(self) -> list[tuple[bool, bool]]:
