@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +20,11 @@ from storage.rows.summaries import RunStatus
 from storage.shelves.attributions import AttributedTurn, Attributions
 from storage.store import Store
 from tests.builders.diffed import DIFFED, Diffed
-from tests.ui.pages import until
 from ui.runs import reading
 from ui.runs.lease import owner
 from ui.runs.plans import AttributionPlan
 from ui.runs.play import Stopped
-from ui.runs.queue import Ticket, enqueue, resume
+from ui.runs.queue import Ticket, enqueue
 from ui.runs.reading import ExplainedTurn, Explanation, explained_turn, kept_explanation, read_turn
 from ui.runs.wiring import data_folder, remember_encoder
 from ui.runs.worker import play_claimed
@@ -104,39 +100,6 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     again, _ = enqueue(store, plan, Ticket.new())
     assert store.runs.claim(again, owner())
     assert list(reading.AttributionParts(plan).play(store, again)) == []
-
-
-@pytest.mark.process
-def test_a_killed_worker_loses_at_most_the_step_under_way(diffed: Diffed) -> None:
-    store, episode = diffed.store, played(diffed)
-    plan = AttributionPlan(episode.id, 1, (diffed.a.id,))
-    run, _ = enqueue(store, plan, Ticket.new())
-    slow = "import time, ui.runs.reading as player\nplayer.WORDS_AT_ONCE = 1\n" + (
-        "old = player.leave_out\nplayer.leave_out = lambda *a: (time.sleep(0.2), old(*a))[1]\n"
-        "import ui.runs.worker as worker\nworker.main()\n"
-    )
-    environment = os.environ | {"TRINITY_STORE": store.address}
-    process = subprocess.Popen([sys.executable, "-c", slow], env=environment)
-
-    def words() -> int:
-        found = found_for(diffed, plan, diffed.a.id).words
-        return found.done if found else 0
-
-    until(lambda: words() >= 2)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    left = found_for(diffed, plan, diffed.a.id)
-    assert left.words is not None
-    assert not left.words.complete
-    os.environ["TRINITY_WORKERS"], before = "0", os.environ.get("TRINITY_WORKERS")
-    try:
-        resume(store, run)
-    finally:
-        os.environ.pop("TRINITY_WORKERS") if before is None else os.environ.update(TRINITY_WORKERS=before)
-    assert store.runs.claim(run, owner())
-    first = next(reading.AttributionParts(plan).play(store, run))
-    assert first.words is not None
-    assert first.words.words[: left.words.done] == left.words.words
 
 
 def test_a_large_encoder_has_its_words_told_apart_by_gradients(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -17,7 +16,6 @@ from core.errors import ConfigError, StoreError
 from storage.files.interchange import export_episodes, import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
-from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.builders.stores import new_store
@@ -25,7 +23,6 @@ from tests.core.pool.faulty_server import fail
 from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.runs.forking import planned, played, refused
 from tests.ui.sums import Sums, answer
-from ui.runs.forks import play as forking
 from ui.runs.forks.planning import found_by
 from ui.runs.forks.results import read_results
 from ui.runs.plans import ForkPlan, plan_of
@@ -150,34 +147,6 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
     deeper = played(store, planned(world, store, (fork.id, 2)))
     assert deeper.fork.n == 3  # a fork of a fork
     assert deeper.parents_unchanged
-
-
-def test_a_killed_run_goes_on_without_paying_twice(
-    world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = planned(world, store, (parent, 1), n=4, baseline=4)
-    undisturbed = played(store, plan)
-    calls = len(world.server.requests)
-
-    def broken(*arguments: object, **options: object) -> Iterator[object]:
-        for count, event in enumerate(record(*arguments, **options)):  # type: ignore[arg-type]
-            if count == 9:
-                raise KeyboardInterrupt
-            yield event
-
-    monkeypatch.setattr(forking, "record", broken)
-    run = enqueue(store, plan, Ticket.new())[0]
-    world.server.requests.clear()
-    assert play_claimed(store, run) == 130
-    assert store.runs.get(run).status is RunStatus.INTERRUPTED
-    monkeypatch.undo()
-    assert world.server.requests
-    assert play_claimed(store, run) == 0
-    results = read_results(store, run, plan)
-    assert results.baseline.right == undisturbed.baseline.right
-    assert results.fork.right == undisturbed.fork.right
-    repeats = len(world.server.requests) - calls
-    assert repeats <= 8 + 4  # only calls that were in flight when it died, never a stored reply
 
 
 def test_pause_cancel_a_ceiling_and_a_lost_server(

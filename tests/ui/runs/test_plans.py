@@ -70,23 +70,11 @@ PLANS: dict[str, RunPlan] = {
 def run_with(kind: str, config: Any, name: str | None = None) -> RunSummary:
     """A run as the store reads it."""
     stored = json.loads(json.dumps(config))
+    of_kind = cast(RunKind, kind)
+    unknown: dict[str, Any] = dict.fromkeys(("started", "finished", "heartbeat", "owner", "error"))
+    counts: dict[str, Any] = dict.fromkeys(("episodes", "finished_episodes", "correct", "generations"), 0)
     return RunSummary(
-        "r1",
-        cast(RunKind, kind),
-        PURPOSES[cast(RunKind, kind)],
-        name,
-        RunStatus.FINISHED,
-        stored,
-        created=0.0,
-        started=None,
-        finished=None,
-        heartbeat=None,
-        owner=None,
-        error=None,
-        episodes=0,
-        finished_episodes=0,
-        correct=0,
-        generations=0,
+        "r1", of_kind, PURPOSES[of_kind], name, RunStatus.FINISHED, stored, created=0.0, **unknown, **counts
     )
 
 
@@ -141,15 +129,6 @@ def test_every_run_says_what_it_is_about() -> None:
     assert address_of(runs["reencode"]) == {"c": "c0,c1", "family": "math", "ep": "e1"}
     why = runs["attribute"]
     assert (about(why), address_of(why)) == ("1 + 1?", {"ep": "e1", "t": "4", "panel": "why"})
-
-
-def _part_of(whole: Any, part: Any) -> Any:
-    """Of nested values, what the other has as well: later versions add fields."""
-    if isinstance(whole, dict) and isinstance(part, dict):
-        return {name: _part_of(whole[name], value) for name, value in part.items() if name in whole}
-    if isinstance(whole, list) and isinstance(part, list) and len(whole) == len(part):
-        return [_part_of(one, other) for one, other in zip(whole, part, strict=True)]
-    return whole
 
 
 SETTINGS = read_settings({}, {}, Path("nowhere"))

@@ -6,8 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store
 from tests.builders.stores import begin_run, new_store
-from tests.core.pool.faulty_server import Answer, Request, chat, faulty_server, ok, respond
+from tests.core.pool.faulty_server import Answer, FaultyServer, Request, chat, faulty_server, ok, respond
 from tests.core.pool.hosted_calls import QUICK
 from tests.ui.endpoint.server import CALL_USD, PRICES, role_of, team
 from tests.ui.pages import command
@@ -189,34 +189,47 @@ def test_zeros_are_no_counts_and_the_ceiling_comes() -> None:
     assert len(server.requests) == metered.reckoned.at_bound == 3
 
 
+@contextmanager
+def paid_models(
+    folder: Path,
+    answer: Callable[[Request], Answer],
+    names: str = "m",
+    price: str = PRICES,
+    splits: Sequence[str] = ("test",) * 12,
+) -> Iterator[tuple[FaultyServer, list[str]]]:
+    """Models that cost something, on one server, with a task for each of these splits; the options that name them."""
+    tasks = [
+        {"question": f"{n} + 3?", "answer": "5", "grader": "number", "split": split}
+        for n, split in enumerate(splits)
+    ]
+    (folder / "tasks.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in tasks))
+    with faulty_server(answer) as server, pytest.MonkeyPatch.context() as patch:
+        models = (f'[[model]]\nname = "{name}"\nbase_url = "{server.url}"\n{price}\n' for name in names)
+        (folder / "pool.toml").write_text("".join(models))
+        patch.setenv("TRINITY_STORE", str(folder / "t.db"))
+        yield server, ["--pool", str(folder / "pool.toml"), "--tasks", str(folder / "tasks.jsonl")]
+
+
 def test_a_second_run_is_expected_to_cost_what_it_then_costs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tasks = "\n".join(
-        f'{{"question": "{n} + 3?", "answer": "5", "grader": "number", "split": "test"}}' for n in range(12)
-    )
-    (tmp_path / "tasks.jsonl").write_text(tasks)
-    with faulty_server(team("<answer>5</answer>")) as server:
-        (tmp_path / "pool.toml").write_text(f'[[model]]\nname = "m"\nbase_url = "{server.url}"\n{PRICES}\n')
-        monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
-        arguments = ["run", "--pool", str(tmp_path / "pool.toml"), "--tasks", str(tmp_path / "tasks.jsonl")]
-        arguments += ["--policy", "single:m", "--max-cost", "1"]
+    with paid_models(tmp_path, team("<answer>5</answer>")) as (_, own):
+        arguments = ["run", *own, "--policy", "single:m", "--max-cost", "1"]
         assert command([*arguments, "--n", "3"]) == 0
         assert "Nothing is recorded of these models yet" in " ".join(capsys.readouterr().err.split())
         assert command([*arguments, "--n", "12", "--seed", "1"]) == 0
         told = " ".join(capsys.readouterr().err.split())
-        store = open_store(tmp_path / "t.db")
-        newest = store.runs.list()[0]
-        spent = store.runs.spent_usd(newest.id)
-        found = re.search(r"To expect: about (\d+) calls, \$([\d.]+) and", told)
-        assert found is not None, told
-        assert float(found[2]) == pytest.approx(spent, rel=0.2)
-        assert int(found[1]) == pytest.approx(spent / CALL_USD, rel=0.1)
-        plan = plan_of(newest, BatchPlan)
-        again = expectation(store, plan, pool_specs(plan.pool))
-        assert again is not None
-        assert again.cost_usd == pytest.approx(spent, rel=0.2)
-        store.close()
+        with closing(open_store(tmp_path / "t.db")) as store:
+            newest = store.runs.list()[0]
+            spent = store.runs.spent_usd(newest.id)
+            plan = plan_of(newest, BatchPlan)
+            again = expectation(store, plan, pool_specs(plan.pool))
+    found = re.search(r"To expect: about (\d+) calls, \$([\d.]+) and", told)
+    assert found is not None, told
+    assert float(found[2]) == pytest.approx(spent, rel=0.2)
+    assert int(found[1]) == pytest.approx(spent / CALL_USD, rel=0.1)
+    assert again is not None
+    assert again.cost_usd == pytest.approx(spent, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +257,13 @@ def test_means_are_of_this_pool_alone(samples: Store) -> None:
     assert pool_means(samples, "another") is None
 
 
+def add_update(store: Store, run: str, index: int, stats: dict[str, int]) -> None:
+    numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
+    with writing(store.engine) as connection:
+        row = {"run_id": run, "idx": index, "stats": json.dumps(stats), **numbers}
+        connection.execute(insert(learning_update), row)
+
+
 def test_what_evolutions_shared_is_of_this_pool_alone(tmp_path: Path) -> None:
     store = new_store(tmp_path / "t.db")
     assert shared_calls(store, "mine") == []
@@ -256,12 +276,10 @@ def test_what_evolutions_shared_is_of_this_pool_alone(tmp_path: Path) -> None:
         {"calls": 10, "calls_saved": 90},
         {},
     ]
-    with writing(store.engine) as connection:
-        for name in ("r1", "r2"):
-            for index, stats in enumerate(counts):  # what came before the first generation is not counted
-                numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
-                row = {"run_id": name, "idx": index, "stats": json.dumps(stats), **numbers}
-                connection.execute(insert(learning_update), row)
+    for name in ("r1", "r2"):
+        for index, stats in enumerate(counts):  # what came before the first generation is not counted
+            add_update(store, name, index, stats)
+            with writing(store.engine) as connection:
                 for place in range(6):
                     row = {"run_id": name, "generation": index, "idx": place, "rollouts": 4, "missing": 0}
                     connection.execute(insert(candidate), row)
@@ -280,7 +298,7 @@ def says_what_it_read(request: Request) -> Answer:
         case "Thinker":
             text = f"<suggestion>Think of {dice}.</suggestion>"
         case "Worker":
-            text = f"It is known of {dice}. <answer>{int(dice[:2], 16) % 3}</answer>"
+            text = f"It is known of {dice}. <answer>{5 if int(dice[:2], 16) % 3 == 1 else 0}</answer>"
         case _:
             tag = request.body["messages"][-1]["content"].rsplit("VERDICT-", 1)[1].split(":")[0]
             verdict = "ACCEPT" if int(dice[:2], 16) % 5 < 2 else "REVISE"
@@ -289,69 +307,38 @@ def says_what_it_read(request: Request) -> Answer:
 
 
 def test_an_evolution_is_expected_to_cost_what_it_then_costs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with faulty_server(says_what_it_read) as server:
-        lines = (
-            {"question": f"{n} + 3?", "answer": "1", "grader": "number", "split": split}
-            for n, split in enumerate(["evolve", "evolve", "evolve", "validation"] * 4)
-        )
-        (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        models = "".join(
-            f'[[model]]\nname = "{name}"\nbase_url = "{server.url}"\n{PRICES}\n' for name in "abc"
-        )
-        (tmp_path / "pool.toml").write_text(models)
-        monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
-        own = [
-            "--pool",
-            str(tmp_path / "pool.toml"),
-            "--tasks",
-            str(tmp_path / "tasks.jsonl"),
-            "--max-cost",
-            "9",
-        ]
+    splits = ["evolve", "evolve", "evolve", "validation"] * 4
+    with paid_models(tmp_path, says_what_it_read, "abc", splits=splits) as (_, own):
+        own += ["--max-cost", "9"]
         assert command(["run", *own, "--policy", "random", "--split", "evolve", "--n", "12"]) == 0
         with closing(open_store(tmp_path / "t.db")) as store:
             begin_run(store, "rother", "evolve", {})  # of another pool, whose candidates shared nearly all
-            stats = json.dumps({"calls": 1, "calls_saved": 999})
-            numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
-            with writing(store.engine) as connection:
-                connection.execute(
-                    insert(learning_update), {"run_id": "rother", "idx": 1, "stats": stats, **numbers}
-                )
+            add_update(store, "rother", 1, {"calls": 1, "calls_saved": 999})
         capsys.readouterr()
         evolve = ["evolve", *own, "--encoder", "pocket", "--validation", "4", "--generations", "2"]
-        evolve += ["--population", "4", "--replicates", "2"]
-        assert command(evolve) == 0
+        assert command([*evolve, "--population", "4", "--replicates", "2"]) == 0
         told = " ".join(capsys.readouterr().err.split())
-        found = re.search(r"To expect: about ([\d,]+) calls, \$([\d.]+)", told)
-        assert found is not None, told
         with closing(open_store(tmp_path / "t.db")) as store:
             newest = store.runs.list()[0]
             spent = store.runs.spent_usd(newest.id)
             plan = plan_of(newest, EvolutionPlan)
             again = expectation(store, plan, pool_specs(plan.pool))
-        assert float(found[2]) == pytest.approx(spent, rel=0.3)
-        assert int(found[1].replace(",", "")) == pytest.approx(spent / CALL_USD, rel=0.3)
-        assert again is not None
-        assert again.cost_usd == pytest.approx(spent, rel=0.25), (
-            "and a second one by what the first one shared"
-        )
+    found = re.search(r"To expect: about ([\d,]+) calls, \$([\d.]+)", told)
+    assert found is not None, told
+    assert float(found[2]) == pytest.approx(spent, rel=0.3)
+    assert int(found[1].replace(",", "")) == pytest.approx(spent / CALL_USD, rel=0.3)
+    assert again is not None
+    assert again.cost_usd == pytest.approx(spent, rel=0.25), "a second one by what the first one shared"
 
 
 def test_an_accuracy_is_told_of_whole_episodes_and_of_what_a_ceiling_cut_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tasks = "\n".join(
-        f'{{"question": "{n} + 3?", "answer": "5", "grader": "number", "split": "test"}}' for n in range(12)
-    )
-    (tmp_path / "tasks.jsonl").write_text(tasks)
     price = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 7\nconcurrency = 1"
-    with faulty_server(team("<answer>5</answer>")) as server:
-        (tmp_path / "pool.toml").write_text(f'[[model]]\nname = "m"\nbase_url = "{server.url}"\n{price}\n')
-        monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
-        arguments = ["run", "--pool", str(tmp_path / "pool.toml"), "--tasks", str(tmp_path / "tasks.jsonl")]
-        arguments += ["--policy", "single:m", "--max-cost"]
+    with paid_models(tmp_path, team("<answer>5</answer>"), price=price) as (server, own):
+        arguments = ["run", *own, "--policy", "single:m", "--max-cost"]
         assert command([*arguments, "10"]) == 1
         out = capsys.readouterr()
         assert "1 of 12 episodes were cut" in " ".join(out.err.split()), "a ceiling below the first one"

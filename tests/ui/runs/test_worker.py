@@ -17,14 +17,11 @@ from core.ids import episode_id
 from core.play import reading
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
-from storage.filters.episode_filter import EpisodeFilter
-from storage.reads import forks
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.core.pool.faulty_server import fail, faulty_server, ok
 from tests.ui.pages import until
-from tests.ui.runs.forking import planned
 from tests.ui.sums import Sums, answer
 from ui.runs import play as playing
 from ui.runs.batch import completed
@@ -328,21 +325,6 @@ def test_a_live_run_says_what_happened_and_can_be_resumed(
     assert "This program failed at turn 2 (RecursionError)" in str(stopped.error)
     assert play_claimed(store, run) == 0
     assert store.episodes.get(episode_id(run, 0)).correct is True
-
-
-def test_forks_beside_one_that_failed_are_played(
-    store: Store, world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.run("--policy", "single:guesser", "--n", "4", "--validate", "0")
-    parent = store.episodes.page(EpisodeFilter(flag="false_accept")).items[0].id
-    run = enqueue(store, planned(world, store, (parent, 2)), Ticket.new())[0]
-    cannot_read(monkeypatch, "", first=2)
-    assert play_claimed(store, run) == 0
-    assert store.runs.get(run).status is RunStatus.INTERRUPTED
-    children = [one.summary.id for one in forks.of_runs(store, [run])[run]]
-    assert len(missing([store.episodes.get(name) for name in children])) == 1
-    assert play_claimed(store, run) == 0
-    assert store.runs.get(run).status is RunStatus.FINISHED
 
 
 def test_what_is_under_way_comes_before_a_pool_halts() -> None:
