@@ -40,7 +40,7 @@ from ui.export.page import episode_page
 from ui.export.played import read_played
 from ui.runs import lease, queue
 from ui.runs.batch import completed
-from ui.runs.plans import LivePlan
+from ui.runs.plans import LivePlan, RunPlan
 from ui.runs.play import PATIENCE_S, LiveControl, Stopped
 from ui.runs.queue import StandBy, Ticket, begin, enqueue, is_stalled, resume, stand_by, start_worker
 from ui.runs.settings.batch import BatchPlan
@@ -319,71 +319,65 @@ def over(store: Store, run: str) -> bool:
     return store.runs.get(run).status not in (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
+def ended(store: Store, plan: RunPlan) -> RunSummary:
+    """A run of the plan, begun as pages do, once a worker has finished it."""
+    run = begin(store, plan, Ticket.new())
+    until(lambda: over(store, run))
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    return store.runs.get(run)
+
+
 @pytest.mark.process
-def test_one_process_plays_what_a_person_waits_for_and_no_other_is_started(
+def test_one_process_plays_what_a_person_waits_for_until_the_app_is_gone(
     store: Store, plan: LivePlan, world: Sums, app: StandBy, tmp_path: Path
 ) -> None:
     worker = ready(store, app)
-    with closing(open_store(tmp_path / "other.db")) as other:
-        assert app.takes(other) is None, "it is of one store"
+    with closing(open_store(tmp_path / "other.db")) as other_store:
+        assert app.takes(other_store) is None, "it is of one store"
     assert lease.alive() == []  # it holds no slot while it waits
     for seed in range(2):
-        run = begin(store, replace(plan, seed=seed), Ticket.new())
-        until(lambda run=run: over(store, run))  # type: ignore[misc]
-        assert store.runs.get(run).status is RunStatus.FINISHED
-        assert pid_of(store.runs.get(run)) == worker
-    tasks = completed(store, BatchPlan(("single:adder",), world.tasks, "test", 2, 0, 3, False, plan.pool))
-    batch = begin(store, tasks, Ticket.new())
-    until(lambda: over(store, batch))
-    assert store.runs.get(batch).status is RunStatus.FINISHED
-    assert pid_of(store.runs.get(batch)) != worker  # what takes long does not hold it up
-
-
-@pytest.mark.process
-def test_while_it_is_busy_another_worker_is_started(store: Store, plan: LivePlan, app: StandBy) -> None:
-    worker = ready(store, app)
+        assert pid_of(ended(store, replace(plan, seed=seed))) == worker, "no other is started"
+    tasks = completed(store, BatchPlan(("single:adder",), world.tasks, n=2, turns=3, pool=plan.pool))
+    assert pid_of(ended(store, tasks)) != worker, "what takes long does not hold it up"
     paused = begin(store, replace(plan, step=True), Ticket.new())
-    until(lambda: bool(store.episodes.of_run(paused)))
+    until(lambda: store.runs.proposal(episode_id(paused, 0), 0) is not None)
     assert pid_of(store.runs.get(paused)) == worker
-    other = begin(store, plan, Ticket.new())
-    until(lambda: over(store, other))
-    assert pid_of(store.runs.get(other)) != worker
-    store.runs.cancel(paused)
-    until(lambda: over(store, paused))
-
-
-@pytest.mark.process
-def test_it_leaves_with_the_app_and_a_run_that_waits_for_a_person_goes_on_later(
-    store: Store, plan: LivePlan, app: StandBy
-) -> None:
-    worker = psutil.Process(int(ready(store, app)))
-    run = begin(store, replace(plan, step=True), Ticket.new())
-    until(lambda: store.runs.proposal(episode_id(run, 0), 0) is not None)
+    assert pid_of(ended(store, plan)) != worker, "while it is busy another worker is started"
+    process = psutil.Process(int(worker))
     app.close()
-    worker.wait(60)
-    stopped = store.runs.get(run)
-    assert (stopped.status, stopped.error) == (RunStatus.INTERRUPTED, "Paused when the app was closed.")
-    assert store.runs.proposal(episode_id(run, 0), 0) is None
-    store.runs.unpause(run)
-    resume(store, run)
-    until(lambda: over(store, run))
-    assert store.runs.get(run).status is RunStatus.FINISHED
+    process.wait(60)
+    stopped = store.runs.get(paused)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert stopped.error == "Paused when the app was closed."
+    assert store.runs.proposal(episode_id(paused, 0), 0) is None
+    store.runs.unpause(paused)
+    resume(store, paused)
+    until(lambda: over(store, paused))
+    assert store.runs.get(paused).status is RunStatus.FINISHED
 
 
 @pytest.mark.process
-def test_what_is_being_played_when_the_app_goes_is_played_to_its_end(
-    store: Store, plan: LivePlan, world: Sums, app: StandBy
+def test_it_plays_nothing_paid_before_a_ceiling_is_agreed_and_what_it_plays_to_its_end(
+    store: Store, plan: LivePlan, world: Sums, app: StandBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also when the app goes meanwhile."""
+    world.price(10.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
     worker = psutil.Process(int(ready(store, app)))
+    refused = begin(store, plan, Ticket.new())
+    until(lambda: over(store, refused))
+    assert store.runs.get(refused).status is RunStatus.FAILED
+    assert "set a ceiling" in str(store.runs.get(refused).error)
+    assert not world.server.requests
 
     def slow(request: Request) -> Answer:
         app.close()
         return (0.5, *answer(request))
 
     world.server.answer = slow
-    run = begin(store, plan, Ticket.new())
+    allowed = begin(store, replace(plan, max_cost_usd=100.0), Ticket.new())
     worker.wait(60)
-    assert store.runs.get(run).status is RunStatus.FINISHED
+    assert store.runs.get(allowed).status is RunStatus.FINISHED
 
 
 @pytest.mark.process
@@ -414,27 +408,7 @@ def test_one_that_dies_again_and_again_is_not_started_for_ever(
     until(lambda: app._short_lives == 3)
     app.keep(store)
     assert app.takes(store) is None
-    run = begin(store, plan, Ticket.new())  # a worker of its own takes it
-    until(lambda: over(store, run))
-    assert store.runs.get(run).status is RunStatus.FINISHED
-
-
-@pytest.mark.process
-def test_it_plays_nothing_paid_before_a_ceiling_is_agreed(
-    store: Store, plan: LivePlan, world: Sums, app: StandBy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.price(10.0)
-    monkeypatch.setenv("SUMS_KEY", "k")
-    ready(store, app)
-    run = begin(store, plan, Ticket.new())
-    until(lambda: over(store, run))
-    assert store.runs.get(run).status is RunStatus.FAILED
-    assert "set a ceiling" in str(store.runs.get(run).error)
-    assert not world.server.requests
-    allowed = begin(store, replace(plan, max_cost_usd=100.0), Ticket.new())
-    until(lambda: over(store, allowed))
-    assert store.runs.get(allowed).status is RunStatus.FINISHED
-    assert world.server.requests
+    ended(store, plan)  # a worker of its own takes it
 
 
 def test_nothing_is_started_by_who_is_no_app_and_for_who_starts_no_workers(
