@@ -1,1 +1,1 @@
-"""Forks of a turn: the form that plans them (`form`), and what the page of a run shows beside its answers (`panels`)."""
+"""Forks of a turn: the form that plans them (`form`), and what a run's page shows beside its answers (`panels`)."""

@@ -33,6 +33,7 @@ from ui.runs.paper.tables import (
     SUBJECTS,
     TABLES,
     Cells,
+    PlayedRow,
     RowResult,
     Runs,
     Table,
@@ -62,10 +63,10 @@ def show() -> None:
     suite, runs = _choose_suite(found) if found else (None, {})
     table = TABLES[_choose_table()]
     st.subheader(table.title)
-    if suite is not None and table.measure in COUNTED and (found_cells := _cells(store, table, runs)):
-        _counted(table, found_cells, "Here")
-    elif suite is not None and (played := _rows(store, table, runs)):
-        _measured(table, played, "Here", _differences(played, table), "this table")
+    if table.measure in COUNTED and (counted := cells(store, table, _played(store, table, runs))):
+        _counted(table, counted, "Here")
+    elif played := _outcomes(store.url, table.id, tuple(runs), store, runs):
+        _measured(table, played, "Here", Differences.of([(table, played)]), "this table")
         _look_into(played)
     else:
         _came_with_the_program(table)
@@ -90,10 +91,6 @@ def _choose_table() -> str:
         widget="list",
         help="Open the list and type a word, such as cost, head or budget, to find a table.",
     )
-
-
-def _cells(store: Store, table: Table, runs: Runs) -> Cells:
-    return cells(store, table, stored(store, runs, {row.key for row in needed([table])}))
 
 
 def _came_with_the_program(table: Table) -> None:
@@ -170,20 +167,15 @@ def _choose_suite(found: Sequence[tuple[Suite, Runs]]) -> tuple[Suite, Runs]:
     return by_digest[state.address_select("Suite", words, name="suite", key="suite_choice")]
 
 
-def _rows(store: Store, table: Table, runs: Runs) -> list[RowResult]:
-    """What the store holds of a measured table."""
-    return [] if table.measure in COUNTED else _outcomes(store.url, table.id, tuple(runs), store, runs)
-
-
 @st.cache_data(max_entries=32, show_spinner="Reading the table …")
 def _outcomes(url: str, table_id: str, ids: tuple[str, ...], _store: Store, _runs: Runs) -> list[RowResult]:
     """Finished runs never change, so their ids say it all."""
     table = TABLES[table_id]
-    return outcomes(table, stored(_store, _runs, {row.key for row in needed([table])}))
+    return [] if table.measure in COUNTED else outcomes(table, _played(_store, table, _runs))
 
 
-def _differences(found: Sequence[RowResult], table: Table) -> Differences:
-    return Differences.of([(table, found)])
+def _played(store: Store, table: Table, runs: Runs) -> Mapping[str, Sequence[PlayedRow]]:
+    return stored(store, runs, {row.key for row in needed([table])})
 
 
 @st.cache_data(show_spinner="Allowing for all differences …")
