@@ -245,10 +245,6 @@ def _more(table: Table) -> str:
     )
 
 
-def _apart(table: Table) -> str:
-    return ", that nothing was evolved, validated or chosen on" if _split(table) == "test" else ""
-
-
 def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
     """Each row's mean with its interval, and its seeds as small marks; first row on top."""
     shown = list(found)[::-1]
@@ -486,12 +482,13 @@ def _cells_frame(table: Table, cells: Cells) -> pd.DataFrame:
 
 
 def _about(suite: Suite, table: Table) -> None:
+    apart = ", that nothing was evolved, validated or chosen on" if _split(table) == "test" else ""
     with st.expander("How this was measured", icon=":material/info:"):
         st.markdown(
             f"- Every learner may play **{suite.budget:,} episodes**{_more(table)} (the paper's budget is 30,720); the "
             "generation "
             "that does best on validation tasks is measured, sampling, as the paper does.\n"
-            f"- **{suite.n} {_split(table)} tasks**, the same for every row{_apart(table)}; turn budget "
+            f"- **{suite.n} {_split(table)} tasks**, the same for every row{apart}; turn budget "
             f"{suite.turns}.\n"
             "- Intervals allow for the chance of tasks and of seeds (Student's t). The small marks show each seed.\n"
             f"- Pool: {label(suite.pool)}. Encoder: {label(suite.encoder)}. Tasks: {label(suite.tasks)}."
