@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,12 @@ from safetensors.numpy import save as save_safetensors
 
 from core.episode import ROLE_ORDER, Protocol
 from core.errors import CheckpointError, ConfigError
+from core.fields import model_of
 from core.heads import Head, head_of
 from core.ids import checkpoint_id
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 InputFormat = Literal["segments", "chat"]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -169,15 +174,20 @@ class Checkpoint:
             raise CheckpointError(
                 "The checkpoint's weights do not match the digest in its config: a file is damaged."
             )
+        from pydantic import ValidationError
+
         try:
-            checkpoint = cls(_join(load_safetensors(weights), config), **_fields(config))
+            found = dict(_config_model().model_validate(config))
+            checkpoint = cls(_join(load_safetensors(weights), found), **found)
         except SafetensorError as error:
             raise CheckpointError(
                 f"The checkpoint's weights are no readable safetensors: {error}."
             ) from error
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        except ValidationError as error:
+            mistake = error.errors(include_url=False)[0]
+            entry = ".".join(map(str, mistake["loc"]))
             raise CheckpointError(
-                f"The checkpoint's config is damaged: {type(error).__name__} {error}."
+                f"The checkpoint's config is damaged: {entry}, {mistake['msg']}."
             ) from error
         if checkpoint.id != config.get("id"):
             raise CheckpointError(
@@ -212,26 +222,40 @@ def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
 
     Saving the same checkpoint again changes nothing; anything else in its place is refused."""
     folder = Path(folder).absolute()  # so that "." has a name
+
+    def write(draft: Path) -> None:
+        (draft / CONFIG_FILE).write_text(json.dumps(checkpoint.to_config(), indent=2) + "\n", "utf-8")
+        (draft / WEIGHTS_FILE).write_bytes(checkpoint.to_bytes())
+
+    return write_folder(folder, "checkpoint", write, lambda: load_checkpoint(folder) == checkpoint)
+
+
+def write_folder(
+    folder: Path, what: str, write: Callable[[Path], None], is_written: Callable[[], bool]
+) -> Path:
+    """Have a folder's files written into a draft, which then takes its place, so that a crash leaves either nothing or
+    all of it. Where `is_written` says so it is there already; anything else in its place is refused. `what` is written
+    is said in a CheckpointError."""
+    draft = folder.with_name(f".{folder.name}.draft")
     try:
         if folder.is_file():
             raise CheckpointError(f"{folder} is a file; name a new folder.")
         if folder.exists() and any(folder.iterdir()):
             with suppress(CheckpointError):
-                if load_checkpoint(folder) == checkpoint:
+                if is_written():
                     return folder
-            raise CheckpointError(f"{folder} holds another checkpoint or other files; name a new folder.")
+            raise CheckpointError(f"{folder} holds another {what} or other files; name a new folder.")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = folder.with_name(f".{folder.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)  # left behind by a crash
         draft.mkdir()
-        _write(draft / CONFIG_FILE, (json.dumps(checkpoint.to_config(), indent=2) + "\n").encode())
-        _write(draft / WEIGHTS_FILE, checkpoint.to_bytes())
-        _sync_folder(draft)
+        write(draft)
+        for path in (*draft.iterdir(), draft):
+            _sync(path)
         draft.rename(folder)
-        _sync_folder(folder.parent)
+        _sync(folder.parent)
     except OSError as error:
         raise CheckpointError(
-            f"The checkpoint cannot be written to {folder}: {error.strerror} ({error.filename})."
+            f"The {what} cannot be written to {folder}: {error.strerror} ({error.filename})."
         ) from error
     return folder
 
@@ -300,40 +324,24 @@ def _check(checkpoint: Checkpoint) -> None:
         raise CheckpointError("The vector holds numbers that are not finite.")
 
 
-def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments from a config; KeyError, TypeError or ValueError if damaged."""
-    generation = config["generation"]
-    encoder = config["encoder"]
-    return {
-        "models": tuple(_text(name) for name in config["models"]),
-        "roles": tuple(_text(name) for name in config["roles"]),
-        "head_kind": _text(config["head"]),
-        "encoder": EncoderIdentity(
-            _text(encoder["name"]),
-            int(encoder["hidden_size"]),
-            _text(encoder["digest"]),
-            _text(encoder["revision"]),
-        ),
-        "input_format": config["input_format"],
-        "token_position": int(config["token_position"]),
-        "svf_layout": tuple((_text(name), int(count)) for name, count in config["svf_layout"]),
-        "svf_dead": tuple(_text(name) for name in config["svf_dead"]),
-        "barred": tuple(_text(name) for name in config.get("barred", ())),
-        "dtype": config["dtype"],
-        "protocol": Protocol(config["protocol"]),
-        "generation": None if generation is None else int(generation),
-        "parent_run": _text(config["parent_run"]),
-        "kind": _text(config["kind"]),
-        "notes": _text(config["notes"]),
-    }
+@cache
+def _config_model() -> type[BaseModel]:
+    """All of a config that a checkpoint is made from, as it is read; what must fit together is checked later."""
+    from pydantic import Field
+
+    names = [one.name for one in fields(Checkpoint) if one.name not in ("vector", "id", "head_kind")]
+    own = {"head_kind": (str, Field(alias="head")), "input_format": (str, ...), "dtype": (str, ...)}
+    required = {name: (hint, ...) for name, hint in get_type_hints(Checkpoint).items() if name in names}
+    del required["barred"]
+    return model_of(Checkpoint, names, strict=False, extra="ignore", **{**required, **own})
 
 
 def _join(tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> Float32Vector:
-    """The flat vector from the named tensors, shapes checked against the config."""
-    head = _head(config["head"], len(config["models"]), int(config["encoder"]["hidden_size"]))
+    """The flat vector from the named tensors, shapes checked against the config's fields."""
+    head = _head(config["head_kind"], len(config["models"]), config["encoder"].hidden_size)
     expected = {f"head.{name}": shape for name, shape in head.shapes.items()}
     if config["svf_layout"]:
-        expected = {"svf.offsets": (sum(int(count) for _, count in config["svf_layout"]),), **expected}
+        expected = {"svf.offsets": (sum(count for _, count in config["svf_layout"]),), **expected}
     found = {name: tensor.shape for name, tensor in tensors.items()}
     if found != expected or any(tensor.dtype != np.float32 for tensor in tensors.values()):
         raise CheckpointError(
@@ -354,24 +362,11 @@ def _mask(names: Sequence[str], barred: Sequence[str]) -> tuple[bool, ...]:
     return () if all(mask) else mask
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, found {value!r}")
-    return value
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a folder's entries durable; only POSIX has a call for that."""
-    if os.name != "posix":
+def _sync(path: Path) -> None:
+    """Make a file, or a folder's entries, durable; only POSIX has a call for folders."""
+    if path.is_dir() and os.name != "posix":
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

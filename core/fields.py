@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 #: What settings are about, in the order in which they are shown.
 Group = Literal["tasks", "size", "search", "reward", "models"]
+Extra = Literal["forbid", "ignore"]
 
 #: More tasks, or generations, than this are taken for a slip of the hand: playing them would take months.
 MOST_TASKS = 100_000
@@ -200,6 +201,23 @@ def _model(kind: type, *, asked: bool) -> type[BaseModel]:
         definitions[key] = (annotation, one.usual if asked else one.default)
     config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     return create_model(kind.__name__, __config__=config, **definitions)
+
+
+def model_of(
+    kind: type, names: Iterable[str], /, *, strict: bool = True, extra: Extra = "forbid", **own: Any
+) -> type[BaseModel]:
+    """Some fields of a dataclass as they may stand in a file; `own` says what is different there."""
+    from pydantic import ConfigDict, create_model
+    from pydantic import Field as Declared
+
+    hints, declared = get_type_hints(kind, include_extras=True), dict[str, Any]()
+    for one in fields(kind):
+        made = (
+            one.default if one.default_factory is MISSING else Declared(default_factory=one.default_factory)
+        )
+        declared[one.name] = (hints[one.name], ... if made is MISSING else made)
+    config = ConfigDict(extra=extra, strict=strict)
+    return create_model(kind.__name__, __config__=config, **{name: declared[name] for name in names} | own)
 
 
 def checked(kind: type, values: Mapping[str, Any], where: str = "", *, asked: bool = True) -> dict[str, Any]:

@@ -101,15 +101,13 @@ class LowRankHead(Head):
         return vector
 
     def logits(self, states: Numbers, vector: Numbers, turns: Sequence[int]) -> Array:
-        return 3.0 * product(self._inner(states, vector), self.arrays(vector)["up"])
+        arrays = self.arrays(vector)
+        inner = product(states, arrays["down"])
+        activated = np.where(inner > 0, inner, 0.1 * np.expm1(np.minimum(inner, 0.0)))
+        return 3.0 * product(activated, arrays["up"])
 
     def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         return {"down": state}
-
-    def _inner(self, states: Numbers, vector: Numbers) -> Array:
-        """ELU(U h), [n, rank]."""
-        inner = product(states, self.arrays(vector)["down"])
-        return np.where(inner > 0, inner, 0.1 * np.expm1(np.minimum(inner, 0.0)))
 
 
 class SparseHead(Head):

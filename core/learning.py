@@ -3,17 +3,23 @@
     for update in learn(learner, pool=pool, grade=grade): keep(update)
 
 A generation of an evolution and an iteration of a planner's training are both an update. Stopping is closing the
-generator; after an update that was yielded with its state it goes on to the same end, bit for bit.
+generator; after an update that was yielded with its state it goes on to the same end, bit for bit. What an update came
+to is kept as JSON: dataclasses of numbers, shares and counts, without what is not known.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+import typing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast
 
-from core.episode import Episode, EpisodeFinished, Status
+from pydantic import TypeAdapter
+
+from core.draws import derive_seed
+from core.episode import Episode, EpisodeFinished, Protocol, Status, Task
 from core.errors import PoolError
 from core.play.drive import GradeMany, drive_many
 from core.play.policy import Policy
@@ -30,7 +36,6 @@ class Candidates:
 
     episodes: Sequence[Episode]
     policy: Policy
-    since: float = field(default_factory=time.perf_counter, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Played:
     calls_saved: int
 
 
-class Update(Protocol):
+class Update(typing.Protocol):
     """What a learner has come to: its `index` is how often it was told something, 0 at the start."""
 
     @property
@@ -52,9 +57,10 @@ class Update(Protocol):
 
 U = TypeVar("U", bound=Update)
 C = TypeVar("C", bound=Candidates)
+T = TypeVar("T")
 
 
-class Learner(Protocol[C, U]):
+class Learner(typing.Protocol[C, U]):
     """Learns from episodes. What it is told and answers is all in its updates, so that it goes on after any of them."""
 
     #: What it calls an update.
@@ -116,6 +122,40 @@ def is_due(index: int, every: int, last: int) -> bool:
     return index % every == 0 or index == last
 
 
+def episodes_of(
+    tasks: Sequence[Task],
+    models: Sequence[str],
+    *,
+    seed: int,
+    turn_budget: int,
+    prefix: str,
+    policy: str = "",
+    protocol: Protocol = Protocol.PAPER,
+) -> list[Episode]:
+    """One unplayed episode per task, for measuring and not for keeping; `seed` decides all that is random. `policy` is
+    who plays (left out: the `prefix` of their ids).
+
+    A task that comes again is played with other chances."""
+    seen: Counter[str] = Counter()
+    episodes = []
+    for index, task in enumerate(tasks):
+        again = seen[task.id]
+        seen[task.id] += 1
+        episodes.append(
+            Episode(
+                id=f"{prefix}-{index}",
+                run_id="",
+                task=task,
+                policy=policy or prefix,
+                models=tuple(models),
+                protocol=protocol,
+                turn_budget=turn_budget,
+                seed=derive_seed((seed, "again", again)) if again else seed,
+            )
+        )
+    return episodes
+
+
 def play_all(episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany) -> list[Episode]:
     """Play episodes to their ends, in their order, keeping nothing on the way."""
     episodes = list(episodes)
@@ -152,3 +192,30 @@ def check_answered(played: Sequence[Episode], when: str) -> None:
 def shared(pool: Pool) -> CachedPool:
     """The pool with equal calls shared; one that does so by itself stays as it is."""
     return pool if isinstance(pool, CachedPool) else CachedPool(pool)
+
+
+_adapter = cache(TypeAdapter[Any])
+
+
+def statistics_json(kind: type[T], value: T) -> dict[str, Any]:
+    """The fields that `kind` has of a value, ready for JSON; NaN, None and what is empty are left out."""
+    adapter = _adapter(cast(Any, kind))
+    found: dict[str, Any] = _known(adapter.dump_python(value, mode="json"))
+    return found
+
+
+def statistics_of_json(kind: type[T], stored: Mapping[str, Any]) -> T:
+    """Inverse of `statistics_json`."""
+    return cast(T, _adapter(cast(Any, kind)).validate_python(stored))
+
+
+def _known(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    known = ((name, _known(one)) for name, one in value.items())
+    return {name: one for name, one in known if one == one and one not in (None, "", [], {})}
+
+
+def joined(shares: Mapping[tuple[Any, Any], float]) -> dict[str, float]:
+    """Shares of pairs by one text each: `MODEL ROLE`."""
+    return {f"{first} {second}": share for (first, second), share in shares.items()}

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from core.errors import ConfigError
+from core.fields import model_of
 from core.pocket.specs import MAX_TOKENS, pocket_spec
 from core.pool.costs import listed_prices
-from core.pool.mixed import MixedPool
-from core.pool.pool import Pool
-from core.pool.spec import Dialect, ModelSpec
-from core.pool.throttle import Service
-from core.pool.wire import OWN_FIELDS
+from core.pool.pool import MixedPool, Pool
+from core.pool.spec import ModelSpec, Service, Temperature
 from core.processes import Processes
 from core.texts import read_text
 
@@ -91,7 +86,7 @@ def load_specs(path: Path) -> tuple[ModelSpec, ...]:
 def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The entry with what it does not say itself; a pocket model has fewer fields."""
     if entry.get("provider", defaults.get("provider")) == "pocket":
-        defaults = {name: value for name, value in defaults.items() if name in _Pocket.model_fields}
+        defaults = {name: value for name, value in defaults.items() if name in _POCKET.model_fields}
     return {**defaults, **entry}
 
 
@@ -99,16 +94,9 @@ def _providers(path: Path, tables: Any) -> dict[str, tuple[Service, dict[str, An
     """What a file's [[provider]] tables say: the limits of each, and what its models share besides."""
     found: dict[str, tuple[Service, dict[str, Any]]] = {}
     for number, table in enumerate(tables if isinstance(tables, list) else [tables], start=1):
-        limits = (
-            {k: v for k, v in table.items() if k in _Limits.model_fields} if isinstance(table, dict) else {}
-        )
-        try:
-            service = Service(**_Limits.model_validate(limits).model_dump())
-        except ValidationError as error:
-            named = f" ('{limits['name']}')" if isinstance(limits.get("name"), str) else ""
-            raise ConfigError(
-                f"{path}, provider {number}{named}: {next(_mistakes(error, _Limits))}."
-            ) from None
+        table = table if isinstance(table, dict) else {}
+        limits = {k: v for k, v in table.items() if k in _LIMITS.model_fields}
+        service = Service(**_checked(f"{path}, provider {number}", _LIMITS, limits).model_dump())
         if service.name in found or service.name in ("openai", "pocket"):
             raise ConfigError(
                 f"{path}, provider {number} ('{service.name}'): name is already taken; give each its own."
@@ -117,119 +105,23 @@ def _providers(path: Path, tables: Any) -> dict[str, tuple[Service, dict[str, An
     return found
 
 
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise ValueError("must be 1 to 64 letters, digits, dots, dashes or underscores")
-    return value
-
-
-def _variable(value: str) -> str:
-    # Not repeated in the sentence: what stands here by mistake is most likely a key.
-    if value and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
-        raise ValueError("must be the name of an environment variable in capitals, never the key itself")
-    return value
-
-
-def _url(value: str) -> str:
-    try:
-        url = urlsplit(value)
-        fits = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        fits = False
-    if not fits or not value.isprintable() or " " in value or "\\" in value:
-        raise ValueError("must be an http or https address such as https://api.example.com/v1")
-    if "@" in url.netloc or "?" in value or "#" in value:
-        raise ValueError("must carry no user, password, query or fragment; a key is named by api_key_env")
-    return value
-
-
-def _extra(value: dict[str, Any]) -> dict[str, Any]:
-    for field in value:
-        if field in OWN_FIELDS:
-            raise ValueError(f"cannot set '{field}', which the program sets itself (see trinity pool init)")
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        raise ValueError("holds a date or a number that JSON cannot carry") from None
-    return value
-
-
-def _header(value: dict[str, str]) -> dict[str, str]:
-    for name, variable in value.items():
-        if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", name) or name.lower() in _OWN_HEADERS:
-            raise ValueError("must name headers such as api-key; those of the request itself cannot be set")
-        _variable(variable)
-    return value
-
-
-def _file(value: str) -> str:
-    if value and not Path(value).expanduser().is_file():
-        raise ValueError("must be a file with certificates (PEM)")
-    return str(Path(value).expanduser()) if value else ""
-
-
-_OWN_HEADERS = frozenset(
-    ("authorization", "content-type", "content-length", "host", "accept-encoding", "connection")
+_BY_ROLE: Any = (dict[Literal["thinker", "worker", "verifier"], Temperature], Field(default_factory=dict))
+_SPEC_HINTS = get_type_hints(ModelSpec, include_extras=True)
+_HOSTED = model_of(
+    ModelSpec,
+    [name for name in _SPEC_HINTS if name != "service"],
+    provider=(Literal["openai", "pocket"], "openai"),
+    base_url=(_SPEC_HINTS["base_url"], ...),
+    role_temperature=_BY_ROLE,
 )
-ModelName = Annotated[str, AfterValidator(_name)]
-Temperature = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
-RoleTemperature = dict[Literal["thinker", "worker", "verifier"], Temperature]
-TokenLimit = Annotated[int, Field(ge=1, le=1_000_000)]
-Strength = Annotated[int, Field(ge=0, le=1_000_000)]
-Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Hosted(_Entry):
-    name: ModelName
-    provider: Literal["openai", "pocket"] = "openai"
-    model: str = Field(default="", max_length=200)
-    base_url: Annotated[str, AfterValidator(_url)]
-    api_key_env: Annotated[str, AfterValidator(_variable)] = ""
-    dialect: Dialect = "general"
-    temperature: Temperature = 0.7
-    role_temperature: RoleTemperature = Field(default_factory=dict)
-    max_tokens: TokenLimit = 4096
-    context_window: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
-    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
-    concurrency: Annotated[int, Field(ge=1, le=256)] = 8
-    attempts: Annotated[int, Field(ge=1, le=10)] = 4
-    price_in: Price | None = None
-    price_cached: Price | None = None
-    price_out: Price | None = None
-    strength: Strength | None = None
-    allow_private: bool = False
-    token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    send_temperature: bool = True
-    send_seed: bool = False
-    system_role: bool = True
-    stream: bool = True
-    stream_usage: bool = True
-    stream_done: bool = True
-    extra: Annotated[dict[str, Any], AfterValidator(_extra)] = Field(default_factory=dict)
-    query: dict[str, str] = Field(default_factory=dict)
-    headers_env: Annotated[dict[str, str], AfterValidator(_header)] = Field(default_factory=dict)
-    proxy: Annotated[str, AfterValidator(lambda value: _url(value) if value else "")] = ""
-    ca_file: Annotated[str, AfterValidator(_file)] = ""
-
-
-class _Limits(_Entry):
-    name: ModelName
-    concurrency: Annotated[int, Field(ge=1, le=1024)] | None = None
-    requests_per_minute: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
-    tokens_per_minute: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
-
-
-class _Pocket(_Entry):
-    name: ModelName
-    provider: Literal["pocket"]
-    temperature: Temperature | None = None
-    role_temperature: RoleTemperature | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-    strength: Strength | None = None
+_POCKET = model_of(
+    ModelSpec,
+    ["name", "temperature", "strength"],
+    provider=(Literal["pocket"], ...),
+    role_temperature=_BY_ROLE,
+    max_tokens=(Annotated[int, Field(ge=1, le=MAX_TOKENS)], 1),
+)
+_LIMITS = model_of(Service, [one.name for one in fields(Service)])
 
 
 def _spec(
@@ -243,15 +135,11 @@ def _spec(
         raise ConfigError(
             f"{path}, model {number}: there is no provider '{named}'; it has {', '.join(providers)}."
         )
-    kind = _Pocket if entry.get("provider") == "pocket" else _Hosted  # which also says what else it may be
-    try:
-        checked = kind.model_validate(entry)
-    except ValidationError as error:
-        named = f" ('{entry['name']}')" if isinstance(entry.get("name"), str) else ""
-        raise ConfigError(f"{path}, model {number}{named}: {next(_mistakes(error, kind))}.") from None
-    if isinstance(checked, _Pocket):
-        given = checked.model_dump(exclude={"name", "provider"}, exclude_none=True)
-        return replace(pocket_spec(checked.name), **given)
+    kind = _POCKET if entry.get("provider") == "pocket" else _HOSTED  # which also says what else it may be
+    checked = _checked(f"{path}, model {number}", kind, entry)
+    if kind is _POCKET:
+        given = checked.model_dump(exclude={"provider"}, exclude_unset=True)
+        return replace(pocket_spec(given.pop("name")), **given)
     spec = ModelSpec(**checked.model_dump(), service=service)
     if spec.price_in is not None and spec.price_cached is not None and spec.price_cached > spec.price_in:
         raise ConfigError(
@@ -274,9 +162,8 @@ def _priced(spec: ModelSpec) -> ModelSpec:
     price_in = listed.sent if spec.price_in is None else spec.price_in
     cached = listed.cached
     if cached is not None and price_in is not None:
-        cached = min(
-            cached, price_in
-        )  # who pays less than the listed price pays no more for what was read before
+        # Who pays less than the listed price pays no more for what was read before.
+        cached = min(cached, price_in)
     return replace(
         spec,
         price_in=price_in,
@@ -285,16 +172,21 @@ def _priced(spec: ModelSpec) -> ModelSpec:
     )
 
 
-def _mistakes(error: ValidationError, kind: type[_Entry]) -> Iterator[str]:
-    """One sentence per mistake, never repeating a value: it may be a key."""
-    for mistake in error.errors(include_url=False, include_context=False, include_input=False):
-        field = str(mistake["loc"][0])
-        match mistake["type"]:
-            case "extra_forbidden":
-                near = difflib.get_close_matches(field, kind.model_fields, n=1)
-                yield f"'{field}' is not a known field" + (f", did you mean '{near[0]}'" if near else "")
-            case "missing":
-                yield f"{field} is missing"
-            case _:
-                message = mistake["msg"].removeprefix("Value error, ").removeprefix("Input ")
-                yield f"{field} {message[:1].lower()}{message[1:]}"
+def _checked(where: str, kind: type[BaseModel], entry: Mapping[str, Any]) -> BaseModel:
+    """What stands in a table. ConfigError for its first mistake, which never repeats a value: it may be a key."""
+    try:
+        return kind.model_validate(entry)
+    except ValidationError as error:
+        mistake = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = str(mistake["loc"][0])
+    named = f" ('{entry['name']}')" if isinstance(entry.get("name"), str) else ""
+    match mistake["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(field, kind.model_fields, n=1)
+            said = f"'{field}' is not a known field" + (f", did you mean '{near[0]}'" if near else "")
+        case "missing":
+            said = f"{field} is missing"
+        case _:
+            message = mistake["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            said = f"{field} {message[:1].lower()}{message[1:]}"
+    raise ConfigError(f"{where}{named}: {said}.")

@@ -78,7 +78,9 @@ class PromptTokens:
         self._control_ids = frozenset(self.controls.values())
         self._blanks = {text: index for text, index in added.items() if text.isspace()}
         self._control_pattern, self._blank_pattern = _alternatives(self.controls), _alternatives(self._blanks)
-        self._bare = _without_added_tokens(tokenizer.backend_tokenizer)
+        description = json.loads(tokenizer.backend_tokenizer.to_str())
+        description.update(added_tokens=[], truncation=None, padding=None, post_processor=None)
+        self._bare = Tokenizer.from_str(json.dumps(description))  # cuts nothing and pads nothing
         for mark in (TURN_START, TURN_END, THINK_START, THINK_END):
             if mark not in self.controls:
                 raise CheckpointError(
@@ -239,10 +241,3 @@ def _alternatives(texts: dict[str, int]) -> re.Pattern[str] | None:
     """A capturing pattern of the given texts, the longest first; None for none."""
     longest_first = sorted(texts, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if texts else None
-
-
-def _without_added_tokens(backend: Tokenizer) -> Tokenizer:
-    """A copy that knows no added token, cuts nothing and pads nothing."""
-    description = json.loads(backend.to_str())
-    description.update(added_tokens=[], truncation=None, padding=None, post_processor=None)
-    return Tokenizer.from_str(json.dumps(description))

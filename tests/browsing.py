@@ -6,17 +6,18 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import Page
+
+from tests.zygote import forked
 
 APP = Path(__file__).parents[1] / "ui" / "app.py"
 #: A busy machine is no failure.
@@ -87,9 +88,10 @@ def serving(
     folder: Path,
     store: Path | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    health: str = "/_stcore/health",
 ) -> Iterator[str]:
-    """The address of the server that `command`, followed by a free port, starts; stopped as by Ctrl-C. `variables`:
-    what its environment holds besides."""
+    """The address of the server that `command`, followed by a free port, starts, once it answers at `health`; stopped
+    as by Ctrl-C. `variables`: what its environment holds besides."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     own = environment(folder) | ({} if store is None else {"TRINITY_STORE": str(store)}) | dict(variables)
@@ -97,7 +99,7 @@ def serving(
         server = subprocess.Popen([*command, str(port)], cwd=folder, env=own, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
     try:
-        _wait_for(f"{address}/_stcore/health", server, folder / "server.log")
+        _wait_for(address + health, server, folder / "server.log")
         yield address
     finally:
         server.send_signal(signal.SIGINT)
@@ -108,7 +110,7 @@ def serving_app(
     folder: Path, store: Path, variables: Mapping[str, str] = MappingProxyType({})
 ) -> AbstractContextManager[str]:
     """The address of the app over a store, as `serving` has it."""
-    command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
+    command: list[str | Path] = [forked("python"), "-m", "streamlit", "run", APP, "--server.port"]
     return serving(command, folder, store, variables)
 
 
@@ -140,6 +142,39 @@ def visit(page: Page, address: str) -> None:
     else:
         page.goto(address)
     settled(page)
+
+
+def parameters(page: Page) -> dict[str, str]:
+    """The parameters of the address."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def arrive(page: Page, path: str | None = None, **wanted: str | None) -> None:
+    """The address comes to be of this page and to hold these parameters (None: not this one), and the page is still."""
+    end = time.monotonic() + PATIENCE_S
+    while path not in (None, urlsplit(page.url).path) or any(
+        parameters(page).get(name) != value for name, value in wanted.items()
+    ):
+        assert time.monotonic() < end, (page.url, path, wanted)
+        page.wait_for_timeout(20)
+    settled(page)
+
+
+def still(page: Page) -> None:
+    """A page that was just opened is drawn, and listens to keys."""
+    page.get_by_test_id("stMain").get_by_role("heading").first.wait_for()
+    if "ep=" in page.url or "peek=" in page.url:
+        page.locator(".strip button").first.wait_for()
+    if "/replay" in page.url:
+        # Drawn last; its buttons hear the keys.
+        page.locator(".st-key-tools_transport button").first.wait_for()
+    settled(page)
+
+
+def at(page: Page, address: str) -> None:
+    """Open an address and wait until the page is drawn and listens."""
+    visit(page, address)
+    still(page)
 
 
 def press(page: Page, key: str) -> None:

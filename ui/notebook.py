@@ -87,8 +87,11 @@ def answers(
 
     Shares are from 0 to 1 with `ci95`, their 95 % interval, and are `k` of `n`; money is in USD. ConfigError for an
     analysis that there is not, or where no finished episode matches."""
-    if analysis not in pages.ANALYSES:
-        raise ConfigError(f"There is no analysis '{analysis}': choose one of {', '.join(pages.ANALYSES)}.")
+    offered = [name for name, one in pages.ANALYSES.items() if one.by_filter]
+    if analysis not in offered:
+        raise ConfigError(
+            f"There is no analysis '{analysis}' of a filter: choose one of {', '.join(offered)}."
+        )
     asked = asked_of(store, EpisodeFilter(policy=policy, q=where), against, choices)
     return {one.key: _answered(one) for of in pages.answers(analysis, asked).values() for one in of}
 

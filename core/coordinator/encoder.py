@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat
-from core.coordinator.split import SplitModel, split_for
-from core.coordinator.svf import Offsets, SingularValues
+from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
 from core.episode import Decide
 from core.errors import CheckpointError
 from core.pocket.progress_bars import no_progress_bar

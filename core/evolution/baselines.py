@@ -1,26 +1,60 @@
-"""What a coordinator has to beat: the best single model at its best cycle, random choice, and routers."""
+"""What a coordinator has to beat, and whom it may learn from: the best single model at its best cycle, random choice,
+cascades, routers, and a head that is cloned from labels (paper A.5).
+
+Labels tell which model does best on a question. For them every model plays every question, alone and at its best cycle
+of roles. A router of labels chooses a model for the whole episode. The cloned head learns to choose, at each turn of
+the episodes that were solved so, the model and the role that were chosen there. It is the coordinator's own head on the
+same hidden states, so that an evolution can go on from it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import encode_for
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
-from core.episode import Decide, Decision, Episode, Protocol, Task, Transcript
+from core.episode import (
+    ROLE_ORDER,
+    Decide,
+    Decision,
+    EndReason,
+    Episode,
+    Protocol,
+    Role,
+    Status,
+    Task,
+    Transcript,
+)
+from core.errors import ConfigError
+from core.evolution.config import LABEL_REPEATS
 from core.evolution.cycles import CYCLES, ChosenCycle, choose_cycles, try_cycles
-from core.evolution.fitness import episodes_of, mean_reward, rewards
-from core.learning import play_all
+from core.evolution.fitness import label_weights, mean_reward, rewards
+from core.evolution.learner_state import Vector
+from core.heads import softmax
+from core.learning import episodes_of, play_all
 from core.play.drive import GradeMany
-from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, single_policy
+from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, cascade_policy, single_policy
 from core.play.policy import Policy
+from core.play.session import request_at
 from core.pool.pool import Pool
 
 #: How much the learned router's regression is held back: the best of a grid on validation tasks.
 RIDGE = 100.0
+#: How large the coefficients of a router of labels may become (scikit-learn's C): the best of a grid on validation
+#: tasks.
+FREEDOM = 0.01
+#: Weights of the squared head from which the one is taken that says most about questions left aside.
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+#: One question in so many is left aside for that.
+LEFT_ASIDE = 5
+
+_Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +134,7 @@ def learned_router(
     solved = solved_by_single(arena, cycles, train)
     # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
     success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
-    x = question_states(encoder, train)
+    x = question_states(encoder, [task.question for task in train])
     centre = x.mean(axis=0)
     x = x - centre
     weights = np.linalg.solve(
@@ -131,7 +165,7 @@ class QuestionRouter:
         """The decisions of the policies that the questions are left to."""
         asked = [one.transcript.question for one in requests]
         if fresh := [question for question in dict.fromkeys(asked) if question not in self._chosen]:
-            places = self.choose(_states(self.encoder, fresh))
+            places = self.choose(question_states(self.encoder, fresh))
             self._chosen.update(zip(fresh, (int(place) for place in places), strict=True))
         each = PolicyPerRequest(
             self.id, self.models, lambda one: self.policies[self._chosen[one.transcript.question]]
@@ -139,11 +173,207 @@ class QuestionRouter:
         return each.decide(requests)
 
 
-def question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:
-    """What the encoder makes of the tasks' bare questions, [tasks, hidden size]."""
-    return _states(encoder, [task.question for task in tasks])
-
-
-def _states(encoder: Encoder, questions: Sequence[str]) -> NDArray[np.float64]:
+def question_states(encoder: Encoder, questions: Sequence[str]) -> NDArray[np.float64]:
+    """What the encoder makes of bare questions, [questions, hidden size]."""
     asked = [Decide(Transcript(question), 0, question) for question in questions]
     return encoder.encode(asked).states.astype(float)
+
+
+def cascade(arena: Arena, validation: Sequence[Task]) -> CyclePolicy:
+    """The cascade (see `cascade_policy`) whose models and judge do best on validation tasks.
+
+    The judge is the model that tells right answers of all models from wrong ones best on validation tasks, in the
+    Verifier's role. The models are chosen one after the other, each the best one after those before it."""
+
+    def played(*team: str, turns: int) -> list[Episode]:
+        return replace(arena, turn_budget=turns).play(cascade_policy(team, arena.models), validation)
+
+    checked = {
+        judge: [one for model in arena.models for one in played(model, judge, turns=2)]
+        for judge in arena.models
+    }
+    judge = max(arena.models, key=lambda name: discernment(checked[name]))
+    team: tuple[str, ...] = ()
+    while 2 * len(team) < arena.turn_budget:
+        turns = min(2 * len(team) + 2, arena.turn_budget)
+        trials = [(*team, model) for model in arena.models]
+        team = max(trials, key=lambda trial: float(mean_reward(rewards(played(*trial, judge, turns=turns)))))
+    return cascade_policy((*team, judge), arena.models)
+
+
+def best_answerer(arena: Arena, validation: Sequence[Task]) -> str:
+    """The model that solves most validation tasks when each answers once, alone."""
+    once = replace(arena, turn_budget=1)
+
+    def accuracy(model: str) -> float:
+        policy = single_policy(model, arena.models, (Role.WORKER,))
+        return float(mean_reward(rewards(once.play(policy, validation))))
+
+    return max(arena.models, key=accuracy)
+
+
+def discernment(checked: Sequence[Episode]) -> float:
+    """How well a judge tells answers apart: the share of right ones it accepts less that of wrong ones, over episodes
+    of one answer and one verdict; -1 when one of the two kinds is not there."""
+    accepts: dict[bool, list[bool]] = {True: [], False: []}
+    for one in checked:
+        if one.status is Status.FINISHED and one.answer is not None:
+            accepts[bool(one.correct)].append(one.end_reason is EndReason.ACCEPTED)
+    if not all(accepts.values()):
+        return -1.0
+    return float(np.mean(accepts[True]) - np.mean(accepts[False]))
+
+
+def labelled_router(
+    arena: Arena,
+    cycles: Mapping[str, ChosenCycle],
+    encoder: Encoder,
+    train: Sequence[Task],
+    *,
+    freedom: float = FREEDOM,
+) -> QuestionRouter:
+    """Supervised labels (paper A.5): a linear softmax from the question's hidden state to the model that does best.
+
+    The label of a question is the model that solved it most often in three repeats at its best cycle; ties count
+    evenly, and a question that no model solved is left out. Trained to the end (L-BFGS), not by some steps of Adam.
+    `freedom` is scikit-learn's C: the larger, the larger coefficients may become."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    _, weights = labels_of(arena, cycles, train)
+    rows, labels = np.nonzero(weights.T)
+    states = question_states(encoder, [task.question for task in train])
+    scaler = StandardScaler().fit(states)
+    states = scaler.transform(states)
+    learned = LogisticRegression(C=freedom, max_iter=2000).fit(
+        states[rows], labels, sample_weight=weights.T[rows, labels]
+    )
+    return QuestionRouter(
+        "labels",
+        arena.models,
+        tuple(arena.singles(cycles)),
+        encoder,
+        lambda found: learned.predict(scaler.transform(found)).astype(int),
+    )
+
+
+def labels_of(
+    arena: Arena, cycles: Mapping[str, ChosenCycle], questions: Sequence[Task]
+) -> tuple[list[list[list[Episode]]], Vector]:
+    """The questions, played LABEL_REPEATS times by each model at its best cycle [models][repeats][questions]; and how
+    far each model is each question's label [models, questions]."""
+    arenas = [replace(arena, seed=derive_seed((arena.seed, "label", k))) for k in range(LABEL_REPEATS)]
+    played = [[place.play(policy, questions) for place in arenas] for policy in arena.singles(cycles)]
+    solved = np.array([[rewards(one) for one in repeats] for repeats in played])
+    return played, label_weights(mean_reward(np.moveaxis(solved, 1, -1)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lessons:
+    """Choices to learn: hidden `states` [n, hidden size], the slots `models` [n] and places `roles` [n] chosen there,
+    how much each counts, `weights` [n], and which question each is from, `questions` [n]."""
+
+    states: Vector
+    models: _Places
+    roles: _Places
+    weights: Vector
+    questions: _Places
+
+
+def cloned_from_labels(
+    template: Checkpoint,
+    encoder: Encoder,
+    arena: Arena,
+    cycles: Mapping[str, ChosenCycle],
+    questions: Sequence[Task],
+    *,
+    ridge: float | None = None,
+) -> Checkpoint:
+    """The template with a head that clones, on each question, the model that solved it most often in three repeats.
+
+    Models that do equally well share a question; one that nobody solved teaches nothing. `ridge` is the weight of the
+    squared head; by default the one of RIDGES that says most about questions left aside. ConfigError for a head that
+    is not linear, and when no question was solved at all."""
+    if template.head_kind != "linear":
+        raise ConfigError("Labels teach a linear head alone: leave --head out, or evolve without labels.")
+    played, weights = labels_of(arena, cycles, questions)
+    lessons = _lessons(template, encoder, played, weights)
+    if not len(lessons.weights):
+        raise ConfigError(
+            "No model solved a single one of the questions to be labelled: there is nothing to learn."
+        )
+    everything, n_models = np.ones(len(lessons.weights), bool), len(template.models)
+    head = _both(lessons, n_models, everything, _ridge(lessons, n_models) if ridge is None else ridge)
+    vector = np.array(template.vector, float)
+    vector[template.svf_size :] = head.ravel()
+    return template.with_vector(vector, kind="labels")
+
+
+def _lessons(
+    template: Checkpoint, encoder: Encoder, played: Sequence[Sequence[Sequence[Episode]]], weights: Vector
+) -> Lessons:
+    """The turns of the solved episodes of each question's best models; a question counts once in all."""
+    requests, rows = [], []
+    for slot, repeats in enumerate(played):
+        for question, weight in enumerate(weights[slot]):
+            solved = [one[question] for one in repeats if one[question].reward == 1] if weight > 0 else []
+            for episode in solved:
+                for turn in episode.turns:
+                    requests.append(request_at(episode, turn.index))
+                    role = ROLE_ORDER.index(turn.decision.role)
+                    rows.append((slot, role, weight / (len(solved) * len(episode.turns)), question))
+    states = encode_for(template, encoder, requests).states.astype(float) if requests else np.zeros((0, 0))
+    slots, roles, shares, asked = np.array(rows, float).reshape(-1, 4).T
+    return Lessons(states, slots.astype(int), roles.astype(int), shares, asked.astype(int))
+
+
+def _ridge(lessons: Lessons, n_models: int) -> float:
+    """The one of RIDGES whose head says most about the questions left aside."""
+    aside = lessons.questions % LEFT_ASIDE == 0
+    if not aside.any() or aside.all():
+        return RIDGES[1]
+    return min(
+        RIDGES, key=lambda ridge: _surprise(lessons, n_models, aside, _both(lessons, n_models, ~aside, ridge))
+    )
+
+
+def _both(lessons: Lessons, n_models: int, used: NDArray[np.bool_], ridge: float) -> Vector:
+    """The head [models and roles, hidden size] of the lessons in use."""
+    states, weights = lessons.states[used], lessons.weights[used]
+    models = _softmax_regression(states, lessons.models[used], weights, n_models, ridge)
+    roles = _softmax_regression(states, lessons.roles[used], weights, len(ROLE_ORDER), ridge)
+    return np.concatenate([models, roles])
+
+
+def _surprise(lessons: Lessons, n_models: int, used: NDArray[np.bool_], head: Vector) -> float:
+    """Mean negative log probability (nats) of the choices in use."""
+    z, rows = lessons.states[used] @ head.T, np.arange(int(used.sum()))
+    models, roles = softmax(z[:, :n_models]), softmax(z[:, n_models:])
+    told = np.log(models[rows, lessons.models[used]]) + np.log(roles[rows, lessons.roles[used]])
+    return -float(np.average(told, weights=lessons.weights[used]))
+
+
+def _softmax_regression(
+    states: Vector, labels: _Places, weights: Vector, classes: int, ridge: float
+) -> Vector:
+    """Weights [classes, hidden size] of a softmax without a constant, as heads have none.
+
+    Minimises the mean surprise plus `ridge` times the squared weights, of states of mean square 1 a number."""
+    from scipy.optimize import minimize  # here, because importing scipy takes longer than all the rest
+
+    scale = float(np.sqrt(np.mean(states**2))) or 1.0
+    x, share = states / scale, weights / weights.sum()
+    truth = np.eye(classes)[labels]
+
+    def loss(flat: Vector) -> tuple[float, Vector]:
+        head = flat.reshape(classes, -1)
+        p = softmax(x @ head.T)
+        told = -float(share @ np.log(np.maximum(p[np.arange(len(x)), labels], 1e-300)))
+        gradient = ((p - truth) * share[:, None]).T @ x + 2 * ridge * head
+        return told + ridge * float((head**2).sum()), gradient.ravel()
+
+    found = minimize(
+        loss, np.zeros(classes * x.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 500}
+    )
+    result: Vector = found.x.reshape(classes, -1) / scale
+    return result

@@ -1,18 +1,26 @@
-"""What an evolution is: its learner, sizes and options, refused at once when nothing could come of them (no torch)."""
+"""What an evolution is: its learner, sizes and options, refused at once when nothing could come of them; where the
+defaults are not the paper's, and which of its episodes are kept (no torch)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from core.errors import ConfigError
-from core.evolution import pycma_search, random_search, reinforce, sep_cma
+from core.checkpoint import Checkpoint
+from core.episode import Episode
 from core.evolution.cycles import PLAIN_CYCLES
+from core.evolution.learners import FEWEST, begin
+from core.evolution.sep_cma import Preset
 from core.fields import MOST_TASKS, LearnerSeed, Setting, Turns, check
+from core.play.policies import CANDIDATE
 
 LearnerName = Literal["sep-cma-es", "pycma", "reinforce", "random-search"]
+RecordName = Literal["none", "share", "all"]
+#: Of how many candidates of each generation a share keeps the episodes.
+SHARED_CANDIDATES = 4
 
 #: Tasks on which an evolution's best single model and its cycle are chosen.
 CHOOSING = 48
@@ -47,7 +55,7 @@ class EvolveConfig:
     `core.evolution.search`); the step size follows from the encoder's hidden states. `common`: tasks are drawn evenly
     over families. Replies are drawn anew now and then, so that no candidate can learn single replies by heart. Fitness
     is the mean reward; `diversity` and `turn_cost` weigh the released run's further terms (see
-    `fitness.further_terms`). Labels: see `core.evolution.supervised`."""
+    `fitness.further_terms`). Labels: see `core.evolution.baselines`."""
 
     learner: Annotated[LearnerName, Setting(option="--learner", metavar="NAME", term="Learner")] = (
         "sep-cma-es"
@@ -85,9 +93,7 @@ class EvolveConfig:
     validate_every: Annotated[int, Setting(group="tasks", ge=1, option="--validate-every")] = 10
     """Measure the mean every so many generations."""
     seed: LearnerSeed = 0
-    rates: Annotated[sep_cma.Preset, Setting("Learning rates", group="search", learners=("sep-cma-es",))] = (
-        "pycma"
-    )
+    rates: Annotated[Preset, Setting("Learning rates", group="search", learners=("sep-cma-es",))] = "pycma"
     """Learning rates of sep-CMA-ES by their library."""
     mirrored: Annotated[
         bool, Setting("Mirrored pairs", group="search", option="--mirrored", learners=("sep-cma-es",))
@@ -137,29 +143,7 @@ class EvolveConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        self._check_learner()
-
-    def _check_learner(self) -> None:
-        """What a learner refuses is refused before anything begins."""
-        if self.learner == "reinforce":
-            if self.population != 1:
-                raise ConfigError(
-                    "REINFORCE plays one policy: give a population of 1, and its batch as tasks per candidate."
-                )
-            reinforce.start(np.zeros(1), self.learning_rate, seed=self.seed)
-        elif self.learner == "pycma":
-            pycma_search.start(np.zeros(1), 1.0, population=self.population, seed=self.seed)
-        elif self.learner == "random-search":
-            random_search.start(np.zeros(1), self.box, population=self.population, seed=self.seed)
-        else:
-            sep_cma.start(
-                np.zeros(1),
-                1.0,
-                population=self.population,
-                seed=self.seed,
-                mirrored=self.mirrored,
-                preset=self.rates,
-            )
+        begin(self, np.zeros(1))  # what a learner refuses is refused before anything begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +164,7 @@ def shape_of(learner: str, budget: int = DEFAULT_BUDGET) -> Shape:
     tasks of the pocket world, batches of 128, with chances drawn anew for each, that of REINFORCE's."""
     each = max(1, budget // 10)
     if learner == "pycma":
-        population, tasks, rotate_every = max(pycma_search.FEWEST, min(32, each // 16)), 16, 1
+        population, tasks, rotate_every = max(FEWEST, min(32, each // 16)), 16, 1
     elif learner == "reinforce":
         population, tasks, rotate_every = 1, min(128, each), 1
     elif learner == "random-search":
@@ -205,3 +189,78 @@ def transcripts_surveyed(svf: bool) -> int:
 def controls_at_most(n_models: int, n_tasks: int) -> int:
     """How many episodes the controls of an evolution play at most."""
     return n_models * len(PLAIN_CYCLES) * min(CHOOSING, n_tasks) + 2 * n_tasks
+
+
+#: What differs, in a sentence each. `trinity evolve --preset paper` leaves out all but the last two.
+DEPARTURES = (
+    "The optimiser is our own, with pycma's learning rates; the paper's is pycma itself, which adapts the step size "
+    "by comparing two points.",
+    "Candidates come in mirrored pairs.",
+    "The first step size follows from the encoder's hidden states, so that logits spread by 6; the paper's is 0.03.",
+    "The search leaves out preferences that are the same for every transcript.",
+    "96 candidates play 8 tasks each in a generation; the paper's 32 play 16.",
+    "All candidates of a generation play the same tasks, evenly from every family; the paper draws each candidate's "
+    "own, with replacement.",
+    "Chances and replies are common to all candidates and are used again for ten generations; the paper draws and asks "
+    "every time.",
+    "An evolution plays 92,160 episodes where it is not told otherwise; the paper's 60 generations play 30,720.",
+    "Candidates whose fitness is equal share their weight, and a generation in which no episode ended changes nothing.",
+    "The mean is validated every 10 generations on 200 tasks; the paper's every 5 on 300.",
+    "Singular values stay as they are unless --svf is given; the paper evolves them too.",
+)
+
+#: The paper's own setting, as fields of an `EvolveConfig`; 32 candidates, 16 tasks and fresh replies go with pycma.
+PAPER_SETTING: Mapping[str, Any] = {
+    "learner": "pycma",
+    "step_size": 0.03,
+    "svf_step_size": 0.03,
+    "constant_spread": None,
+    "common": False,
+    "mirrored": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Names the episodes of the evolution `run_id` that are kept: with `share` those of each validation and of
+    SHARED_CANDIDATES candidates in each generation, evenly spread over the population and so not chosen by how they
+    did; with `all` those of each validation and of every candidate.
+
+    A name says generation and place in it, and so is the same when the generation has to be played again."""
+
+    run_id: str = ""
+    record: RecordName = "none"
+
+    def of_candidates(self, played: Sequence[Sequence[Episode]], generation: int) -> tuple[Episode, ...]:
+        """The episodes to keep of those that each candidate of a generation has played."""
+        chosen: Sequence[int] = ()
+        if self.record == "all":
+            chosen = range(len(played))
+        elif self.record == "share":
+            n = min(SHARED_CANDIDATES, len(played))
+            chosen = [place * len(played) // n for place in range(n)]
+        return tuple(
+            self._named(
+                episode,
+                f"{generation:04d}-{candidate:03d}-{number:03d}",
+                f"{CANDIDATE}{self.run_id}/{generation}/{candidate}",
+                generation,
+            )
+            for candidate in chosen
+            for number, episode in enumerate(played[candidate])
+        )
+
+    def of_validation(self, played: Sequence[Episode], checkpoint: Checkpoint) -> tuple[Episode, ...]:
+        """The episodes to keep of those that a generation's checkpoint has played on held-apart tasks."""
+        if self.record == "none":
+            return ()
+        generation = checkpoint.generation or 0
+        return tuple(
+            self._named(episode, f"{generation:04d}-v-{number:03d}", checkpoint.id, generation)
+            for number, episode in enumerate(played)
+        )
+
+    def _named(self, played: Episode, place: str, policy: str, generation: int) -> Episode:
+        name = f"e{self.run_id[1:]}-{place}"
+        turns = tuple(replace(turn, episode_id=name) for turn in played.turns)
+        return replace(played, id=name, run_id=self.run_id, policy=policy, generation=generation, turns=turns)

@@ -1,4 +1,5 @@
-"""Evolves a coordinator: an optimiser over its numbers as what learns, one yielded generation after the other."""
+"""Evolves a coordinator: an optimiser over its numbers as what learns, one yielded generation after the other; and the
+controls beside it, its own random walk and the best single model at the same turn budget."""
 
 from __future__ import annotations
 
@@ -16,19 +17,24 @@ from core.coordinator.encoder import Encoder
 from core.draws import derive_seed, uniform
 from core.episode import Episode, Task
 from core.errors import ConfigError
-from core.evolution import sep_cma
-from core.evolution.baselines import Arena, best_cycles
-from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, EvolveConfig, label_episodes
-from core.evolution.cycles import PLAIN_CYCLES
-from core.evolution.fitness import episodes_of, further_terms, mean_reward, rewards, statistics_of
-from core.evolution.generation_stats import GenerationStats
+from core.evolution.baselines import Arena, best_cycles, cloned_from_labels
+from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, EvolveConfig, Recording, label_episodes
+from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
+from core.evolution.fitness import (
+    EpisodeStatistics,
+    GenerationStats,
+    further_terms,
+    mean_reward,
+    rewards,
+    statistics_of,
+)
 from core.evolution.learner_state import LearnerState, Vector
-from core.evolution.learners import Optimiser, SepCMA, optimiser_of
-from core.evolution.recording import Recording
+from core.evolution.learners import begin
 from core.evolution.search import SearchSpace, Survey, space_of
-from core.evolution.supervised import cloned_from_labels
-from core.learning import Candidates, Played, learn, shared
+from core.learning import Candidates, Played, episodes_of, learn, play_all, shared
 from core.play.drive import GradeMany
+from core.play.policies import SINGLE, single_policy
+from core.play.policy import Policy
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
@@ -81,11 +87,16 @@ def evolve(
     label_episodes = None
     if start is None and config.label_questions:
         template, label_episodes = taught(config, template, encoder, pool, grade, tasks)
-    optimiser = optimiser_of(config, space_of(config, template, encoder, tasks, surveyed))
-    evolution = Evolution(optimiser, encoder, tasks, validation_tasks, recording, label_episodes)
+    if config.learner == "reinforce" and (template.head_kind != "linear" or template.svf_layout):
+        raise ConfigError(
+            "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
+            "sep-cma-es."
+        )
+    space = space_of(config, template, encoder, tasks, surveyed)
+    evolution = Evolution(config, space, encoder, tasks, validation_tasks, recording, label_episodes)
     after = None
     if start is not None:
-        _check_fits(optimiser.begin(), start)
+        _check_fits(_start_of(config, space), start)
         after = Generation(
             index=start.generation,
             checkpoint=template,
@@ -147,36 +158,32 @@ class Evolution:
 
     noun: ClassVar = "generation"
 
-    optimiser: Optimiser
+    config: EvolveConfig
+    space: SearchSpace
     encoder: Encoder
     tasks: Sequence[Task]
     validation_tasks: Sequence[Task]
     recording: Recording
     label_episodes: int | None
 
-    @property
-    def config(self) -> EvolveConfig:
-        """Its sizes and options."""
-        return self.optimiser.config
-
     def begin(self) -> Generation:
         """The template, with what was surveyed of its encoder."""
-        space = self.optimiser.space
+        space, state = self.space, _start_of(self.config, self.space)
         return Generation(
             index=0,
             checkpoint=space.template,
-            state=(state := self.optimiser.begin()),
+            state=state,
             sigma=state.step_size,
             next_tasks=self.config.tasks_per_candidate,
-            steps=space.steps,
-            mean_state=Survey(space.steps, space.mean_state).packed,
+            steps=space.survey.steps,
+            mean_state=space.survey.packed,
             label_episodes=self.label_episodes,
         )
 
     def ask(self, after: Generation) -> Vectors:
         """The next population."""
-        config, template, state = self.config, self.optimiser.space.template, after.state
-        vectors = self.optimiser.ask(state)
+        config, template, state = self.config, self.space.template, after.state
+        vectors = state.vectors(state.ask(), self.space)
         seed = derive_seed((config.seed, "replies", state.generation // config.rotate_every))
         episodes, candidate_of = [], {}
         for candidate in range(state.population):
@@ -199,14 +206,13 @@ class Evolution:
         ]
         further = [further_terms(own, config.turn_budget, **weights) for own in by_candidate]
         fitness = mean_reward(values) + further
-        now = self.optimiser.tell(state, fitness, played.episodes)
-        distances = (
-            np.linalg.norm(candidates.vectors - self.optimiser.outcome(state), axis=1) / state.step_size
-        )
+        now = state.tell(fitness, played.episodes)
+        stood = state.vectors(state.mean, self.space)
+        distances = np.linalg.norm(candidates.vectors - stood, axis=1) / state.step_size
         return Generation(
             index=now.generation,
-            checkpoint=self.optimiser.space.template.with_vector(
-                self.optimiser.outcome(now), generation=now.generation, kind="evolved"
+            checkpoint=self.space.template.with_vector(
+                now.vectors(now.mean, self.space), generation=now.generation, kind="evolved"
             ),
             state=now,
             sigma=now.step_size,
@@ -236,6 +242,12 @@ class Evolution:
             {} if update.index else _summary(np.array([found.accuracy]))
         )  # nobody competed yet
         return replace(update, validation=found, recorded=(*update.recorded, *kept), **fitness)
+
+
+def _start_of(config: EvolveConfig, space: SearchSpace) -> LearnerState:
+    """The state before the first generation."""
+    origin = np.asarray(space.template.vector, float)
+    return begin(config, origin, space.step_size, space.scales)
 
 
 def _summary(fitness: Vector) -> dict[str, Any]:
@@ -323,10 +335,51 @@ def random_walk(config: EvolveConfig, space: SearchSpace) -> NDArray[np.float64]
     tasks, those that a fair coin solves, so that candidates tie as the real ones do.
 
     It is what selection noise alone does to a vector: the control that an evolved one has to beat."""
-    walk = SepCMA(config, space)
-    state = walk.begin()
+    state = _start_of(replace(config, learner="sep-cma-es"), space)
     while state.generation < config.generations:
         tries = (state.population, config.tasks_per_candidate)
         coins = uniform(f"{config.seed}/random-walk/{state.generation}", math.prod(tries)).reshape(tries)
-        state = sep_cma.tell(state, (coins < 0.5).mean(axis=1))
-    return walk.outcome(state)
+        state = state.tell((coins < 0.5).mean(axis=1))
+    return state.vectors(state.mean, space)
+
+
+def controls(
+    config: EvolveConfig,
+    template: Checkpoint,
+    *,
+    encoder: Encoder,
+    pool: Pool,
+    grade: GradeMany,
+    tasks: Sequence[Task],
+    validation_tasks: Sequence[Task],
+    surveyed: Survey | None = None,
+) -> dict[str, EpisodeStatistics]:
+    """Play what learned nothing, the controls of an evolution of `template` on `tasks`, with the seeds of its
+    validation. By name: "random walk", or a model and its cycle such as "single:ann T W"."""
+
+    def play(policy: Policy, prefix: str) -> EpisodeStatistics:
+        episodes = unplayed(config, template, validation_tasks, prefix, validation_seed(config))
+        return statistics_of(play_all(episodes, policy, pool, grade))
+
+    found = {}
+    if config.learner == "sep-cma-es":  # the others have no walk of their own
+        end = random_walk(config, space_of(config, template, encoder, tasks, surveyed))
+        walk = template.with_vector(end, kind="random walk")
+        found["random walk"] = play(Coordinator(walk, encoder), "walk")
+    names = [f"{SINGLE}{model}" for model in template.models]
+    trials = try_cycles(
+        names,
+        pool,
+        grade,
+        validation_tasks[:CHOOSING],
+        turn_budget=config.turn_budget,
+        seed=validation_seed(config),
+        cycles=PLAIN_CYCLES,
+        protocol=template.protocol,
+    )
+    chosen = choose_cycles(trials)
+    name = max(names, key=lambda one: chosen[one].accuracy)
+    cycle = chosen[name].cycle
+    single = single_policy(name.removeprefix(SINGLE), template.models, cycle)
+    letters = " ".join(role.value[0].upper() for role in cycle)
+    return {**found, f"{name} {letters}": play(single, "single")}

@@ -1,20 +1,25 @@
-"""A learner's state as bytes and back: safetensors with the scalars beside the vectors, exact to the bit."""
+"""A learner as its state: what it asks for next, what it is once it was told, and itself as bytes, exact to the bit."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from core.episode import Episode
 from core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from core.evolution.search import SearchSpace
 
 Vector = NDArray[np.float64]
 
@@ -33,9 +38,10 @@ def _refusing_damage() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class LearnerState:
-    """Base of the dataclasses that hold all that a learner needs to go on, bit for bit. Fields annotated `Vector` are
-    float64 [n], all of one length; those annotated `float` are written as hexadecimal, so that no bit is lost."""
+class LearnerState(ABC):
+    """Base of the dataclasses that hold all that a learner needs to go on, bit for bit (the ask and tell interface).
+    Fields annotated `Vector` are float64 [n], all of one length; those annotated `float` are written as hexadecimal, so
+    that no bit is lost."""
 
     #: Names the learner in the file.
     kind: ClassVar[str]
@@ -45,6 +51,19 @@ class LearnerState:
     population: int  # candidates per generation
     seed: int
     generation: int = 0  # how many generations it has learned from
+
+    @abstractmethod
+    def ask(self) -> Vector:
+        """The generation's points [population, n], the same at every call."""
+
+    @abstractmethod
+    def tell(self, fitness: Vector, played: Sequence[Episode] = ()) -> LearnerState:
+        """The state after the generation. `fitness` [population] is to be maximised, NaN where it is missing; `played`
+        are the episodes in the order of the points."""
+
+    def vectors(self, points: Vector, space: SearchSpace) -> Vector:
+        """The vectors that points of the search [..., n] stand for."""
+        return space.vectors(points)
 
     def to_bytes(self) -> bytes:
         """The state as safetensors; the scalars are JSON in its metadata, under `kind`."""
@@ -74,6 +93,16 @@ class LearnerState:
     def digest(self) -> str:
         """SHA-256 (hex) over the whole state."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def check_told(fitness: Vector, population: int) -> Vector:
+    """Fitness as float64 [population]; ConfigError for another number of values."""
+    fitness = np.asarray(fitness, float)
+    if fitness.shape != (population,):
+        raise ConfigError(
+            f"A generation of {population} candidates cannot be told {fitness.size} fitness values."
+        )
+    return fitness
 
 
 @_refusing_damage()

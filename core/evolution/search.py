@@ -23,7 +23,7 @@ from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
 from core.errors import ConfigError
 from core.evolution.config import SKETCHES, SVF_CANDIDATES, SVF_SKETCHES, EvolveConfig
-from core.evolution.generation_stats import Step
+from core.evolution.fitness import Step
 from core.evolution.learner_state import Vector
 
 CANDIDATES = 32  # that the space is measured on
@@ -57,34 +57,32 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchSpace:
-    """Vectors around the template's. `steps` by block, "svf" (where there is any) and "head".
-
-    `mean_state` float64 [hidden size] is the direction that hidden states share; along it the head's logits shall
+    """Vectors around the template's, as surveyed. Along the direction that hidden states share, the head's logits shall
     spread by `constant_spread`, None: as along any other."""
 
     template: Checkpoint
-    steps: Mapping[str, Step]
-    mean_state: Vector
+    survey: Survey
     constant_spread: float | None
 
     @property
     def step_size(self) -> float:
         """The optimiser's first step size, that of the head."""
-        return self.steps["head"].step_size
+        return self.survey.steps["head"].step_size
 
     @property
     def scales(self) -> Vector:
         """The first step of every number [n], relative to `step_size`."""
         scales = np.ones(len(self.template.vector))
-        if "svf" in self.steps:
-            scales[: self.template.svf_size] = self.steps["svf"].step_size / self.step_size
+        if "svf" in self.survey.steps:
+            scales[: self.template.svf_size] = self.survey.steps["svf"].step_size / self.step_size
         return scales
 
     def vectors(self, points: Vector) -> Vector:
         """The vectors that points of the search [..., n] stand for, of the same shape."""
         if self.constant_spread is None:
             return points
-        return _folded(self.template, points, self.mean_state, self.constant_spread / self.step_size)
+        constant = self.constant_spread / self.step_size
+        return _folded(self.template, points, self.survey.mean_state, constant)
 
 
 def space_of(
@@ -92,11 +90,11 @@ def space_of(
     template: Checkpoint,
     encoder: Encoder,
     tasks: Sequence[Task],
-    surveyed: Survey | None = None,
+    survey: Survey | None = None,
 ) -> SearchSpace:
-    """The space around `template`, measured on `tasks` where it is not `surveyed` yet."""
-    survey = surveyed or survey_of(config, template, encoder, tasks)
-    return SearchSpace(template, survey.steps, survey.mean_state, config.constant_spread)
+    """The space around `template`, measured on `tasks` where there is no `survey` of it yet."""
+    survey = survey or survey_of(config, template, encoder, tasks)
+    return SearchSpace(template, survey, config.constant_spread)
 
 
 def survey_of(config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]) -> Survey:

@@ -23,14 +23,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from core.episode import Episode
 from core.errors import ConfigError
-from core.evolution.learner_state import LearnerState, Vector
+from core.evolution.learner_state import LearnerState, Vector, check_told
 
 Preset = Literal["pycma", "cmaes"]
 
@@ -54,53 +56,109 @@ class SepCMAState(LearnerState):
         if self.preset not in get_args(Preset):
             raise ValueError("unknown rates")
 
-
-def start(
-    mean: Vector,
-    step_size: float,
-    *,
-    population: int | None = None,
-    seed: int,
-    scales: Vector | None = None,
-    mirrored: bool = True,
-    preset: Preset = "pycma",
-) -> SepCMAState:
-    """The state before the first generation. `population` None: as usual. `scales` [n]: steps over `step_size`."""
-    if preset not in get_args(Preset):
-        raise ConfigError(f"There are no rates '{preset}': choose {' or '.join(get_args(Preset))}.")
-    n = len(mean)
-    size = population or default_population(n, mirrored)
-    if not (step_size > 0 and math.isfinite(step_size)):
-        raise ConfigError(f"A step size of {step_size} cannot search: give a positive number.")
-    if size < 2 or (mirrored and size % 2):
-        raise ConfigError(
-            f"A population of {size} does not fit: give at least 2, and an even number for mirrored pairs."
+    @classmethod
+    def start(
+        cls,
+        mean: Vector,
+        step_size: float,
+        *,
+        population: int | None = None,
+        seed: int,
+        scales: Vector | None = None,
+        mirrored: bool = True,
+        preset: Preset = "pycma",
+    ) -> SepCMAState:
+        """The state before the first generation. `population` None: as usual. `scales` [n]: steps over `step_size`."""
+        if preset not in get_args(Preset):
+            raise ConfigError(f"There are no rates '{preset}': choose {' or '.join(get_args(Preset))}.")
+        n = len(mean)
+        size = population or default_population(n, mirrored)
+        if not (step_size > 0 and math.isfinite(step_size)):
+            raise ConfigError(f"A step size of {step_size} cannot search: give a positive number.")
+        if size < 2 or (mirrored and size % 2):
+            raise ConfigError(
+                f"A population of {size} does not fit: give at least 2, and an even number for mirrored pairs."
+            )
+        if scales is not None and not (
+            scales.shape == (n,) and np.isfinite(scales).all() and (scales > 0).all()
+        ):
+            raise ConfigError(f"The scales of a search among {n} numbers must be {n} positive numbers.")
+        return cls(
+            mean=np.array(mean, float),
+            variances=np.ones(n) if scales is None else np.asarray(scales, float) ** 2,
+            path=np.zeros(n),
+            step_path=np.zeros(n),
+            step_size=float(step_size),
+            population=size,
+            seed=seed,
+            mirrored=mirrored,
+            preset=preset,
         )
-    if scales is not None and not (scales.shape == (n,) and np.isfinite(scales).all() and (scales > 0).all()):
-        raise ConfigError(f"The scales of a search among {n} numbers must be {n} positive numbers.")
-    return SepCMAState(
-        mean=np.array(mean, float),
-        variances=np.ones(n) if scales is None else np.asarray(scales, float) ** 2,
-        path=np.zeros(n),
-        step_path=np.zeros(n),
-        step_size=float(step_size),
-        population=size,
-        seed=seed,
-        mirrored=mirrored,
-        preset=preset,
-    )
+
+    def normals(self) -> Vector:
+        """The generation's standard normal numbers [rows, n]; of mirrored pairs the first half."""
+        rows = self.population // 2 if self.mirrored else self.population
+        return _drawn(self.seed, self.generation, rows, len(self.mean))
+
+    def ask(self) -> Vector:
+        """The generation's candidates [population, n] ~ N(m, sigma^2 C)."""
+        normals = self.normals()
+        candidates = np.empty((self.population, len(self.mean)))
+        steps = candidates[: len(normals)]
+        np.multiply(normals, self.step_size * np.sqrt(self.variances), out=steps)
+        if self.mirrored:
+            np.subtract(self.mean, steps, out=candidates[len(normals) :])
+        steps += self.mean
+        return candidates
+
+    def tell(self, fitness: Vector, played: Sequence[Episode] = ()) -> SepCMAState:
+        """Without information (fewer than two known values, or all equal) only the generation number moves on."""
+        fitness = check_told(fitness, self.population)
+        moved = replace(self, generation=self.generation + 1)
+        known = np.isfinite(fitness)
+        if known.sum() < 2 or np.ptp(fitness[known]) == 0:
+            return moved
+        rates = _rates(len(self.mean), int(known.sum()), self.preset)
+        mean_z, surplus, mu_eff = _recombined(fitness, rates.weights, self.normals())
+        scale = np.sqrt(self.variances)
+        step = scale * mean_z  # (eq. 41)
+
+        keep_s = 1 - rates.c_sigma
+        step_path = (
+            keep_s * self.step_path + math.sqrt(rates.c_sigma * (2 - rates.c_sigma) * mu_eff) * step / scale
+        )  # (eq. 43)
+        length = float(np.linalg.norm(step_path))
+        settled = length / math.sqrt(1 - keep_s ** (2 * moved.generation))
+        growth = min(
+            1.0, rates.c_sigma / rates.d_sigma * ((settled if self.mirrored else length) / rates.chi_n - 1)
+        )
+
+        delayed = length / math.sqrt(1 - keep_s ** (2 * (moved.generation + rates.h_delay)))
+        h_sigma = float(delayed < rates.h_length)
+        push = h_sigma * math.sqrt(rates.c_c * (2 - rates.c_c) * mu_eff)
+        forgotten = rates.c_1 * (1 - h_sigma) * rates.c_c * (2 - rates.c_c)
+        if self.preset == "pycma":
+            path = (1 - rates.c_c) * self.path + push * step / scale
+            surprise = (rates.c_1 - forgotten) * (path**2 - 1) + rates.c_mu * surplus
+            variances = self.variances * np.exp(math.log(2) * surprise)
+        else:
+            path = (1 - rates.c_c) * self.path + push * step  # (eq. 45)
+            keep_c = 1 + forgotten - rates.c_1 + rates.c_mu * surplus
+            variances = keep_c * self.variances + rates.c_1 * path**2  # (eq. 47), its diagonal
+        return replace(
+            moved,
+            mean=self.mean + self.step_size * step,  # (eq. 42)
+            variances=variances,
+            path=path,
+            step_path=step_path,
+            step_size=self.step_size * math.exp(growth),  # (eq. 44)
+        )
 
 
 def default_population(n: int, mirrored: bool = True) -> int:
     """4 + 3 ln n (eq. 48), rounded up, and made even for mirrored pairs: 32 for the paper's 10,240 numbers."""
     size = math.ceil(4 + 3 * math.log(n))
     return size + size % 2 if mirrored else size
-
-
-def _normals(state: SepCMAState) -> Vector:
-    """The generation's standard normal numbers [rows, n], by seed and generation; of mirrored pairs the first half."""
-    rows = state.population // 2 if state.mirrored else state.population
-    return _drawn(state.seed, state.generation, rows, len(state.mean))
 
 
 @lru_cache(maxsize=1)  # ask and tell of one generation need the same numbers
@@ -110,69 +168,6 @@ def _drawn(seed: int, generation: int, rows: int, n: int) -> Vector:
     normals = generator.standard_normal((rows, n))
     normals.setflags(write=False)
     return normals
-
-
-def ask(state: SepCMAState) -> Vector:
-    """The generation's candidates [population, n] ~ N(m, sigma^2 C)."""
-    normals = _normals(state)
-    candidates = np.empty((state.population, len(state.mean)))
-    steps = candidates[: len(normals)]
-    np.multiply(normals, state.step_size * np.sqrt(state.variances), out=steps)
-    if state.mirrored:
-        np.subtract(state.mean, steps, out=candidates[len(normals) :])
-    steps += state.mean
-    return candidates
-
-
-def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMAState:
-    """The state after the generation. `fitness` [population] is to be maximised, NaN where it is missing.
-
-    Without information (fewer than two known values, or all equal) only the generation number moves on.
-    `z` replaces the generation's own normal numbers (for tests against other libraries)."""
-    fitness = np.asarray(fitness, float)
-    if fitness.shape != (state.population,):
-        raise ConfigError(
-            f"A generation of {state.population} candidates cannot be told {fitness.size} fitness values."
-        )
-    moved = replace(state, generation=state.generation + 1)
-    known = np.isfinite(fitness)
-    if known.sum() < 2 or np.ptp(fitness[known]) == 0:
-        return moved
-    rates = _rates(len(state.mean), int(known.sum()), state.preset)
-    mean_z, surplus, mu_eff = _recombined(fitness, rates.weights, _normals(state) if z is None else z)
-    scale = np.sqrt(state.variances)
-    step = scale * mean_z  # (eq. 41)
-
-    keep_s = 1 - rates.c_sigma
-    step_path = (
-        keep_s * state.step_path + math.sqrt(rates.c_sigma * (2 - rates.c_sigma) * mu_eff) * step / scale
-    )  # (eq. 43)
-    length = float(np.linalg.norm(step_path))
-    settled = length / math.sqrt(1 - keep_s ** (2 * moved.generation))
-    growth = min(
-        1.0, rates.c_sigma / rates.d_sigma * ((settled if state.mirrored else length) / rates.chi_n - 1)
-    )
-
-    delayed = length / math.sqrt(1 - keep_s ** (2 * (moved.generation + rates.h_delay)))
-    h_sigma = float(delayed < rates.h_length)
-    push = h_sigma * math.sqrt(rates.c_c * (2 - rates.c_c) * mu_eff)
-    forgotten = rates.c_1 * (1 - h_sigma) * rates.c_c * (2 - rates.c_c)
-    if state.preset == "pycma":
-        path = (1 - rates.c_c) * state.path + push * step / scale
-        surprise = (rates.c_1 - forgotten) * (path**2 - 1) + rates.c_mu * surplus
-        variances = state.variances * np.exp(math.log(2) * surprise)
-    else:
-        path = (1 - rates.c_c) * state.path + push * step  # (eq. 45)
-        keep_c = 1 + forgotten - rates.c_1 + rates.c_mu * surplus
-        variances = keep_c * state.variances + rates.c_1 * path**2  # (eq. 47), its diagonal
-    return replace(
-        moved,
-        mean=state.mean + state.step_size * step,  # (eq. 42)
-        variances=variances,
-        path=path,
-        step_path=step_path,
-        step_size=state.step_size * math.exp(growth),  # (eq. 44)
-    )
 
 
 def _recombined(fitness: Vector, weights: Vector, normals: Vector) -> tuple[Vector, Vector, float]:

@@ -1,4 +1,5 @@
-"""What a planner's checkpoint says about itself: the file `conductor.json` beside its weights (no torch).
+"""What a planner's checkpoint says about itself, the file `conductor.json` beside its weights; and its folder as one
+zip archive, as a store keeps it (no torch).
 
 format, version   "trinity-conductor", 2; in version 1 the short form named the models first
 id                `c` and ten characters, fixed by everything below
@@ -18,8 +19,12 @@ weights_sha256    over every tensor and the tokenizer
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +37,12 @@ from core.workflow import MOST_STEPS, AccessMode
 CARD_FILE = "conductor.json"
 FORMAT = "trinity-conductor"
 VERSION = 2
+
+#: The largest planner that is kept in a row, in bytes; a larger one stays a folder.
+MOST_BYTES = 64 * 2**20
+_MOST_FILES = 50
+#: The earliest time that an archive can tell: the same folder gives the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +79,7 @@ class PlannerCard:
         if (version := stored.get("version")) != VERSION:
             raise CheckpointError(f"This planner has format version {version!r}; only {VERSION} can be read.")
         try:
-            texts = {name: str(stored[name]) for name in ("weights_sha256", "kind", "parent_run", "notes")}
-            numbers = {name: int(stored[name]) for name in ("most_steps", "most_tokens", "iteration")}
-            card = cls(
-                tuple(str(name) for name in stored["models"]),
-                mode=AccessMode(stored["mode"]),
-                shown=Shown(stored["shown"]),
-                temperature=float(stored["temperature"]),
-                constrained=bool(stored["constrained"]),
-                most_steps=numbers["most_steps"],
-                most_tokens=numbers["most_tokens"],
-                iteration=numbers["iteration"],
-                **texts,
-            )
+            card = cls(**{name: kind(stored[name]) for name, kind in _KINDS.items()})
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"The planner's {CARD_FILE} is damaged: {type(error).__name__} {error}."
@@ -102,20 +101,20 @@ class PlannerCard:
             )
 
     def _described(self) -> dict[str, Any]:
-        return {
-            "models": list(self.models),
-            "mode": self.mode.value,
-            "most_steps": self.most_steps,
-            "most_tokens": self.most_tokens,
-            "shown": self.shown.value,
-            "temperature": self.temperature,
-            "constrained": self.constrained,
-            "kind": self.kind,
-            "parent_run": self.parent_run,
-            "iteration": self.iteration,
-            "notes": self.notes,
-            "weights_sha256": self.weights_sha256,
-        }
+        found = {name: getattr(self, name) for name in self.__slots__ if name not in ("id", "weights_sha256")}
+        return {**found, "models": list(self.models), "weights_sha256": self.weights_sha256}
+
+
+#: What the fields of a card are read as.
+_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    "models": lambda names: tuple(map(str, names)),
+    "mode": AccessMode,
+    "shown": Shown,
+    **dict.fromkeys(("most_steps", "most_tokens", "iteration"), int),
+    **dict.fromkeys(("kind", "parent_run", "notes", "weights_sha256"), str),
+    "temperature": float,
+    "constrained": bool,
+}
 
 
 def read_card(folder: Path) -> PlannerCard:
@@ -143,3 +142,46 @@ def _check(card: PlannerCard) -> None:
         raise CheckpointError(f"A planner's temperature is 0 or more, not {card.temperature}.")
     if card.shown is Shown.SHORT and card.mode is not AccessMode.CHOOSE_POSITION:
         raise CheckpointError("A planner of the short form writes positions: its mode is choose_position.")
+
+
+def pack(folder: Path) -> bytes:
+    """The files of a folder, without folders in it; the same files give the same bytes."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.iterdir()):
+            archive.writestr(zipfile.ZipInfo(path.name, _TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def check_archive(packed: bytes) -> None:
+    """CheckpointError for what is no archive of a planner's files, or unpacks to more than one has."""
+    with _opened(packed):
+        pass
+
+
+@contextmanager
+def unpacked(packed: bytes) -> Iterator[Path]:
+    """A folder with the archive's files, for as long as it is needed. CheckpointError as in `check_archive`."""
+    with _opened(packed) as archive, tempfile.TemporaryDirectory() as place:
+        for info in archive.infolist():
+            (Path(place) / info.filename).write_bytes(archive.read(info))
+        yield Path(place)
+
+
+@contextmanager
+def _opened(packed: bytes) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            infos = archive.infolist()
+            plain = all(Path(info.filename).name == info.filename and not info.is_dir() for info in infos)
+            if (
+                not plain
+                or len(infos) > _MOST_FILES
+                or sum(info.file_size for info in infos) > 2 * MOST_BYTES
+            ):
+                raise CheckpointError(
+                    "The planner's archive holds files that are not a planner's, so it cannot be used."
+                )
+            yield archive
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+        raise CheckpointError(f"A planner's archive is damaged: {type(error).__name__}.") from error

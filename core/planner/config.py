@@ -7,8 +7,8 @@ parameters (arXiv 2512.04388). Both are run by the same code.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from core.errors import ConfigError
 from core.fields import MOST_TASKS, LearnerSeed, Setting, check
@@ -118,14 +118,6 @@ class LearnConfig:
             return self.learning_rate * iteration / rise
         done = (iteration - rise - 1) / max(self.iterations - rise, 1)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
-
-    def subset_share_at(self, iteration: int) -> float:
-        """The share of an iteration's questions, from 1, that are played with a part of the pool."""
-        return self.subset_share if iteration > self.subset_from * self.iterations else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return asdict(self)
 
 
 #: The published recipe, for PUBLISHED_MODEL: 960 problems, 200 iterations of 4 questions x 64 rollouts. Prompts have up

@@ -20,9 +20,8 @@ from torch import Tensor
 from core.draws import derive_seed
 from core.errors import ConfigError
 from core.planner.config import LearnConfig
-from core.planner.planner import LanguagePlanner
+from core.planner.planner import LanguagePlanner, Sampled
 from core.planner.rollouts import Rollouts
-from core.planner.writing import Sampled
 from core.pocket.threads import is_small, suited_threads
 
 

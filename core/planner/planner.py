@@ -1,38 +1,125 @@
-"""A planner that is a causal language model with its tokenizer: a checkpoint that writes workflows."""
+"""A planner that is a causal language model with its tokenizer: a checkpoint that writes workflows, each by its own
+keyed random numbers, freely or only what lists can be."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from core.checkpoint import write_folder
 from core.conduct.planners import CONDUCTOR
 from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
-from core.planner.forms import Shown, list_form, shown_messages
-from core.planner.grammar import Grammar, Place
-from core.planner.writing import Pieces, Sampled, write_tokens
-from core.pocket.language_model import KeyedPrompt
+from core.planner.forms import Grammar, Place, Shown, list_form, shown_messages
+from core.pocket.language_model import KeyedPrompt, sample
 from core.pocket.progress_bars import no_progress_bar
+from core.pocket.threads import is_small, suited_threads
 from core.tokens import PromptTokens
-from core.workflow import AccessMode
 
 #: Requests that are written in one batch.
 BATCH = 256
 
 #: Tokens of a prompt where the model names no window of its own.
 _WINDOW = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One reply in tokens and as text; `finished` where the model ended it itself. `chosen` is True for each token
+    that another one could have stood for; one that the form of the lists fixed was not chosen. `allowed` are the slots
+    of the models that it may name."""
+
+    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
+    chosen: tuple[bool, ...]
+    text: str
+    finished: bool
+    allowed: tuple[int, ...]
+
+
+class Pieces:
+    """What every token of a vocabulary writes, and which of them may come next in lists."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, size: int) -> None:
+        self._end, self._size = int(tokenizer.eos_token_id), size
+        self._by_sign: dict[str, list[tuple[int, str]]] = {}
+        # Some tokenizers drop a blank that stands at the beginning, so each piece is read behind another one.
+        anchor = tokenizer.encode("[", add_special_tokens=False)
+        before = len(_decoded(tokenizer, anchor))
+        for token in range(min(size, len(tokenizer))):
+            piece = _decoded(tokenizer, [*anchor, token])[before:]
+            if piece:
+                self._by_sign.setdefault(piece[0], []).append((token, piece))
+        self._biases: dict[tuple[int, Place], Tensor] = {}
+        self._moves: dict[tuple[int, Place], dict[int, Place]] = {}
+
+    def bias(self, grammar: Grammar, place: Place) -> Tensor:
+        """What is added to the logits [vocabulary]: 0 for a token that may come next, minus infinity for any other.
+        CheckpointError where the vocabulary cannot write any lists from here."""
+        key = (id(grammar), place)
+        if key not in self._biases:
+            found = torch.full((self._size,), -torch.inf)
+            moves = self.moves(grammar, place)
+            allowed = [*moves] if place.part != "done" else [self._end]
+            if not allowed:
+                raise CheckpointError(
+                    "The planner's tokenizer has no token with which its lists could go on: use another one, or let "
+                    "it write freely."
+                )
+            found[allowed] = 0.0
+            self._biases[key] = found
+        return self._biases[key]
+
+    def moves(self, grammar: Grammar, place: Place) -> dict[int, Place]:
+        """Every token that may come next, and where it leads."""
+        key = (id(grammar), place)
+        if key not in self._moves:
+            signs = grammar.next_signs(place)
+            found: dict[int, Place] = {}
+            for sign in self._by_sign if signs is None else sorted(signs):
+                for token, piece in self._by_sign.get(sign, ()):
+                    if token != self._end and (to := grammar.advance(place, piece)) is not None:
+                        found[token] = to
+            self._moves[key] = found
+        return self._moves[key]
+
+
+def _decoded(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> str:
+    options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+    return str(tokenizer.decode(list(ids), **options))
+
+
+class _Steered:
+    """A causal model as `sample` runs it, wherever it stands, with something added to its logits."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.config = model.config
+        self._decoder: Callable[..., Any] = model.get_decoder()  # type: ignore[no-untyped-call]
+        self._head: Callable[[Tensor], Tensor] = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        self._device = model.device
+        self.bias: Tensor | None = None
+
+    def model(self, **inputs: Any) -> Any:
+        return self._decoder(
+            **{
+                name: value.to(self._device) if isinstance(value, Tensor) else value
+                for name, value in inputs.items()
+            }
+        )
+
+    def lm_head(self, hidden: Tensor) -> Tensor:
+        logits = self._head(hidden).float().cpu()
+        return logits if self.bias is None else logits + self.bias
 
 
 class LanguagePlanner:
@@ -54,6 +141,9 @@ class LanguagePlanner:
             raise CheckpointError(f"Planner {card.id} writes the short form, which knows one round only.")
         self.card, self.model, self.tokenizer = card, model, tokenizer
         self.argmax, self.rounds = argmax, rounds
+        self.id, self.models, self.mode = f"{CONDUCTOR}{card.id}", card.models, card.mode
+        self.iteration = card.iteration  # after how many of its training
+        self.asked_model, self.show_names = "", card.shown is Shown.NAMES
         window = int(getattr(model.config, "max_position_embeddings", 0) or _WINDOW)
         self._prompts = PromptTokens(tokenizer, min(window, _WINDOW + card.most_tokens) - card.most_tokens)
         self._end = int(tokenizer.eos_token_id)
@@ -93,31 +183,6 @@ class LanguagePlanner:
         return cls(PlannerCard(tuple(models), weights_digest(model, tokenizer), **settings), model, tokenizer)
 
     @property
-    def id(self) -> str:
-        return f"{CONDUCTOR}{self.card.id}"
-
-    @property
-    def iteration(self) -> int:
-        """After how many iterations of its training."""
-        return self.card.iteration
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return self.card.models
-
-    @property
-    def mode(self) -> AccessMode:
-        return self.card.mode
-
-    @property
-    def asked_model(self) -> str:
-        return ""
-
-    @property
-    def show_names(self) -> bool:
-        return self.card.shown is Shown.NAMES
-
-    @property
     def device(self) -> str:
         """Where its weights are: CPU, CUDA …"""
         return str(self.model.device.type).upper()
@@ -153,33 +218,24 @@ class LanguagePlanner:
                 pieces=self._vocabulary() if self.card.constrained else None,
             )
             for place, written in zip(batch, replies, strict=True):
-                found[place] = self._sampled(prompts[place].ids, written, requests[place].allowed)
+                ids, chosen = tuple(token for token, _ in written), tuple(free for _, free in written)
+                text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+                ended, allowed = bool(ids) and ids[-1] == self._end, requests[place].allowed
+                found[place] = Sampled(prompts[place].ids, ids, chosen, text, ended, allowed)
         return [found[place] for place in range(len(prompts))]
 
     def save(self, folder: Path) -> Path:
         """Write the folder so that a crash leaves either nothing or the whole planner. The same planner again changes
         nothing; anything else in its place is refused with CheckpointError."""
         folder = folder.absolute()
-        if folder.exists():
-            if folder.is_dir() and (folder / CARD_FILE).exists() and read_card(folder) == self.card:
-                return folder
-            raise CheckpointError(f"{folder} holds another planner or other files; name a new folder.")
-        draft = folder.with_name(f".{folder.name}.draft")
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(draft, ignore_errors=True)  # left behind by a crash
-            draft.mkdir()
+
+        def write(draft: Path) -> None:
             with no_progress_bar():
                 self.model.save_pretrained(draft)
                 self.tokenizer.save_pretrained(draft)
             (draft / CARD_FILE).write_text(json.dumps(self.card.to_json(), indent=2) + "\n", "utf-8")
-            for path in draft.iterdir():
-                with path.open("rb+") as file:
-                    os.fsync(file.fileno())
-            draft.rename(folder)
-        except OSError as error:
-            raise CheckpointError(f"The planner cannot be written to {folder}: {error.strerror}.") from error
-        return folder
+
+        return write_folder(folder, "planner", write, lambda: read_card(folder) == self.card)
 
     def frozen(self, **fields: Any) -> LanguagePlanner:
         """A copy with weights of its own, which later learning leaves as they are, and other `fields` of its card."""
@@ -215,13 +271,6 @@ class LanguagePlanner:
             found.append(place)
             place = pieces.moves(grammar, place).get(token, place)
         return found
-
-    def _sampled(
-        self, prompt: tuple[int, ...], written: Sequence[tuple[int, bool]], allowed: tuple[int, ...]
-    ) -> Sampled:
-        ids, chosen = tuple(token for token, _ in written), tuple(free for _, free in written)
-        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
-        return Sampled(prompt, ids, chosen, text, bool(ids) and ids[-1] == self._end, allowed)
 
     def _grammar(self, allowed: tuple[int, ...]) -> Grammar:
         if allowed not in self._grammars:
@@ -274,3 +323,47 @@ def weights_digest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -
         plain = tensor.detach().cpu().contiguous()
         digest.update(plain.view(torch.uint8).numpy().tobytes() if plain.ndim else str(plain.item()).encode())
     return digest.hexdigest()
+
+
+def write_tokens(
+    model: PreTrainedModel,
+    prompts: Sequence[KeyedPrompt],
+    *,
+    temperature: float,
+    most_tokens: int,
+    end: int,
+    pad: int,
+    grammars: Sequence[Grammar] = (),
+    pieces: Pieces | None = None,
+) -> list[list[tuple[int, bool]]]:
+    """The tokens of one reply per prompt, the end token included, each with whether it was chosen. With `grammars`, one
+    per prompt, and the `pieces` of the vocabulary, a reply can be nothing but lists."""
+    if not prompts:
+        return []
+    steered = _Steered(model)
+    replies: list[list[tuple[int, bool]]] = [[] for _ in prompts]
+    places = [Place()] * len(prompts)
+    training = model.training
+    torch.nn.Module.eval(model)
+
+    def steer(rows: Sequence[int]) -> None:
+        if pieces is not None and grammars:
+            steered.bias = torch.stack([pieces.bias(grammars[row], places[row]) for row in rows])
+
+    try:
+        with suited_threads(is_small(model)):
+            steer(range(len(prompts)))
+            causal = cast("PreTrainedModel", steered)
+            for step in sample(
+                causal, prompts, temperature=temperature, max_tokens=most_tokens, end=end, pad=pad
+            ):
+                for row, token in step.items():
+                    moves = pieces.moves(grammars[row], places[row]) if pieces and grammars else {}
+                    replies[row].append((token, len(moves) > 1 or not grammars))
+                    places[row] = moves.get(token, places[row])
+                going = [row for row, token in step.items() if token != end]
+                if going:
+                    steer(going)
+    finally:
+        model.train(training)
+    return replies

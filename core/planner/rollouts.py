@@ -1,26 +1,35 @@
-"""The episodes of one iteration: which questions with which models, played by the planner as it stands, and what each
-of them earns."""
+"""The questions that are learned on, the episodes of one iteration on them, and what each of these earns.
+
+Where every rollout of a question succeeds, or every one fails, there is no advantage and nothing is learned. What can
+be told before the planner has learned anything: whether single models and random workflows come to both. So those
+questions are kept that the pool's models disagree on. A random subset of the models teaches to do without one.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from core.conduct.planners import Conductor
+from core.conduct.planners import Conductor, FixedPlanner, random_workflow
 from core.conduct.reading import read_workflow
+from core.conduct.session import Planner
 from core.draws import derive_seed, uniform
 from core.episode import EndReason, Episode, Reply, Status, Task, WritePlan
-from core.errors import CheckpointError
-from core.learning import Candidates
+from core.errors import CheckpointError, ConfigError
+from core.learning import Candidates, check_answered, episodes_of, play_all
 from core.planner.config import LearnConfig
-from core.planner.planner import LanguagePlanner, as_reply
+from core.planner.forms import WORDS
+from core.planner.planner import LanguagePlanner, Sampled, as_reply
 from core.planner.statistics import FREE_PLANS
-from core.planner.subsets import random_subset
-from core.planner.writing import Sampled
+from core.play.drive import GradeMany
+from core.pool.pool import Pool
 from core.workflow import MOST_STEPS, Workflow
+
+#: Questions that are probed at once: enough to fill batches, and not many more than are needed.
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,52 @@ class LearningPolicy(Conductor):
         return [as_reply(one) for one in sampled]
 
 
+def disagreed(
+    config: LearnConfig, models: Sequence[str], tasks: Sequence[Task], pool: Pool, grade: GradeMany
+) -> list[Task]:
+    """The first `config.problems` tasks, in their order, that some probes solve and others do not. ConfigError where
+    there are none, PoolError where no model could be asked."""
+    kept: list[Task] = []
+    for start in range(0, len(tasks), _AT_ONCE):
+        some = tasks[start : start + _AT_ONCE]
+        solved = _probed(config, tuple(models), some, pool, grade)
+        kept += [task for task in some if len(solved[task.id]) > 1]
+        if len(kept) >= config.problems:
+            break
+    if not kept:
+        raise ConfigError(
+            f"None of the {len(tasks)} questions is solved by some of the pool's models and not by others: nothing can "
+            "be learned on them. Choose others, or more probes."
+        )
+    return kept[: config.problems]
+
+
+def _probed(
+    config: LearnConfig, models: tuple[str, ...], tasks: Sequence[Task], pool: Pool, grade: GradeMany
+) -> dict[str, set[bool]]:
+    """By task, what its probes came to: True where one was right, False where one was wrong."""
+    seed = derive_seed((config.seed, "probes"))
+    found: dict[str, set[bool]] = {task.id: set() for task in tasks}
+    played: list[Episode] = []
+    for number in range(len(models) + config.probes):
+        planner = _probe(models, number, f"{config.seed}/probes/{number}")
+        episodes = _episodes(tasks, planner, seed, f"p{number}")
+        played += play_all(episodes, Conductor(planner), pool, grade)
+    check_answered(played, "for the choice of questions")
+    for one in played:
+        if one.correct is not None:
+            found[one.task.id].add(one.correct)
+    return found
+
+
+def _probe(models: tuple[str, ...], number: int, key: str) -> FixedPlanner:
+    """A single model that solves, for each of the models; after those random workflows."""
+    slots = tuple(range(len(models)))
+    alone = Workflow((number % len(models),), ("solve",), ((),))
+    workflow = alone if number < len(models) else random_workflow(key, slots, WORDS)
+    return FixedPlanner(f"conductor:probe:{number}", models, workflow)
+
+
 def questions_of(config: LearnConfig, tasks: Sequence[Task], iteration: int) -> list[Task]:
     """The questions of an iteration, from 1: all of them are gone through in a random order, then in another one."""
     found = []
@@ -73,10 +128,20 @@ def questions_of(config: LearnConfig, tasks: Sequence[Task], iteration: int) -> 
     return found
 
 
+def random_subset(key: str, n: int, least: int = 2) -> tuple[int, ...]:
+    """`least` to `n` - 1 of n slots, each number of them equally likely, in order, drawn by `key`; all of them where
+    there are not more than `least`."""
+    draws = uniform(key, n + 1)
+    size = n if n <= least else least + int(draws[0] * (n - least))
+    order = sorted(range(n), key=lambda slot: float(draws[1 + slot]))
+    return tuple(sorted(order[:size]))
+
+
 def left_out_of(config: LearnConfig, models: Sequence[str], iteration: int, place: int) -> tuple[str, ...]:
     """The models that a question of an iteration, at this place of it, is played without: for many of them none."""
     key = f"{config.seed}/models/{iteration}/{place}"
-    if float(uniform(f"{key}/partial")[0]) >= config.subset_share_at(iteration):
+    share = config.subset_share if iteration > config.subset_from * config.iterations else 0.0
+    if float(uniform(f"{key}/partial")[0]) >= share:
         return ()
     kept = random_subset(key, len(models), config.least_models)
     return tuple(name for slot, name in enumerate(models) if slot not in kept)
@@ -91,8 +156,9 @@ def unplayed(
     episodes = []
     for place, task in enumerate(questions_of(config, tasks, iteration)):
         left_out = left_out_of(config, planner.models, iteration, place)
+        [first] = _episodes([task], planner, 0, "i")
         episodes += [
-            _episode(f"i{iteration}-{place}-{number}", task, planner, seed, left_out)
+            replace(first, id=f"i{iteration}-{place}-{number}", seed=seed, left_out=left_out)
             for number, seed in enumerate(seeds)
         ]
     return Candidates(episodes, LearningPolicy(planner, f"{config.seed}/rollouts"))
@@ -123,8 +189,7 @@ def earned(config: LearnConfig, episode: Episode) -> float:
 
 def exam_of(config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task]) -> Candidates:
     """The planner on tasks that it does not learn on, with all models; the same chances in every validation."""
-    seed = derive_seed((config.seed, "validation"))
-    episodes = [_episode(f"v-{number}", task, planner, seed) for number, task in enumerate(tasks)]
+    episodes = _episodes(tasks, planner, derive_seed((config.seed, "validation")), "v")
     return Candidates(episodes, LearningPolicy(planner, f"{config.seed}/validation"))
 
 
@@ -146,16 +211,6 @@ def readable_freely(planner: LanguagePlanner, played: Sequence[Episode]) -> floa
     return sum(isinstance(one, Workflow) for one in read) / len(asked)
 
 
-def _episode(
-    name: str, task: Task, planner: LanguagePlanner, seed: int, left_out: tuple[str, ...] = ()
-) -> Episode:
-    return Episode(
-        id=name,
-        run_id="",
-        task=task,
-        policy=planner.id,
-        models=planner.models,
-        turn_budget=MOST_STEPS,
-        seed=seed,
-        left_out=left_out,
-    )
+def _episodes(tasks: Sequence[Task], planner: Planner, seed: int, prefix: str) -> list[Episode]:
+    models, budget = planner.models, MOST_STEPS
+    return episodes_of(tasks, models, seed=seed, turn_budget=budget, prefix=prefix, policy=planner.id)

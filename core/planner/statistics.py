@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 from core.episode import EndReason, Episode, Status
-from core.statistics_json import joined, statistics_json, statistics_of_json
+from core.learning import joined, statistics_json, statistics_of_json
 from core.workflow import PlanFault, Topology
 
 
@@ -116,7 +116,9 @@ def statistics_of(episodes: Sequence[Episode], *, by_family: bool = True) -> Pla
             (place, names[id(flow)][slot]) for flow in flows for place, slot in enumerate(flow.models)
         ),
         subtasks=_by_place(
-            (place, _word(text)) for flow in flows for place, text in enumerate(flow.subtasks)
+            (place, text.split()[0].lower().strip(".:,"))
+            for flow in flows
+            for place, text in enumerate(flow.subtasks)
         ),
         faults=dict(sorted(Counter(plan.fault for plan in plans if plan.fault is not None).items())),
         tokens=sum(usage.tokens_in + usage.tokens_out for usage in usages),
@@ -135,8 +137,3 @@ def _by_place(pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], float]:
 
 def _share(part: float, whole: int) -> float:
     return part / whole if whole else math.nan
-
-
-def _word(subtask: str) -> str:
-    """The first word of a subtask, in lower case."""
-    return subtask.split()[0].lower().strip(".:,")

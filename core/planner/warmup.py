@@ -26,7 +26,7 @@ from core.episode import WritePlan
 from core.planner.card import PlannerCard
 from core.planner.forms import WORDS, short_prompt, write_short
 from core.planner.planner import LanguagePlanner, weights_digest
-from core.planner.subsets import random_subset
+from core.planner.rollouts import random_subset
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.muon import Muon
 from core.pocket.tasks import draw_problems

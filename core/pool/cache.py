@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from core.episode import Ask, Reply
-from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, entry, flight_of
+from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, closing, entry, flight_of
 from core.pool.spec import ModelSpec
 
 #: Replies are handed to a ledger when so many wait, or when the first of them has waited so long.
@@ -51,7 +51,7 @@ def call_key(spec: ModelSpec, ask: Ask) -> bytes:
     return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
 
 
-class CachedPool:
+class CachedPool(FlightPool):
     """Remembers replies by their `call_key`, in memory, the least recently used dropped beyond `max_entries`, and in a
     `ledger` where there is one. A hit repeats the reply as it was, usage included, so that an episode reads the same
     whether or not another came first. Failures are not remembered.
@@ -76,12 +76,6 @@ class CachedPool:
         self._fresh_since = 0.0
         self.hits = 0
         self.misses = 0
-
-    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
-        """Yield remembered replies first, then the others as they are ready; equal asks are asked once."""
-        flight = self.flight()
-        flight.add(asks)
-        return answers(flight)
 
     def flight(self) -> _CachedFlight:
         """Calls under way; a remembered one is ready at once, equal ones are asked once."""
@@ -193,7 +187,5 @@ class _CachedFlight(WrappedFlight):
                 numbers.remove(number)
                 if not numbers:
                     del self._waiting[key]
-                    latest = (
-                        len(self._keys) - 1 - self._keys[::-1].index(key)
-                    )  # it may have been given up before
-                    self._behind.cancel(latest)
+                    # The latest of them: earlier ones may have been given up before.
+                    self._behind.cancel(len(self._keys) - 1 - self._keys[::-1].index(key))

@@ -1,4 +1,5 @@
-"""One try at one model over HTTP: the only module that speaks httpx."""
+"""One try at one model over HTTP: the only module that speaks httpx. A text that comes of it does without the keys that
+were sent, a quotation that repeats a part of one is withheld."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 import logging
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
@@ -18,14 +19,17 @@ from core.episode import Failure
 from core.errors import PoolError
 from core.finish import Finish, finish_of
 from core.pool.addresses import AddressRefused, GuardedBackend, is_private_by_name
-from core.pool.counts import UNCOUNTED, Counts, usage_in
-from core.pool.redaction import WITHHELD, RedactedPieces, Secrets
+from core.pool.costs import UNCOUNTED, Counts, usage_in
 from core.pool.server_words import Meaning, ServerWords, words_of
 from core.pool.spec import ModelSpec
 from core.pool.wire import Completion, Malformed, ServerError, StreamReader, read_completion
+from core.texts import well_formed
 
 CONNECT_TIMEOUT_S = 10.0
 ERROR_BYTES = 64 * 1024  # as much of an error body as is read
+QUOTE_CHARS = 200  # as much of a server's own words as is shown
+WITHHELD = "(its words are withheld: they repeat the key)"
+KEY_FRAGMENT = 8  # this many characters of a key in a row give it away
 
 #: What httpcore raises where a connection fails, and what it lets through of one whose encryption breaks.
 _BROKEN = (
@@ -42,6 +46,52 @@ logging.getLogger("httpcore").setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
+class Secrets:
+    """Keys that may appear in no text."""
+
+    keys: tuple[str, ...]
+
+    def without(self, text: str) -> str:
+        """The text with "(key)" in place of each key."""
+        for key in self.keys:
+            text = text.replace(key, "(key)")
+        return text
+
+    def quoted(self, text: str) -> str:
+        """Words from outside, cut short, on one line, and withheld where they repeat a part of a key."""
+        for key in map(str.lower, self.keys):
+            starts = range(max(1, len(key) - KEY_FRAGMENT + 1))
+            if any(key[start : start + KEY_FRAGMENT] in text.lower() for start in starts):
+                return WITHHELD
+        line = " ".join("".join(c if c.isprintable() else " " for c in well_formed(text)).split())
+        return line if len(line) <= QUOTE_CHARS else line[: QUOTE_CHARS - 1] + "…"
+
+
+@dataclass(slots=True)
+class RedactedPieces:
+    """A text without its keys, piece by piece: what may be the beginning of a key waits for the next piece."""
+
+    secrets: Secrets
+    _waiting: str = ""
+
+    def feed(self, piece: str) -> str:
+        """As much of the text as can be told now."""
+        text = self.secrets.without(self._waiting + piece)
+        begun = max((_begun(key, text) for key in self.secrets.keys), default=0)
+        self._waiting = text[len(text) - begun :]
+        return text[: len(text) - begun]
+
+    def rest(self) -> str:
+        """What waited when the text was over."""
+        return self._waiting
+
+
+def _begun(key: str, text: str) -> int:
+    """How many characters of the key stand at the end of the text, less than the whole key."""
+    return next((n for n in range(len(key) - 1, 0, -1) if text.endswith(key[:n])), 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """How much patience and memory a call is given, whatever its model."""
 
@@ -51,34 +101,19 @@ class Limits:
     wait_max_s: float = 8.0
 
 
+@dataclass(eq=False, repr=False)
 class CallFailed(Exception):
-    """One try failed: `failure` says why, `retry` if another may help, `wait_s` how long the server asks to
-    wait before it, `busy` that the server only wants to be asked less often (429), `refused` that it did not accept the
-    request as it stands (400, 422), `filtered` that its content filter would not have it answered. `counts`: what the
-    server may bill for it all the same; None: nothing. `unread`: in which way its answer could not be read, where it
-    gave one."""
+    """One try failed: `failure` says why."""
 
-    def __init__(
-        self,
-        failure: Failure,
-        *,
-        retry: bool = False,
-        wait_s: float | None = None,
-        busy: bool = False,
-        refused: bool = False,
-        filtered: bool = False,
-        counts: Counts | None = None,
-        unread: str = "",
-    ) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.retry = retry
-        self.wait_s = wait_s
-        self.busy = busy
-        self.refused = refused
-        self.filtered = filtered
-        self.counts = counts
-        self.unread = unread
+    failure: Failure
+    _: KW_ONLY
+    retry: bool = False  # whether another may help
+    wait_s: float | None = None  # how long the server asks to wait before it
+    busy: bool = False  # the server only wants to be asked less often (429)
+    refused: bool = False  # it did not accept the request as it stands (400, 422)
+    filtered: bool = False  # its content filter would not have it answered
+    counts: Counts | None = None  # what the server may bill for it all the same; None: nothing
+    unread: str = ""  # in which way its answer could not be read, where it gave one
 
 
 def infrastructure(
@@ -206,7 +241,7 @@ class ChatClient:
             raise CallFailed(
                 Failure("model", f"{self._name} gave no text: {who or 'its content filter stopped it'}."),
                 filtered=True,
-                counts=Counts(completion.tokens_in, completion.tokens_out, completion.tokens_cached),
+                counts=completion.counts,
             )
         return replace(
             completion,

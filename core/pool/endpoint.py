@@ -13,11 +13,10 @@ import stamina
 
 from core.episode import Ask, Failure, Reply, Usage
 from core.pool.client import CallFailed, ChatClient, Limits, Progress
-from core.pool.costs import MOST_UNREAD, bound_usd, counted_usd
-from core.pool.counts import UNCOUNTED, Counts
-from core.pool.spec import ModelSpec
-from core.pool.throttle import Service, Throttle
-from core.pool.tool_calls import Settled, settle
+from core.pool.costs import MOST_UNREAD, UNCOUNTED, Counts, bound_usd, counted_usd
+from core.pool.spec import ModelSpec, Service
+from core.pool.throttle import Throttle
+from core.pool.tool_calls import settle
 from core.pool.wire import Completion, request_body
 
 #: Tokens of a reply that are reckoned with before any has come.
@@ -79,9 +78,8 @@ class _Call:
     shown_by: int | None = None
     refusal: str = ""  # why the last try failed
     progress: Progress = field(default_factory=Progress)  # of the try under way
-    unread: Counter[str] = field(
-        default_factory=Counter
-    )  # answers, by the way in which they could not be read
+    # Answers, by the way in which they could not be read.
+    unread: Counter[str] = field(default_factory=Counter)
 
     def show(self, piece: str) -> None:
         """Pass on the pieces of one try only: a later one says it all again."""
@@ -139,12 +137,12 @@ class Endpoint:
             if call.tries > 1:
                 outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
             return Reply(text="", finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
-        said = settle(Settled(outcome.text, outcome.tool_calls, outcome.finish_reason), ask.tools)
+        said = settle(outcome, ask.tools)
         return Reply(
             text=said.text,
-            reasoning=outcome.reasoning,
+            reasoning=said.reasoning,
             finish_reason=said.finish_reason,
-            usage=bill.with_reply(Counts(outcome.tokens_in, outcome.tokens_out, outcome.tokens_cached)),
+            usage=bill.with_reply(said.counts),
             latency_s=latency_s,
             tool_calls=said.tool_calls,
         )
@@ -181,9 +179,10 @@ class Endpoint:
                     call.begun = await self._throttle.turn(call.tokens, again=True)
                 completion = await self._try(body, call)
         self._throttle.went_through()
-        if completion.tokens_in is not None and completion.tokens_out is not None:
-            self._throttle.used(call.tokens, completion.tokens_in + completion.tokens_out)
-            self._reply_tokens += 0.2 * (completion.tokens_out - self._reply_tokens)
+        sent, written = completion.counts.sent, completion.counts.written
+        if sent is not None and written is not None:
+            self._throttle.used(call.tokens, sent + written)
+            self._reply_tokens += 0.2 * (written - self._reply_tokens)
         self._quota = min(RETRY_QUOTA, self._quota + call.faults + QUOTA_PER_SUCCESS)
         return completion
 

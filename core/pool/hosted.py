@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
-from typing import TypeVar
 
-from core.episode import Ask, Episode, Reply
+from core.episode import Ask, Reply
 from core.errors import PoolError, TrinityError
 from core.pool.client import ChatClient, Limits
 from core.pool.endpoint import Endpoint
-from core.pool.pool import answers, broken_off, entry
+from core.pool.pool import Flight, FlightPool, broken_off, entry
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Throttle
 
-T = TypeVar("T")
 
-
-class _HttpFlight:
+class _HttpFlight(Flight):
     """Calls to hosted models under way; each reply is there the moment it comes."""
 
     def __init__(self, pool: HttpPool) -> None:
@@ -29,20 +26,19 @@ class _HttpFlight:
         self._numbers: dict[Future[Reply], int] = {}
         self._done: SimpleQueue[Future[Reply] | None] = SimpleQueue()  # None: woken
         self._added = 0
-        self.capacity: int | None = 2 * sum(spec.concurrency for spec in pool.specs)
+
+    @property
+    def capacity(self) -> int | None:
+        return 2 * sum(spec.concurrency for spec in self._pool.specs)
 
     @property
     def under_way(self) -> int:
         return len(self._numbers)
 
-    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
-        return True
-
     def add(self, asks: Sequence[Ask]) -> None:
-        for ask in asks:
-            self._pool.check(ask)
-        for ask in asks:
-            future = self._pool.begin(ask)
+        endpoints = [self._pool.endpoint(ask) for ask in asks]  # an unknown model is said before any call
+        for endpoint, ask in zip(endpoints, asks, strict=True):
+            future = self._pool.start(_reply(endpoint, ask))
             self._numbers[future] = self._added
             self._added += 1
             future.add_done_callback(self._done.put)
@@ -75,7 +71,7 @@ class _HttpFlight:
         self.close()
 
 
-class HttpPool:
+class HttpPool(FlightPool):
     """Models behind OpenAI-compatible chat completion servers. `env` is where keys are looked up by the
     variable names in the specs; they are kept in memory only. Calls run in one background thread, so they go
     on while the caller is busy. Raises PoolError for a missing key variable or a model not in the pool."""
@@ -84,49 +80,32 @@ class HttpPool:
         self, specs: Sequence[ModelSpec], env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> None:
         self.specs = tuple(specs)
-        limits = limits or Limits()
-        env = env or {}
+        limits, env = limits or Limits(), env or {}
         shared = {spec.service: Throttle(spec.service) for spec in specs if spec.service is not None}
-        self._endpoints = {
-            spec.name: Endpoint(
-                spec,
-                ChatClient(spec, _key(spec, env), limits, _headers(spec, env)),
-                limits,
-                shared[spec.service] if spec.service else None,
-            )
-            for spec in specs
-        }
+        self._endpoints: dict[str, Endpoint] = {}
+        for spec in specs:
+            key = _secret(spec, spec.api_key_env, env) if spec.api_key_env else ""
+            headers = {name: _secret(spec, variable, env) for name, variable in spec.headers_env.items()}
+            client = ChatClient(spec, key, limits, headers)
+            throttle = shared[spec.service] if spec.service else None
+            self._endpoints[spec.name] = Endpoint(spec, client, limits, throttle)
         self._loop = asyncio.new_event_loop()
         clients = [endpoint.client for endpoint in self._endpoints.values()]
         thread = Thread(target=_run, args=(self._loop, clients), name="http-pool", daemon=True)
         thread.start()
         self._finish = weakref.finalize(self, _shut_down, self._loop, thread)
 
-    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
-        """Start every call, within each model's concurrency, and yield (index, reply) as each is ready."""
-        flight = self.flight()
-        flight.add(asks)
-        return answers(flight)
-
-    def check(self, ask: Ask) -> None:
-        """PoolError for an unknown model, said before any call."""
-        self._endpoint(ask)
-
-    def begin(self, ask: Ask) -> Future[Reply]:
-        """Start one call, within its model's concurrency."""
-        return self._start(_reply(self._endpoint(ask), ask))
-
     def flight(self) -> _HttpFlight:
-        """Calls under way, to which more can be added."""
+        """Calls under way, each within its model's concurrency."""
         return _HttpFlight(self)
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Yield pieces as they arrive, then the whole Reply, which alone counts: after a retry the pieces
         shown may differ from it."""
-        endpoint = self._endpoint(ask)
+        endpoint = self.endpoint(ask)
         arrived: SimpleQueue[str | Future[Reply]] = SimpleQueue()
         on_piece = arrived.put if endpoint.spec.stream else None
-        future = self._start(_reply(endpoint, ask, on_piece))
+        future = self.start(_reply(endpoint, ask, on_piece))
         future.add_done_callback(arrived.put)
         try:
             while isinstance(piece := arrived.get(), str):
@@ -139,10 +118,12 @@ class HttpPool:
         """Cancel what is in flight and close every connection; also done when the pool is forgotten."""
         self._finish()
 
-    def _endpoint(self, ask: Ask) -> Endpoint:
+    def endpoint(self, ask: Ask) -> Endpoint:
+        """Where a call goes. PoolError for a model not in the pool."""
         return entry(self._endpoints, ask.model)
 
-    def _start(self, call: Coroutine[object, object, T]) -> Future[T]:
+    def start(self, call: Coroutine[object, object, Reply]) -> Future[Reply]:
+        """Begin a call in the background thread."""
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
 
@@ -154,14 +135,6 @@ async def _reply(endpoint: Endpoint, ask: Ask, on_piece: Callable[[str], None] |
         raise
     except Exception as fault:
         return broken_off(ask, fault)
-
-
-def _key(spec: ModelSpec, env: Mapping[str, str]) -> str:
-    return _secret(spec, spec.api_key_env, env) if spec.api_key_env else ""
-
-
-def _headers(spec: ModelSpec, env: Mapping[str, str]) -> dict[str, str]:
-    return {name: _secret(spec, variable, env) for name, variable in spec.headers_env.items()}
 
 
 def _secret(spec: ModelSpec, variable: str, env: Mapping[str, str]) -> str:

@@ -1,17 +1,22 @@
-"""The interface of pools: one provider or many that answer an Ask."""
+"""The interface of pools, one provider or many that answer an Ask, and what every pool has in common."""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from core.episode import Ask, Episode, Failure, Reply
+from core.episode import Ask, Episode, Failure, Message, Reply, Role
 from core.errors import PoolError, TrinityError
 from core.pool.spec import ModelSpec
 
 log = logging.getLogger(__name__)
+
+CHECK_TOKENS = 16
+#: In the roles that an episode's prompts have: some models know no system role.
+QUESTION = (Message("system", "Answer with a number alone."), Message("user", "What is 1 + 1?"))
 
 T = TypeVar("T")
 
@@ -31,44 +36,61 @@ class Pool(Protocol):
         """Yield pieces of text as they are written, then the whole Reply last."""
 
 
-class Flight(Protocol):
-    """Calls under way, to which more are added as episodes go on: nobody waits for the slowest of a batch.
-
-    `capacity` is how many episodes keep the pool busy, None where it works best on all that there is at once."""
+class Flight(ABC):
+    """Calls under way, to which more are added as episodes go on: nobody waits for the slowest of a batch."""
 
     @property
     def capacity(self) -> int | None:
-        """How many episodes are worth playing side by side."""
+        """How many episodes are worth playing side by side; None where it works best on all that there is at once."""
+        return None
 
     @property
+    @abstractmethod
     def under_way(self) -> int:
         """Calls that were added and have no reply yet."""
 
     def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
         """Whether there is money to play this episode to its end beside those that are being played (their ids).
         BudgetError when there is not and none is being played."""
+        return True
 
+    @abstractmethod
     def add(self, asks: Sequence[Ask]) -> None:
         """Begin these calls; their numbers follow those added before, from 0. Where it raises, none has begun."""
 
+    @abstractmethod
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         """The replies that are there, each with the number of its call; while there is none, `wait` for the next, or
         until woken."""
 
-    def wake(self) -> None:
+    def wake(self) -> None:  # noqa: B027
         """From any thread: whoever waits in `ready` shall look around."""
 
+    @abstractmethod
     def cancel(self, number: int) -> None:
         """Give up one call: no reply of it will come."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Cancel what is under way."""
 
 
-class WaveFlight:
-    """The flight of a pool that answers many asks best together: all that was added, as one batch."""
+class FlightPool(ABC):
+    """Base of a pool that has a flight of its own: to ask is to wait for all calls of one."""
 
-    capacity: int | None = None
+    @abstractmethod
+    def flight(self) -> Flight:
+        """A new flight."""
+
+    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
+        """Begin every call at once, and yield (index, reply) as each is ready."""
+        flight = self.flight()
+        flight.add(asks)
+        return answers(flight)
+
+
+class WaveFlight(Flight):
+    """The flight of a pool that answers many asks best together: all that was added, as one batch. Nothing is under way
+    between batches."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -77,20 +99,13 @@ class WaveFlight:
 
     @property
     def under_way(self) -> int:
-        """Calls that were added since the last batch."""
         return len(self._waiting)
 
-    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
-        """Always: nobody counts here."""
-        return True
-
     def add(self, asks: Sequence[Ask]) -> None:
-        """Put these calls into the next batch."""
         self._waiting |= dict(enumerate(asks, start=self._added))
         self._added += len(asks)
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
-        """The replies of the whole batch, as they come."""
         batch, self._waiting = self._waiting, {}
         left = {**batch}
         try:
@@ -119,18 +134,11 @@ class WaveFlight:
         except Exception as fault:
             return broken_off(ask, fault)
 
-    def wake(self) -> None:
-        """Nobody waits here: a batch is worked on until it is done."""
-
     def cancel(self, number: int) -> None:
-        """Leave a call out of the next batch."""
         self._waiting.pop(number, None)
 
-    def close(self) -> None:
-        """Nothing is under way between batches."""
 
-
-class WrappedFlight:
+class WrappedFlight(Flight):
     """Base of a flight that changes what another one, `behind`, does; what it leaves alone is done there."""
 
     def __init__(self, behind: Flight) -> None:
@@ -208,3 +216,87 @@ def closing(iterator: Iterator[T]) -> Iterator[Iterator[T]]:
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
+
+
+class _MixedFlight(Flight):
+    """Flights of several providers as one; those that answer in batches do so while the others are waited for."""
+
+    def __init__(self, flights: Mapping[str, Flight], specs: Mapping[str, ModelSpec]) -> None:
+        self._flights, self._specs = flights, specs
+        self._numbers: dict[str, list[int]] = {name: [] for name in flights}
+        self._added = 0
+
+    @property
+    def capacity(self) -> int | None:
+        capacities = [one.capacity for one in self._flights.values()]
+        return None if None in capacities else sum(one or 0 for one in capacities)
+
+    @property
+    def under_way(self) -> int:
+        return sum(flight.under_way for flight in self._flights.values())
+
+    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
+        return all(flight.affords(episode, playing) for flight in self._flights.values())
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        own: dict[str, list[tuple[int, Ask]]] = {}
+        for number, ask in enumerate(asks, start=self._added):
+            own.setdefault(entry(self._specs, ask.model).provider, []).append((number, ask))
+        for name, some in own.items():
+            self._flights[name].add([ask for _, ask in some])
+            self._numbers[name] += [number for number, _ in some]
+        self._added += len(asks)
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        batches = [name for name, one in self._flights.items() if one.capacity is None and one.under_way]
+        hosted = [name for name, one in self._flights.items() if one.capacity is not None]
+        for name in (*batches, *hosted):
+            patient = wait and not batches and name == hosted[-1]
+            for number, reply in self._flights[name].ready(wait=patient):
+                yield self._numbers[name][number], reply
+
+    def wake(self) -> None:
+        for flight in self._flights.values():
+            flight.wake()
+
+    def cancel(self, number: int) -> None:
+        for name, numbers in self._numbers.items():
+            if number in numbers:
+                self._flights[name].cancel(numbers.index(number))
+
+    def close(self) -> None:
+        for flight in self._flights.values():
+            flight.close()
+
+
+class MixedPool(FlightPool):
+    """One pool over several: `pools` maps a provider's name, as in `ModelSpec.provider`, to who answers for
+    it. Slot order is that of `specs`; raises PoolError for a model not in it."""
+
+    def __init__(self, specs: Sequence[ModelSpec], pools: Mapping[str, Pool]) -> None:
+        self.specs = tuple(specs)
+        self._by_name = {spec.name: spec for spec in specs}
+        self._pools = pools
+
+    def flight(self) -> _MixedFlight:
+        """Calls under way at all providers: hosted models answer while those in this process write."""
+        return _MixedFlight({name: flight_of(pool) for name, pool in self._pools.items()}, self._by_name)
+
+    def stream(self, ask: Ask) -> Iterator[str | Reply]:
+        yield from self._pools[entry(self._by_name, ask.model).provider].stream(ask)
+
+
+def check_pool(pool: Pool) -> Iterator[tuple[str, Reply]]:
+    """Ask every model a trivial question, all at once, and yield (name, reply) as each answers."""
+    asks = [
+        Ask(
+            model=spec.name,
+            role=Role.WORKER,
+            messages=(Message("user", "work\n1 + 1"),) if spec.dialect == "terse" else QUESTION,
+            max_tokens=min(CHECK_TOKENS, spec.max_tokens),
+        )
+        for spec in pool.specs
+    ]
+    with closing(pool.ask(asks)) as replies:
+        for index, reply in replies:
+            yield asks[index].model, reply

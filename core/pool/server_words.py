@@ -58,7 +58,8 @@ class ServerWords:
     @property
     def shown(self) -> str:
         """What is worth showing: a code, where the sentences do not have it, and the sentences."""
-        own = [one for one in self.codes if _is_telling(one) and one.lower() not in self.text.lower()]
+        telling = [one for one in self.codes if one.lower() not in ("error", "badrequesterror")]
+        own = [one for one in telling if not one.isdigit() and one.lower() not in self.text.lower()]
         return " ".join([*own[:1], self.text]).strip()
 
     @property
@@ -177,7 +178,8 @@ def error_in(value: Any, *, event: str | None = None) -> ServerWords | None:
     if told:
         return told[0]
     if value.get("choices"):
-        return next(filter(None, (_error_of_choice(one) for one in _as_list(value["choices"])[:1])), None)
+        choices = value["choices"]
+        return _error_of_choice(choices[0]) if isinstance(choices, list) else None
     named = f"{value.get('object')} {value.get('type')}".lower()
     says = any(
         isinstance(value.get(name), (str, list)) and value[name] for name in ("message", "msg", "detail")
@@ -252,11 +254,3 @@ def _is_nothing(value: Any, depth: int = _DEPTH) -> bool:
         parts = value.values() if isinstance(value, dict) else value
         return not parts or (depth > 0 and all(_is_nothing(one, depth - 1) for one in parts))
     return str(value if value is not None else "").strip().lower() in _NO_ERROR
-
-
-def _is_telling(code: str) -> bool:
-    return code.lower() not in ("error", "badrequesterror") and not code.isdigit()
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

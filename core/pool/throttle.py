@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from core.pool.spec import Service
+
 #: After a 429, the rate is this part of the one that went through. That one is taken for LEAST of the rate before at
 #: least, as what is counted in a short time may be far off, and for UNTOLD of it where it cannot be told.
 DECREASE, LEAST, UNTOLD = 0.95, 0.4, 0.85
@@ -36,16 +38,6 @@ SETTLED_S = 0.1
 TOLD_S = 0.9
 #: A call that begins so much later than it might, as the machine was busy, does not delay the next one.
 LATE_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A provider whose models share limits: calls in flight at once, requests and tokens a minute; None: unknown."""
-
-    name: str
-    concurrency: int | None = None
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
 
 
 @dataclass

@@ -6,8 +6,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish, finish_of
+
+if TYPE_CHECKING:
+    from core.pool.wire import Completion
 
 #: So many calls of one reply are read.
 MOST_CALLS = 128
@@ -119,30 +123,21 @@ def _call(entry: dict[str, object]) -> ToolCall:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """A reply once it is clear which of its calls somebody offered: its text as others read it, those calls as a JSON
-    list (empty without any), and why it stopped."""
-
-    text: str
-    tool_calls: str
-    finish_reason: str
-
-
-def settle(said: Settled, tools: str) -> Settled:
+def settle(said: Completion, tools: str) -> Completion:
     """Keep the calls of `tools`, a JSON list of what was offered (empty: nothing). Their words end the text. Any other
     call is a fault of the model, told by the reason to stop: beside a text, which is read, or in place of one."""
     if not said.tool_calls:
         return said
     calls = [_call(one) for one in json.loads(said.tool_calls)]
     known = offered_names(tools)
-    passed = [call for call in calls if call.name in known]
-    if passed:
+    if passed := [call for call in calls if call.name in known]:
         reason = said.finish_reason if len(passed) == len(calls) else UNASKED_CALLS
         text = "\n".join([*filter(None, [said.text]), *(call.words for call in passed)])
-        return Settled(text, json.dumps([call.sent for call in passed]), reason)
+        kept = json.dumps([call.sent for call in passed])
+        return replace(said, text=text, tool_calls=kept, finish_reason=reason)
     if not said.text.strip():
-        return Settled("\n".join(call.words for call in calls), "", ONLY_UNASKED_CALLS)
+        words = "\n".join(call.words for call in calls)
+        return replace(said, text=words, tool_calls="", finish_reason=ONLY_UNASKED_CALLS)
     # That a text was cut, or refused, is the graver.
     graver = finish_of(said.finish_reason) in (Finish.CUT, Finish.FILTERED)
     return replace(said, tool_calls="", finish_reason=said.finish_reason if graver else UNASKED_CALLS)

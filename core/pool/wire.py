@@ -1,41 +1,27 @@
-"""The chat completions wire format: the body that is sent, and what is strictly accepted back."""
+"""The chat completions wire format: the body that is sent, and what is strictly accepted back, whole or in server-sent
+events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from core.episode import Ask, Message
 from core.finish import Finish, finish_of
-from core.pool.counts import Counts, UsageReader
-from core.pool.events import EventReader, ServerEvent
+from core.pool.costs import UNCOUNTED, Counts, UsageReader
 from core.pool.server_words import ServerWords, error_in, words_of
 from core.pool.spec import ModelSpec
 from core.pool.tool_calls import ToolCalls
 from core.texts import well_formed
 
-#: Body fields that are ours: an entry of pool.toml has settings for them or may not change them at all.
-OWN_FIELDS = frozenset(
-    {
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "model",
-        "n",
-        "response_format",
-        "seed",
-        "stream",
-        "stream_options",
-        "temperature",
-        "tool_choice",
-        "tools",
-    }
-)
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class Malformed(Exception):
@@ -55,15 +41,13 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer as the server gave it; token counts are None when it gave none."""
+    """A whole answer as the server gave it."""
 
     text: str
-    reasoning: str
-    finish_reason: str
-    tokens_in: int | None
-    tokens_out: int | None
+    reasoning: str = ""
+    finish_reason: str = "stop"
+    counts: Counts = UNCOUNTED
     tool_calls: str = ""  # JSON list of the calls beside the text, whoever offered them
-    tokens_cached: int = 0  # of those sent, what the server had read before
 
 
 def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
@@ -245,18 +229,14 @@ def read_completion(data: bytes) -> Completion:
         raise ServerError(ServerWords(), _served(reader, wrote=wrote), choice.finish_reason)
     reason = "refusal" if message.is_refusal else choice.finish_reason
     counts = reader.counts(wrote=wrote or finish is Finish.CUT)
-    completion = _completion(message.answer, message.thinking, reason, counts)
-    return replace(completion, tool_calls=well_formed(calls.json()))
+    return _completion(message.answer, message.thinking, reason, counts, calls)
 
 
-def _completion(text: str, reasoning: str, finish_reason: str, counts: Counts) -> Completion:
+def _completion(
+    text: str, reasoning: str, finish_reason: str, counts: Counts, calls: ToolCalls
+) -> Completion:
     return Completion(
-        text=well_formed(text),
-        reasoning=well_formed(reasoning),
-        finish_reason=finish_reason,
-        tokens_in=counts.sent,
-        tokens_out=counts.written,
-        tokens_cached=counts.cached,
+        well_formed(text), well_formed(reasoning), finish_reason, counts, well_formed(calls.json())
     )
 
 
@@ -289,6 +269,74 @@ def _holds_text(value: Any) -> bool:
 
 def _reason_in(value: Any) -> str:
     return str(_word(_first_choice(value).get("finish_reason")))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event: its name, empty where it has none, and its data."""
+
+    name: str
+    data: bytes
+
+
+class EventReader:
+    """Reads events from bytes, however these are cut. `done`: a line of data said [DONE]; what follows is not read."""
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []  # parts of a line that has not ended
+        self._start: bytes | None = b""  # as long as it may be a byte order mark
+        self._after_return = False  # a line feed that comes next belongs to the line end before it
+        self._data: list[bytes] = []
+        self._name = ""
+        self.done = False
+
+    def feed(self, data: bytes) -> Iterator[ServerEvent]:
+        """Take more bytes, give the events that they complete."""
+        if self._start is not None:
+            self._start += data
+            if len(self._start) < len(_BOM) and _BOM.startswith(self._start):
+                return
+            data, self._start = self._start.removeprefix(_BOM), None
+        if self._after_return:
+            data = data.removeprefix(b"\n")
+        if not data:
+            return
+        self._after_return = data.endswith(b"\r")
+        first, *rest = _LINE_END.split(data) if b"\r" in data else data.split(b"\n")
+        self._line.append(first)
+        if not rest:
+            return
+        *whole, begun = rest
+        for line in (b"".join(self._line), *whole):
+            if not line.startswith(b":"):  # a comment, such as keeps a connection alive
+                yield from self._end_line(line)
+        self._line[:] = [begun]
+
+    def end(self) -> None:
+        """Nothing more will come: the last line needs no end, but an event without its blank line is none."""
+        if self._start:
+            self._line.append(self._start)
+        line, self._line = b"".join(self._line), []
+        for _ in self._end_line(line):
+            pass
+
+    def _end_line(self, line: bytes) -> Iterator[ServerEvent]:
+        if self.done:
+            return
+        if not line:
+            if self._data:
+                yield ServerEvent(self._name, b"\n".join(self._data))
+            self._data, self._name = [], ""
+            return
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            if value.strip() == b"[DONE]":
+                self.done = True
+            else:
+                self._data.append(value)
+        elif field == b"event":
+            self._name = value.decode(errors="replace").strip()
 
 
 class StreamReader:
@@ -338,8 +386,7 @@ class StreamReader:
             )
         reason = "refusal" if self._refused else self._finish_reason
         counts = self._usage.counts(wrote=self._wrote or finish is Finish.CUT)
-        completion = _completion("".join(self._answer), "".join(self._thinking), reason, counts)
-        return replace(completion, tool_calls=well_formed(self._calls.json()))
+        return _completion("".join(self._answer), "".join(self._thinking), reason, counts, self._calls)
 
     @property
     def _wrote(self) -> bool:

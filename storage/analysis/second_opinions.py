@@ -196,16 +196,3 @@ def rereading_progress(store: Store, run_id: str) -> RereadingProgress:
     )
     found = dict(fetch_rows(store.engine, query))
     return RereadingProgress(sum(found.values()), tuple(sorted(found)))
-
-
-def freshness(store: Store, scope: EpisodeScope, checkpoints: Sequence[str]) -> tuple[int, int, int]:
-    """What changes when there is more to judge: episodes and turns of the scope, opinions of these checkpoints."""
-    matching = scope.conditions(store.engine.dialect.name)
-    judged = select(func.count(), func.coalesce(func.sum(episode.c.turns), 0)).select_from(episode)
-    held = select(func.count()).select_from(second_opinion)
-    with reading(store.engine) as connection:
-        episodes, turns = connection.execute(judged.where(*matching)).one()
-        opinions = connection.execute(
-            held.where(second_opinion.c.checkpoint_id.in_(checkpoints))
-        ).scalar_one()
-    return int(episodes), int(turns), int(opinions)

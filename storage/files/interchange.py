@@ -22,8 +22,7 @@ from sqlalchemy.exc import IntegrityError
 
 from core.checkpoint import Checkpoint
 from core.errors import CheckpointError, ImportFormatError
-from core.planner.archive import check_archive
-from core.planner.card import PlannerCard
+from core.planner.card import PlannerCard, check_archive
 from core.texts import check_encoding
 from storage.files import validation
 from storage.files.atomic import atomic_file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,10 +117,16 @@ class Runs:
         return found[0]
 
     def list(
-        self, kind: RunKind | None = None, status: RunStatus | None = None, limit: int = 50
+        self,
+        kind: RunKind | None = None,
+        status: RunStatus | None = None,
+        limit: int = 50,
+        ids: Collection[str] | None = None,
     ) -> Sequence[RunSummary]:
-        """Runs, newest first."""
+        """Runs, newest first; only those of these `ids` where any are given."""
         query = select(run).order_by(run.c.created.desc(), run.c.id.desc()).limit(limit)
+        if ids is not None:
+            query = query.where(run.c.id.in_(ids))
         if kind is not None:
             query = query.where(run.c.kind == kind)
         if status is not None:

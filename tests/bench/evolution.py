@@ -33,7 +33,7 @@ from core.coordinator.encoder import Encoded, load_encoder
 from core.episode import Ask, EpisodeFinished, Reply
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import evolve
-from core.evolution.fitness import episodes_of
+from core.learning import episodes_of
 from core.play.drive import drive
 from core.pocket import MODELS
 from core.pocket.pool import PocketPool

@@ -21,7 +21,7 @@ from importlib.metadata import version
 import numpy as np
 from numpy.typing import NDArray
 
-from core.evolution import sep_cma
+from core.evolution.sep_cma import SepCMAState
 
 Vector = NDArray[np.float64]
 SIGMA = 0.1
@@ -35,13 +35,13 @@ def fitness(candidates: Vector) -> Vector:
 
 def ours(n: int, population: int, mirrored: bool) -> Callable[[], None]:
     """One generation of ours per call."""
-    state = sep_cma.start(
+    state = SepCMAState.start(
         np.zeros(n), SIGMA, population=population, seed=1, mirrored=mirrored, preset="pycma"
     )
 
     def generation() -> None:
         nonlocal state
-        state = sep_cma.tell(state, fitness(sep_cma.ask(state)))
+        state = state.tell(fitness(state.ask()))
 
     return generation
 
@@ -105,14 +105,14 @@ def checkpoints(n: int, population: int) -> dict[str, float]:
     """Bytes of our checkpoint and of pycma's, and how long ours takes to write and read back."""
     generation, pickled = pycma(n, population)
     generation()
-    state = sep_cma.start(np.zeros(n), SIGMA, population=population, seed=1, preset="pycma")
-    state = sep_cma.tell(state, fitness(sep_cma.ask(state)))
+    state = SepCMAState.start(np.zeros(n), SIGMA, population=population, seed=1, preset="pycma")
+    state = state.tell(fitness(state.ask()))
     kept = state.to_bytes()
-    back = sep_cma.SepCMAState.from_bytes(kept)
-    assert sep_cma.tell(back, fitness(sep_cma.ask(back))).digest == (
-        sep_cma.tell(state, fitness(sep_cma.ask(state))).digest
-    ), "a restored state must go on bit for bit"
-    took = milliseconds(lambda: sep_cma.SepCMAState.from_bytes(state.to_bytes()))
+    back = SepCMAState.from_bytes(kept)
+    assert back.tell(fitness(back.ask())).digest == (state.tell(fitness(state.ask())).digest), (
+        "a restored state must go on bit for bit"
+    )
+    took = milliseconds(lambda: SepCMAState.from_bytes(state.to_bytes()))
     return {"ours_bytes": len(kept), "pycma_bytes": len(pickled()), "ours_round_trip_ms": took}
 
 

@@ -13,10 +13,9 @@ from core.episode import Ask, Episode, EpisodeFinished, Message, Role, Task
 from core.errors import ConfigError, PoolError
 from core.play.drive import drive
 from core.play.policies import CyclePolicy
-from core.pool.check import check_pool
 from core.pool.costs import Prices, estimate_cost, listed_prices
 from core.pool.hosted import HttpPool
-from core.pool.mixed import MixedPool
+from core.pool.pool import MixedPool, check_pool
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.pool_file import load_pool, load_specs, pool_template
 from core.tasks.graders import grade_many
@@ -30,6 +29,13 @@ def load(tmp_path: Path, text: str, **env: str) -> object:
     path = tmp_path / "pool.toml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return load_pool(path, env)
+
+
+def specs_of(tmp_path: Path, text: str) -> tuple[ModelSpec, ...]:
+    """The entries of a pool.toml with this text."""
+    path = tmp_path / "pool.toml"
+    path.write_text(text.replace("company.pem", "").replace("POCKET-NAME", "sage"))
+    return load_specs(path)
 
 
 def test_the_template_is_a_pool(tmp_path: Path) -> None:
@@ -71,64 +77,47 @@ def examples() -> dict[str, str]:
 def test_every_service_of_the_template_is_an_entry_that_can_be_un_commented(
     tmp_path: Path, service: str, host: str
 ) -> None:
-    path = tmp_path / "pool.toml"
-    path.write_text(examples()[service])
-    [spec] = load_specs(path)
+    [spec] = specs_of(tmp_path, examples()[service])
     assert urlsplit(spec.base_url).netloc == host
     assert spec.model
     assert host.startswith("127.") or spec.api_key_env or spec.headers_env
-    path.write_text(f"{pool_template()}\n{examples()[service]}")
-    assert [one.name for one in load_specs(path)] == ["gpt", "qwen", spec.name]
+    whole = specs_of(tmp_path, f"{pool_template()}\n{examples()[service]}")
+    assert [one.name for one in whole] == ["gpt", "qwen", spec.name]
 
 
 def test_every_line_of_the_template_that_is_commented_out_is_valid_too(tmp_path: Path) -> None:
-    path = tmp_path / "pool.toml"
     for text in examples().values():
-        text = text.replace("company.pem", "").replace("POCKET-NAME", "sage")
-        if text.startswith("[defaults]"):
-            text = f"{text}\n{GOOD}"
-        path.write_text(text)
-        assert load_specs(path)
-    [spec] = [one for text in examples().values() if "stream_done" in text for one in _specs(path, text)]
+        assert specs_of(tmp_path, f"{text}\n{GOOD}" if text.startswith("[defaults]") else text)
+    [text] = [text for text in examples().values() if "stream_done" in text]
+    [spec] = specs_of(tmp_path, text)
     assert (spec.name, spec.stream_done, spec.allow_private, spec.stream) == ("local", False, True, False)
 
 
-def _specs(path: Path, text: str) -> tuple[ModelSpec, ...]:
-    path.write_text(text.replace("company.pem", ""))
-    return load_specs(path)
-
-
 def test_what_models_share_stands_once(tmp_path: Path) -> None:
-    path = tmp_path / "pool.toml"
-    path.write_text(
+    a, b, sage = specs_of(
+        tmp_path,
         '[defaults]\nbase_url = "http://127.0.0.1:9/v1"\nmax_tokens = 64\ntemperature = 0.1\n'
         '[[model]]\nname = "a"\n[[model]]\nname = "b"\nmax_tokens = 128\n'
-        '[[model]]\nname = "sage"\nprovider = "pocket"\nmax_tokens = 9\n'
+        '[[model]]\nname = "sage"\nprovider = "pocket"\nmax_tokens = 9\n',
     )
-    a, b, sage = load_specs(path)
     assert (a.base_url, a.max_tokens, a.temperature) == ("http://127.0.0.1:9/v1", 64, 0.1)
     assert (b.base_url, b.max_tokens) == (a.base_url, 128)
     assert (sage.provider, sage.max_tokens, sage.temperature) == ("pocket", 9, 0.1)
-    path.write_text('[defaults]\nname = "a"\n[[model]]\nname = "a"\nbase_url = "http://127.0.0.1:9/v1"\n')
     with pytest.raises(ConfigError, match="without a name"):
-        load_specs(path)
+        specs_of(tmp_path, f'[defaults]\nname = "a"\n{GOOD}')
 
 
 def test_a_known_window_is_shared_by_prompt_and_reply_and_makes_another_pool(tmp_path: Path) -> None:
-    path = tmp_path / "pool.toml"
-    path.write_text(GOOD)
-    [unknown] = load_specs(path)
-    path.write_text(GOOD + "max_tokens = 1000\ncontext_window = 8192")
-    [known] = load_specs(path)
+    [unknown] = specs_of(tmp_path, GOOD)
+    [known] = specs_of(tmp_path, GOOD + "max_tokens = 1000\ncontext_window = 8192")
     assert (unknown.prompt_tokens, known.prompt_tokens) == (None, 7192)
     assert digest_of_specs([known]) != digest_of_specs([replace(known, context_window=None)])
 
 
 def test_an_azure_deployment_is_an_address_a_version_and_a_header(tmp_path: Path) -> None:
-    path = tmp_path / "pool.toml"
     base = '[[model]]\nname = "a"\nbase_url = "https://x.openai.azure.com/openai/deployments/d"\n'
-    path.write_text(f'{base}query = {{ api-version = "2024-10-21" }}\nheaders_env = {{ api-key = "AZURE" }}')
-    [spec] = load_specs(path)
+    own = 'query = { api-version = "2024-10-21" }\nheaders_env = { api-key = "AZURE" }'
+    [spec] = specs_of(tmp_path, base + own)
     assert (spec.query, spec.headers_env) == ({"api-version": "2024-10-21"}, {"api-key": "AZURE"})
     for line, says in (
         ('headers_env = { authorization = "KEY" }', "must name headers such as api-key"),
@@ -136,26 +125,20 @@ def test_an_azure_deployment_is_an_address_a_version_and_a_header(tmp_path: Path
         ('ca_file = "nowhere.pem"', "ca_file must be a file with certificates"),
         ('proxy = "socks"', "proxy must be an http or https address"),
     ):
-        path.write_text(base + line)
         with pytest.raises(ConfigError, match=says):
-            load_specs(path)
+            specs_of(tmp_path, base + line)
 
 
 def test_a_role_may_have_a_temperature_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "pool.toml"
     pocket = '[[model]]\nname = "sage"\nprovider = "pocket"\n'
-    path.write_text(
-        f"{GOOD}role_temperature = {{ verifier = 0.0 }}\n{pocket}role_temperature = {{ worker = 0.5 }}"
-    )
-    hosted, sage = load_specs(path)
+    own = f"{GOOD}role_temperature = {{ verifier = 0.0 }}\n{pocket}role_temperature = {{ worker = 0.5 }}"
+    hosted, sage = specs_of(tmp_path, own)
     assert [hosted.temperature_in(role) for role in ("thinker", "worker", "verifier")] == [0.7, 0.7, 0.0]
     assert sage.temperature_in("worker") == 0.5
 
 
 def test_an_entry_without_prices_at_an_unknown_server_has_none(tmp_path: Path) -> None:
-    path = tmp_path / "pool.toml"
-    path.write_text(GOOD + "price_in = 0")
-    [spec] = load_specs(path)
+    [spec] = specs_of(tmp_path, GOOD + "price_in = 0")
     assert (spec.price_in, spec.price_out) == (0.0, None)
 
 
@@ -183,6 +166,10 @@ MISTAKES = [
     ),
     (GOOD + "role_temperature = { verifier = 3 }", "role_temperature should be less than or equal to 2"),
     (GOOD + "price_in = inf", "price_in should be a finite number"),
+    (
+        GOOD + "price_in = 1.0\nprice_cached = 2.0",
+        r"1 \('a'\): price_cached must not be higher than price_in",
+    ),
     (GOOD + "price_in = -1", "price_in should be greater than or equal to 0"),
     (GOOD + "max_tokens = 0", "max_tokens should be greater"),
     ('[[model]]\nname = "atlas"\nprovider = "pocket"\nmax_tokens = 65\n', "max_tokens should be less than"),
@@ -197,6 +184,14 @@ MISTAKES = [
     (GOOD + "extra = { n = 3 }", "extra cannot set 'n', which the program sets itself"),
     (GOOD + "extra = { top_p = nan }", "extra holds a date or a number"),
     (GOOD + "extra = { stop = 2026-01-01 }", "extra holds a date or a number"),
+    ('[[provider]]\nname = "p"\nrequests_per_minute = 0\n', r"provider 1 \('p'\): requests_per_minute"),
+    ("[[provider]]\nconcurrency = 3\n", "name is missing"),
+    ('[[provider]]\nname = "p"\n[[provider]]\nname = "p"\n', "already taken"),
+    ('[[provider]]\nname = "p"\n[[model]]\nname = "m"\nprovider = "q"\n', "no provider 'q'"),
+    (
+        '[[provider]]\nname = "p"\nsurprise = 1\nbase_url = "http://h/v1"\n[[model]]\nname = "m"\nprovider = "p"\n',
+        "'surprise' is not a known field",
+    ),
     ('[[model]]\nname = "nobody"\nprovider = "pocket"', "no pocket model 'nobody'"),
     (
         '[[model]]\nname = "atlas"\nprovider = "pocket"\nbase_url = "http://x"',
@@ -237,11 +232,6 @@ def test_a_key_in_place_of_its_variable_is_not_repeated(tmp_path: Path) -> None:
     assert "sk-secret" not in str(caught.value)
 
 
-def test_a_key_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PoolError, match="Model 'a' needs a key in the environment variable SOME_KEY"):
-        load(tmp_path, GOOD + 'api_key_env = "SOME_KEY"', OTHER="x")
-
-
 def test_a_file_that_is_missing_or_not_text_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="trinity pool init"):
         load_pool(tmp_path / "none.toml", {})
@@ -271,22 +261,9 @@ def test_prices_come_with_the_package_and_unknown_is_none() -> None:
 def test_tokens_read_before_cost_what_the_file_says_or_the_list(
     tmp_path: Path, given: str, cached: float
 ) -> None:
-    file = tmp_path / "pool.toml"
-    file.write_text(
-        f'[[model]]\nname = "mini"\nmodel = "gpt-4o-mini"\nbase_url = "https://api.openai.com/v1"\n{given}\n'
-    )
-    [spec] = load_specs(file)
+    mini = '[[model]]\nname = "mini"\nmodel = "gpt-4o-mini"\nbase_url = "https://api.openai.com/v1"\n'
+    [spec] = specs_of(tmp_path, mini + given)
     assert spec.price_cached == pytest.approx(cached)
-
-
-def test_tokens_read_before_cannot_cost_more_than_others(tmp_path: Path) -> None:
-    (tmp_path / "pool.toml").write_text(
-        '[[model]]\nname = "mini"\nbase_url = "https://api.example.com/v1"\nprice_in = 1.0\nprice_cached = 2.0\n'
-    )
-    with pytest.raises(
-        ConfigError, match=r"model 1 \('mini'\): price_cached must not be higher than price_in"
-    ):
-        load_specs(tmp_path / "pool.toml")
 
 
 def test_no_episode_costs_more_than_the_estimate() -> None:

@@ -19,7 +19,7 @@ from core.coordinator.encoder import load_encoder
 from core.episode import Episode, EpisodeFinished
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import Generation, evolve
-from core.evolution.fitness import episodes_of
+from core.learning import episodes_of
 from core.play.drive import drive_many
 from core.play.policies import RandomPolicy
 from core.pocket import MODELS

@@ -15,7 +15,7 @@ from core.pool_file import load_specs, pool_template
 from core.settings import read_settings
 from core.tasks.sets import read_task_file
 from core.texts import check_encoding, read_text, well_formed
-from ui.cli.config_file import read_file
+from ui.cli.learning import read_file
 from ui.endpoint.tiers import read_endpoint
 from ui.runs.settings.learning import EvolutionPlan
 

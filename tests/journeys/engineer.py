@@ -22,21 +22,13 @@ from tests.browsing import environment
 from tests.builders.own_models import KEY, KEY_VARIABLE, MODELS, Call, Team
 from tests.builders.own_tasks import exercises, task_file
 from tests.core.pool.faulty_server import FaultyServer, faulty_server
-from tests.ui.cli.dying import SERVED, Nursery, nursery
+from tests.ui.cli.dying import Nursery
 
 #: Calls in flight: to one model, and to all of them together.
 EACH, ALL = 6, 24
 PATIENCE_S = 300
 #: A file that is there once an evolution kept a reply twice.
 ASKED_TWICE = "asked twice"
-
-
-#: What the commands of the journey import.
-COMMANDS = (
-    *("ui.cli.pool", "ui.cli.run", "ui.cli.evolve", "ui.cli.compare", "ui.cli.endpoint", "ui.runs.batch"),
-    *("ui.runs.evolution", "ui.endpoint.api", "ui.endpoint.service", "uvicorn", "core.play.role_check"),
-    *("core.tasks.math_worker", "transformers.models.qwen3.modeling_qwen3"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +155,8 @@ def engineer(folder: Path, *, each: int, per_second: float, faulty: bool = False
         )
         world = Engineer(folder, server, team)
         own = {KEY_VARIABLE: KEY, "TRINITY_PROCESSES": "1", "ASKED_TWICE": str(folder / ASKED_TWICE)}
-        with nursery(
-            world, *COMMANDS, *SERVED, environment=environment(folder) | own, cwd=folder
-        ) as world.nursery:
-            yield world
+        world.nursery = Nursery(world, environment=environment(folder) | own, cwd=str(folder))
+        yield world
 
 
 @dataclass(frozen=True, slots=True)

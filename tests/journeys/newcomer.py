@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
 from tests.browsing import CALM, PATIENCE_S, POLICY, environment, serving, settled, visit
-
-TRINITY = Path(sys.executable).parent / "trinity"
+from tests.zygote import forked
 
 
 @dataclass
@@ -48,7 +46,7 @@ class Newcomer:
     def trinity(self, *arguments: str) -> str:
         """The output of a command on this person's store."""
         own = environment(self.folder)
-        command = [str(TRINITY), *arguments]
+        command = [str(forked("trinity")), *arguments]
         return subprocess.run(
             command, capture_output=True, encoding="utf-8", check=True, env=own, cwd=self.folder
         ).stdout
@@ -57,7 +55,7 @@ class Newcomer:
 @contextmanager
 def newcomer(folder: Path, chromium: Browser) -> Iterator[Newcomer]:
     """A newcomer in front of the app."""
-    with serving([TRINITY, "ui", "--port"], folder) as address:
+    with serving([forked("trinity"), "ui", "--port"], folder) as address:
         page = chromium.new_context(viewport={"width": 1280, "height": 900}).new_page()
         page.set_default_timeout(PATIENCE_S * 1000)
         page.add_init_script(CALM)

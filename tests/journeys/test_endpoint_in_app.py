@@ -20,9 +20,9 @@ from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
 from tests.browsing import CALM, PATIENCE_S, serving, settled
 from tests.core.pool.faulty_server import Answer, Request, faulty_server
-from tests.journeys.newcomer import TRINITY
 from tests.ui.endpoint.server import role_of, team
 from tests.ui.pages import until
+from tests.zygote import forked
 
 pytestmark = pytest.mark.process
 
@@ -58,7 +58,9 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         (data / "pool.toml").write_text("\n".join(pool))
         (data / "config.toml").write_text(f"pool = {json.dumps(str(data / 'pool.toml'))}\n")
         (data / "endpoint.toml").write_text('[[tier]]\nname = "trinity"\npolicy = "single:ada"\n')
-        with serving([TRINITY, "ui", "--no-samples", "--port"], tmp_path, tmp_path / "own.db") as address:
+        with serving(
+            [forked("trinity"), "ui", "--no-samples", "--port"], tmp_path, tmp_path / "own.db"
+        ) as address:
             store = open_store(tmp_path / "own.db")
             try:
                 yield Shop(address, store, held)
@@ -129,13 +131,13 @@ def test_a_request_to_the_endpoint_is_seen_live_replayed_and_forked_in_the_app(
 
 
 def test_a_first_start_brings_samples_and_names_them(tmp_path: Path, chromium: Browser) -> None:
-    with serving([TRINITY, "ui", "--port"], tmp_path, tmp_path / "own.db") as address:
+    with serving([forked("trinity"), "ui", "--port"], tmp_path, tmp_path / "own.db") as address:
         store = open_store(tmp_path / "own.db")
         assert store.runs.sample_ids() == {run.id for run in store.runs.list()}
         assert store.health().episodes > 0
         page = chromium.new_page(base_url=address)
         page.set_default_timeout(PATIENCE_S * 1000)
         page.goto("/")
-        page.get_by_text("Sample runs, which came with the program, are shown too").wait_for()
+        page.get_by_text("These are sample runs").wait_for()
         page.close()
         store.close()

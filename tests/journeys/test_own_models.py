@@ -1,7 +1,7 @@
 """From a pool file to a served coordinator with one's own models: check, run, resume, evolve, inspect, compare, serve.
 
-Seven models of a good server, and of one that fails as servers do; what every step says is put beside the server's own
-truth. `trinity bench pool` is the longer form, with figures.
+Seven models of a server that fails as servers do, and the first steps with a good one; what every step says is put
+beside the server's own truth. `trinity bench pool` is the longer form, with figures.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ RESUMED = 6
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("faulty", [False, True], ids=["good", "faulty"])
-def test_from_a_pool_file_to_a_served_coordinator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty: bool
-) -> None:
-    with engineer(tmp_path, each=6, per_second=40, faulty=faulty) as me:
+def test_from_a_pool_file_to_a_served_coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with engineer(tmp_path, each=6, per_second=40, faulty=True) as me:
         every_role_is_checked(me)
         first = looked_at_first(me)
         run = killed_and_resumed(me)
@@ -37,9 +34,18 @@ def test_from_a_pool_file_to_a_served_coordinator(
         played = compared(me, run, checkpoint)
         inspected(me, played, monkeypatch)
         served(me)
-        faults = {call.fault for call in me.team.calls}
-        assert (len(faults) > 4) if faulty else (faults == {""})
+        assert len({call.fault for call in me.team.calls}) > 4
         assert truth(me.team, [*first, *played]).unreadable_share < 0.01
+    nothing_holds_the_key(me)
+
+
+@pytest.mark.process
+def test_of_a_good_server_nothing_is_found_wanting(tmp_path: Path) -> None:
+    with engineer(tmp_path, each=6, per_second=100) as me:
+        every_role_is_checked(me)
+        assert truth(me.team, looked_at_first(me)).unreadable_share < 0.01
+        served(me)
+        assert {call.fault for call in me.team.calls} == {""}
     nothing_holds_the_key(me)
 
 

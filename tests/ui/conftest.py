@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
+from core.analysis.separability import Synthetic
 from storage.recorder import record_finished_run
 from storage.store import Store, open_store
 from tests.browsing import CALM, PATIENCE_S, POLICY, serving_app
@@ -20,6 +21,7 @@ from tests.builders.sample_store import sample_store
 from tests.builders.stores import copy_store
 from tests.ui.pages import SUM
 from tests.ui.sums import Sums, sums
+from ui.answers import separability
 from ui.runs import wiring
 from ui.runs.plans import LivePlan
 from ui.runs.wiring import remember_encoder
@@ -212,3 +214,10 @@ def _forget(empty: Page, asked: Iterable[str]) -> None:
         }
         session.send("Storage.clearDataForOrigin", stored)
     session.detach()
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study of made-up hidden states that takes no time."""
+    found = [Synthetic(0.0, 0.01, 0.3), Synthetic(1.0, 0.5, 1.0)]
+    monkeypatch.setattr(separability, "_studied", lambda: found)

@@ -5,7 +5,7 @@ the contrast of its text, and the size of what can be tapped.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page
 
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from tests.browsing import settled, visit
+from tests.browsing import settled
 from ui.web.kit.state import VIEWS
 
 WIDE, PHONE = (1440, 900), (390, 844)
@@ -229,13 +229,6 @@ def load(page: Page, url: str) -> float:
     return drawn(page)
 
 
-def arrive(page: Page, url: str) -> float:
-    """The same from a page of the app that is open already."""
-    page.evaluate("window.trinityShifts = []")
-    visit(page, url)
-    return drawn(page)
-
-
 def drawn(page: Page) -> float:
     """Wait until the page is drawn; returns the sum of its layout shifts so far."""
     settled(page)
@@ -259,13 +252,11 @@ def measure(
     size: tuple[int, int],
     *,
     texts: bool = True,
-    come: Callable[[Page, str], float] = load,
 ) -> Quality:
-    """Come to a page in a window of this size, such as by loading it, and measure it from top to bottom; its `texts`,
-    too, if asked for."""
+    """Load a page in a window of this size and measure it from top to bottom; its `texts`, too, if asked for."""
     width, height = size
     page.set_viewport_size({"width": width, "height": height})
-    shift = come(page, url)
+    shift = load(page, url)
     what = moved(page)
     faint, found = faint_texts(page) if texts else ([], 0)
     taps = page.evaluate(TAPS, TAP_PX)

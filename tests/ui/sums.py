@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from storage.rows.summaries import RunSummary
+from storage.store import Store, open_store
 from tests.builders.stores import empty_store
 from tests.core.pool.faulty_server import Answer, FaultyServer, Request, chat, faulty_server, respond
 from ui.cli import main
@@ -81,6 +83,38 @@ class Sums:
         """`trinity run` over twelve sums."""
         return self.trinity("run", *self.test_tasks, *arguments)
 
+    def done(self, *arguments: object) -> Result:
+        """What a command says that does what it is asked for."""
+        result = self.trinity(*arguments)
+        assert result.code == 0, result.err
+        return result
+
+    def refused(self, *arguments: object) -> str:
+        """The one sentence of a command that refuses what it is asked for."""
+        result = self.trinity(*arguments)
+        assert (result.code, result.err.count("\n")) == (1, 1), result.err
+        assert result.err.startswith("trinity: ")
+        return result.err
+
+    @contextmanager
+    def kept(self) -> Iterator[Store]:
+        """The store as it is now."""
+        with closing(open_store(self.store)) as store:
+            yield store
+
+    def last_run(self) -> tuple[RunSummary, float]:
+        """The newest run and what it has spent."""
+        with self.kept() as store:
+            run = store.runs.list()[0]
+            return run, store.runs.spent_usd(run.id)
+
+    def add_tasks(self, split: str, n: int, first: int = 50) -> None:
+        """More sums in a split."""
+        with Path(self.tasks).open("a") as file:
+            for a in range(first, first + n):
+                line = {"question": f"What is {a} + 2?", "answer": a + 2, "grader": "number", "split": split}
+                file.write(json.dumps(line) + "\n")
+
     def add_tasks_to_evolve_on(self) -> None:
         """Twelve more sums to evolve on and four to validate with."""
         lines = [
@@ -91,7 +125,7 @@ class Sums:
             file.writelines(json.dumps(line) + "\n" for line in lines)
 
     def price(self, usd_per_million: float) -> None:
-        """Let both models cost something."""
+        """Let both models cost something, and need a key."""
         pool = POOL.format(url=self.server.url, price=usd_per_million)
         (self.folder / "pool.toml").write_text(pool.replace("name =", "api_key_env = 'SUMS_KEY'\nname ="))
 
@@ -140,4 +174,5 @@ def sums(
         monkeypatch.setenv("TRINITY_STORE", str(folder / "store.db"))
         monkeypatch.setenv("TRINITY_POOL", str(folder / "pool.toml"))
         monkeypatch.delenv("TRINITY_MAX_COST", raising=False)
+        monkeypatch.setenv("SUMS_KEY", "k")
         yield Sums(folder, server, capsys)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.ids import episode_id
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.core.pool.echoes import ECHOES
 from tests.core.pool.faulty_server import Answer, Request, events, ok, stream_head
 from tests.core.pool.hosted_calls import CANARY
@@ -31,26 +31,24 @@ from ui.web.kit.state import VIEWS
 KEYED = "api_key_env = 'SUMS_KEY'\nheaders_env = { x-key = 'SUMS_KEY' }\n"
 
 
+def unpacked(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every file below a folder with what it holds, packed as it is and unpacked."""
+    for file in (one for one in folder.rglob("*") if one.is_file()):
+        data = [file.read_bytes()]
+        if file.suffix == ".gz":
+            data.append(gzip.decompress(data[0]))
+        elif file.suffix == ".parquet":
+            data.append(repr(pq.read_table(file).to_pylist()).encode())
+        elif file.suffix == ".zip":
+            with zipfile.ZipFile(io.BytesIO(data[0])) as archive:
+                data += map(archive.read, archive.namelist())
+        yield file, b"\n".join(data)
+
+
 def hits(folder: Path, *secrets: str) -> list[str]:
     """The files below a folder that hold one of these texts, packed or not."""
-    found = []
-    for file in folder.rglob("*"):
-        if file.is_file():
-            unpacked = b"\n".join(_unpacked(file)).lower()
-            found += [str(file) for secret in secrets if secret.lower().encode() in unpacked]
-    return found
-
-
-def _unpacked(file: Path) -> Iterator[bytes]:
-    data = file.read_bytes()
-    yield data
-    if file.suffix == ".gz":
-        yield gzip.decompress(data)
-    elif file.suffix == ".parquet":
-        yield repr(pq.read_table(file).to_pylist()).encode()
-    elif file.suffix == ".zip":
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            yield from map(archive.read, archive.namelist())
+    found = [(str(file), data.lower()) for file, data in unpacked(folder)]
+    return [name for name, data in found for secret in secrets if secret.lower().encode() in data]
 
 
 def echo_after_echo() -> Iterator[Answer]:
@@ -102,21 +100,15 @@ def test_a_providers_key_is_found_nowhere(
         trinity(kept)
     for suffix in ("jsonl.gz", "csv", "parquet", "html.zip"):
         trinity("export", "--all", "--out", f"all.{suffix}")
-    store = open_store(world.store)
-    plan = LivePlan(SUM, "random", ("adder", "guesser"), str(tmp_path / "pool.toml"), max_cost_usd=1.0)
-    run = enqueue(store, plan, Ticket.new())[0]
-    main(["--run", run])
-    said += capsys.readouterr()
-    said += _pages(store, run)
-    store.close()
+    with world.kept() as store:
+        plan = LivePlan(SUM, "random", ("adder", "guesser"), str(tmp_path / "pool.toml"), max_cost_usd=1.0)
+        run = enqueue(store, plan, Ticket.new())[0]
+        main(["--run", run])
+        said += capsys.readouterr()
+        said += _pages(store, run)
     # Who writes the key itself into the file is told so, and not with its value.
-    for mistake in (
-        "api_key_env = '{}'",
-        "api_key = '{}'",
-        "base_url = 'http://{}@127.0.0.1/v1'",
-        "'{}' = 1",
-    ):
-        (tmp_path / "pool.toml").write_text(f"[[model]]\nname = 'm'\n{mistake.format(CANARY)}\n")
+    for wrong in ("api_key_env = '{}'", "api_key = '{}'", "base_url = 'http://{}@127.0.0.1/v1'", "'{}' = 1"):
+        (tmp_path / "pool.toml").write_text(f"[[model]]\nname = 'm'\n{wrong.format(CANARY)}\n")
         trinity("pool", "check")
         said += [shown(opened("pool")), shown(opened("live"))]
     (tmp_path / "pool.toml").unlink()

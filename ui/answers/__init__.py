@@ -1,6 +1,6 @@
 """Questions over many episodes and what answers them: values that a page, a command and a saved page draw.
 
-How a page becomes answers (`verifier.py` with `verdicts.py`, `costs.py`, `roles.py` is the pattern):
+How a page becomes answers (`verifier.py` with `costs.py` and `roles.py` is the pattern):
 
 1. Write `ui/answers/NAME.py`: a function `question(asked) -> Answer` for each question, in a tuple; `asked.sides` are
    the one selection or A and B, `asked.read(query, side.where)` runs a query of `storage.analysis` and remembers it.
@@ -11,7 +11,8 @@ How a page becomes answers (`verifier.py` with `verdicts.py`, `costs.py`, `roles
 4. What a reader may choose within a question is a `Choice` from `asked.choice`: a control, a parameter of the address
    and `--choose NAME=VALUE` at once. Questions that a page shows together are a `Part`; NAME.py ends with `ANALYSIS`.
 5. Give it a line in `pages.ANALYSES` (menu, command, tests over all questions follow) and make `ui/web/views/NAME.py`
-   as short as `views/verifier.py`; then remove the page's panels and figures, and the command's module.
+   as short as `views/verifier.py`. A page that asks about something else than episodes of a filter chooses it by
+   itself and calls `show_answers`, as Separability and Policy diff do. A new question of a part is one function here.
 6. If a block lacks what a picture needs, widen it in `blocks.py` and in its renderers: `ui.web.analysis`,
-   `ui.cli.analysis`, `ui.export.analysis`, `plain`. A renderer for one question alone is the last resort.
+   `ui.export.rows` for the terminal and saved pages, `plain`. A renderer for one question alone is the last resort.
 """

@@ -197,11 +197,11 @@ def memory() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The turns behind a mark: what they are, the way to their episodes, the newest of them."""
+    """What is behind a mark: its words, a way there, the newest of the turns that it counts where it counts any."""
 
     words: str
     way: Way
-    turns: Sequence[TurnReference]
+    turns: Sequence[TurnReference] | None = None
 
 
 def turns_table(asked: Asked, found: Sequence[TurnReference], title: str = "", key: str = "turns") -> Table:

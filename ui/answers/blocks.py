@@ -15,8 +15,9 @@ LONGEST = 100
 
 #: What a column's values are: `words`; a `count`; a `number`; an `estimate` (an Estimate); a `share` in 0 to 1; a
 #: `part` of a whole, drawn as a bar; `points` (a difference of shares); a `difference` (an Estimate of one); a `p`;
-#: `usd` (None: no known price); a `role`; a `link` (an Address or None); a `way` (a Way or None); an `id` that programs
-#: need and a page leaves out; `data` that programs alone read.
+#: a `score` (a Score: a mean with its deviation); `usd` (None: no known price); a `role`; a `time` (Unix seconds); a
+#: `link` (an Address or None); a `way` (a Way or None); an `id` that programs need and a page leaves out; `data` that
+#: programs alone read.
 Kind = Literal[
     "words",
     "count",
@@ -27,8 +28,10 @@ Kind = Literal[
     "points",
     "difference",
     "p",
+    "score",
     "usd",
     "role",
+    "time",
     "link",
     "way",
     "id",
@@ -127,7 +130,7 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Estimates:
     """Estimates with their intervals, a line each, the first on top; `along` says what they measure. `signed`:
-    differences around zero. A line without a name is a gap."""
+    differences around zero."""
 
     lines: Sequence[Line]
     along: str
@@ -150,7 +153,7 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Shares by row and column; `axes` say what rows and columns are. `signed`: differences. `top`: the value of the
-    strongest colour, else the largest."""
+    strongest colour, else the largest. `places`: decimals of values that are no shares."""
 
     rows: Sequence[str]
     columns: Sequence[str]
@@ -160,6 +163,14 @@ class Grid:
     top: float | None = None
     title: str = ""
     key: str = "grid"
+    places: int | None = None
+
+    def words(self, value: float) -> str:
+        """A value as every door writes it in a cell without a unit: whole percent or points, else decimals."""
+        if self.places is not None:
+            return f"{value:.{self.places}f}"
+        rounded = round(100 * value)
+        return f"{rounded:+d}" if self.signed and rounded else str(rounded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +179,7 @@ class Series:
 
     name: str
     counts: Sequence[int]
-    tone: Literal["right", "wrong", "neutral"] = "neutral"
+    tone: Literal["right", "wrong", "neutral", "unsure"] = "neutral"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +212,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Estimates along x with their bands, a line per selection; `axes` are the words of x and y."""
+    """Estimates along x with their bands, a line per selection; `axes` are the words of x and y. `places`: decimals of
+    values that are no shares."""
 
     lines: Mapping[str, Sequence[Point]]
     axes: tuple[str, str]
     title: str = ""
     key: str = "curve"
+    places: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +230,28 @@ class Points:
     axes: tuple[str, str]
     title: str = ""
     key: str = "points"
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A point of a cloud, of the class `name`."""
+
+    x: float
+    y: float
+    name: str
+    detail: str
+    mark: Mark = Mark()
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Points in the plane by class. `slots`: the models of the pool where the classes are models."""
+
+    dots: Sequence[Dot]
+    axes: tuple[str, str]
+    slots: Sequence[str] = ()
+    title: str = ""
+    key: str = "cloud"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +320,7 @@ class Code:
     key: str = "command"
 
 
-Drawn = Table | Estimates | Grid | Bars | Curve | Points | Flow | Tree | Code
+Drawn = Table | Estimates | Grid | Bars | Curve | Points | Cloud | Flow | Tree | Code
 #: A sentence, or what is drawn.
 Block = str | Drawn
 

@@ -23,6 +23,7 @@ from storage.store import Store
 from ui.answers.asked import SIDE, Asked, Row, Side
 from ui.answers.blocks import Address, Answer, Column, Curve, Estimate, Mark, Point, Points, Table
 from ui.answers.policies import like_chance, named, prefers_nothing
+from ui.presentation.comparison import enumerated
 from ui.presentation.theme import one_line, percent
 from ui.presentation.words import dollars, role_word, share_words
 
@@ -41,7 +42,7 @@ def cost(asked: Asked) -> Answer:
     unknown = sum(one.cost_usd is None for one in every)
     notes = [
         "All episodes count towards what a solved problem took, failed ones too. The dotted line joins the policies "
-        "that no other beats in both price and share solved; the axis of prices need not begin at zero.",
+        "than which no other is both cheaper and better; the axis of prices need not begin at zero.",
     ]
     if in_dollars and unknown:
         notes.append(
@@ -101,8 +102,8 @@ def least_tokens(found: Sequence[PolicyCost]) -> PolicyCost | None:
 def _frontier_words(best: Sequence[str], names: Mapping[str, str]) -> list[str]:
     if len(names) < 2:
         return []
-    others = ", ".join(names[one] for one in best)
-    return [f"No other policy beats in both price and share solved: {others}."]
+    kept = enumerated([names[one] for one in best])
+    return [f"No policy is both cheaper and better than {kept}."]
 
 
 def _price_and_accuracy(
@@ -185,7 +186,8 @@ def spending(asked: Asked) -> Answer:
                 found[PLANNER] = planned
             tables.append(_spent_table(side, words, found, unit))
         said[side] = _spent_words(parts["model"], unit)
-    return Answer("spending", "Where did it go?", asked.each(said.__getitem__), tables)
+    whole = "All replies are counted, none is drawn: these shares have no interval."
+    return Answer("spending", "Where did it go?", asked.each(said.__getitem__), tables, [whole])
 
 
 def _amount(one: Spending, unit: str) -> float:

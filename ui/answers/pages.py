@@ -20,12 +20,13 @@ Question = Callable[["Asked"], "Answer | Sequence[Answer] | None"]
 @dataclass(frozen=True, slots=True)
 class Part:
     """Questions that a page shows together: `key` in the address, `words` on the page. `there`: whether these episodes
-    have anything of it."""
+    have anything of it. `asked_for`: so slow or long that a command and a saved page leave it out unless named."""
 
     key: str
     words: str
     questions: Sequence[Question]
     there: Callable[[Asked], bool] = lambda asked: True
+    asked_for: bool = False
 
     def answers(self, asked: Asked) -> list[Answer]:
         """Every question's answer."""
@@ -40,11 +41,12 @@ class Part:
 class Analysis:
     """What a page, a command and an exported page show. `behind`: the turns behind a mark's `into`, of the first side
     or, where the flag is set, the second; None for what names nothing. `apart`: parts that keep policies apart by
-    themselves, and open on all of them."""
+    themselves, and open on all of them. `everything`: about models, whoever called them, live plays and forks too."""
 
     parts: Sequence[Part]
     behind: Callable[[Asked, str, bool], Behind | None] = lambda asked, into, second: None
     apart: frozenset[str] = frozenset()
+    everything: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Listed:
     command: str  # in `trinity --help`
     own_command: str = ""  # its command's name, where that has arguments of its own
     group: str = "Analyse"  # of the menu
+    by_filter: bool = True  # whether it asks about the episodes of a filter and nothing else
 
 
 #: By name, in the order of the menu.
@@ -68,6 +71,16 @@ ANALYSES: dict[str, Listed] = {
         "Compare policies with a baseline over the tasks both finished.",
         "compare",
         "Compare",
+        by_filter=False,
+    ),
+    "policy": Listed(
+        "Policy diff",
+        "difference",
+        "What other checkpoints would choose at the recorded turns, without asking a model.",
+        "How often checkpoints would choose alike at recorded turns.",
+        "policy",
+        "Compare",
+        by_filter=False,
     ),
     "routing": Listed(
         "Routing",
@@ -81,6 +94,21 @@ ANALYSES: dict[str, Listed] = {
         "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
         "Which verifier accepts wrong answers, what a solution costs.",
     ),
+    "pool": Listed(
+        "Pool",
+        "dns",
+        "How each model has been answering, its errors, times and cost, and what would happen without it.",
+        "How each model has been answering, what it costs, who would be missed.",
+        "pool health",
+    ),
+    "separability": Listed(
+        "Separability",
+        "scatter_plot",
+        "Hidden states and logits as points: do task families and chosen models lie apart?",
+        "Read task family and chosen model off hidden states and logits.",
+        "separability",
+        by_filter=False,
+    ),
 }
 
 
@@ -91,13 +119,15 @@ def analysis(name: str) -> Analysis:
 
 
 def answers(name: str, asked: Asked, parts: Sequence[str] = ()) -> dict[str, list[Answer]]:
-    """The answers of an analysis by the words of their part; of all parts, unless some are named. ConfigError where
-    there is no such part, or no episode."""
-    there = {one.key: one for one in analysis(name).parts if one.there(asked)}
+    """The answers by the words of their part: of the named parts, else of all that are not `asked_for`. ConfigError
+    where there is no such part, or no episode."""
+    found = analysis(name)
+    there = {one.key: one for one in found.parts if one.there(asked)}
     if unknown := [part for part in parts if part not in there]:
         raise ConfigError(f"There is no part '{unknown[0]}': choose one of {', '.join(there)}.")
-    if not any(asked.counts().values()):
+    if not found.everything and not any(asked.counts().values()):
         raise ConfigError(
             "No finished episode matches: leave a filter out, or list what there is by trinity episodes."
         )
-    return {one.words: one.answers(asked) for key, one in there.items() if not parts or key in parts}
+    wanted = parts or [key for key, one in there.items() if not one.asked_for]
+    return {one.words: one.answers(asked) for key, one in there.items() if key in wanted}

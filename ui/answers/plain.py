@@ -9,6 +9,7 @@ from ui.answers.blocks import (
     Answer,
     Bars,
     Cell,
+    Cloud,
     Code,
     Curve,
     Drawn,
@@ -49,24 +50,22 @@ def values(block: Drawn) -> Any:
             ]
             return [{column.key: _value(row[i], column.kind) for i, column in kept} for row in rows]
         case Estimates(lines):
+            return [{"name": one.name, **_side(one.mark.side), **estimate(one.estimate)} for one in lines]
+        case Grid(rows, columns, axes, cells, places=places):
             return [
-                {"name": one.name, **_side(one.mark.side), **estimate(one.estimate)}
-                for one in lines
-                if one.name
-            ]
-        case Grid(rows, columns, axes, cells):
-            return [
-                {axes[0]: row, axes[1]: column, **_cell(cell)}
+                {axes[0]: row, axes[1]: column, **_cell(cell, places)}
                 for row, of in zip(rows, cells, strict=True)
                 for column, cell in zip(columns, of, strict=True)
                 if cell.value is not None
             ]
         case Bars(groups, series):
             return {one.name: dict(zip(groups, one.counts, strict=True)) for one in series}
-        case Curve(lines):
-            return {name: [_point(point) for point in points] for name, points in lines.items()}
+        case Curve(lines, places=places):
+            return {name: [_point(point, places) for point in points] for name, points in lines.items()}
         case Points(points):
             return [_point(point) for point in points]
+        case Cloud(dots):
+            return [{"name": one.name, "x": one.x, "y": one.y} for one in dots]
         case Flow(_, arrows):
             return [{"step": one.name, "n": one.n, "share": one.share} for one in arrows]
         case Tree(paths):
@@ -94,13 +93,16 @@ def _side(letter: str) -> Mapping[str, str]:
     return {"side": letter} if letter else {}
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Cell, places: int | None) -> dict[str, Any]:
+    if places is not None:
+        return {"value": cell.value}
     return {"share": cell.value, **({"ci95": cell.ci95} if cell.ci95 else {})}
 
 
-def _point(one: Point) -> dict[str, Any]:
-    named = {"name": one.name} if one.name else {}
-    return {**named, **_side(one.mark.side), "x": one.x, **estimate(one.estimate)}
+def _point(one: Point, places: int | None = None) -> dict[str, Any]:
+    named, found = {"name": one.name} if one.name else {}, estimate(one.estimate)
+    value = found if places is None else {"n": one.estimate.n, "value": one.estimate.value}
+    return {**named, **_side(one.mark.side), "x": one.x, **value}
 
 
 def page(parts: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:

@@ -1,31 +1,23 @@
-"""An analysis as a command: its answers as tables, as JSON, or as a page of its own."""
+"""An analysis as a command: its answers as tables, as JSON, or as a page of its own; `trinity compare` is one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core.episode import Role
 from core.errors import ConfigError
-from ui.cli.console import (
-    JsonOption,
-    StoreOption,
-    interval,
-    opened_store,
-    percent,
-    print_json,
-    print_table,
-    tell,
-    write_new,
-)
-from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
+from ui.answers.pages import ANALYSES
+from ui.cli.console import print_json, print_table, tell, write_new
+from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
 
 if TYPE_CHECKING:
+    from storage.analysis.standings import PolicyInRun, PolicySide
     from ui.answers.asked import Asked
-    from ui.answers.blocks import Answer, Block, Column, Estimate
+    from ui.answers.blocks import Answer
+    from ui.export.rows import Rows
 
 #: Of a table, so many rows are printed.
 _MOST_ROWS = 30
@@ -39,7 +31,7 @@ AgainstOption = Annotated[
 ChoiceOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--choose", metavar="NAME=VALUE", help="A choice within a question, as the page's address has it."
+        "--choose", metavar="NAME=VALUE", help="A choice within a question, as in the page's address."
     ),
 ]
 HtmlOption = Annotated[
@@ -51,11 +43,9 @@ HtmlOption = Annotated[
 def command(name: str, about: str) -> Callable[..., None]:
     """The command that answers the questions of the analysis of this name."""
 
+    @with_options()
     def run(
-        where: WhereOption = None,
-        run: RunOption = None,
-        policy: PolicyOption = None,
-        flag: FlagOption = None,
+        filter: Filter,
         against: AgainstOption = None,
         part: PartOption = None,
         choose: ChoiceOption = None,
@@ -65,11 +55,10 @@ def command(name: str, about: str) -> Callable[..., None]:
     ) -> None:
         from ui.answers.asked import asked_of
 
-        chosen = filter_of(where, run, policy, flag)
         with opened_store(store) as opened:
-            give(name, asked_of(opened, chosen, against, choices_of(choose)), part, as_json, html)
+            give(name, asked_of(opened, filter.chosen(), against, choices_of(choose)), part, as_json, html)
 
-    run.__doc__ = f"{about}\n\n[dim]$[/] trinity {name} --policy random"
+    run.__doc__ = f"{about}\n\n[dim]$[/] trinity {ANALYSES[name].own_command or name} --policy random"
     return run
 
 
@@ -80,9 +69,9 @@ def give(name: str, asked: Asked, part: Sequence[str] | None, as_json: bool, htm
     found = pages.answers(name, asked, part or ())
     asked.refuse_unknown(one for of in found.values() for one in of)
     if html is not None:
-        from ui.export.analysis import analysis_page
+        from ui.export.page import analysis_page
 
-        write_new(html, analysis_page(name, asked.counts(), found))
+        write_new(html, analysis_page(ANALYSES[name].title, asked.counts(), found))
     elif as_json:
         print_json({"episodes": asked.counts(), **plain.page(found)})
     else:
@@ -91,145 +80,108 @@ def give(name: str, asked: Asked, part: Sequence[str] | None, as_json: bool, htm
 
 def choices_of(written: Sequence[str] | None) -> dict[str, str]:
     """What --choose says, by name."""
-    return dict(_chosen(one) for one in written or ())
+    found = {}
+    for one in written or ():
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise ConfigError(f"--choose '{one}' lacks its value: write NAME=VALUE.")
+        found[name] = value
+    return found
 
 
-def _chosen(written: str) -> tuple[str, str]:
-    name, equals, value = written.partition("=")
-    if not equals:
-        raise ConfigError(f"--choose '{written}' lacks its value: write NAME=VALUE.")
-    return name, value
+def compare(
+    policies: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C ...]",
+            help="Each a policy, a run, or RUN/POLICY. A is the baseline; flips, tasks and families are of B.",
+        ),
+    ],
+    run: Annotated[str | None, typer.Option(help="Look for all policies in this run only.")] = None,
+    part: PartOption = None,
+    choose: ChoiceOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    html: HtmlOption = None,
+) -> None:
+    """Compare policies with a baseline over the tasks both finished: accuracies, flips, difference, p.
+
+    The difference is theirs minus the baseline's with its paired interval of 95 % over tasks. p is McNemar's, exact;
+    where tasks were played more than once it is that of sign flips by task. Forks and live plays never count.
+
+    [dim]$[/] trinity compare single:jack cabc123 --run rp12
+
+    [dim]$[/] trinity compare single:jack random cabc123 cdef456
+
+    [dim]$[/] trinity compare rp12/random rp34/random --choose cell=only_b --choose page=all
+    """
+    from storage.analysis.standings import policies_with_episodes
+    from ui.answers.asked import asked_of_policies, memory
+    from ui.answers.policies import side_words
+    from ui.presentation.words import generations_of
+
+    with opened_store(store) as opened:
+        if run is not None:
+            opened.runs.get(run)
+        played = policies_with_episodes(opened)
+        sides = _sides(played, policies, run)
+        say = side_words(played, generations_of(opened))
+        asked = asked_of_policies(opened, sides, say, choices=choices_of(choose), remember=memory())
+        give("checkpoints", asked, part, as_json, html)
+
+
+def _sides(played: Sequence[PolicyInRun], names: Sequence[str], run: str | None) -> list[PolicySide]:
+    """What the arguments name, in order. ConfigError or StoreError when they cannot be compared."""
+    from storage.analysis.standings import find_side
+    from ui.presentation.comparison import MOST_SIDES
+
+    if not 2 <= len(names) <= MOST_SIDES:
+        raise ConfigError(f"Name two to {MOST_SIDES} policies, the baseline first; these are {len(names)}.")
+    sides: dict[PolicySide, str] = {}
+    for name in names:
+        found = find_side(played, name, run)
+        if len(found) > 1:
+            raise ConfigError(
+                f"'{name}' was played under {len(found)} settings, which are not to be averaged: name "
+                f"{' or '.join(side.token for side in found)}."
+            )
+        if found[0] in sides:
+            raise ConfigError(
+                f"'{sides[found[0]]}' and '{name}' are the same: name two policies, or one policy in two runs as "
+                "RUN/POLICY."
+            )
+        sides[found[0]] = name
+    return list(sides)
 
 
 def tell_answers(found: Iterable[Answer]) -> None:
-    """Print answers, each with its question and all that it rests on."""
+    """Print answers as tables."""
+    from ui.answers.blocks import Code
+    from ui.export.rows import rows_of
+
     for i, one in enumerate(found):
         if i:
             tell()
         tell(one.question, "bold")
         tell(one.sentence)
         for block in (*one.blocks, *(block for block in one.measured if not isinstance(block, str))):
-            _tell_block(block)
+            match block:
+                case str():
+                    tell(block, "dim")
+                case Code():
+                    tell(block.text)  # as it is, so that it can be copied
+                case _:
+                    _table(rows_of(block, ids=True))
 
 
-def _tell_block(block: Block) -> None:
-    from ui.answers.blocks import Bars, Code, Curve, Estimates, Grid, Points, Table
-
-    match block:
-        case str():
-            tell(block, "dim")
-        case Table(columns, rows, title):
-            kept = [
-                (i, column)
-                for i, column in enumerate(columns)
-                if column.kind not in ("link", "data") and any(row[i] not in ("", None) for row in rows)
-            ]
-            _table(
-                [
-                    ("" if column.kind in ("words", "role", "way", "id") else ">") + column.words
-                    for _, column in kept
-                ],
-                [[_cell(column, row[i]) for i, column in kept] for row in rows],
-                title,
-            )
-        case Estimates(lines, along, signed, title):
-            _table(
-                ["", ">share" if not signed else ">points", "95 %", ">of"],
-                [
-                    (f"{one.mark.side} {one.name}".strip(), *_estimate(one.estimate, signed), one.estimate.n)
-                    for one in lines
-                    if one.name
-                ],
-                title or along,
-            )
-        case Grid(rows, columns, axes, cells, signed, _, title):
-            show = _points if signed else percent
-            _table(
-                [f"{axes[0]} \\ {axes[1]}", *(f">{name}" for name in columns)],
-                [
-                    (
-                        name,
-                        *(f"{show(cell.value)}{cell.sign}" if cell.value is not None else "" for cell in of),
-                    )
-                    for name, of in zip(rows, cells, strict=True)
-                ],
-                title,
-            )
-        case Bars(groups, series, axes, _, title):
-            counts = zip(*(one.counts for one in series), strict=True)
-            _table(
-                [axes[0], *(f">{one.name}" for one in series)],
-                [(group, *of) for group, of in zip(groups, counts, strict=True)],
-                title,
-            )
-        case Curve(lines, axes, title):
-            _table(
-                ["", f">{axes[0]}", f">{axes[1]}", "95 %", ">of"],
-                [
-                    (name, f"{one.x:g}", *_estimate(one.estimate), one.estimate.n)
-                    for name, points in lines.items()
-                    for one in points
-                ],
-                title,
-            )
-        case Code(text):
-            tell(text)
-        case Points(points, axes, title):
-            _table(
-                ["", f">{axes[0]}", f">{axes[1]}", "95 %"],
-                [
-                    (f"{one.mark.side} {one.name}".strip(), f"{one.x:,.4g}", *_estimate(one.estimate))
-                    for one in points
-                ],
-                title,
-            )
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[object]], title: str) -> None:
-    if rows:
-        if title:
-            tell(title, "dim")
-        print_table(headings, rows[:_MOST_ROWS])
-        if len(rows) > _MOST_ROWS:
-            tell(f"{len(rows) - _MOST_ROWS:,} more: --json has all.", "dim")
-
-
-def _estimate(one: Estimate, signed: bool = False) -> tuple[str, str]:
-    value = _points(one.value) if signed else percent(one.value)
-    return value, interval(one.ci95) if one.ci95 else "-"
-
-
-def _points(change: float | None) -> str:
-    return "-" if change is None else f"{100 * change:+.1f}"
-
-
-def _cell(column: Column, value: Any) -> object:
-    if value is None:
-        return "-"
-    match column.kind:
-        case "estimate":
-            share, ends = _estimate(value)
-            return f"{share} ({ends})" if value.ci95 else share
-        case "count":
-            return f"{value:,}"
-        case "number":
-            return f"{value:,.{column.places}f}"
-        case "part" | "share":
-            return percent(value)
-        case "points":
-            return _points(value)
-        case "difference":
-            from ui.presentation.comparison import difference_words
-
-            return difference_words(value.value, value.ci95)
-        case "p":
-            from ui.presentation.comparison import p_words
-
-            return p_words(value)
-        case "way":
-            return value.words
-        case "usd" | "role":
-            from ui.presentation.words import cost_words, role_word
-
-            return cost_words(value) if column.kind == "usd" else role_word(Role(value))
-    return value
+def _table(found: Rows) -> None:
+    """The cells that have words: a terminal draws no bars."""
+    if not found.rows:
+        return
+    if found.title:
+        tell(found.title, "dim")
+    kept = [i for i in range(len(found.headings)) if any(row[i].text for row in found.rows)]
+    rows = [[row[i].text for i in kept] for row in found.rows[:_MOST_ROWS]]
+    print_table([found.headings[i] for i in kept], rows)
+    if len(found.rows) > _MOST_ROWS:
+        tell(f"{len(found.rows) - _MOST_ROWS:,} more: --json has all.", "dim")

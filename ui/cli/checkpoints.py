@@ -1,4 +1,4 @@
-"""`trinity checkpoints`: list coordinators and planners, take one out as a folder, bring one in."""
+"""`trinity checkpoints`: list coordinators and planners, export one as a folder, import one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import CheckpointError
-from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, say
+from ui.cli.console import print_json, print_table, say
+from ui.cli.options import JsonOption, StoreOption, opened_store
 
 if TYPE_CHECKING:
     from core.checkpoint import Checkpoint
@@ -26,7 +27,7 @@ app = typer.Typer(
 def checkpoints(
     context: typer.Context,
     store: StoreOption = None,
-    run: Annotated[str | None, typer.Option(help="Only this evolution run's.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only this run's.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List checkpoints when no other command is given."""
@@ -35,46 +36,33 @@ def checkpoints(
     with opened_store(store) as opened:
         coordinators, planners = (opened.checkpoints.list(run, planners=which) for which in (False, True))
     if as_json:
-        found = [
-            ("conductor" if one.is_planner else "trinity", one.id, one.run_id, one.generation, one.kind)
-            for one in (*coordinators, *planners)
-        ]
         print_json(
-            [dict(zip(("system", "id", "run", "generation", "kind"), one, strict=True)) for one in found]
+            [
+                {
+                    "system": "conductor" if one.is_planner else "trinity",
+                    "id": one.id,
+                    "run": one.run_id,
+                    "generation": one.generation,
+                    "kind": one.kind,
+                }
+                for one in (*coordinators, *planners)
+            ]
         )
         return
+    columns = ["id", "run", ">generation", "kind", "models", "encoder"]
+    rows = [
+        (one.id, one.run_id, one.generation, one.kind, ", ".join(one.models), one.config["encoder"]["name"])
+        for one in coordinators
+    ]
     if coordinators or not planners:
-        print_table(
-            ["id", "run", ">generation", "kind", "models", "encoder"],
-            [
-                (
-                    one.id,
-                    one.run_id,
-                    one.generation,
-                    one.kind,
-                    ", ".join(one.config["models"]),
-                    one.config["encoder"]["name"],
-                )
-                for one in coordinators
-            ],
-            title="Coordinators (TRINITY)",
-        )
+        print_table(columns, rows, title="Coordinators (TRINITY)")
+    columns = ["id", "run", ">iteration", "kind", "models", ">MB"]
+    rows = [
+        (one.id, one.run_id, one.generation, one.kind, ", ".join(one.models), f"{one.size_bytes / 1e6:.1f}")
+        for one in planners
+    ]
     if planners:
-        print_table(
-            ["id", "run", ">iteration", "kind", "models", ">MB"],
-            [
-                (
-                    one.id,
-                    one.run_id,
-                    one.generation,
-                    one.kind,
-                    ", ".join(one.models),
-                    f"{one.size_bytes / 1e6:.1f}",
-                )
-                for one in planners
-            ],
-            title="Planners (Conductor)",
-        )
+        print_table(columns, rows, title="Planners (Conductor)")
 
 
 @app.command("export")
@@ -116,7 +104,7 @@ def import_(
     ] = "Qwen/Qwen3-0.6B",
     store: StoreOption = None,
 ) -> None:
-    """Bring a checkpoint into the store; bringing it in twice changes nothing.
+    """Import a checkpoint; importing it twice changes nothing.
 
     [dim]$[/] trinity checkpoints import ./my-coordinator
 

@@ -1,4 +1,4 @@
-"""What all commands share: common options, tables, JSON and how numbers are written."""
+"""What all commands print: tables, JSON, sentences, progress, and how numbers are written."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -24,11 +23,6 @@ from rich.table import Table
 from rich.text import Text
 
 from core.errors import ConfigError
-from core.fields import Setting
-from core.settings import ENCODER, MAX_COST, POOL, STORE
-
-if TYPE_CHECKING:
-    from storage.store import Store
 
 T = TypeVar("T")
 
@@ -39,31 +33,6 @@ err = Console(stderr=True)
 
 #: Time left is reckoned by so many seconds past: a generation of slow models takes minutes.
 SPEED_S = 1800.0
-
-
-def option(setting: Setting, name: str = "", help: str = "", **more: Any) -> Any:
-    """The option of a setting, for the annotation of a parameter; `name` and `help` in the place of its own."""
-    more["metavar"] = setting.metavar or more.get("metavar")
-    return typer.Option(name or setting.option, help=help or setting.help, **more)
-
-
-StoreOption = Annotated[str | None, option(STORE, show_default=False)]
-PoolOption = Annotated[str | None, option(POOL, show_default=False)]
-EncoderOption = Annotated[str | None, option(ENCODER)]
-MaxCostOption = Annotated[float | None, option(MAX_COST)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
-
-
-@contextmanager
-def opened_store(url: str | None, *, mark_dead: bool = False) -> Iterator[Store]:
-    """The store that --store names, else that of the settings. `mark_dead`: see `lease.mark_dead`."""
-    from storage.store import open_store
-    from ui.runs import lease, wiring
-
-    with closing(open_store(wiring.settings(store=url).store)) as store:
-        if mark_dead:
-            lease.mark_dead(store)
-        yield store
 
 
 def write_new(path: Path, text: str) -> None:
@@ -131,30 +100,6 @@ def interval(ends: tuple[float, float]) -> str:
 def counted(counts: Mapping[str, int]) -> str:
     """How many of what, the things there are: "36 episodes, 1 checkpoint"."""
     return ", ".join(f"{n} {thing}{'' if n == 1 else 's'}" for thing, n in counts.items() if n)
-
-
-def given(context: typer.Context, option: str) -> bool:
-    """Whether an option stands on the command line."""
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def refuse_beside(context: typer.Context, option: str, *allowed: str) -> None:
-    """ConfigError for options that would go unheard beside this one."""
-    if unheard := _others(context, allowed):
-        raise ConfigError(f"{option} cannot be combined with {', '.join(unheard)}: leave that out.")
-
-
-def _others(context: typer.Context, allowed: Sequence[str]) -> list[str]:
-    """The options that are given besides those that are allowed."""
-    names = {one.name: one.opts[0] for one in context.command.params if one.name}
-    return sorted(names[name] for name in context.params if name not in allowed and given(context, name))
-
-
-def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
-    """ConfigError for options that would change what a resumed run is; they would go unheard."""
-    if changed := _others(context, allowed):
-        raise ConfigError(f"--resume goes on with a run as it was begun: leave {', '.join(changed)} out.")
 
 
 def progress() -> Progress:

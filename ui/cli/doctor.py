@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.pocket import MODELS, WEIGHTS
-from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, printable, tell
+from ui.cli.console import print_json, print_table, printable, tell
+from ui.cli.options import JsonOption, StoreOption, opened_store
 from ui.program import name_clashes, packages, version
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where the store is, its schema, how to back it up, whether pool and weights are there, and whether another
-    package of this environment owns a name that Trinity Inspector is imported by.
+    """Show where the store is, its schema, how to back it up, whether pool and weights are there, and whether another
+    installed package owns an import name of Trinity Inspector.
 
     [dim]$[/] trinity doctor --json
 

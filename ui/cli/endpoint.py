@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import ConfigError
-from ui.cli.console import EncoderOption, PoolOption, StoreOption, opened_store, say, write_new
+from ui.cli.console import say, write_new
+from ui.cli.options import EncoderOption, PoolOption, StoreOption, opened_store
 
 if TYPE_CHECKING:
     from ui.endpoint.service import Service

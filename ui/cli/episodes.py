@@ -8,19 +8,8 @@ import typer
 
 from core.errors import ConfigError
 from core.play.session import visible_text
-from ui.cli.console import (
-    JsonOption,
-    StoreOption,
-    counted,
-    opened_store,
-    percent,
-    print_json,
-    print_table,
-    printable,
-    say,
-    tell,
-)
-from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
+from ui.cli.console import counted, percent, print_json, print_table, printable, say, tell
+from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
 
 if TYPE_CHECKING:
     from storage.rows.summaries import EpisodeSummary
@@ -41,13 +30,12 @@ app = typer.Typer(
 
 
 @app.callback()
+@with_options()
 def episodes(
+    *,
     context: typer.Context,
     store: StoreOption = None,
-    where: WhereOption = None,
-    run: RunOption = None,
-    policy: PolicyOption = None,
-    flag: FlagOption = None,
+    filter: Filter,
     order: Annotated[
         str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
     ] = "newest",
@@ -65,11 +53,11 @@ def episodes(
         raise ConfigError(f"--order cannot be '{order}': choose one of {', '.join(get_args(Order))}.")
     if after is not None and paging.decode_cursor(after) is None:
         raise ConfigError("--after needs the value that the page before printed; leave it out for page one.")
-    chosen = filter_of(where, run, policy, flag)
+    chosen = filter.chosen()
     with opened_store(store, mark_dead=True) as opened:
         page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
-        if policy and not page.total.n:
-            _who_played(opened, policy)
+        if filter.policy and not page.total.n:
+            _who_played(opened, filter.policy)
     if as_json:
         print_json({"episodes": list(page.items), "next": page.next})
         return

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.evolution.departures import DEPARTURES
-from ui.cli.console import JsonOption, StoreOption, percent, print_json, progress, say, tell
-from ui.cli.lapses import tell_lapses
-from ui.cli.learning import ConfigFileOption, How, ResumeByNameOption, WriteConfigOption, learn
-from ui.cli.options import Given, with_options
-from ui.cli.pilot import PilotOption, piloted
-from ui.cli.play import (
-    agree,
-    playing,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-    tell_what_was_reused,
-)
+from core.evolution.config import DEPARTURES
+from ui.cli.console import percent, print_json, say, tell
+from ui.cli.learning import How, best_of, learn, tell_best
+from ui.cli.options import Given, JsonOption, with_options
+from ui.cli.play import piloted, play_out, tell_what_is_cut, tell_what_plays
+from ui.cli.replies import tell_lapses
 from ui.runs.settings.learning import EvolutionPlan
 
 if TYPE_CHECKING:
@@ -30,23 +21,20 @@ if TYPE_CHECKING:
 
 @with_options(EvolutionPlan)
 def evolve(
+    *,
     context: typer.Context,
     given: Given,
     preset: Annotated[
         str,
         typer.Option(metavar="NAME", help="Where all other settings begin: default, or paper (see below)."),
     ] = "default",
-    pilot: PilotOption = False,
-    config: ConfigFileOption = None,
-    write_config: WriteConfigOption = None,
-    resume: ResumeByNameOption = False,
-    store: StoreOption = None,
+    how: How,
     as_json: JsonOption = False,
 ) -> None:
     """Evolve a coordinator by separable CMA-ES: a checkpoint per generation, resumable bit for bit.
 
     Fitness is the share of tasks solved. Tasks come from the evolve split and are never seen in tests.
-    An evolution that is resumed asks for no reply again that it has stored.
+    A resumed evolution asks no model again for a stored reply.
 
     [dim]$[/] trinity evolve --generations 30
 
@@ -54,8 +42,8 @@ def evolve(
 
     [dim]$[/] trinity evolve --name mine --resume
 
-    Spreads, step sizes, rates, learners' parameters, what is never chosen: these and all options can stand in a
-    file. Its keys are written with their defaults by:
+    A file can set spreads, step sizes, rates, learners' parameters, what is never chosen, and every option. This
+    writes one that has all keys with their defaults:
 
     [dim]$[/] trinity evolve --write-config mine.toml
 
@@ -64,14 +52,14 @@ def evolve(
 
     def play(opened: Store, plan: EvolutionPlan, known: str | None, chosen: Given) -> None:
         default_population = chosen["population"] == "auto" and not known
-        run_id = _play(opened, plan, known, default_population=default_population, pilot=pilot)
+        run_id = _play(opened, plan, known, default_population=default_population, pilot=how.pilot)
         _report(opened, run_id, as_json)
 
-    learn(EvolutionPlan, given, play, How(preset, config, write_config, pilot, resume, store))
+    learn(EvolutionPlan, given, play, preset, how)
 
 
 evolve.__doc__ = f"""{evolve.__doc__}
-    Where the defaults are not the paper's; with --preset paper all but the last two is as in the paper:
+    Where the defaults differ from the paper; --preset paper follows the paper in all but the last two:
 
 {"".join(f"    - {one}{chr(10)}" for one in DEPARTURES)}"""
 
@@ -81,8 +69,6 @@ def _play(
 ) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
     from ui.runs.evolution import prepare, with_default_population
-    from ui.runs.expectation import expectation
-    from ui.runs.spending import price
 
     parts = prepare(store, plan)
     if default_population:
@@ -93,21 +79,16 @@ def _play(
     tell_what_is_cut(store, parts.encoder, parts.pool.specs, [*parts.tasks, *parts.validation])
     if pilot:
         parts = piloted(store, parts)
-    expected = expectation(store, parts.plan, parts.pool.specs)
-    agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
-    with playing(store, parts, known) as played, progress() as bar:
-        done = max(0, store.runs.get(played.run).generations - 1)
-        if not store.runs.get(played.run).generations:
-            say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
-        line = bar.add_task("generations", total=parts.plan.evolution.generations, completed=done, note="")
-        for generation in played.events:
-            say(describe(generation))
-            bar.update(line, completed=generation.index)
-    tell_what_was_reckoned(parts.reckoned)
-    tell_what_was_reused(parts.shelf)
-    if not played.complete:
-        raise typer.Exit(1)
-    return played.run
+    kept = store.runs.get(known).generations if known else 0
+    if not kept:
+        say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
+
+    def shows(generation: Generation) -> dict[str, Any]:
+        say(describe(generation))
+        return {"completed": generation.index}
+
+    done = max(0, kept - 1)
+    return play_out(store, parts, known, "generations", parts.updates, shows, completed=done).finished()
 
 
 def describe(generation: Generation) -> str:
@@ -136,7 +117,7 @@ def describe(generation: Generation) -> str:
 
 def _report(store: Store, run_id: str, as_json: bool) -> None:
     """What the evolution came to, and where its time went."""
-    from core.evolution.generation_stats import GenerationStats
+    from core.evolution.fitness import GenerationStats
     from core.evolution.learners import restored
     from ui.runs import wiring
     from ui.runs.plans import plan_of
@@ -147,12 +128,7 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
     state = restored(stored[1])
     generations = store.learning.updates(run_id)
     stats = [GenerationStats.of(one.stats) for one in generations]
-    validated: list[dict[str, Any]] = [
-        {"generation": one.index, "checkpoint": one.checkpoint_id, "validation": one.validated}
-        for one in generations
-        if one.validated is not None
-    ]
-    best = max(validated, key=itemgetter("validation"), default=None)
+    best = best_of(generations, "generation")
     checkpoint, controls = generations[-1].checkpoint_id, stats[-1].controls
     took: dict[str, Any] = {"episodes": generations[-1].episodes, "seconds": generations[-1].wall_s}
     for key in ("calls", "calls_saved", "decisions", "forwards"):
@@ -171,9 +147,7 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
         )
         return
     tell(f"Generation {state.generation} is checkpoint {checkpoint} (optimiser state {state.digest[:12]}).")
-    if best is not None:
-        found = f"generation {best['generation']}, checkpoint {best['checkpoint']}"
-        tell(f"Best on validation tasks: {found}, {percent(best['validation'])}.")
+    tell_best(best, "generation")
     for name, control in controls.items():
         tell(f"Control, {name}: {percent(control.accuracy)} of {control.n}.")
     plan = plan_of(store.runs.get(run_id), EvolutionPlan)

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from core.errors import ConfigError
-from ui.cli.console import (
-    JsonOption,
-    StoreOption,
-    counted,
-    opened_store,
-    print_json,
-    printable,
-    progress,
-    say,
-    tell,
-)
-from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
+from ui.cli.console import counted, print_json, printable, progress, say, tell
+from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -42,7 +32,7 @@ def import_(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring exported runs into the store: a file at a time, each whole or not at all.
+    """Import exported runs file by file, each whole or not at all.
 
     Importing twice changes nothing; the same id with other content is refused.
 
@@ -80,7 +70,9 @@ class _Watched(FileIO):
         return read
 
 
+@with_options()
 def export(
+    *,
     runs: Annotated[
         list[str] | None, typer.Argument(help="Ids of runs; whole runs go into one JSON Lines file.")
     ] = None,
@@ -98,18 +90,15 @@ def export(
         typer.Option(metavar="A B", help="Two episodes side by side on one page."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All episodes of the store.")] = False,
-    where: WhereOption = None,
-    run: RunOption = None,
-    policy: PolicyOption = None,
-    flag: FlagOption = None,
+    filter: Filter,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write runs, or the episodes that are named or that a filter lets through, to a file.
+    """Write runs, named episodes, or those that match a filter, to a file.
 
-    jsonl holds everything and can be imported again; csv is a line per episode; parquet is four files, with a row
-    per episode, turn, label that counts, and turn that another checkpoint read again; html is one page that opens
+    jsonl holds everything and can be imported again; csv has a line per episode; parquet is four files, with a
+    row per episode, turn, label that counts, and turn that another checkpoint read again; html is one page that opens
     from disk, or a zip of a page per episode.
 
     [dim]$[/] trinity export rp12ab --out for-my-colleague.jsonl.gz
@@ -120,7 +109,7 @@ def export(
     """
     from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter
 
-    chosen_by = filter_of(where, run, policy, flag)
+    chosen_by = filter.chosen()
     ways = [bool(runs), bool(episode), pair is not None, chosen_by != EpisodeFilter(), everything]
     if sum(ways) != 1:
         raise ConfigError("Choose one way to say what to export: runs, --episode, --pair, filters, or --all.")
@@ -217,47 +206,37 @@ def _write(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> li
 def _files(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> Iterator[Written]:
     """The files, written as they are gone through. Each format's module is imported for itself alone."""
     from storage.files.selection import count_episodes, count_turns
-
-    def counted_in(selection: Selection) -> int:
-        return count_episodes(store, selection, 2**31).n
+    from ui.export import formats
 
     target, selection = targets[0], wanted.selection()
+    if chosen == "html" and wanted.one_page:
+        formats.write_page(_page(store, wanted), target)
+        yield "page", 1, iter([{"page": 1}])
+        return
+    selections: list[Selection] = [replace(wanted.where, run=run) for run in wanted.runs] or [selection]
+    episodes = sum(count_episodes(store, one, 2**31).n for one in selections)
     if chosen == "html":
-        from ui.export import bundle
-
-        if wanted.one_page:
-            yield "page", 1, _one_page(store, wanted, target)
-        else:
-            pages = bundle.write_pages(store, selection, target)
-            yield "page", counted_in(selection), ({"page": n} for n in pages)
+        yield "page", episodes, ({"page": n} for n in formats.write_pages(store, selection, target))
     elif chosen == "csv":
-        from ui.export.spreadsheet import write_csv
-
-        yield "episode", counted_in(selection), ({"episode": n} for n in write_csv(store, selection, target))
+        yield "episode", episodes, ({"episode": n} for n in formats.write_csv(store, selection, target))
     elif chosen == "parquet":
         from storage.files.parquet import ROW_KINDS, write_parquet
 
-        totals = {"episodes": counted_in(selection), "turns": count_turns(store, selection)}
+        totals = {"episodes": episodes, "turns": count_turns(store, selection)}
         for kind, path in zip(ROW_KINDS, targets, strict=True):
             noun = kind.removesuffix("s")
             rows = write_parquet(store, selection, path, kind)
             yield noun, totals.get(kind), ({noun: n} for n in rows)
-    elif wanted.runs:
-        from storage.files.interchange import write_runs
-
-        total = sum(counted_in(replace(wanted.where, run=run)) for run in wanted.runs)
-        yield "episode", total, write_runs(store, wanted.runs, target)
     else:
-        from storage.files.interchange import write_episodes
+        from storage.files.interchange import write_episodes, write_runs
 
-        yield "episode", counted_in(selection), write_episodes(store, selection, target)
+        runs = wanted.runs
+        lines = write_runs(store, runs, target) if runs else write_episodes(store, selection, target)
+        yield "episode", episodes, lines
 
 
-def _one_page(store: Store, wanted: Wanted, target: Path) -> Iterator[dict[str, int]]:
-    from ui.export import bundle
+def _page(store: Store, wanted: Wanted) -> str:
+    from ui.export.page import episode_page, pair_page, read_played
 
-    if wanted.pair:
-        bundle.export_pair(store, *wanted.pair, target)
-    else:
-        bundle.export_page(store, wanted.episodes[0], target)
-    yield {"page": 1}
+    played = [read_played(store, one) for one in wanted.pair or wanted.episodes]
+    return pair_page(*played) if wanted.pair else episode_page(*played)

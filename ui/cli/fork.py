@@ -15,21 +15,23 @@ from core.errors import ConfigError
 from core.fields import built, checked
 from core.texts import read_text
 from ui.cli.analysis import tell_answers
-from ui.cli.console import (
+from ui.cli.console import print_json, say
+from ui.cli.options import (
+    Filter,
+    FlagOption,
+    Given,
     JsonOption,
+    RunOption,
     StoreOption,
+    WhereOption,
     opened_store,
-    print_json,
-    progress,
     refuse_beside,
     refuse_with_resume,
-    say,
+    with_options,
 )
-from ui.cli.filters import FlagOption, RunOption, WhereOption, filter_of
-from ui.cli.options import Given, with_options
 from ui.cli.play import (
     agree,
-    playing,
+    follow,
     tell_what_is_cut,
     tell_what_plays,
     tell_what_was_reckoned,
@@ -149,7 +151,7 @@ def fork(
             )
             _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
             return
-        chosen = filter_of(where, run, None, flag)
+        chosen = Filter(where, run, None, flag).chosen()
         one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
         if one is many or (one and None in (episode, turn)):
             raise ConfigError(
@@ -198,7 +200,6 @@ _WITH_EVERY_TURN = (
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
     """Play what the plan still lacks, and say what came out."""
-    from core.episode import EpisodeFinished
     from ui.runs.expectation import expectation
     from ui.runs.forks.planning import reach_words
     from ui.runs.forks.play import prepare
@@ -214,15 +215,10 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
         say(cannot)
     expected = expectation(store, plan, parts.pool.specs)
     agree(price(store, plan, parts.pool.specs), expected, agreed=resume is not None)
-    with playing(store, parts, resume) as played, progress() as bar:
-        line = bar.add_task("episodes", total=plan.to_play, note="")
-        for event in played.events:
-            if isinstance(event, EpisodeFinished):
-                bar.update(line, advance=1, note=event.episode.fork.part if event.episode.fork else "")
+    played = follow(store, parts, "episodes", plan.to_play, resume=resume)
     tell_what_was_reckoned(parts.pool.reckoned)
     _report(store, played.run, plan, as_json)
-    if not played.complete:
-        raise typer.Exit(1)
+    played.finished()
 
 
 def _pairs(points: int) -> int:

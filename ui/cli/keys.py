@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, say
+from ui.cli.console import print_json, print_table, say
+from ui.cli.options import JsonOption, StoreOption, opened_store
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Keys of the endpoint. On this machine's own address none is needed; on any other, every request needs one."
-    "\n\n[dim]$[/] trinity keys add laptop --max-cost 5",
+    help="API keys of the endpoint. On this machine's own address none is needed; on any other, every request needs "
+    "one.\n\n[dim]$[/] trinity keys add laptop --max-cost 5",
 )
 
 
@@ -26,12 +27,12 @@ def add(
         float | None, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long a request may take.")
     ] = None,
     leave_out: Annotated[
-        list[str] | None, typer.Option(help="A model, or a provider's host, that it does without.")
+        list[str] | None, typer.Option(help="A model, or a provider's host, that its requests never use.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it, once: the store holds only a digest of it.
+    """Make a key and print it once: the store keeps only its digest.
 
     [dim]$[/] trinity keys add laptop --max-cost 5 --leave-out api.example.com
     """
@@ -95,7 +96,7 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
 def revoke(
     key: Annotated[str, typer.Argument(help="The id or the name of the key.")], store: StoreOption = None
 ) -> None:
-    """Refuse a key from now on; what was asked with it stays.
+    """Refuse a key from now on; its episodes stay.
 
     [dim]$[/] trinity keys revoke laptop
     """

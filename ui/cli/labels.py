@@ -1,4 +1,4 @@
-"""`trinity label` and `trinity labels`: say something about an episode or a turn, and see what was said by whom."""
+"""`trinity label` and `trinity labels`: label an episode or a turn, and see who gave which labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.errors import ConfigError
-from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, say, tell
+from ui.cli.console import percent, print_json, print_table, say, tell
+from ui.cli.options import JsonOption, StoreOption, opened_store
 
 if TYPE_CHECKING:
     from storage.shelves.labels import Label
@@ -21,7 +22,7 @@ EpisodeArgument = Annotated[str, typer.Argument(help="The episode's id.")]
 def label(
     episode: EpisodeArgument,
     labels: Annotated[
-        list[str], typer.Argument(metavar="NAME=VALUE...", help="What is said; NAME= withdraws it.")
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Labels to add; NAME= withdraws one.")
     ],
     turn: Annotated[
         int | None, typer.Option(min=1, help="About this turn (from 1), not the episode.")
@@ -30,7 +31,7 @@ def label(
     note: Annotated[str, typer.Option(help="Why, in your words.")] = "",
     author: Annotated[
         str | None,
-        typer.Option(help="Who says it. Else the name you are logged in with.", show_default=False),
+        typer.Option(help="Who labels it. Else your login name.", show_default=False),
     ] = None,
     store: StoreOption = None,
 ) -> None:
@@ -60,7 +61,7 @@ def label(
 
 def labels(
     episode: Annotated[
-        str | None, typer.Argument(help="Everything said about this episode.", show_default=False)
+        str | None, typer.Argument(help="This episode's labels and their history.", show_default=False)
     ] = None,
     agreement: Annotated[
         str | None, typer.Option(metavar="NAME", help="How far reviewers agree on this label.")
@@ -69,7 +70,7 @@ def labels(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the labels in use, what was said about one episode, or how far reviewers agree.
+    """List the labels in use, the labels of one episode, or how far reviewers agree.
 
     [dim]$[/] trinity labels --agreement quality
     """

@@ -1,62 +1,59 @@
-"""What `trinity evolve` and `trinity train` have in common: what is asked for, and a name to resume it by."""
+"""What `trinity evolve` and `trinity train` have in common: what is asked for, its file, and a name to resume it by."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+import json
+import textwrap
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from core.errors import ConfigError
-from core.fields import checked, settings_of, values_of
-from core.settings import Settings
-from ui.cli.config_file import read_file, write_file
-from ui.cli.console import opened_store, say
-from ui.cli.options import Given
-from ui.cli.pilot import refuse_pilot
-from ui.cli.play import with_ceiling
+from core.fields import Setting, checked, settings_of, values_of
+from core.settings import STORE, Settings
+from core.texts import read_text
+from ui.cli.console import percent, say, tell, write_new
+from ui.cli.options import Given, opened_store
+from ui.cli.play import PILOT, refuse_pilot, with_ceiling
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 if TYPE_CHECKING:
-    from storage.rows.summaries import RunKind
+    from storage.rows.summaries import RunKind, UpdateSummary
     from storage.store import Store
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 
-ConfigFileOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.toml", help="Every other setting; options given here win over the file."),
-]
-WriteConfigOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.toml", help="Write such a file, a comment for every key, and stop."),
-]
-ResumeByNameOption = Annotated[
-    bool, typer.Option("--resume", help="Go on with the one of this --name where it was interrupted.")
-]
-
+_HEAD = (
+    "# For: trinity {command} --config {name}\n"
+    "# Options on the command line win over this file. A key with # before it is left to what its comment says.\n"
+)
 #: What a reader calls them, with the article.
 _WORDS = {"evolve": "an evolution", "train": "a training"}
 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """Options that say nothing of what is learned; `preset` is where settings begin."""
+    """Options that say nothing of what is learned."""
 
-    preset: str
-    config: Path | None
-    write_config: Path | None
-    pilot: bool
-    resume: bool
-    store: str | None
+    pilot: Annotated[bool, PILOT] = False
+    config: Annotated[str | None, Setting(option="--config", metavar="FILE.toml")] = None
+    """Every other setting; options given here win over the file."""
+    write_config: Annotated[str | None, Setting(option="--write-config", metavar="FILE.toml")] = None
+    """Write such a file, a comment for every key, and stop."""
+    resume: Annotated[bool, Setting(option="--resume")] = False
+    """Go on with the one of this --name where it was interrupted."""
+    store: Annotated[str | None, STORE] = None
 
 
 def learn(
     kind: type[P],
     given: Given,
     play: Callable[[Store, P, str | None, Given], None],
+    preset: str,
     how: How,
 ) -> None:
     """Play what a preset, a file and the options that are `given` ask for, each winning over those before it; or write
@@ -67,11 +64,11 @@ def learn(
     from ui.runs.settings.learning import plan_from, preset_values
 
     command: RunKind = "evolve" if kind is EvolutionPlan else "train"
-    asked = preset_values(kind, how.preset)
-    asked |= (read_file(how.config, kind, command) if how.config else {}) | dict(given)
+    asked = preset_values(kind, preset)
+    asked |= (read_file(Path(how.config), kind, command) if how.config else {}) | dict(given)
     chosen = checked(kind, asked, f"{how.config}: " if how.config else "")
     if how.write_config:
-        write_file(how.write_config, kind, chosen, command)
+        write_file(Path(how.write_config), kind, chosen, command)
         say(f"Wrote {how.write_config}. Edit it, then: trinity {command} --config {how.write_config}")
         return
     refuse_pilot(how.resume, how.pilot)
@@ -128,3 +125,51 @@ def stored_plan(
                 "begun, leave it out."
             )
     return stored
+
+
+def read_file(path: Path, kind: type, command: str) -> dict[str, Any]:
+    """The settings of a file, not yet checked. ConfigError for an unknown key, or a file that is none."""
+    written_by = f"trinity {command} --write-config FILE"
+    try:
+        found = tomllib.loads(read_text(path))
+    except UnicodeError as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: write a file with every key by {written_by}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+    known = settings_of(kind)
+    for key in found:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1, 0.5)
+            meant = f"did you mean {near[0]}?" if near else f"{written_by} writes them all."
+            raise ConfigError(f"{path} has a key '{key}', which there is not: {meant}")
+    return found
+
+
+def write_file(path: Path, kind: type, chosen: Mapping[str, Any], command: str) -> None:
+    """A file that says what is chosen, with a comment for every key. ConfigError when there is one already."""
+    lines = [_HEAD.format(command=command, name=path.name)]
+    for key, field in settings_of(kind).items():
+        value = chosen[key]
+        line = f"# {key} =" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}"
+        words = field.help + (f" One of {', '.join(field.choices)}." if field.choices else "")
+        lines += [*textwrap.wrap(words, 110, initial_indent="# ", subsequent_indent="# "), line, ""]
+    write_new(path, "\n".join(lines))
+
+
+def best_of(updates: Sequence[UpdateSummary], noun: str) -> dict[str, Any] | None:
+    """The update that did best on validation tasks; None where none was validated."""
+    validated: list[dict[str, Any]] = [
+        {noun: one.index, "checkpoint": one.checkpoint_id, "validation": one.validated}
+        for one in updates
+        if one.validated is not None
+    ]
+    return max(validated, key=itemgetter("validation"), default=None)
+
+
+def tell_best(best: Mapping[str, Any] | None, noun: str) -> None:
+    """Say which update did best, if one did."""
+    if best is not None:
+        where = f"{noun} {best[noun]}, checkpoint {best['checkpoint']}"
+        tell(f"Best on validation tasks: {where}, {percent(best['validation'])}.")

@@ -1,32 +1,40 @@
-"""Playing a run in this process, as every command does: the price first, then a new run or one to go on with."""
+"""Playing a run in this process, as every command does: what plays, a pilot, the price, progress, how it goes on."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from core.errors import ConfigError
+from core.fields import Setting
 from core.settings import Settings
-from ui.cli.console import percent, say
+from ui.cli.console import percent, progress, say
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from core.coordinator.encoder import Encoder
     from core.episode import Task
     from core.pool.spec import ModelSpec
     from storage.shelves.shared_replies import SharedReplies
     from storage.store import Store
+    from ui.runs.batch import BatchParts
+    from ui.runs.evolution import EvolutionParts
     from ui.runs.expectation import Expectation
     from ui.runs.plans import ForkPlan
     from ui.runs.play import Ready
     from ui.runs.settings.batch import BatchPlan
     from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
     from ui.runs.spending import Price, Reckoned
+    from ui.runs.training import TrainingParts
 
 P = TypeVar("P", "BatchPlan", "EvolutionPlan", "TrainingPlan", "ForkPlan")
+R = TypeVar("R", "BatchParts", "EvolutionParts", "TrainingParts")
 
 
 def with_ceiling(plan: P, settings: Settings) -> P:
@@ -161,19 +169,103 @@ def agree(
             typer.confirm("Start?" if pilot is None else "Start the pilot?", abort=True, err=True)
 
 
+PILOT = Setting(
+    option="--pilot",
+    help="Where no reply of the pool's models is recorded: first play ten episodes on tasks of the evolve split, below "
+    "the same ceiling, to estimate cost and time.",
+)
+
+
+def refuse_pilot(resume: object, pilot: bool) -> None:
+    """ConfigError for a pilot of what is resumed: its own episodes say what to expect."""
+    if pilot and resume:
+        raise ConfigError("--pilot comes before a new run: leave it out with --resume.")
+
+
+def piloted(store: Store, parts: R) -> R:
+    """Play the pilot of a run that is ready, as a run of its own; the parts with what it left of their ceiling. Where
+    something is recorded of their models, nothing is played. Exit 1 when the pilot did not come to its end."""
+    from ui.presentation.words import dollars
+    from ui.runs.batch import completed, prepare
+    from ui.runs.expectation import expectation, pilot_of
+    from ui.runs.spending import Price, price
+
+    plan, specs = parts.plan, parts.pool.specs
+    if (known := expectation(store, plan, specs)) is not None:
+        say(f"No pilot is played: {known.recorded:,} replies of these models are recorded already.")
+        return parts
+    pilot = prepare(store, completed(store, pilot_of(plan, specs)))
+    whole, first = price(store, plan, specs), price(store, pilot.plan, specs)
+    agree(Price(whole.most + first.most, specs, whole.ceiling_usd), pilot=first)
+    n = len(pilot.tasks) * len(pilot.policies)
+    again = "The same command goes on without another pilot."
+    run = follow(store, pilot, "pilot episodes", n, again=again).finished()
+    spent = store.runs.spent_usd(run)
+    left = None if plan.max_cost_usd is None else max(0.0, plan.max_cost_usd - spent)
+    below = "" if left is None else f", which leaves {dollars(left)} below the ceiling"
+    say(f"The pilot played {n} episodes for {dollars(spent)}{below}: run {run}.")
+    if not whole.is_paid and (expected := expectation(store, plan, specs)) is not None:
+        say(expected.sentence())  # of models that cost money it is said with the price
+    return replace(parts, plan=replace(plan, max_cost_usd=left))
+
+
 @dataclass
 class Played:
-    """A run that is being played; `complete` once it came to its end."""
+    """A run that was played; `complete` where it came to its end."""
 
     run: str
-    events: Iterator[Any]
     complete: bool = False
 
+    def finished(self) -> str:
+        """The run's id; exit code 1 where it did not come to its end."""
+        if not self.complete:
+            raise typer.Exit(1)
+        return self.run
 
-@contextmanager
-def playing(store: Store, ready: Ready, resume: str | None = None, again: str = "") -> Iterator[Played]:
-    """A new run of this plan, or `resume`, whose events the block consumes. Left early or without its end, it says how
-    to go on, or `again` instead; by Ctrl-C the exit code is 130."""
+
+def per_episode(event: object) -> Mapping[str, Any]:
+    """How an event moves a bar of episodes."""
+    from core.episode import EpisodeFinished
+
+    return {"advance": isinstance(event, EpisodeFinished)}
+
+
+def play_out(
+    store: Store,
+    ready: Any,
+    resume: str | None,
+    what: str,
+    total: int,
+    shows: Callable[[Any], Mapping[str, Any]],
+    **line: Any,
+) -> Played:
+    """`follow` a run whose price is agreed to first; then say what was not billed as usual and what was reused."""
+    from ui.runs.expectation import expectation
+    from ui.runs.spending import price
+
+    specs = ready.pool.specs
+    agree(price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None)
+    played = follow(store, ready, what, total, shows, resume, **line)
+    tell_what_was_reckoned(ready.reckoned)
+    tell_what_was_reused(ready.shelf)
+    return played
+
+
+def follow(
+    store: Store,
+    ready: Ready,
+    what: str,
+    total: int,
+    shows: Callable[[Any], Mapping[str, Any]] = per_episode,
+    resume: str | None = None,
+    *,
+    again: str = "",
+    bar: Progress | None = None,
+    **line: Any,
+) -> Played:
+    """Play a new run of this plan, or `resume`, beside a line of a bar (None: one of its own) that counts `what`:
+    `shows` says how each event moves it. A run without its end says how to go on, or `again` instead; by Ctrl-C the
+    exit code is 130."""
     from ui.runs.lease import owner, take_over
     from ui.runs.plans import RUN_KINDS
     from ui.runs.play import play
@@ -185,16 +277,19 @@ def playing(store: Store, ready: Ready, resume: str | None = None, again: str = 
     command = RUN_KINDS[ready.plan.kind].resume_command(run)
     go_on = again or (f"Go on with: {command}" if command else "The same command goes on.")
     try:
-        with closing(play(store, run, ready)) as events:
-            played = Played(run, events)
-            yield played
+        with closing(play(store, run, ready)) as events, nullcontext(bar) if bar else progress() as shown:
+            task = shown.add_task(what, total=total, **{"note": "", **line})
+            for event in events:
+                shown.update(task, **shows(event))
+            if bar:
+                bar.remove_task(task)
     except KeyboardInterrupt:
         say(f"Interrupted; everything so far is kept. {go_on}")
         raise typer.Exit(130) from None
     ended = store.runs.get(run)
-    played.complete = ended.status == "finished"
-    if not played.complete:
-        if ended.error:
-            say(ended.error)
-        why = "Stopped" if ended.error else "It was asked to stop"
-        say(f"{why}; everything so far is kept. {go_on}")
+    if ended.status == "finished":
+        return Played(run, complete=True)
+    if ended.error:
+        say(ended.error)
+    say(f"{'Stopped' if ended.error else 'It was asked to stop'}; everything so far is kept. {go_on}")
+    return Played(run)

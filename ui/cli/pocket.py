@@ -13,11 +13,12 @@ import typer
 
 from core.errors import ConfigError
 from core.pocket import ENCODER, MODELS
-from ui.cli.console import JsonOption, percent, print_json, print_table, progress, say, tell
+from ui.cli.console import percent, print_json, print_table, progress, say, tell
+from ui.cli.options import JsonOption
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The embedded small world. Its figures say nothing about frontier models.\n\n"
+    help="The embedded small models. Their figures say nothing about frontier models.\n\n"
     "[dim]$[/] trinity pocket cards\n\n[dim]$[/] trinity pocket train pip",
 )
 
@@ -78,11 +79,11 @@ def temperatures(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play each model alone at several temperatures and cycles of roles; the best of each is what the pool uses.
+    """Play each model alone at several temperatures and cycles of roles; the pool uses the best of each.
 
     [dim]$[/] trinity pocket temperatures jack
     """
-    from core.evolution.temperatures import best, try_temperatures
+    from core.evolution.cycles import best_tried, try_temperatures
     from core.pocket import TRAINED_FAMILIES, WEIGHTS
     from core.pocket.pool import PocketPool
     from core.pocket.specs import pocket_spec
@@ -112,7 +113,7 @@ def temperatures(
                 for temperature in dict.fromkeys(one.temperature for one in tried)
             ],
         )
-        found_best = best(tried)
+        found_best = best_tried(tried)
         tell(f"{model} does best alone at {found_best.temperature:g}.")
 
 

@@ -1,4 +1,4 @@
-"""`trinity pool`: begin a pool.toml, see what is in a pool, try every model once."""
+"""`trinity pool`: write a pool.toml, list a pool, ask every model once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.settings import POCKET_POOL
-from ui.cli.console import (
-    JsonOption,
-    PoolOption,
-    print_json,
-    print_table,
-    say,
-    tell,
-    with_progress,
-    write_new,
-)
+from ui.answers.pages import ANALYSES
+from ui.cli.analysis import command
+from ui.cli.console import print_json, print_table, say, tell, with_progress, write_new
+from ui.cli.options import JsonOption, PoolOption
 
 if TYPE_CHECKING:
     from core.episode import Reply
@@ -28,6 +22,9 @@ app = typer.Typer(
     help="The models a coordinator chooses between: the embedded pocket models, or yours in a pool.toml.\n\n"
     "[dim]$[/] trinity pool init && trinity pool check --pool pool.toml",
 )
+
+
+app.command("health")(command("pool", ANALYSES["pool"].command))
 
 
 @app.command()
@@ -96,7 +93,7 @@ def check(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask every model one small question, to see that each can be asked at all. Exit code 1 when one cannot.
+    """Ask every model one small question. Exit code 1 when one cannot be asked.
 
     [dim]$[/] trinity pool check --pool pool.toml
 
@@ -105,7 +102,7 @@ def check(
     if roles:
         _check_roles(pool, as_json)
         return
-    from core.pool.check import check_pool
+    from core.pool.pool import check_pool
     from ui.presentation.words import dollars
     from ui.runs import wiring
 

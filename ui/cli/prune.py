@@ -1,33 +1,32 @@
-"""`trinity prune`: let a store forget hidden states, texts, episodes or whole runs that are no longer wanted."""
+"""`trinity prune`: remove hidden states, texts, episodes or whole runs from a store."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
 
 from core.errors import ConfigError
-from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, say, tell
-from ui.cli.filters import FlagOption, PolicyOption, RunOption, WhereOption, filter_of
+from ui.cli.console import print_json, say, tell
+from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
 
 
+@with_options()
 def prune(
+    *,
     what: Annotated[str, typer.Option("--what", help="states, prompts, texts, episodes or runs.")],
     older_than: Annotated[
         str | None,
         typer.Option("--older-than", metavar="AGE", help="Only what began before: 90d, 12w or 2026-08-01."),
     ] = None,
-    where: WhereOption = None,
-    run: RunOption = None,
-    policy: PolicyOption = None,
-    flag: FlagOption = None,
+    filter: Filter,
     everything: Annotated[bool, typer.Option("--all", help="Of all episodes, instead of a filter.")] = False,
     referenced: Annotated[
         bool, typer.Option("--referenced", help="Include what labels, forks and other runs refer to.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     vacuum: Annotated[
         bool, typer.Option("--vacuum", help="Then make the file smaller; needs as much free disk again.")
     ] = False,
@@ -37,7 +36,8 @@ def prune(
 ) -> None:
     """Remove hidden states, what models were sent, all texts, whole episodes or whole runs. It cannot be undone.
 
-    What has labels, was forked or is not over is kept, and counted. All of it goes in one step, or nothing.
+    Episodes that have labels, were forked or are running are kept, and counted. Everything else is removed in one
+    step, or nothing is.
 
     [dim]$[/] trinity prune --what states --older-than 90d --dry-run
 
@@ -49,9 +49,9 @@ def prune(
 
     if what not in retention.WORDS:
         raise ConfigError(f"--what cannot be '{what}': choose one of {', '.join(retention.WORDS)}.")
-    conditions = [f"({where})"] if where else []
+    conditions = [f"({filter.where})"] if filter.where else []
     conditions += [retention.began_before(older_than, time.time())] if older_than else []
-    chosen = filter_of(" and ".join(conditions) or None, run, policy, flag)
+    chosen = replace(filter, where=" and ".join(conditions) or None).chosen()
     if (chosen == EpisodeFilter()) is not everything:
         raise ConfigError("Say which with --older-than, --where, --run, --policy or --flag, or else --all.")
     with opened_store(store, mark_dead=True) as opened:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.analysis.metrics import FEWEST_SEEDS
 from core.errors import ConfigError
 from core.fields import built, checked
-from ui.cli.console import (
+from ui.cli.analysis import tell_answers
+from ui.cli.console import print_json, print_table, progress, say, tell
+from ui.cli.options import (
+    Given,
     JsonOption,
     MaxCostOption,
     StoreOption,
     opened_store,
-    print_json,
-    print_table,
-    progress,
-    say,
-    tell,
+    with_options,
 )
-from ui.cli.options import Given, with_options
 from ui.cli.play import (
     agree,
-    playing,
+    follow,
     tell_encoder,
     tell_what_is_cut,
     tell_what_plays,
@@ -35,15 +31,14 @@ from ui.cli.play import (
 from ui.runs.settings.batch import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.progress import Progress
 
-    from core.analysis.metrics import Mean
     from storage.store import Store
     from ui.runs.paper.reproduction import Reproduction
-    from ui.runs.paper.results import Checked, Differences
-    from ui.runs.paper.tables import Cells, PlayedRow, RowResult, Table, TableRow
+    from ui.runs.paper.results import Checked
+    from ui.runs.paper.tables import PlayedRow, Table, TableRow
 
 
 @with_options(Suite)
@@ -141,51 +136,47 @@ def _report(
 ) -> None:
     """Print what the store holds of these tables, and how it stands `beside` the shipped results; write it to the file
     `save`."""
+    from ui.answers import plain
+    from ui.answers.results import answers_of, played_here
     from ui.runs.paper import results
-    from ui.runs.paper.results import Differences
-    from ui.runs.paper.tables import COUNTED, cells, outcomes
 
-    found = {one.id: outcomes(one, played) for one in wanted if one.measure not in COUNTED}
     if save is not None:
         say(f"{results.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
-    counted = {one.id: cells(store, one, played) for one in wanted if one.measure in COUNTED}
-    differences = Differences.of((one, found[one.id]) for one in wanted if one.id in found)
+    found = played_here(store, suite, wanted, played)
+    answers = {one.table.id: answers_of(one) for one in found}
+    differences = next((one.differences for one in found), None)
     if as_json:
+        checked = (
+            {"check": [{**asdict(one), "words": one.words} for one in beside]} if beside is not None else {}
+        )
         print_json(
             {
                 "suite": suite,
                 "tables": {
-                    one.id: {
-                        "title": one.title,
-                        "columns": one.published.columns,
-                        "rows": [
-                            _plain(outcome, one) | {"holds": differences.mark(one, outcome) or None}
-                            for outcome in found.get(one.id, ())
-                        ],
-                        **({"cells": counted[one.id]} if one.id in counted else {}),
+                    one.table.id: {
+                        "title": one.table.title,
+                        "columns": one.table.published.columns,
+                        "rows": [],
+                        **plain.answer(answers[one.table.id][0]),
+                        **({"cells": one.counted} if one.counted else {}),
+                        **{answer.key: plain.answer(answer) for answer in answers[one.table.id][1:]},
                     }
-                    for one in wanted
+                    for one in found
                 },
-                "differences": {"n": len(differences.ps), "hold": len(differences.held)},
-                **(
-                    {}
-                    if beside is None
-                    else {"check": [{**asdict(one), "words": one.words} for one in beside]}
-                ),
+                "differences": differences and {"n": len(differences.ps), "hold": len(differences.held)},
+                **checked,
             }
         )
         return
-    if not any((*found.values(), *counted.values())):
+    if not any(one.found or one.counted for one in found):
         tell("The store holds nothing of these tables for this suite: leave --show out to play them.")
     else:
-        for one in wanted:
-            if one.id in counted:
-                _print_cells(one, counted[one.id])
-            elif found[one.id]:
-                _print(one, found[one.id], differences)
-        if words := differences.words("these tables"):
-            tell()
-            tell(words)
+        for one in found:
+            if one.found or one.counted:
+                tell(f"\n{one.table.published.name}: {one.table.title}", "bold")
+                tell_answers(answers[one.table.id])
+        if differences and (words := differences.words("these tables")):
+            tell(f"\n{words}")
     if beside is not None:
         _print_checked(beside)
 
@@ -278,16 +269,17 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
 
 def _measure(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
     """Play the row's tasks, or go on with them."""
-    from core.episode import EpisodeFinished
-
     parts, begun = game.ready(row, seed)
-    line = bar.add_task("episodes", total=len(parts.tasks), note=row.label)
-    with playing(store, parts, begun, "The same command goes on.") as played:
-        for event in played.events:
-            bar.update(line, advance=isinstance(event, EpisodeFinished))
-    bar.remove_task(line)
-    if not played.complete:
-        raise typer.Exit(1)
+    follow(
+        store,
+        parts,
+        "episodes",
+        len(parts.tasks),
+        resume=begun,
+        again="The same command goes on.",
+        bar=bar,
+        note=row.label,
+    ).finished()
 
 
 def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
@@ -295,7 +287,6 @@ def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Prog
     from storage.rows.summaries import RunStatus
     from ui.runs.plans import plan_of
     from ui.runs.play import prepare
-    from ui.runs.settings.learning import EvolutionPlan
 
     plan = game.learning_plan(row, seed)
     if plan is None:
@@ -307,106 +298,8 @@ def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Prog
         plan = plan_of(store.runs.get(known), type(plan))
     ready: Any = prepare(store, plan)
     parts = replace(ready, pool=game.metered)  # one ceiling over everything that this command plays
-    updates = plan.evolution.generations if isinstance(plan, EvolutionPlan) else plan.learning.iterations
-    line = bar.add_task("learning", total=updates, note=row.label)
-    with playing(store, parts, known) as played:
-        for event in played.events:
-            bar.update(line, completed=getattr(event, "index", 0))  # the warm-up of a planner has none
-    bar.remove_task(line)
-    if not played.complete:
-        raise typer.Exit(1)
 
+    def shows(event: object) -> dict[str, int]:
+        return {"completed": getattr(event, "index", 0)}  # the warm-up of a planner has none
 
-def _plain(outcome: RowResult, table: Table) -> dict[str, Any]:
-    against = table.difference(outcome)
-    return {
-        "row": outcome.row,
-        "label": outcome.label,
-        "mean": outcome.value.mean,
-        "ci95": _ends(outcome.value),
-        "by_family": outcome.by_family,
-        "by_seed": outcome.by_seed,
-        "against_coordinator": None if against is None else {"mean": against.mean, "ci95": _ends(against)},
-        "paper": {"row": table.row(outcome.row).published, "values": _values(outcome, table)},
-        "runs": [one.run_id for one in outcome.kept],
-        "evolutions": [one.evolution for one in outcome.kept if one.evolution],
-    }
-
-
-def _ends(found: Mean) -> tuple[float, float] | None:
-    return (found.low, found.high) if found.has_interval else None
-
-
-def _values(outcome: RowResult, table: Table) -> list[float | None]:
-    row = table.published.rows.get(table.row(outcome.row).published, ())
-    return [None if math.isnan(value) else value for value in row]
-
-
-def _print(table: Table, found: list[RowResult], differences: Differences) -> None:
-    from ui.runs.paper.results import on_fewer_seeds, seeds_words
-
-    families = sorted({family for outcome in found for family in outcome.by_family})
-    shown = "{:.0f}".format if table.measure == "tokens" else "{:.3f}".format
-    signed = "{:+.0f}".format if table.measure == "tokens" else "{:+.3f}".format
-    tell()
-    tell(f"{table.published.name if table.id.isdigit() else table.id}: {table.title}", "bold")
-    rows = []
-    for outcome in found:
-        overall, against = outcome.value, table.difference(outcome)
-        paper = [f"{value:g}" for value in _values(outcome, table) if value is not None]
-        rows.append(
-            (
-                outcome.label,
-                shown(overall.mean),
-                f"{shown(overall.low)} to {shown(overall.high)}"
-                if overall.has_interval
-                else f"needs {FEWEST_SEEDS} seeds",
-                " ".join(shown(value) for value in outcome.by_seed.values()),
-                "" if against is None else _less(against, signed, seeds_words(table, outcome, found)),
-                differences.mark(table, outcome),
-                *(shown(outcome.by_family[family]) for family in families),
-                f"{table.row(outcome.row).published}: {' / '.join(paper)}" if paper else "",
-            )
-        )
-    columns = [
-        "row",
-        ">mean",
-        "95 % interval",
-        "seeds",
-        table.compared,
-        differences.column,
-        *(f">{one}" for one in families),
-    ]
-    print_table([*columns, f"paper ({' / '.join(table.published.columns)})"], rows)
-    for one in on_fewer_seeds(table, found):
-        tell(one)
-    if table.note:
-        tell(table.note)
-
-
-def _less(found: Mean, signed: Callable[[float], str], few: str) -> str:
-    ends = f" ({signed(found.low)} to {signed(found.high)})" if found.has_interval else ""
-    return f"{signed(found.mean)}{ends}{f', {few}' if few else ''}"
-
-
-def _print_cells(table: Table, cells: Cells) -> None:
-    if not cells:
-        return
-    shown = "{:.1%}" if table.measure == "selection" else "{:,.0f}"
-    columns = list(dict.fromkeys(name for row in cells.values() for name in row))
-    tell()
-    tell(f"{table.published.name}: {table.title}", "bold")
-    print_table(
-        ["", *(f">{name}" for name in columns)],
-        [(name, *(shown.format(row.get(column, 0.0)) for column in columns)) for name, row in cells.items()],
-    )
-    scale = 100 if table.measure == "selection" else 1
-    print_table(
-        ["paper", *(f">{column}" for column in table.published.columns)],
-        [
-            (name, *(shown.format(value / scale) for value in row))
-            for name, row in table.published.rows.items()
-        ],
-    )
-    if table.note:
-        tell(table.note)
+    follow(store, parts, "learning", parts.updates, shows, known, bar=bar, note=row.label).finished()

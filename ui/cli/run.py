@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from core.errors import ConfigError
 from core.fields import MOST_TASKS
-from ui.cli.console import (
+from ui.cli.console import interval, percent, print_json, print_table, printable, say
+from ui.cli.options import (
+    Given,
     JsonOption,
     StoreOption,
-    interval,
     opened_store,
-    percent,
-    print_json,
-    print_table,
-    printable,
-    progress,
+    option,
     refuse_with_resume,
-    say,
+    with_options,
 )
-from ui.cli.lapses import tell_lapses
-from ui.cli.options import Given, with_options
-from ui.cli.pilot import PilotOption, piloted
 from ui.cli.play import (
-    agree,
-    playing,
+    PILOT,
+    piloted,
+    play_out,
     tell_what_is_cut,
     tell_what_plays,
-    tell_what_was_reckoned,
-    tell_what_was_reused,
     with_ceiling,
 )
+from ui.cli.replies import tell_lapses
 from ui.runs.policies import POLICIES
 from ui.runs.settings.batch import BatchPlan
 
@@ -60,7 +54,7 @@ def run(
             "0 means plan, work, check.",
         ),
     ] = None,
-    pilot: PilotOption = False,
+    pilot: Annotated[bool, option(PILOT)] = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -68,8 +62,8 @@ def run(
     """Play tasks under one or more policies, record every turn, print accuracies with 95 % Wilson intervals.
 
     Single models, random-model and round-robin follow the cycle of roles that did best on validation tasks.
-    Models that cost money show an estimate first. Ctrl-C keeps every committed turn. Episodes that were lost
-    because a model could not be asked are played by --resume; until then the exit code is 1.
+    Before models that cost money are asked, an estimate is shown. Ctrl-C keeps every committed turn. --resume plays
+    episodes that are missing because a model could not be asked; until then the exit code is 1.
 
     A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}; 'trinity tasks --help' says
     which graders there are, for programs and for functions of your own too.
@@ -116,10 +110,9 @@ def _play(
     from core.episode import EpisodeFinished, Status
     from core.evolution.cycles import CYCLES
     from ui.runs.batch import CyclesChosen, CyclesTried, PolicyTaught, prepare, with_choosing
-    from ui.runs.expectation import expectation
     from ui.runs.plans import plan_of
     from ui.runs.settings.batch import BatchPlan
-    from ui.runs.spending import lesson_episodes, price
+    from ui.runs.spending import lesson_episodes
 
     parts = prepare(store, plan)
     if resume is None:
@@ -143,29 +136,27 @@ def _play(
         say(f"What has to be chosen or taught before it plays takes {learning:,} episodes first.")
     if pilot:
         parts = piloted(store, parts)
-    expected = expectation(store, parts.plan, parts.pool.specs)
-    agree(price(store, parts.plan, parts.pool.specs), expected, agreed=resume is not None)
-    with playing(store, parts, resume) as played, progress() as bar:
-        right = over = 0
-        line = bar.add_task("episodes", total=len(parts.tasks) * len(parts.policies), note="")
-        choosing = bar.add_task("choosing role cycles", note="on validation tasks", visible=False)
-        for event in played.events:
-            if isinstance(event, CyclesTried):
-                bar.update(choosing, completed=event.n, total=event.of, visible=event.n < event.of)
-            elif isinstance(event, CyclesChosen):
+    right = over = 0
+
+    def shows(event: object) -> dict[str, Any]:
+        nonlocal right, over
+        match event:
+            case CyclesTried(n, of) if n < of:
+                return {"note": f"choosing role cycles on validation tasks, {n} of {of}"}
+            case CyclesChosen():
                 _tell_cycles(event.cycles)
-            elif isinstance(event, PolicyTaught):
-                say(f"{event.name} is ready" + ("." if event.name == event.policy else f": {event.policy}."))
-            elif isinstance(event, EpisodeFinished):
-                over += event.episode.status is Status.FINISHED
-                right += bool(event.episode.correct)
-                note = f"{printable(event.episode.policy)}, {right} of {over} right"
-                bar.update(line, advance=1, note=note)
-    tell_what_was_reckoned(parts.reckoned)
-    tell_what_was_reused(parts.shelf)
+            case PolicyTaught(name, policy):
+                say(f"{name} is ready" + ("." if name == policy else f": {policy}."))
+            case EpisodeFinished(episode):
+                over += episode.status is Status.FINISHED
+                right += bool(episode.correct)
+                return {"advance": 1, "note": f"{printable(episode.policy)}, {right} of {over} right"}
+        return {}
+
+    total = len(parts.tasks) * len(parts.policies)
+    played = play_out(store, parts, resume, "episodes", total, shows)
     _report(store, played.run, plan_of(store.runs.get(played.run), BatchPlan), as_json, parts.pool.specs)
-    if not played.complete:
-        raise typer.Exit(1)
+    played.finished()
 
 
 def _tell_cycles(cycles: Mapping[str, Cycle]) -> None:

@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from core.errors import ConfigError
-from ui.cli.console import StoreOption, say
+from ui.cli.console import say
+from ui.cli.options import StoreOption
 
 ADDRESS = "127.0.0.1"
 APP = Path(__file__).resolve().parents[1] / "app.py"

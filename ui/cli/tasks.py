@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import TaskError
-from ui.cli.console import JsonOption, print_json, print_table, progress, tell
+from ui.cli.console import print_json, print_table, progress, tell
+from ui.cli.options import JsonOption
 
 app = typer.Typer(
     no_args_is_help=True,

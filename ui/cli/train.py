@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from core.planner.config import PUBLISHED_MODEL
-from ui.cli.console import JsonOption, StoreOption, percent, print_json, progress, say, tell
-from ui.cli.learning import ConfigFileOption, How, ResumeByNameOption, WriteConfigOption, learn
-from ui.cli.options import Given, with_options
-from ui.cli.pilot import PilotOption, piloted
-from ui.cli.play import agree, playing, tell_what_plays, tell_what_was_reckoned, tell_what_was_reused
+from ui.cli.console import percent, print_json, say, tell
+from ui.cli.learning import How, best_of, learn, tell_best
+from ui.cli.options import Given, JsonOption, with_options
+from ui.cli.play import piloted, play_out, tell_what_plays
 from ui.runs.settings.learning import TrainingPlan
 
 if TYPE_CHECKING:
     from core.planner.learn import Iteration
+    from core.pocket.training import TrainingProgress
     from storage.store import Store
 
 
 @with_options(TrainingPlan)
 def train(
+    *,
     context: typer.Context,
     given: Given,
     preset: Annotated[
@@ -32,19 +32,14 @@ def train(
             help=f"Where all other settings begin: default, or published (for {PUBLISHED_MODEL}).",
         ),
     ] = "default",
-    pilot: PilotOption = False,
-    config: ConfigFileOption = None,
-    write_config: WriteConfigOption = None,
-    resume: ResumeByNameOption = False,
-    store: StoreOption = None,
+    how: How,
     as_json: JsonOption = False,
 ) -> None:
     """Train a Conductor: a language model that writes whole workflows, by reinforcement on real episodes (GRPO).
 
-    A new pocket planner is first taught the form of workflows, and nothing about which are good. Then each iteration
-    writes workflows for some questions, plays them, and makes those likelier that did better than others of their
-    question. Tasks come from the evolve split and are never seen in tests. Needs the extra: pip install
-    'trinity-inspector\\[conductor]'.
+    A new pocket planner first learns the form of workflows, not which are good. Then each iteration writes workflows
+    for some questions, plays them, and makes those likelier that did better than others of their question. Tasks come
+    from the evolve split and are never seen in tests. Needs the extra: pip install 'trinity-inspector\\[conductor]'.
 
     [dim]$[/] trinity train --name mine
 
@@ -52,22 +47,21 @@ def train(
 
     [dim]$[/] trinity train --preset published --planner ./Qwen2.5-7B --pool pool.toml --tasks my.jsonl --max-cost 200
 
-    Rewards, rates, losses and what is sampled can stand in a file. Its keys are written with their defaults by:
+    A file can set rewards, rates, losses, sampling, and every option. This writes one that has all keys with their
+    defaults:
 
     [dim]$[/] trinity train --write-config mine.toml
     """
 
     def play(opened: Store, plan: TrainingPlan, known: str | None, chosen: Given) -> None:
-        _report(opened, _play(opened, plan, known, pilot=pilot), as_json)
+        _report(opened, _play(opened, plan, known, pilot=how.pilot), as_json)
 
-    learn(TrainingPlan, given, play, How(preset, config, write_config, pilot, resume, store))
+    learn(TrainingPlan, given, play, preset, how)
 
 
 def _play(store: Store, plan: TrainingPlan, known: str | None, *, pilot: bool) -> str:
     """Begin the training, or go on with the `known` run; the run's id once it is over."""
     from core.planner.learn import Iteration
-    from ui.runs.expectation import expectation
-    from ui.runs.spending import price
     from ui.runs.training import prepare
 
     parts = prepare(store, plan)
@@ -79,24 +73,16 @@ def _play(store: Store, plan: TrainingPlan, known: str | None, *, pilot: bool) -
         say(f"Planner {parts.start.card.id}: {millions:,.1f} million numbers, on the {parts.start.device}.")
     if pilot:
         parts = piloted(store, parts)
-    expected = expectation(store, parts.plan, parts.pool.specs)
-    agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
-    with playing(store, parts, known) as played, progress() as bar:
-        done = max(0, store.runs.get(played.run).generations - 1)
-        line = bar.add_task(
-            "iterations", total=parts.plan.learning.iterations, completed=done, note="warm-up"
-        )
-        for event in played.events:
-            if isinstance(event, Iteration):
-                say(describe(event))
-                bar.update(line, completed=event.index, note="")
-            else:  # of the supervised training before it
-                bar.update(line, note=f"warm-up {event.step} of {event.steps}")
-    tell_what_was_reckoned(parts.reckoned)
-    tell_what_was_reused(parts.shelf)
-    if not played.complete:
-        raise typer.Exit(1)
-    return played.run
+
+    def shows(event: Iteration | TrainingProgress) -> dict[str, Any]:
+        if isinstance(event, Iteration):
+            say(describe(event))
+            return {"completed": event.index, "note": ""}
+        return {"note": f"warm-up {event.step} of {event.steps}"}  # the supervised training before it
+
+    done = max(0, store.runs.get(known).generations - 1) if known else 0
+    line = {"completed": done, "note": "warm-up"}
+    return play_out(store, parts, known, "iterations", parts.updates, shows, **line).finished()
 
 
 def describe(iteration: Iteration) -> str:
@@ -126,12 +112,7 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
 
     stored = store.learning.updates(run_id)
     stats = [IterationStats.stats_of(one.stats) for one in stored]
-    validated: list[dict[str, Any]] = [
-        {"iteration": one.index, "checkpoint": one.checkpoint_id, "validation": one.validated}
-        for one in stored
-        if one.validated is not None
-    ]
-    best = max(validated, key=itemgetter("validation"), default=None)
+    best = best_of(stored, "iteration")
     last = next(one for one in reversed(stored) if one.checkpoint_id)
     took = {
         "episodes": stored[-1].episodes,
@@ -152,11 +133,7 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
         )
         return
     tell(f"Iteration {last.index} is checkpoint {last.checkpoint_id}.")
-    if best is not None:
-        tell(
-            f"Best on validation tasks: iteration {best['iteration']}, checkpoint {best['checkpoint']}, "
-            f"{_share(best['validation'])}."
-        )
+    tell_best(best, "iteration")
     say(f"{took['episodes']:,} episodes in {took['seconds']:,.0f} seconds.")
     policy = f"conductor:{last.checkpoint_id}"
     say(f"Play it: trinity run --policy {policy} --policy conductor:random --policy random --n 200")

@@ -7,17 +7,18 @@ from typing import Annotated
 import typer
 
 from core.settings import MOST_WORKERS
-from ui.cli.console import StoreOption, opened_store, say
+from ui.cli.console import say
+from ui.cli.options import StoreOption, opened_store
 
 
 def worker(
     store: StoreOption = None,
-    drain: Annotated[bool, typer.Option("--drain", help="Leave when nothing waits any more.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Stop once no run is queued.")] = False,
 ) -> None:
-    """Play queued runs one by one: live problems, forks, evolutions. Start it several times to play several at once.
+    """Play queued runs one by one: live problems, forks, evolutions. Several workers play several at once.
 
-    The app starts as many workers by itself as TRINITY_WORKERS says (2 unless told otherwise); with 0 it leaves the
-    work to those that you start. Ctrl-C stops a worker: the run it was playing is kept and can be resumed.
+    The app starts TRINITY_WORKERS of them (2 by default); with 0 it leaves the work to those that you start. Ctrl-C
+    stops a worker: its run is kept and can be resumed.
 
     [dim]$[/] trinity worker --store ./experiments.db
     """

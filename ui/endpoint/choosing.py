@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
+from core.evolution.fitness import EpisodeStatistics, GenerationStats
 from core.play.policies import SINGLE
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store

@@ -1,21 +1,48 @@
-"""The formats an export can have: what each holds, its name and how much of it a browser can take."""
+"""The formats of an export: what each holds, its name, how much of it a browser can take, and its files for people.
+
+JSON Lines and Parquet are written by `storage.files`; here are the pages, as a zip with a list that leads to them, and
+the sheet: light columns, and no cell that a spreadsheet would run.
+"""
 
 from __future__ import annotations
 
+import csv
 import pkgutil
 import shlex
+import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 
-from storage.files.selection import Selection, count_characters, count_episodes
+from core.errors import StoreError
+from storage.files.atomic import atomic_file
+from storage.files.label_columns import label_columns
+from storage.files.selection import (
+    Selection,
+    count_characters,
+    count_episodes,
+    selected_ids,
+    stream_summaries,
+    written,
+)
 from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter, as_expression
+from storage.rows.engine import reading
+from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
+from ui.presentation.theme import plain
 
 #: Beyond this many characters of text a download would fill the server's and the browser's memory.
 MOST_CHARACTERS = 100_000_000
+#: More pages than this in one zip are refused: nobody opens them, and JSON Lines holds more in less room.
+MOST_PAGES = 1000
+#: The columns of a sheet; those of labels follow.
+COLUMNS = tuple(field.name for field in fields(EpisodeSummary))
+#: A spreadsheet takes a cell that begins so for a formula; the wide forms too, in some languages.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +55,7 @@ class Format:
     holds: str
     most: int
     texts: bool
-    writer: str  # `module:function`, imported on first use: some are slow to import
+    writer: str  # `module:function`, imported on first use: some are slow to import. It writes step by step.
 
     def too_much(self, store: Store, selection: Selection) -> str:
         """Why a browser cannot take this, as half a sentence; empty when it can."""
@@ -41,7 +68,7 @@ class Format:
 
     def write(self, store: Store, selection: Selection, path: Path) -> None:
         """Write the file; StoreError when it cannot be written."""
-        pkgutil.resolve_name(self.writer)(store, selection, path)
+        written(pkgutil.resolve_name(self.writer)(store, selection, path), None)
 
     def deferred(self, store: Store, selection: Selection) -> Callable[[], BytesIO]:
         """A function that makes the file when the browser asks for it."""
@@ -65,7 +92,7 @@ FORMATS: dict[str, Format] = {
         "turns (`index`, `fork_turn`) count from 0, for programs; everywhere else turns count from 1.",
         2_000,
         True,
-        "storage.files.interchange:export_episodes",
+        "storage.files.interchange:write_episodes",
     ),
     "csv": Format(
         "CSV",
@@ -77,7 +104,7 @@ FORMATS: dict[str, Format] = {
         "before it.",
         100_000,
         False,
-        "ui.export.spreadsheet:export_csv",
+        "ui.export.formats:write_csv",
     ),
     "parquet": Format(
         "Parquet",
@@ -90,7 +117,7 @@ FORMATS: dict[str, Format] = {
         "the logits of each checkpoint that read a turn again. Join them on `episode_id` and `turn`.",
         10_000,
         True,
-        "ui.export.bundle:export_tables",
+        "ui.export.formats:write_tables",
     ),
     "html": Format(
         "HTML",
@@ -100,7 +127,7 @@ FORMATS: dict[str, Format] = {
         "network, and print.",
         200,
         True,
-        "ui.export.bundle:export_pages",
+        "ui.export.formats:write_pages",
     ),
 }
 
@@ -114,3 +141,79 @@ def command(where: EpisodeFilter, form: str) -> str:
     options = [f"--{name} {shlex.quote(value)}" for name, value in own.items()]
     options += [f"--where {shlex.quote(rest)}"] if rest else []
     return " ".join(["trinity export", *(options or ["--all"]), "--format", form])
+
+
+def write_page(page: str, path: Path) -> None:
+    """Write a page; StoreError when the place cannot be written."""
+    with atomic_file(path) as draft:
+        draft.write_text(page, encoding="utf-8")
+
+
+def write_pages(store: Store, selection: Selection, path: str | Path) -> Iterator[int]:
+    """Write a zip with `index.html` and a page per episode, one episode in memory at a time: how many are written,
+    after each of them. The same store gives the same bytes."""
+    from ui.export.page import episode_page, index_page, read_played
+
+    if count_episodes(store, selection, MOST_PAGES).capped:
+        raise StoreError(
+            f"These are more than {MOST_PAGES:,} pages: narrow the selection, or use JSON Lines."
+        )
+    with reading(store.engine) as connection:
+        selected_ids(connection, selection)
+    listed = list(stream_summaries(store, selection))
+    with atomic_file(Path(path)) as draft, zipfile.ZipFile(draft, "w") as pages:
+        words = f"{len(listed):,} {'episode' if len(listed) == 1 else 'episodes'}"
+        pages.writestr(_entry("index.html"), index_page(listed, words))
+        for total, one in enumerate(listed, start=1):
+            pages.writestr(_entry(f"{one.id}.html"), episode_page(read_played(store, one.id)))
+            yield total
+
+
+def write_tables(store: Store, selection: Selection, path: str | Path) -> Iterator[str]:
+    """Write a zip with a Parquet file for each kind of row: which is written, after each of them."""
+    from storage.files.parquet import ROW_KINDS, export_parquet
+
+    with atomic_file(Path(path)) as draft, zipfile.ZipFile(draft, "w") as tables:
+        for name in ROW_KINDS:
+            with tempfile.TemporaryDirectory() as folder:
+                table = Path(folder) / f"{name}.parquet"
+                export_parquet(store, selection, table, name)
+                entry = _entry(table.name, zipfile.ZIP_STORED)
+                with table.open("rb") as source, tables.open(entry, "w", force_zip64=True) as target:
+                    shutil.copyfileobj(source, target)
+            yield name
+
+
+def _entry(name: str, packing: int = zipfile.ZIP_DEFLATED) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name)  # no clock in it
+    entry.external_attr, entry.compress_type = 0o644 << 16, packing
+    return entry
+
+
+def write_csv(store: Store, selection: Selection, path: str | Path) -> Iterator[int]:
+    """Write one line per episode, newest first, with a byte order mark so that spreadsheets read UTF-8, and a column
+    per name of its labels: how many are written, after each of them. The file appears complete or not at all."""
+    with reading(store.engine) as connection:
+        labels = label_columns(connection, selection, of_turns=False)
+    with atomic_file(Path(path)) as draft, draft.open("w", encoding="utf-8-sig", newline="") as file:
+        sheet = csv.writer(file)
+        sheet.writerow([*COLUMNS, *(cell("label", title) for title in labels.titles)])
+        for total, one in enumerate(stream_summaries(store, selection), start=1):
+            row = {name: getattr(one, name) for name in COLUMNS} | labels.of(one.id)
+            sheet.writerow([cell(name, value) for name, value in row.items()])
+            yield total
+
+
+def cell(name: str, value: object) -> object:
+    """A value as a cell: times in ISO 8601 (UTC), text with hidden characters made visible and, with a quote before it,
+    harmless to a spreadsheet, numbers as they are, nothing for None."""
+    if value is None:
+        return ""
+    if name in ("started", "finished"):
+        return datetime.fromtimestamp(float(str(value)), UTC).isoformat()
+    if isinstance(value, tuple):
+        value = " ".join(str(one) for one in value)
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text

@@ -1,4 +1,5 @@
-"""A self-contained HTML page of one episode or of a pair: no script, no request, every foreign text escaped once.
+"""A self-contained HTML page of an episode, a pair, a list or an analysis: no script, no request, every foreign text
+escaped once.
 
 Escaping happens in one place: whatever a template prints goes through `ui.presentation.theme.plain`, which makes hidden
 characters visible, and then through Jinja's escape. Styles are inline and a policy in the page forbids the rest.
@@ -6,25 +7,56 @@ characters visible, and then through Jinja's escape. Styles are inline and a pol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from core.analysis.comparison import RULE, RULE_IN_SHORT
-from core.episode import ROLE_ORDER
-from storage.rows.summaries import EpisodeSummary
-from ui.export import facts
-from ui.export.played import PlayedEpisode
+from core.analysis.comparison import (
+    RULE,
+    RULE_IN_SHORT,
+    TEXT_CUT,
+    Alignment,
+    AlignmentRow,
+    TurnKey,
+    align,
+)
+from core.analysis.overruled import Pair, overruled_pair
+from core.episode import ROLE_ORDER, Decision, Episode, Status
+from core.heads import softmax
+from storage.analysis.second_opinions import EpisodeScope, Opinion, read_opinions
+from storage.reads.episode_steps import read_decision
+from storage.rows.mapping import to_floats
+from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
+from storage.shelves.labels import Label
+from storage.store import Store
+from ui.answers.blocks import Answer
+from ui.export.rows import rows_of
 from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.course import cells
 from ui.presentation.odds import alternatives, choice_words, options
-from ui.presentation.theme import FLAG_WORDS, correct_mark, model_colour, one_line, percent, plain
+from ui.presentation.theme import (
+    END_WORDS,
+    FLAG_WORDS,
+    STATUS_MARKS,
+    Mark,
+    correct_mark,
+    model_colour,
+    one_line,
+    percent,
+    plain,
+)
 from ui.presentation.words import (
     HARD_CUT,
+    Generations,
+    deciders,
     dollars,
+    generations_of,
     label_words,
     policy_name,
     role_word,
@@ -37,37 +69,201 @@ TEMPLATES = Path(__file__).parent / "templates"
 #: Prompts repeat the replies before them: each message is cut to this many characters.
 PROMPT_CUT = 20_000
 
+#: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut.
+MOST_TURNS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurn:
+    """A turn that was begun: its outline, decision, texts, labels and second opinions, and what a person overruled."""
+
+    outline: TurnOutline
+    decision: Decision | None
+    text: TurnText
+    labels: tuple[Label, ...] = ()
+    opinions: tuple[Opinion, ...] = ()
+    proposed: Pair | None = None  # what a person overruled, where it is known
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisode:
+    """An episode's summary, the episode itself and every turn begun, the unfinished last one included."""
+
+    summary: EpisodeSummary
+    episode: Episode
+    turns: tuple[PlayedTurn, ...]
+    labels: tuple[Label, ...] = ()  # about the episode as a whole
+    names: Generations = field(default_factory=dict)  # by which its policies are called
+
+    @property
+    def outlines(self) -> tuple[TurnOutline, ...]:
+        """The turns without their texts."""
+        return tuple(turn.outline for turn in self.turns)
+
+
+def read_played(store: Store, episode_id: str) -> PlayedEpisode:
+    """The episode with everything it needs on a page; StoreError when there is none with this id."""
+    episode = store.episodes.get(episode_id)
+    finished = {turn.index: turn for turn in episode.turns}
+    removed = episode.removed.get("texts"), episode.removed.get("texts", episode.removed.get("prompts"))
+    labels, opinions = (
+        store.labels.of(episode_id),
+        read_opinions(store, EpisodeScope(episode=episode_id), None),
+    )
+    turns = []
+    for outline in store.episodes.outline(episode_id):
+        if turn := finished.get(outline.index):
+            decision: Decision | None = turn.decision
+            text = TurnText(turn.messages, turn.reply.text, turn.reply.reasoning, False, *removed)
+        else:
+            decision = read_decision(store, episode_id, outline.index)
+            text = store.episodes.text(episode_id, outline.index)
+        turn_labels = tuple(one for one in labels if one.place.index == outline.index)
+        others = tuple(one for one in opinions if one.idx == outline.index)
+        proposed = overruled_pair(decision, episode.models, episode, outline.index) if decision else None
+        turns.append(PlayedTurn(outline, decision, text, turn_labels, others, proposed))
+    own_labels = tuple(one for one in labels if one.place.index is None)
+    summary = store.episodes.summary(episode_id)
+    return PlayedEpisode(summary, episode, tuple(turns), own_labels, generations_of(store))
+
 
 def episode_page(played: PlayedEpisode) -> str:
     """The page of one episode; its turns have the anchors `#t1`, `#t2` and so on."""
-    return environment().get_template("episode.html").render(one=played, strip=_strip(played))
+    return _rendered("episode", one=played, strip=_strip(played))
 
 
 def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
     """The page of two episodes side by side, aligned; its rows have the anchors `#r1`, `#r2` and so on."""
-    alignment = facts.aligned_turns(a, b)
-    strips = (_strip(a), _strip(b))
-    return (
-        environment()
-        .get_template("pair.html")
-        .render(
-            a=a,
-            b=b,
-            strips=strips,
-            alignment=alignment,
-            rule=f"{RULE_IN_SHORT} {RULE}",
-            row_words=ALIGNMENT_WORDS,
-        )
+    alignment = aligned_turns(a, b)
+    return _rendered(
+        "pair",
+        a=a,
+        b=b,
+        strips=(_strip(a), _strip(b)),
+        alignment=alignment,
+        rule=f"{RULE_IN_SHORT} {RULE}",
+        row_words=ALIGNMENT_WORDS,
     )
 
 
 def index_page(summaries: Sequence[EpisodeSummary], title: str) -> str:
     """The page that leads to the pages of several episodes lying beside it as `ID.html`."""
-    return environment().get_template("index.html").render(title=title, episodes=summaries)
+    return _rendered("index", title=title, episodes=summaries)
+
+
+def analysis_page(title: str, counts: Mapping[str, int], found: Mapping[str, Sequence[Answer]]) -> str:
+    """The page of an analysis. `counts`: how many episodes each selection has; `found`: answers by part."""
+    return _rendered("analysis", title=title, counts=counts, parts=found)
+
+
+def _rendered(template: str, **values: object) -> str:
+    return _environment().get_template(f"{template}.html").render(values)
 
 
 def _strip(played: PlayedEpisode) -> object:
-    return cells(played.outlines, played.episode.models, running=played.running)
+    return cells(played.outlines, played.episode.models, running=played.episode.status is Status.RUNNING)
+
+
+def second_opinions(turn: PlayedTurn, models: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    """What other checkpoints that read a turn again would most likely have chosen: checkpoint, pair, its probability,
+    and a note that says whether choice and text are the recorded ones."""
+    if turn.decision is None:
+        return []
+    return [_opinion_row(one, turn.decision, models) for one in turn.opinions]
+
+
+def _opinion_row(opinion: Opinion, decision: Decision, models: Sequence[str]) -> tuple[str, str, str, str]:
+    p = softmax(np.array(to_floats(opinion.model_logits)), decision.model_mask)
+    q = softmax(np.array(to_floats(opinion.role_logits)), decision.role_mask)
+    model, role = models[int(p.argmax())], ROLE_ORDER[int(q.argmax())]
+    note = "the same" if (model, role) == (decision.model, decision.role) else "otherwise"
+    if opinion.prompt_digest != decision.prompt_digest:
+        note += "; it read another text"
+    return opinion.checkpoint_id, f"{role_word(role)} on {model}", percent(float(p.max() * q.max())), note
+
+
+def time_words(at: float) -> str:
+    """A time as `2026-11-05 14:30 UTC`."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def outcome_mark(played: PlayedEpisode) -> Mark:
+    """Right, wrong or not judged; the status of an episode that is not finished."""
+    status = played.episode.status
+    return correct_mark(played.episode.correct) if status is Status.FINISHED else STATUS_MARKS[status]
+
+
+def end_words(played: PlayedEpisode) -> str:
+    """Why an episode ended, in words; empty for one that has not."""
+    reason = played.episode.end_reason
+    return END_WORDS[reason] if reason else ""
+
+
+def facts(played: PlayedEpisode) -> list[tuple[str, str]]:
+    """The other facts of an episode's head: name and value."""
+    summary, episode = played.summary, played.episode
+    generation = played.names.get(summary.policy, summary.generation)
+    rows = [
+        ("Policy", deciders(summary.policy, generation, episode.deciders, lambda: played.names)),
+        ("Choice", f"{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}"),
+        ("Protocol", episode.protocol or "not recorded"),
+        ("Turns", f"{len(played.turns)} of {episode.turn_budget}"),
+        ("Tokens", f"{summary.tokens_in + summary.tokens_out:,}"),
+        ("Time", seconds(summary.latency_s)),
+        ("Cost", dollars(summary.cost_usd)),
+        ("Task", f"{episode.task.id} ({episode.task.family})"),
+        ("Episode", episode.id),
+        ("Run", episode.run_id),
+    ]
+    if fork := episode.fork:
+        rows.append(("Fork of", f"{fork.parent}, from turn {fork.turn + 1} on"))
+    return rows
+
+
+def totals(a: EpisodeSummary, b: EpisodeSummary) -> list[tuple[str, str, str, str]]:
+    """A pair's totals: name, A, B, B minus A."""
+    tokens = (a.tokens_in + a.tokens_out, b.tokens_in + b.tokens_out)
+    return [
+        ("Turns", str(a.turns), str(b.turns), f"{b.turns - a.turns:+d}"),
+        ("Tokens", f"{tokens[0]:,}", f"{tokens[1]:,}", f"{tokens[1] - tokens[0]:+,d}"),
+        ("Time", seconds(a.latency_s), seconds(b.latency_s), f"{b.latency_s - a.latency_s:+.2f} s"),
+        ("Cost", dollars(a.cost_usd), dollars(b.cost_usd), ""),
+    ]
+
+
+def aligned_turns(a: PlayedEpisode, b: PlayedEpisode) -> Alignment:
+    """The pair's alignment; its rows are the same whichever side is A."""
+    if a.episode.id > b.episode.id:
+        found = aligned_turns(b, a)
+        return Alignment(
+            tuple(AlignmentRow(row.b, row.a, row.cost) for row in found.rows), found.first_divergence
+        )
+    return align(_moves(a), _moves(b))
+
+
+def _moves(played: PlayedEpisode) -> list[TurnKey]:
+    return [
+        TurnKey(turn.outline.model, turn.outline.role, turn.text.reply[:TEXT_CUT])
+        for turn in played.turns[:MOST_TURNS]
+    ]
+
+
+#: What templates may call.
+_TOLD: tuple[Callable[..., object], ...] = (
+    *(
+        alternatives,
+        choice_words,
+        correct_mark,
+        dollars,
+        end_words,
+        facts,
+        label_words,
+        model_colour,
+        one_line,
+    ),
+    *(options, outcome_mark, percent, policy_name, role_word, rows_of, second_opinions, seconds, strip_text),
+    *(time_words, totals),
+)
 
 
 def printed(value: object) -> object:
@@ -78,7 +274,7 @@ def printed(value: object) -> object:
 
 
 @cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """What renders the templates: it escapes all that they print."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -89,23 +285,10 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    made.globals |= {one.__name__: one for one in _TOLD}
     made.globals |= {
-        "facts": facts,
-        "alternatives": alternatives,
-        "choice_words": choice_words,
-        "percent": percent,
-        "options": options,
         "roles": [role_word(role) for role in ROLE_ORDER],
-        "role_word": role_word,
-        "correct_mark": correct_mark,
         "flag_words": FLAG_WORDS,
-        "model_colour": model_colour,
-        "one_line": one_line,
-        "label_words": label_words,
-        "seconds": seconds,
-        "dollars": dollars,
-        "strip_text": strip_text,
-        "policy_name": policy_name,
         "reply_cut": HARD_CUT,
         "prompt_cut": PROMPT_CUT,
     }

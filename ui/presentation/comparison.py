@@ -1,13 +1,15 @@
-"""What a comparison of policies says in words, for every door."""
+"""What a comparison of policies says in words, for every door: verdicts, accuracies, intervals, and how often two
+checkpoints agree on the same turns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from core.analysis.comparison import GAP, MODEL_ONLY, ROLE_ONLY, SAME, Comparison
+from core.episode import ROLE_ORDER
 from storage.analysis.pairs import Cell
 from storage.analysis.standings import Figures, TaskSet
-from ui.presentation.theme import one_line
+from ui.presentation.theme import ROLE_STYLES, one_line
 
 #: More than this many policies in one picture can no longer be told apart.
 MOST_SIDES = 8
@@ -162,9 +164,9 @@ def points(ends: tuple[float, float]) -> str:
     return f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}"
 
 
-def difference_words(difference: float, ends: tuple[float, float]) -> str:
+def difference_words(difference: float, ends: tuple[float, float] | None) -> str:
     """A difference of shares with its interval, in points: `+12.0 (+3.1 to +20.8)`."""
-    return f"{100 * difference:+.1f} ({points(ends)})"
+    return f"{100 * difference:+.1f} ({points(ends)})" if ends else f"{100 * difference:+.1f}"
 
 
 def basis(compared: Comparison) -> str:
@@ -178,3 +180,14 @@ def basis(compared: Comparison) -> str:
         "and swapped together, so they count as one task; the table counts a task as solved when more than half of "
         "its episodes are right."
     )
+
+
+def slot_letter(slot: int) -> str:
+    """A slot's letter, as in every turn strip: a, b, c and so on."""
+    return chr(ord("a") + slot) if slot < 26 else f"{slot + 1}"
+
+
+def pair_letter(pair: int) -> str:
+    """A pick in short, as in every turn strip: `■a`."""
+    slot, role = divmod(pair, len(ROLE_ORDER))
+    return f"{ROLE_STYLES[ROLE_ORDER[role]].shape}{slot_letter(slot)}"

@@ -56,47 +56,36 @@ def options(
         return [], []
     joint = _joint(decision, models)
     chosen, likeliest = (decision.model, decision.role), (decision.argmax_model, decision.argmax_role)
-    own_model, own_role = proposed or (None, None)
     word = "chosen" if not waiting else "proposed" if proposed == chosen else "yours"
-    model_options = [
-        Option(
-            name,
-            model_colour(name, models),
-            p,
-            _words(p, decision.model_mask, i),
-            name == decision.model,
-            _note(
-                name,
-                (decision.model, word),
-                (own_model, "proposed"),
-                (decision.argmax_model, "argmax"),
-            ),
-            decision.model_logits[i] if decision.model_logits else None,
-            tuple(
-                JointCell(
-                    joint[name, role],
-                    (name, role) == chosen,
-                    (name, role) == likeliest,
-                    (name, role) == proposed != chosen,
-                )
-                for role in ROLE_ORDER
-            ),
+
+    def option(side: int, name: str | Role, i: int) -> Option:
+        """A model (`side` 0) or a role (1), the i-th."""
+        probs = (decision.model_probs, decision.role_probs)[side]
+        mask = (decision.model_mask, decision.role_mask)[side]
+        logits = (decision.model_logits, decision.role_logits)[side]
+        said = (chosen[side], word), (proposed and proposed[side], "proposed"), (likeliest[side], "argmax")
+        return Option(
+            role_word(name) if isinstance(name, Role) else name,
+            None if isinstance(name, Role) else model_colour(name, models),
+            probs[i],
+            MASKED if mask and not mask[i] else percent(probs[i]),
+            name == chosen[side],
+            next((note for one, note in said if one == name), ""),
+            logits[i] if logits else None,
         )
-        for i, (name, p) in enumerate(zip(models, decision.model_probs, strict=False))
-    ]
-    role_options = [
-        Option(
-            role_word(role),
-            None,
-            p,
-            _words(p, decision.role_mask, i),
-            role == decision.role,
-            _note(role, (decision.role, word), (own_role, "proposed"), (decision.argmax_role, "argmax")),
-            decision.role_logits[i] if decision.role_logits else None,
+
+    def row(model: str) -> tuple[JointCell, ...]:
+        pairs = [(model, role) for role in ROLE_ORDER]
+        return tuple(
+            JointCell(joint[pair], pair == chosen, pair == likeliest, pair == proposed != chosen)
+            for pair in pairs
         )
-        for i, (role, p) in enumerate(zip(ROLE_ORDER, decision.role_probs, strict=True))
-    ]
-    return model_options, role_options
+
+    played = models[: len(decision.model_probs)]
+    return (
+        [replace(option(0, name, i), joint=row(name)) for i, name in enumerate(played)],
+        [option(1, role, i) for i, role in enumerate(ROLE_ORDER)],
+    )
 
 
 def _joint(decision: Decision, models: Sequence[str]) -> dict[tuple[str, Role], float]:
@@ -106,15 +95,6 @@ def _joint(decision: Decision, models: Sequence[str]) -> dict[tuple[str, Role], 
         for model, p in zip(models, decision.model_probs, strict=False)
         for role, q in zip(ROLE_ORDER, decision.role_probs, strict=False)
     }
-
-
-def _words(p: float, mask: Sequence[bool], i: int) -> str:
-    return MASKED if mask and not mask[i] else percent(p)
-
-
-def _note(name: object, *said: tuple[object, str]) -> str:
-    """The word of the first of these that the option is."""
-    return next((word for one, word in said if one == name), "")
 
 
 def with_other_head(options: Sequence[Option], other: Sequence[float]) -> list[Option]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
+from core.analysis.separability import Score
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
 from core.play.policies import CANDIDATE
@@ -112,6 +113,12 @@ def share_words(share: float, ends: tuple[float, float]) -> str:
     return f"{percent(share)} ({100 * ends[0]:.0f} to {100 * ends[1]:.0f})"
 
 
+def score_words(score: Score) -> str:
+    """A mean with its deviation: `71.3 ± 1.6 %`; without one `100.0 %`."""
+    deviation = "" if score.std is None else f" ± {100 * score.std:.1f}"
+    return f"{100 * score.mean:.1f}{deviation} %"
+
+
 def role_word(role: Role) -> str:
     """Shape and word, as every axis names a role."""
     style = ROLE_STYLES[role]
@@ -150,7 +157,7 @@ def wrong_accepts_words(verdicts: int, episodes: int, ended: int) -> str:
     empty for none."""
     if not verdicts:
         return ""
-    many = f"{_count(verdicts, 'verdict')} accepted a wrong answer, in {_count(episodes, 'episode')}."
+    many = f"{several(verdicts, 'verdict')} accepted a wrong answer, in {several(episodes, 'episode')}."
     if ended == episodes:
         return f"{many} {'It' if ended == 1 else 'Each'} was ended by it: a false accept."
     rest = episodes - ended
@@ -237,22 +244,17 @@ def diff_markdown(parts: Sequence[tuple[Side, str]]) -> str:
 
 def retention_words(pruning: Pruning) -> list[str]:
     """What goes, what is lost with it and what stays, a sentence each."""
-    if not pruning.rows:
-        lines = [f"Nothing to remove: there are no {WORDS[pruning.what]} that may go."]
-    elif pruning.what == "episodes":
-        lines = [f"{_count(pruning.episodes, 'whole episode')} would go"]
-    elif pruning.what == "runs":
-        lines = [f"{_count(len(pruning.runs), 'run')} with {_count(pruning.episodes, 'episode')} would go"]
-    else:
-        label_words = WORDS[pruning.what]
-        lines = [
-            f"{label_words[:1].upper()}{label_words[1:]} in {_count(pruning.episodes, 'episode')} would go"
-        ]
+    what, episodes = WORDS[pruning.what], several(pruning.episodes, "episode")
+    lines = [f"Nothing to remove: there are no {what} that may go."]
     if pruning.rows:
-        lines[0] += f", about {size_words(pruning.size_bytes)}."
-        lines.append(LOST[pruning.what])
+        gone = f"{what[:1].upper()}{what[1:]} in {episodes}"
+        if pruning.what == "episodes":
+            gone = several(pruning.episodes, "whole episode")
+        elif pruning.what == "runs":
+            gone = f"{several(len(pruning.runs), 'run')} with {episodes}"
+        lines = [f"{gone} would go, about {size_words(pruning.size_bytes)}.", LOST[pruning.what]]
     noun = "run" if pruning.what == "runs" else "episode"
-    return [*lines, *(f"Kept: {_count(n, noun)} {reason}." for reason, n in pruning.retained.items())]
+    return [*lines, *(f"Kept: {several(n, noun)} {reason}." for reason, n in pruning.retained.items())]
 
 
 def size_words(size_bytes: int | None) -> str:
@@ -265,8 +267,9 @@ def size_words(size_bytes: int | None) -> str:
     return f"{size_bytes:,} bytes"
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+def several(n: int, one: str, many: str = "") -> str:
+    """A count with its noun: `1 fork`, `2 forks`."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def pair_words(role: Role, model: str) -> str:

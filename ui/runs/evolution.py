@@ -11,12 +11,11 @@ from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
 from core.errors import ConfigError
-from core.evolution.controls import controls
-from core.evolution.evolve import Generation, evolve
-from core.evolution.generation_stats import GenerationStats
+from core.evolution.config import Recording
+from core.evolution.evolve import Generation, controls, evolve
+from core.evolution.fitness import GenerationStats
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import restored
-from core.evolution.recording import Recording
 from core.evolution.search import Survey
 from core.evolution.sep_cma import default_population
 from storage.rows.summaries import CandidateSummary, UpdateSummary

@@ -263,7 +263,7 @@ def _cascade(policies: Policies, team: str) -> Policy:
         return cascade_policy(team.split("+"), policies.models)
 
     def teach(lessons: Lessons) -> Policy:
-        from core.evolution.combining import cascade
+        from core.evolution.baselines import cascade
 
         return cascade(lessons.arena, lessons.validation)
 
@@ -287,7 +287,7 @@ def _majority(policies: Policies, rest: str) -> Policy:
         return MajorityVote(_deciding(policies, who), name, votes)
 
     def teach(lessons: Lessons) -> Policy:
-        from core.evolution.combining import best_answerer
+        from core.evolution.baselines import best_answerer
 
         return _majority(policies, f"{votes}:{best_answerer(lessons.arena, lessons.validation)}")
 
@@ -361,7 +361,7 @@ def _router(lessons: Lessons, ridge: float | None) -> Policy:
 
 
 def _labels(lessons: Lessons, freedom: float | None) -> Policy:
-    from core.evolution.combining import FREEDOM, labelled_router
+    from core.evolution.baselines import FREEDOM, labelled_router
 
     own = FREEDOM if freedom is None else freedom
     router = labelled_router(lessons.arena, lessons.cycles, lessons.reader, lessons.questions, freedom=own)
@@ -371,7 +371,7 @@ def _labels(lessons: Lessons, freedom: float | None) -> Policy:
 def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
     from core.checkpoint import Checkpoint
     from core.coordinator.coordinator import Coordinator
-    from core.evolution.supervised import cloned_from_labels
+    from core.evolution.baselines import cloned_from_labels
     from ui.runs import wiring
 
     arena, encoder = lessons.arena, lessons.reader

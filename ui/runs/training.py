@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from core.errors import CheckpointError, ConfigError
-from core.planner.archive import MOST_BYTES
+from core.planner.card import MOST_BYTES
 from core.planner.forms import Shown
 from core.planner.grpo import check_installed
-from core.planner.learn import Iteration, learn
+from core.planner.learn import Iteration, PlannerState, learn
 from core.planner.planner import LanguagePlanner, best_device
-from core.planner.state import PlannerState
 from core.planner.warmup import WarmUp, new_planner, warm_up
 from core.pocket.training import TrainingProgress
 from core.settings import POCKET_POOL
@@ -68,6 +68,7 @@ class TrainingParts(LearningParts):
             validation_tasks=self.validation,
             state=at.state,
             run=at.run,
+            clock=time.perf_counter,
         )
         at.store.learning.forget_state(at.run)  # nothing goes on from a training that is over
         for path in _state_files(at.run):

@@ -183,7 +183,7 @@ def coordinator_fields(checkpoint: Checkpoint, run_id: str | None = None) -> dic
 def planner_fields(planner: LanguagePlanner, run_id: str | None = None) -> dict[str, Any]:
     """What the store keeps of a planner: its files where they are small, else written to a folder beside the user's
     store."""
-    from core.planner.archive import MOST_BYTES, pack
+    from core.planner.card import MOST_BYTES, pack
 
     card, packed = planner.card, planner.size_bytes <= MOST_BYTES
     with tempfile.TemporaryDirectory() if packed else nullcontext(data_folder() / "planners") as place:
@@ -207,7 +207,7 @@ def load_planner(
 ) -> LanguagePlanner:
     """A stored planner for a pool of these models (None: unchecked). StoreError for one that the store lacks,
     CheckpointError for another pool, or where its files are not on this machine."""
-    from core.planner.archive import unpacked
+    from core.planner.card import unpacked
     from core.planner.planner import LanguagePlanner
 
     kept = store.checkpoints.get(planner_id)

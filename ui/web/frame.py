@@ -35,13 +35,10 @@ HELP = {
     "episodes": "Every recorded episode: filter, search, peek, and tick two to compare.",
     "replay": "One episode, turn by turn: what was chosen, what was said, what became of the answer.",
     "pair": "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
-    "policy": "What other checkpoints would choose at the recorded turns, without asking a model.",
     "live": "Play a new problem now and watch every decision as it is made.",
     "forks": "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
     "evolution": "How a coordinator or a planner came about, step by step; begin, watch, stop and resume one.",
     "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
-    "pool": "How each model has been answering, its errors, times and cost, and what would happen without it.",
-    "separability": "Hidden states and logits as points: do task families and chosen models lie apart?",
     "review": "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
     "data": "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
     "settings": "The keys of every page, the store and its tables, who works on what, caches and versions.",
@@ -83,10 +80,7 @@ MENU = {
         # The first page's own address is `/`: whoever types `/home` shall find it too.
         _page("home", "Home", "home", hidden=True),
     ],
-    "Compare": [
-        *_analyses("Compare"),
-        _page("policy", "Policy diff", "difference"),
-    ],
+    "Compare": _analyses("Compare"),
     "Run": [
         _page("live", "Live", "play_circle"),
         _page("forks", "Forks", "call_split"),
@@ -95,8 +89,6 @@ MENU = {
         _page("evolution", "Evolution and training", "trending_up"),
         _page("results", "Results", "leaderboard"),
         *_analyses("Analyse"),
-        _page("pool", "Pool", "dns"),
-        _page("separability", "Separability", "scatter_plot"),
     ],
     "More": [
         _page("review", "Review", "rate_review"),

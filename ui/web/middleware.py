@@ -34,23 +34,10 @@ FILTERED = ("episodes", "policy")
 #: How every page looks from its first byte.
 STYLE = Path(__file__).parents[1] / "assets" / "page.css"
 #: What most pages are made of. Fetched only when first drawn, each would stand there as a bar of another height before.
-PARTS = (
-    "Selectbox",
-    "Multiselect",
-    "TextInput",
-    "NumberInput",
-    "ButtonGroup",
-    "Button",
-    "PageLink",
-    "Checkbox",
-    "Slider",
-    "Metric",
-    "DownloadButton",
-    "BidiComponent",
-    "DataFrame",
-    "ImageList",
-    "StreamlitSyntaxHighlighter",
-)
+_PARTS = """
+    Selectbox Multiselect TextInput NumberInput ButtonGroup Button PageLink Checkbox Slider Metric DownloadButton
+    BidiComponent DataFrame ImageList StreamlitSyntaxHighlighter
+"""
 
 
 class OwnPageOnly:
@@ -91,7 +78,6 @@ class OwnPageOnly:
         await app(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope, headers: Headers) -> str | None:
-        """Why the request is refused, None when it is not."""
         if not asked_by_name(headers, self._names):
             return "This server is not known under this name: open it as http://127.0.0.1 with its port.\n"
         if not from_own_page(scope, headers):
@@ -146,10 +132,8 @@ class PageBegins:
             nonlocal start, page
             if message["type"] == "http.response.start":
                 headers = Headers(raw=message["headers"])
-                if (
-                    headers.get("content-type", "").startswith("text/html")
-                    and "content-encoding" not in headers
-                ):
+                is_html = headers.get("content-type", "").startswith("text/html")
+                if is_html and "content-encoding" not in headers:
                     start = message
                     return
             if start is None or message["type"] != "http.response.body":
@@ -176,7 +160,9 @@ def _first_script() -> bytes:
     below = str(st.get_option("server.baseUrlPath") or "").strip("/")
     path = f' + "/{below}"' if below else ""
     folder = _STATIC / "static" / "js"
-    parts = json.dumps([found.name for part in PARTS for found in sorted(folder.glob(f"{part}.*.js"))])
+    parts = json.dumps(
+        [found.name for part in _PARTS.split() for found in sorted(folder.glob(f"{part}.*.js"))]
+    )
     return (
         f"window.__streamlit = {{ BACKEND_BASE_URL: location.origin{path} }};"
         'addEventListener("DOMContentLoaded", () => {'

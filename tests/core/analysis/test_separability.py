@@ -263,15 +263,3 @@ def test_features_that_do_not_vary_are_no_features() -> None:
     found = accuracy(flat, "task", "logits")
     assert found is not None
     assert found.linear.mean < 0.5
-
-
-def test_points_are_told_from_others_by_everything_they_hold() -> None:
-    given = points()
-    assert given.digest == points().digest
-    others = (
-        replace(given, hidden=given.hidden + 1),
-        replace(given, logits=given.logits + 1),
-        replace(given, families=given.models),
-        replace(given, tasks=given.tasks[::-1]),
-    )
-    assert len({given.digest, *(other.digest for other in others)}) == 5

@@ -9,7 +9,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.coordinator.coordinator import Coordinator, Population, check_fits
@@ -23,12 +22,6 @@ from tests.builders.encoder import tiny_qwen3
 
 MODELS = ("ada", "bob", "cyd", "dan")
 SPREAD = 0.3  # of the head's numbers: logits of about one unit on states of norm 5.7
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    torch.set_num_threads(1)
-    return load_encoder(tiny_qwen3(tmp_path_factory.mktemp("encoder")))
 
 
 @pytest.fixture(scope="module")

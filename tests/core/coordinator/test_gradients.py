@@ -11,12 +11,11 @@ from core.analysis.attribution import STRETCHES, by_part, words_of
 from core.checkpoint import Checkpoint
 from core.coordinator import gradients
 from core.coordinator.coordinator import Coordinator
-from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.encoder import Encoder
 from core.coordinator.gradients import word_gradients
 from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.errors import ConfigError
 from core.heads import HeadKind
-from tests.builders.encoder import tiny_qwen3
 
 MODELS = ("ann", "bob", "cid")
 REQUEST = Decide(
@@ -33,11 +32,6 @@ REQUEST = Decide(
 )
 
 WORKS = ("ann", Role.WORKER)
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    return load_encoder(tiny_qwen3(tmp_path_factory.mktemp("qwen")))
 
 
 def coordinator(encoder: Encoder, kind: HeadKind = "linear", **fields: object) -> Coordinator:

@@ -99,33 +99,15 @@ def test_the_released_vector_drives_a_qwen3_shaped_encoder(tmp_path: Path) -> No
     assert checkpoint.vector.shape == (19_456,)
     assert checkpoint.svf_offsets.shape == (9_216,)
     assert checkpoint.head.shapes["weight"] == (10, 1024)
-    assert checkpoint.svf_layout == (
-        ("embed_tokens.weight", 1024),
-        (f"{LAYER}self_attn.q_proj.weight", 1024),
-        (f"{LAYER}self_attn.k_proj.weight", 1024),
-        (f"{LAYER}self_attn.v_proj.weight", 1024),
-        (f"{LAYER}self_attn.o_proj.weight", 1024),
-        (f"{LAYER}mlp.gate_proj.weight", 1024),
-        (f"{LAYER}mlp.up_proj.weight", 1024),
-        (f"{LAYER}mlp.down_proj.weight", 1024),
-        (LM_HEAD, 1024),
-    )
-    shapes = {name: tuple(weight.shape) for name, weight in encoder.model.state_dict().items()}
-    assert shapes["embed_tokens.weight"] == (WORDS, 1024)
-    assert shapes[f"{LAYER}self_attn.q_proj.weight"] == (2048, 1024)
-    assert (
-        shapes[f"{LAYER}self_attn.k_proj.weight"] == shapes[f"{LAYER}self_attn.v_proj.weight"] == (1024, 1024)
-    )
-    assert shapes[f"{LAYER}self_attn.o_proj.weight"] == (1024, 2048)
-    assert shapes[f"{LAYER}mlp.gate_proj.weight"] == shapes[f"{LAYER}mlp.up_proj.weight"] == (3072, 1024)
-    assert shapes[f"{LAYER}mlp.down_proj.weight"] == (1024, 3072)
+    parts = [f"self_attn.{one}_proj" for one in "qkvo"] + [
+        f"mlp.{one}_proj" for one in ("gate", "up", "down")
+    ]
+    names = ["embed_tokens.weight", *(f"{LAYER}{part}.weight" for part in parts), LM_HEAD]
+    assert checkpoint.svf_layout == tuple((name, 1024) for name in names)
     assert checkpoint.svf_dead == ("embed_tokens.weight",)  # tied: the LM head's block is the one that acts
     assert checkpoint.models[0] == "gpt-5"
-    assert (len(checkpoint.models), checkpoint.protocol, checkpoint.input_format) == (
-        7,
-        Protocol.RELEASED,
-        "chat",
-    )
+    assert len(checkpoint.models) == 7
+    assert (checkpoint.protocol, checkpoint.input_format) == (Protocol.RELEASED, "chat")
     weight = checkpoint.head.arrays(checkpoint.head_vector)["weight"]
     norms = np.linalg.norm(weight, axis=1)  # trinity.md 1.4: every head row's norm is 3.02 to 3.23
     assert 3.0 < norms.min() < norms.max() < 3.25
@@ -139,9 +121,8 @@ def test_the_released_vector_drives_a_qwen3_shaped_encoder(tmp_path: Path) -> No
     assert len(decision.role_logits) == 3
     assert np.isfinite([*decision.model_logits, *decision.role_logits]).all()
     assert len(decision.hidden_state) == 2 * 1024
-    assert not np.allclose(
-        np.frombuffer(decision.hidden_state, "<f2"), plain[0], atol=1e-2
-    )  # the offsets act
+    read = np.frombuffer(decision.hidden_state, "<f2")
+    assert not np.allclose(read, plain[0], atol=1e-2)  # the offsets act
 
 
 def test_an_encoder_of_another_shape_is_refused(tmp_path: Path) -> None:

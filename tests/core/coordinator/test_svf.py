@@ -48,17 +48,11 @@ def by_full_svd(weight: torch.Tensor, delta: NDArray[np.float32]) -> torch.Tenso
 
 def test_the_layout_is_the_authors_selection_in_state_dict_order(encoder: Encoder) -> None:
     layout = svf_layout(encoder.model, [1], lm_head=True)
-    assert layout == (
-        ("embed_tokens.weight", 32),
-        ("layers.1.self_attn.q_proj.weight", 32),
-        ("layers.1.self_attn.k_proj.weight", 32),
-        ("layers.1.self_attn.v_proj.weight", 32),
-        ("layers.1.self_attn.o_proj.weight", 32),
-        ("layers.1.mlp.gate_proj.weight", 32),
-        ("layers.1.mlp.up_proj.weight", 32),
-        ("layers.1.mlp.down_proj.weight", 32),
-        (LM_HEAD, 32),
-    )
+    parts = [f"self_attn.{one}_proj" for one in "qkvo"] + [
+        f"mlp.{one}_proj" for one in ("gate", "up", "down")
+    ]
+    names = ["embed_tokens.weight", *(f"layers.1.{part}.weight" for part in parts), LM_HEAD]
+    assert layout == tuple((name, 32) for name in names)
     assert svf_layout(encoder.model, [1]) == layout[:-1]
     with pytest.raises(CheckpointError, match="layers 0 to 2"):
         svf_layout(encoder.model, [3])

@@ -8,8 +8,7 @@ import numpy as np
 
 from core.coordinator.encoder import load_encoder
 from core.episode import Ask, Role, Task
-from core.evolution.baselines import Arena
-from core.evolution.combining import best_answerer, cascade, labelled_router
+from core.evolution.baselines import Arena, best_answerer, cascade, labelled_router
 from core.evolution.cycles import ChosenCycle
 from core.evolution.fitness import label_weights
 from core.play.policies import cascade_policy

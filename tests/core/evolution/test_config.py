@@ -4,8 +4,7 @@ from typing import get_args
 
 import pytest
 
-from core.evolution.config import DEFAULT_BUDGET, EvolveConfig, LearnerName, shape_of
-from core.evolution.departures import DEPARTURES
+from core.evolution.config import DEFAULT_BUDGET, DEPARTURES, EvolveConfig, LearnerName, shape_of
 
 
 @pytest.mark.parametrize("learner", get_args(LearnerName))

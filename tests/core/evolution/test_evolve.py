@@ -14,14 +14,14 @@ import pytest
 from core import learning as loop
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
-from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.encoder import Encoder
 from core.coordinator.svf import svf_layout
 from core.draws import derive_seed
 from core.episode import Ask, Decide, EndReason, Episode, Failure, Protocol, Role, Task, Transcript
 from core.errors import ConfigError, PoolError
-from core.evolution.baselines import Arena, best_cycles, learned_router
+from core.evolution.baselines import Arena, learned_router
 from core.evolution.config import EvolveConfig
-from core.evolution.cycles import CYCLES, ChosenCycle
+from core.evolution.cycles import ChosenCycle
 from core.evolution.evolve import (
     Generation,
     adapted_task_count,
@@ -30,17 +30,14 @@ from core.evolution.evolve import (
     random_walk,
     tasks_of_candidate,
 )
-from core.evolution.fitness import episodes_of, statistics_of
-from core.evolution.generation_stats import GenerationStats, Step
-from core.evolution.learner_state import LearnerState
-from core.evolution.learners import optimiser_of, restored
-from core.evolution.search import Survey, sketches, space_of, survey_of
-from core.evolution.sep_cma import SepCMAState, ask, start
+from core.evolution.fitness import EpisodeStatistics, GenerationStats, Step, statistics_of
+from core.evolution.learners import begin, restored
+from core.evolution.search import SearchSpace, Survey, sketches, space_of, survey_of
+from core.evolution.sep_cma import SepCMAState
 from core.heads import HeadKind
-from core.learning import play_all
+from core.learning import episodes_of, play_all
 from core.play.policies import CyclePolicy
 from core.tasks.graders import grade_many
-from tests.builders.encoder import tiny_qwen3
 from tests.builders.pools import Line, ScriptedPool, specs
 
 TASKS = [
@@ -63,77 +60,71 @@ def say(ask: Ask) -> Line:
     return f"answer {2 * number if ask.model == 'good' else 2 * number + 1}"
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    return load_encoder(str(tiny_qwen3(tmp_path_factory.mktemp("encoder"))))
+def begun(encoder: Encoder, **fields: Any) -> Checkpoint:
+    """Generation 0."""
+    return Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, **fields)
 
 
 def steps_of(
-    encoder: Encoder,
-    config: EvolveConfig = CONFIG,
-    resumed_from: LearnerState | None = None,
-    template: Checkpoint | None = None,
-    next_tasks: int | None = None,
-    surveyed: Survey | None = None,
+    encoder: Encoder, config: EvolveConfig = CONFIG, template: Checkpoint | None = None, **parts: Any
 ) -> Iterator[Generation]:
     """Each generation, played when it is asked for."""
-    pool = ScriptedPool(SPECS, say)
-    template = template or Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
-    parts = {
-        "encoder": encoder,
-        "pool": pool,
-        "grade": grade_many,
-        "tasks": TASKS[:16],
-        "validation_tasks": TASKS[16:],
-    }
-    begun = {"start": resumed_from, "next_tasks": next_tasks, "surveyed": surveyed}
-    return evolve(config, template, **begun, **parts)  # type: ignore[arg-type]
+    known = {"pool": ScriptedPool(SPECS, say), "tasks": TASKS[:16], "validation_tasks": TASKS[16:]}
+    return evolve(config, template or begun(encoder), encoder=encoder, grade=grade_many, **{**known, **parts})
 
 
 def run(
-    encoder: Encoder,
-    config: EvolveConfig = CONFIG,
-    resumed_from: LearnerState | None = None,
-    template: Checkpoint | None = None,
-    next_tasks: int | None = None,
+    encoder: Encoder, config: EvolveConfig = CONFIG, template: Checkpoint | None = None, **parts: Any
 ) -> list[Generation]:
-    return list(steps_of(encoder, config, resumed_from, template, next_tasks))
+    return list(steps_of(encoder, config, template, **parts))
 
 
-def _optimiser(generation: Generation) -> SepCMAState:
-    assert isinstance(generation.state, SepCMAState)
-    return generation.state
+@pytest.fixture(scope="module")
+def straight(encoder: Encoder) -> list[Generation]:
+    """An evolution from its begin to its end."""
+    return run(encoder)
 
 
-def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(encoder: Encoder) -> None:
-    generations = run(encoder, replace(CONFIG, constant_spread=None))
-    assert [generation.index for generation in generations] == list(range(13))
-    assert not generations[0].fitness
-    first, last = generations[1], generations[-1]
-    assert first.episodes
-    assert last.episodes
-    assert last.validation
-    assert last.episodes.accuracy > first.episodes.accuracy + 0.2
-    assert last.validation.accuracy > 0.75
+def accuracy(statistics: EpisodeStatistics | None) -> float:
+    assert statistics is not None
+    return statistics.accuracy
+
+
+def space(encoder: Encoder, template: Checkpoint, **fields: Any) -> SearchSpace:
+    return space_of(replace(CONFIG, **fields), template, encoder, TASKS[:16])
+
+
+def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(straight: list[Generation]) -> None:
+    assert [generation.index for generation in straight] == list(range(13))
+    assert not straight[0].fitness
+    first, last = straight[1], straight[-1]
+    assert accuracy(last.episodes) > accuracy(first.episodes) + 0.2
+    assert accuracy(last.validation) > 0.75
     assert last.calls_saved > last.calls
-    assert len({generation.checkpoint.id for generation in generations}) == 13
+    assert len({generation.checkpoint.id for generation in straight}) == 13
     assert last.checkpoint.generation == 12
 
 
-def test_what_was_surveyed_of_the_encoder_is_kept_and_not_measured_again(encoder: Encoder) -> None:
-    straight = run(encoder)
-    stored = json.loads(json.dumps(straight[0].to_json()))
+@pytest.mark.parametrize("constant_spread", [None, 1.0])
+def test_it_learns_however_constant_preferences_are_searched(
+    encoder: Encoder, constant_spread: float | None
+) -> None:
+    found = run(encoder, replace(CONFIG, constant_spread=constant_spread), validation_tasks=())
+    assert accuracy(found[-1].episodes) > accuracy(found[1].episodes) + 0.2
+
+
+def test_what_was_surveyed_of_the_encoder_is_kept_and_not_measured_again(
+    encoder: Encoder, straight: list[Generation]
+) -> None:
+    kept = GenerationStats.of(json.loads(json.dumps(straight[0].to_json())))
     assert "mean_state" not in straight[1].to_json()
-    kept = GenerationStats.of(stored)
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
-    survey = Survey.kept(kept.steps, kept.mean_state, template)
+    survey = Survey.kept(kept.steps, kept.mean_state, begun(encoder))
     assert survey is not None
-    fresh = survey_of(CONFIG, template, encoder, TASKS[:16])
+    fresh = survey_of(CONFIG, begun(encoder), encoder, TASKS[:16])
     assert fresh.steps == survey.steps
     np.testing.assert_array_equal(fresh.mean_state, survey.mean_state)
     read = encoder.states_given
-    resumed = steps_of(encoder, resumed_from=restored(straight[11].state.to_bytes()), surveyed=survey)
-    (last,) = resumed
+    (last,) = run(encoder, start=restored(straight[11].state.to_bytes()), surveyed=survey)
     assert last.state.digest == straight[12].state.digest
     validated = last.validation.n * CONFIG.turn_budget if last.validation else 0
     assert encoder.states_given - read <= (last.decisions or 0) + validated
@@ -141,7 +132,7 @@ def test_what_was_surveyed_of_the_encoder_is_kept_and_not_measured_again(encoder
 
 @pytest.mark.parametrize("packed", ["", "AAAA", "!", "naïve", "A" * 320])
 def test_a_survey_that_is_none_is_made_again(encoder: Encoder, packed: str) -> None:
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    template = begun(encoder)
     assert Survey.kept({"head": Step(1.0, 1.0)}, packed, template) is None
     width = encoder.identity.hidden_size
     whole = base64.b64encode(np.ones(width).tobytes()).decode()
@@ -154,16 +145,10 @@ def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: En
     one = replace(
         CONFIG, generations=1, step_size=1e-9, constant_spread=None, population=2, tasks_per_candidate=16
     )
-    template = Checkpoint.begin(
-        [spec.name for spec in SPECS],
-        encoder.identity,
-        input_format="chat",
-        token_position=-1,
-        protocol=Protocol.RELEASED,
-    )
+    template = begun(encoder, input_format="chat", token_position=-1, protocol=Protocol.RELEASED)
     template = template.with_vector(np.random.default_rng(5).normal(size=len(template.vector)))
     pool = ScriptedPool(SPECS, say)
-    played = evolve(one, template, encoder=encoder, pool=pool, grade=grade_many, tasks=TASKS[:16])
+    played = steps_of(encoder, one, template, validation_tasks=())
     episodes = episodes_of(
         tasks_of_candidate(TASKS[:16], one, 0, 0),
         template.models,
@@ -199,10 +184,8 @@ def test_an_outage_of_a_moment_is_played_again(encoder: Encoder) -> None:
         answered.append(ask)
         return "answer 1"
 
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
-    config = replace(CONFIG, generations=1)
-    pool = ScriptedPool(SPECS, flaky)
-    *_, generation = evolve(config, template, encoder=encoder, pool=pool, grade=grade_many, tasks=TASKS[:16])
+    config, pool = replace(CONFIG, generations=1), ScriptedPool(SPECS, flaky)
+    *_, generation = steps_of(encoder, config, pool=pool, validation_tasks=())
     assert down[0] == 0
     assert sum(generation.missing) == 0
     keys = Counter((ask.model, ask.messages, ask.sample, ask.seed) for ask in answered)
@@ -324,118 +307,91 @@ def test_an_adaptive_evolution_plays_more_or_fewer_tasks(encoder: Encoder) -> No
 
 
 def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    template = begun(encoder)
     states = encoder.encode(sketches(TASKS[:16], template.models, CONFIG.turn_budget)).states.astype(float)
     mean = states.mean(axis=0)
     plain = 5.0 * np.linalg.norm(mean) / np.linalg.norm(states, axis=1).mean()
     for constant, spread_of_all in ((0.5, 0.5), (None, plain)):
         config = replace(CONFIG, generations=1, logit_spread=5.0, population=400, constant_spread=constant)
-        state = _optimiser(next(steps_of(encoder, config)))
-        space = space_of(config, template, encoder, TASKS[:16])
-        heads = space.vectors(ask(state)).reshape(400, 6, -1)
+        state = next(steps_of(encoder, config)).state
+        heads = space_of(config, template, encoder, TASKS[:16]).vectors(state.ask()).reshape(400, 6, -1)
         about = states if constant is None else states - mean
         assert (heads @ about.T).std(axis=0).mean() == pytest.approx(5.0, rel=0.1)
         assert (heads @ mean).std(axis=0).mean() == pytest.approx(spread_of_all, rel=0.15)
 
 
 def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_share(encoder: Encoder) -> None:
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    template = begun(encoder)
     template = template.with_vector(np.random.default_rng(5).normal(size=len(template.vector)))
     requests = sketches(TASKS[:16], template.models, 3)
     assert {len(one.transcript.entries) for one in requests} == {0, 1, 2}
     mean = encoder.encode(requests).states.astype(float).mean(axis=0)
     before = template.vector.reshape(6, -1) @ mean
-    config = replace(CONFIG, turn_budget=3, logit_spread=5.0, constant_spread=0.0)
-    space = space_of(config, template, encoder, TASKS[:16])
-    points = ask(start(np.asarray(template.vector, float), 0.5, population=12, seed=1))
-    assert np.allclose(space.vectors(points).reshape(12, 6, -1) @ mean, before)
-    assert np.allclose(space.vectors(space.vectors(points)), space.vectors(points))
-    plain = space_of(replace(config, constant_spread=None), template, encoder, TASKS[:16])
+    around = space(encoder, template, logit_spread=5.0)
+    points = SepCMAState.start(np.asarray(template.vector, float), 0.5, population=12, seed=1).ask()
+    assert np.allclose(around.vectors(points).reshape(12, 6, -1) @ mean, before)
+    assert np.allclose(around.vectors(around.vectors(points)), around.vectors(points))
+    plain = space(encoder, template, logit_spread=5.0, constant_spread=None)
     assert np.array_equal(plain.vectors(points), points)
-    assert plain.step_size < space.step_size
+    assert plain.step_size < around.step_size
 
 
 @pytest.mark.parametrize("kind", get_args(HeadKind))
 def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encoder, kind: HeadKind) -> None:
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, head_kind=kind)
-    config = replace(CONFIG, turn_budget=3, logit_spread=5.0, constant_spread=0.0)
-    space = space_of(config, template, encoder, TASKS[:16])
-    assert space.steps["head"].logit_spread == pytest.approx(5.0, rel=1e-3)
+    template = begun(encoder, head_kind=kind)
+    around = space(encoder, template, logit_spread=5.0)
+    assert around.survey.steps["head"].logit_spread == pytest.approx(5.0, rel=1e-3)
     requests = sketches(TASKS[:16], template.models, 3)
     states = encoder.encode(requests).states.astype(float)
     origin = np.asarray(template.vector, float)
-    vectors = space.vectors(ask(start(origin, space.step_size, population=200, seed=1)))
+    vectors = around.vectors(SepCMAState.start(origin, around.step_size, population=200, seed=1).ask())
     turns = [request.index for request in requests]
     z = np.array([template.head.logits(states, vector, turns) for vector in vectors])
     assert np.sqrt(z.var(axis=0).mean()) == pytest.approx(5.0, rel=0.2)
-    steps = run(encoder, replace(CONFIG, generations=2), template=template)
+    steps = run(encoder, replace(CONFIG, generations=2), template, validation_tasks=())
     assert steps[-1].checkpoint.head_kind == kind
     assert (steps[-1].checkpoint.vector != template.vector).any()
 
 
 def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encoder: Encoder) -> None:
     layout = svf_layout(encoder.model, [1], embeddings=False)
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, svf_layout=layout)
-    config = replace(CONFIG, generations=2, logit_spread=5.0, svf_spread=2.0)
-    space = space_of(replace(config, turn_budget=3, constant_spread=0.0), template, encoder, TASKS[:16])
-    assert space.steps["svf"].logit_spread == pytest.approx(2.0)
-    fixed = replace(config, turn_budget=3, constant_spread=None, svf_step_size=0.03)
-    given = space_of(fixed, template, encoder, TASKS[:16])
-    assert given.steps["svf"].step_size == 0.03
-    steps = run(encoder, config, template=template)
-    points = ask(_optimiser(steps[0]))
+    template = begun(encoder, svf_layout=layout)
+    spreads: dict[str, Any] = {"generations": 1, "logit_spread": 5.0, "svf_spread": 2.0}
+    around = space(encoder, template, **spreads)
+    assert around.survey.steps["svf"].logit_spread == pytest.approx(2.0)
+    given = space(encoder, template, **spreads, constant_spread=None, svf_step_size=0.03)
+    assert given.survey.steps["svf"].step_size == 0.03
+    steps = run(encoder, replace(CONFIG, **spreads), template, validation_tasks=())
+    points = steps[0].state.ask()
     svf, head = points[:, : template.svf_size], points[:, template.svf_size :]
-    assert svf.std() == pytest.approx(space.steps["svf"].step_size, rel=0.2)
-    assert head.std() == pytest.approx(space.steps["head"].step_size, rel=0.2)
+    assert svf.std() == pytest.approx(around.survey.steps["svf"].step_size, rel=0.2)
+    assert head.std() == pytest.approx(around.survey.steps["head"].step_size, rel=0.2)
     last = steps[-1].checkpoint
     assert last.svf_layout == layout
     assert last.svf_offsets.any()
 
 
-def test_short_steps_in_constant_preferences_still_find_the_one_to_ask(encoder: Encoder) -> None:
-    generations = run(encoder, replace(CONFIG, constant_spread=1.0))
-    first, last = generations[1].episodes, generations[-1].episodes
-    assert first
-    assert last
-    assert last.accuracy > first.accuracy + 0.2
-
-
 def test_a_random_walk_covers_much_of_an_evolutions_way_without_any_reward(encoder: Encoder) -> None:
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
-    config = replace(CONFIG, constant_spread=None)
-    space = space_of(config, template, encoder, TASKS[:16])
-    learner = optimiser_of(config, space)
-    state = learner.begin()
-    for _ in range(config.generations):
-        state = learner.tell(state, -np.square(learner.ask(state) - 1).sum(axis=1), ())
-    evolved, walked = np.linalg.norm(state.mean), np.linalg.norm(random_walk(config, space))
+    template = begun(encoder)
+    around = space(encoder, template, constant_spread=None)
+    state = begin(CONFIG, np.asarray(template.vector, float), around.step_size, around.scales)
+    for _ in range(CONFIG.generations):
+        state = state.tell(-np.square(around.vectors(state.ask()) - 1).sum(axis=1))
+    evolved, walked = np.linalg.norm(state.mean), np.linalg.norm(random_walk(CONFIG, around))
     assert 0.3 * evolved < walked < 1.5 * evolved
-    assert np.array_equal(random_walk(config, space), random_walk(config, space))
-
-
-def test_a_single_model_plays_its_best_cycle() -> None:
-    arena = Arena(ScriptedPool(SPECS[:2], say), grade_many, turn_budget=3)
-    assert len(CYCLES) == len({(cycle * 6)[:6] for cycle in CYCLES}) == 23
-    cycles = best_cycles(arena, TASKS[:6])
-    assert cycles["good"].accuracy == 1.0
-    assert cycles["good"].cycle == (Role.WORKER, Role.VERIFIER)  # as right as any other, in the fewest turns
-    assert cycles["bad"].accuracy == 0.0
+    assert np.array_equal(random_walk(CONFIG, around), random_walk(CONFIG, around))
 
 
 def test_settings_that_do_nothing_are_refused(encoder: Encoder) -> None:
     with pytest.raises(ConfigError, match="generations cannot be 0: give a number"):
         replace(CONFIG, generations=0)
     with pytest.raises(ConfigError, match="no tasks"):
-        list(
-            evolve(
-                CONFIG,
-                Checkpoint.begin(["a"], encoder.identity),
-                encoder=encoder,
-                pool=ScriptedPool(SPECS, say),
-                grade=grade_many,
-                tasks=[],
-            )
-        )
+        run(encoder, tasks=[])
+
+
+NUMBERS = (
+    "logit_spread constant_spread step_size svf_spread svf_step_size learning_rate box diversity turn_cost"
+)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e300, -1.0, "0.1", True])
@@ -485,36 +441,16 @@ def test_a_setting_out_of_its_range_or_kind_is_refused_by_its_name(name: str, va
 def test_a_resume_against_a_changed_configuration_is_refused(
     encoder: Encoder, changed: dict[str, Any], what: str
 ) -> None:
-    state = run(encoder, replace(CONFIG, generations=1))[0].state
+    state = next(steps_of(encoder)).state
     with pytest.raises(ConfigError, match=what):
-        run(encoder, replace(CONFIG, **changed), resumed_from=state)
+        run(encoder, replace(CONFIG, **changed), start=state)
 
 
-def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Encoder) -> None:
+def test_where_no_model_answers_nothing_is_measured_and_the_evolution_ends(encoder: Encoder) -> None:
     down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
-    generations = evolve(CONFIG, template, encoder=encoder, pool=down, grade=grade_many, tasks=TASKS)
+    generations = steps_of(encoder, pool=down, validation_tasks=())
     assert next(generations).index == 0
     with pytest.raises(PoolError, match="generation 1 .*network is down"):
         next(generations)
-
-
-def test_a_validation_in_which_no_model_answers_measures_nothing(encoder: Encoder) -> None:
-    down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
-    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
-    parts: dict[str, Any] = {
-        "pool": down,
-        "grade": grade_many,
-        "tasks": TASKS[:16],
-        "validation_tasks": TASKS[16:],
-    }
     with pytest.raises(PoolError, match="to validate generation 0 .*network is down"):
-        next(evolve(CONFIG, template, encoder=encoder, **parts))
-
-
-def test_it_learns_with_the_rates_of_pycma_too(encoder: Encoder) -> None:
-    generations = run(encoder, replace(CONFIG, rates="pycma"))
-    first, last = generations[1].episodes, generations[-1].validation
-    assert first
-    assert last
-    assert last.accuracy > first.accuracy + 0.2
+        next(steps_of(encoder, pool=down))

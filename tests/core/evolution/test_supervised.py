@@ -12,11 +12,10 @@ from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Ask, Episode, Protocol, Role, Task
 from core.errors import ConfigError
 from core.evolution import baselines
-from core.evolution.baselines import Arena, best_cycles
+from core.evolution.baselines import Arena, best_cycles, cloned_from_labels
 from core.evolution.config import EvolveConfig, label_episodes
 from core.evolution.cycles import PLAIN_CYCLES
 from core.evolution.evolve import Generation, evolve, taught
-from core.evolution.supervised import cloned_from_labels
 from core.learning import play_all
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many

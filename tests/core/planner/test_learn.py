@@ -13,18 +13,15 @@ import torch
 
 from core.episode import Ask, Failure, Status, Task
 from core.errors import CheckpointError, ConfigError, PoolError
-from core.learning import play_all
+from core.learning import play_all, statistics_json, statistics_of_json
 from core.planner.config import PUBLISHED, LearnConfig
 from core.planner.grpo import learn_from, new_optimiser
-from core.planner.learn import Iteration, learn
+from core.planner.learn import Iteration, PlannerState, learn
 from core.planner.planner import LanguagePlanner
-from core.planner.questions import disagreed
-from core.planner.rollouts import Rollouts, questions_of, rollouts_of, unplayed
-from core.planner.state import PlannerState
+from core.planner.rollouts import Rollouts, disagreed, questions_of, rollouts_of, unplayed
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
-from core.statistics_json import statistics_json, statistics_of_json
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
 from tests.builders.pools import Line, ScriptedPool, specs
@@ -123,11 +120,8 @@ def test_an_iteration_says_what_it_came_to() -> None:
     assert first.written_tokens > 8 * 20
     assert first.learning_rate == CONFIG.rate(1) == 1e-2
     assert last.planner is not None
-    assert (last.planner.card.kind, last.planner.card.iteration, last.planner.card.parent_run) == (
-        "trained",
-        3,
-        "r1",
-    )
+    card = last.planner.card
+    assert (card.kind, card.iteration, card.parent_run) == ("trained", 3, "r1")
     for one in (start, first, last):
         stored = json.loads(json.dumps(one.to_json()))
         assert IterationStats.stats_of(stored).to_json() == stored
@@ -239,24 +233,15 @@ def test_a_group_shares_its_question_and_its_models_but_not_its_chances() -> Non
     assert all(len({one.seed for one in group}) == len(group) for group in groups)
     assert {len(one.left_out) for one in episodes} == {1}  # at least 2 of 3 models stay
     late = replace(config, subset_from=0.5)  # of 3 iterations
-    assert [
-        any(one.left_out for one in unplayed(late, tiny_planner(), TASKS, i).episodes) for i in (1, 2, 3)
-    ] == [
-        False,
-        True,
-        True,
-    ]
+    partial = [unplayed(late, tiny_planner(), TASKS, i).episodes for i in (1, 2, 3)]
+    assert [any(one.left_out for one in episodes) for episodes in partial] == [False, True, True]
     played = roll_out(config, tiny_planner(), TASKS, 1, CachedPool(tiny_pool())).episodes
     assert all(turn.decision.model not in one.left_out for one in played for turn in one.turns)
 
 
 def test_the_published_recipe_runs_end_to_end_on_a_tiny_model() -> None:
-    assert (PUBLISHED.iterations, PUBLISHED.questions, PUBLISHED.rollouts, PUBLISHED.problems) == (
-        200,
-        4,
-        64,
-        960,
-    )
+    sizes = (PUBLISHED.iterations, PUBLISHED.questions, PUBLISHED.rollouts, PUBLISHED.problems)
+    assert sizes == (200, 4, 64, 960)
     assert (PUBLISHED.learning_rate, PUBLISHED.warm_up, PUBLISHED.temperature) == (1e-6, 0.03, 1.0)
     config = replace(PUBLISHED, iterations=2, rollouts=16, save_every=1, constrained=True)
     start, *done = iterations(config, tiny_qwen2(), pool=tiny_pool("general"))

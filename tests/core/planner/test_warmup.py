@@ -13,7 +13,7 @@ from core.conduct.reading import read_workflow
 from core.episode import WritePlan
 from core.planner import warmup
 from core.planner.planner import LanguagePlanner
-from core.planner.subsets import random_subset
+from core.planner.rollouts import random_subset
 from core.planner.warmup import WarmUp, examples, new_planner, warm_up
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks
@@ -36,8 +36,13 @@ def test_examples_are_random_workflows_and_half_of_them_of_some_models() -> None
     assert set(words) == {"plan", "solve", "check", "merge"}
 
 
-def test_a_short_warm_up_is_the_same_every_time_and_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmup, "train_tokenizer", lambda texts: train_tokenizer(islice(texts, 1_000)))
+
+
+@pytest.mark.usefixtures("few_texts")
+def test_a_short_warm_up_is_the_same_every_time_and_learns() -> None:
     found = []
     for _ in range(2):
         planner = new_planner(SETTINGS)
@@ -54,11 +59,9 @@ def test_a_short_warm_up_is_the_same_every_time_and_learns(monkeypatch: pytest.M
     assert new_planner(replace(SETTINGS, seed=1)).id != new_planner(SETTINGS).id
 
 
-def test_after_it_a_plan_begins_from_hidden_states_that_tell_questions_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("few_texts")
+def test_after_it_a_plan_begins_from_hidden_states_that_tell_questions_apart() -> None:
     """Else what is best on average is learned long before what is best for one kind of question."""
-    monkeypatch.setattr(warmup, "train_tokenizer", lambda texts: train_tokenizer(islice(texts, 1_000)))
     told_apart = {}
     for weight in (0.0, 1.0):
         settings = replace(SETTINGS, width=64, layers=2, steps=150, recall_weight=weight)

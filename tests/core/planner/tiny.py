@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from core.episode import Ask, Role, Task
 from core.planner.card import PlannerCard
@@ -28,25 +37,18 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return found
 
 
+def _tiny(config: type[PretrainedConfig], kind: type[PreTrainedModel], **sizes: Any) -> PreTrainedModel:
+    words = tokenizer()
+    marks = {"eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id}
+    known = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    return kind(config(vocab_size=len(words), **known, **marks, **sizes))
+
+
 def tiny_planner(*, constrained: bool = True, seed: int = 0, most_tokens: int = 96) -> LanguagePlanner:
     """A Qwen3 of 16 numbers with random weights that writes the short form."""
     torch.manual_seed(seed)
-    words = tokenizer()
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(words),
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=8,
-            max_position_embeddings=512,
-            tie_word_embeddings=True,
-            eos_token_id=words.eos_token_id,
-            pad_token_id=words.pad_token_id,
-        )
-    )
+    sizes = {"intermediate_size": 32, "head_dim": 8, "max_position_embeddings": 512}
+    model, words = _tiny(Qwen3Config, Qwen3ForCausalLM, tie_word_embeddings=True, **sizes), tokenizer()
     card = PlannerCard(MODELS, weights_digest(model, words), most_tokens=most_tokens, constrained=constrained)
     return LanguagePlanner(card, model, words)
 
@@ -54,22 +56,10 @@ def tiny_planner(*, constrained: bool = True, seed: int = 0, most_tokens: int = 
 def tiny_qwen2() -> LanguagePlanner:
     """A Qwen2, as the published planner is, that is shown the whole instruction."""
     torch.manual_seed(0)
-    words = tokenizer()
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(words),
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=4096,
-            eos_token_id=words.eos_token_id,
-            pad_token_id=words.pad_token_id,
-        )
-    )
-    card = PlannerCard(MODELS, weights_digest(model, words), shown=Shown.IDS, most_tokens=160, most_steps=2)
-    return LanguagePlanner(card, model, words)
+    model = _tiny(Qwen2Config, Qwen2ForCausalLM, intermediate_size=16, max_position_embeddings=4096)
+    digest = weights_digest(model, tokenizer())
+    card = PlannerCard(MODELS, digest, shown=Shown.IDS, most_tokens=160, most_steps=2)
+    return LanguagePlanner(card, model, tokenizer())
 
 
 def right_by_ann(ask: Ask) -> Line:

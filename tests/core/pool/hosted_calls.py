@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from core.episode import Ask, Message, Reply, Role
@@ -24,22 +25,35 @@ def entry(server: FaultyServer, name: str = "m", **fields: Any) -> ModelSpec:
     return ModelSpec(name, **{"base_url": server.url, "timeout_s": 10.0, **fields})
 
 
+@contextmanager
+def hosting(
+    *answers: Answer | Callable[[Request], Answer],
+    names: Sequence[str] = ("m",),
+    limits: Limits = QUICK,
+    encrypted: bool = False,
+    **fields: Any,
+) -> Iterator[tuple[HttpPool, FaultyServer]]:
+    """A pool of models behind one server with these answers, whose key is the canary."""
+    with faulty_server(*answers, encrypted=encrypted) as server:
+        pool = HttpPool([entry(server, name, **fields) for name in names], {"KEY": CANARY}, limits)
+        try:
+            yield pool, server
+        finally:
+            pool.close()
+
+
 def talk(
-    *answers: Answer | Callable[[Request], Answer], limits: Limits = QUICK, **fields: Any
+    *answers: Answer | Callable[[Request], Answer], asked: Ask | None = None, **fields: Any
 ) -> tuple[Reply, FaultyServer]:
     """One ask to a server with these answers."""
-    with faulty_server(*answers) as server:
-        pool = HttpPool([entry(server, **fields)], {"KEY": CANARY}, limits)
-        [(_, reply)] = pool.ask([ask()])
-        pool.close()
+    with hosting(*answers, **fields) as (pool, server):
+        [(_, reply)] = pool.ask([asked or ask()])
     return reply, server
 
 
 def stream(*answers: Answer, **fields: Any) -> tuple[list[str], Reply, FaultyServer]:
-    with faulty_server(*answers) as server:
-        pool = HttpPool([entry(server, **fields)], limits=QUICK)
+    with hosting(*answers, **fields) as (pool, server):
         *pieces, reply = pool.stream(ask())
-        pool.close()
     assert isinstance(reply, Reply)
     return [piece for piece in pieces if isinstance(piece, str)], reply, server
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from core.episode import Ask, Failure, Message, Role
 from core.pool.client import CallFailed, ChatClient, Limits, Progress, infrastructure
+from core.pool.costs import Counts
 from core.pool.endpoint import Endpoint
-from core.pool.spec import ModelSpec
-from core.pool.throttle import Service, Throttle
+from core.pool.spec import ModelSpec, Service
+from core.pool.throttle import Throttle
 from core.pool.wire import Completion
 from tests.builders.own_models import BURST_S, FAULTS, MODELS
 
-REPLY = Completion(text="x", reasoning="", finish_reason="stop", tokens_in=100, tokens_out=100)
+REPLY = Completion("x", counts=Counts(100, 100))
 #: What a server needs to say that it is asked too often.
 REFUSAL_S = 0.01
 

@@ -24,7 +24,7 @@ from tests.core.pool.faulty_server import (
     respond,
     stream_head,
 )
-from tests.core.pool.hosted_calls import QUICK, ask, entry, stream, talk, why
+from tests.core.pool.hosted_calls import QUICK, ask, entry, hosting, stream, talk, why
 
 PRICES: dict[str, Any] = {"price_in": 1.0, "price_out": 10.0, "max_tokens": 1000}
 MOST = bound_usd(ModelSpec("m", **PRICES), ask())
@@ -91,17 +91,13 @@ def test_an_answer_that_cannot_be_read_in_the_same_way_is_asked_for_twice_at_mos
 def test_a_call_is_made_again_only_where_one_more_fits_what_it_may_cost(
     budget: float | None, requests: int
 ) -> None:
-    with faulty_server(CUT) as server:
-        pool = HttpPool([entry(server, **PRICES)], limits=QUICK)
+    with hosting(CUT, **PRICES) as (pool, server):
         [(_, reply)] = pool.ask([ask(budget_usd=budget and budget * MOST)])
-        pool.close()
     assert len(server.requests) == requests
     assert reply.usage.cost_usd == pytest.approx(requests * MOST)
     # What served nothing is asked again whatever is left.
-    with faulty_server(fail(503), fail(503), ok()) as server:
-        pool = HttpPool([entry(server, **PRICES)], limits=QUICK)
+    with hosting(fail(503), fail(503), ok(), **PRICES) as (pool, server):
         [(_, reply)] = pool.ask([ask(budget_usd=MOST)])
-        pool.close()
     assert (reply.text, len(server.requests)) == ("fine", 3)
 
 
@@ -170,6 +166,10 @@ def test_a_prompt_that_is_too_long_is_the_models_own_wherever_it_is_told(within:
         assert reply.error is not None
         assert (reply.error.kind, len(server.requests)) == ("model", 1)
         assert "9000" in why(reply)
+        assert "cannot hold a prompt this long" in why(reply)
+        assert why(reply).endswith(
+            "give its context_window in the pool file, and prompts are shortened to fit."
+        )
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_model_without_a_system_role_says_which_field_mends_it() -> None:
         roles = [one["role"] for one in request.body["messages"]]
         return fail(400, "System role not supported") if "system" in roles else ok("4")
 
-    from core.pool.check import check_pool
+    from core.pool.pool import check_pool
 
     with faulty_server(answer) as server:
         pool = HttpPool([entry(server, "plain"), entry(server, "told", system_role=False)], limits=QUICK)

@@ -1,15 +1,10 @@
-"""ScriptedPool says its lines; CachedPool pays once for what is the same and never for a failure."""
+"""CachedPool pays once for what is the same and never for a failure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from core.episode import Ask, Failure, Message, Reply, Role
-from core.errors import PoolError
 from core.pool.cache import CachedPool
 from core.pool.spec import ModelSpec
 from tests.builders.pools import ScriptedPool
@@ -21,31 +16,6 @@ def ask(text: str = "hi", model: str = "a", seed: int = 0, sample: int = 0, **li
 
 def replies(pool: ScriptedPool | CachedPool, asks: Sequence[Ask]) -> list[Reply]:
     return [reply for _, reply in sorted(pool.ask(asks), key=lambda pair: pair[0])]
-
-
-def test_a_sequence_is_read_in_order_with_faults() -> None:
-    fault = Failure("infrastructure", "cut")
-    pool = ScriptedPool(["a", "b"], ["one", fault, Reply("three", finish_reason="length")])
-    assert [(r.text, r.finish_reason, r.error) for r in replies(pool, [ask(), ask(model="b"), ask()])] == [
-        ("one", "stop", None),
-        ("", "error", fault),
-        ("three", "length", None),
-    ]
-    assert [seen.model for seen in pool.asks] == ["a", "b", "a"]
-    with pytest.raises(PoolError, match="asked for one more"):
-        list(pool.ask([ask()]))
-
-
-def test_an_unknown_model_is_named() -> None:
-    with pytest.raises(PoolError, match="no model named 'z'"):
-        list(ScriptedPool(["a"], ["x"]).ask([ask(model="z")]))
-
-
-@given(st.text())
-def test_streamed_pieces_are_the_reply(text: str) -> None:
-    *pieces, whole = ScriptedPool(["a"], [text]).stream(ask())
-    assert isinstance(whole, Reply)
-    assert "".join(str(piece) for piece in pieces) == whole.text == text
 
 
 def test_cache_asks_equal_calls_once_and_others_again() -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.episode import Ask, Message, Role
-from core.pool.costs import bound_usd, counted_usd
-from core.pool.counts import Counts, UsageReader, usage_in
+from core.pool.costs import Counts, UsageReader, bound_usd, counted_usd, usage_in
 from core.pool.spec import ModelSpec
 
 NONE = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"))

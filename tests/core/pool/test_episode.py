@@ -71,7 +71,8 @@ def test_a_slow_call_holds_up_its_own_episode_and_no_other() -> None:
     ]
     assert len(over) == 3
     assert max(over) < replied
-    assert all(one.status is Status.FINISHED for one in finished(happened))
+    ended = [(one.status, one.correct, len(one.turns)) for one in finished(happened)]
+    assert ended == [(Status.FINISHED, True, 3)] * 4
 
 
 def test_no_more_episodes_are_begun_than_keep_the_models_busy() -> None:
@@ -91,19 +92,6 @@ def test_no_more_episodes_are_begun_than_keep_the_models_busy() -> None:
 
 def finished(events: Sequence[object]) -> list[Episode]:
     return [event.episode for event in events if isinstance(event, EpisodeFinished)]
-
-
-def test_many_episodes_at_once() -> None:
-    with faulty_server(model) as server:
-        pool = pool_at(server.url)
-        ended = finished(
-            list(drive_many(episodes(6), cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK), pool, grade))
-        )
-        pool.close()
-    assert [(episode.status, episode.correct, len(episode.turns)) for episode in ended] == [
-        (Status.FINISHED, True, 3)
-    ] * 6
-    assert server.most_in_flight > 1
 
 
 def test_one_episode_streams_its_text() -> None:

@@ -38,7 +38,7 @@ from tests.core.pool.faulty_server import (
     respond,
     stream_head,
 )
-from tests.core.pool.hosted_calls import QUICK, ask, entry, talk, why
+from tests.core.pool.hosted_calls import QUICK, ask, entry, hosting, talk, why
 
 #: How much later than its deadline a call may end on a busy machine, in seconds; `trinity bench soak` measures it.
 LATE_S = 1.0
@@ -77,19 +77,15 @@ def test_noise_is_a_failure_and_never_an_exception(streamed: bool) -> None:
 def test_a_connection_whose_encryption_breaks_is_made_anew(streamed: bool) -> None:
     head = stream_head() if streamed else respond(b"", sized=False)
     broken: list[Answer] = [("noise",), (head, 0.05, "noise"), good(streamed)]
-    with faulty_server(*broken, encrypted=True) as server:
-        pool = HttpPool([entry(server, ca_file=str(LOOPBACK))], limits=QUICK)
+    with hosting(*broken, encrypted=True, ca_file=str(LOOPBACK)) as (pool, server):
         *_, reply = pool.stream(ask()) if streamed else next(pool.ask([ask()]))
-        pool.close()
     assert isinstance(reply, Reply)
     assert (reply.text, reply.error, len(server.requests)) == (TEXT, None, 3)
 
 
 def test_certificates_that_are_not_trusted_are_not_accepted() -> None:
-    with faulty_server(ok(), encrypted=True) as server:
-        pool = HttpPool([entry(server, attempts=1)], limits=QUICK)
+    with hosting(ok(), encrypted=True, attempts=1) as (pool, server):
         [(_, reply)] = pool.ask([ask()])
-        pool.close()
         assert "certificate" in why(reply)
         assert server.requests == []
 
@@ -98,10 +94,8 @@ def test_what_a_server_says_is_never_sent_back_to_it() -> None:
     [*_, answer] = ok()
     assert isinstance(answer, bytes)
     cookie = answer.replace(b"\r\n", b"\r\nSet-Cookie: who=you; Path=/\r\n", 1)
-    with faulty_server((cookie,)) as server:
-        pool = HttpPool([entry(server)], limits=QUICK)
+    with hosting((cookie,)) as (pool, server):
         assert [reply.text for _ in range(2) for _, reply in pool.ask([ask()])] == ["fine"] * 2
-        pool.close()
     assert [request.headers.get("cookie") for request in server.requests] == [None, None]
 
 

@@ -28,7 +28,7 @@ from tests.core.pool.faulty_server import (
     respond,
     stream_head,
 )
-from tests.core.pool.hosted_calls import CANARY, QUICK, ask, entry, left, talk, why
+from tests.core.pool.hosted_calls import CANARY, QUICK, ask, entry, hosting, left, talk, why
 
 # What is sent
 
@@ -86,10 +86,8 @@ def test_a_proxy_is_asked_where_one_is_named() -> None:
 
 
 def test_repeats_in_an_episode_are_sent_with_seeds_of_their_own() -> None:
-    with faulty_server(ok()) as server:
-        pool = HttpPool([entry(server, send_seed=True)])
+    with hosting(ok(), send_seed=True) as (pool, server):
         list(pool.ask([ask(seed=7, sample=sample) for sample in range(3)] + [ask(seed=7)]))
-        pool.close()
     assert len({request.body["seed"] for request in server.requests}) == 3
 
 
@@ -124,10 +122,8 @@ def test_retry_after_is_waited_for_by_every_call_to_the_model() -> None:
         times.append(time.monotonic())
         return fail(429, Retry_After="0.6") if len(times) == 1 else ok()
 
-    with faulty_server(answer) as server:
-        pool = HttpPool([entry(server, concurrency=1)], limits=QUICK)
+    with hosting(answer, concurrency=1) as (pool, server):
         replies = [reply.text for _, reply in pool.ask([ask(), ask(), ask()])]
-        pool.close()
     assert replies == ["fine"] * 3
     assert len(times) == 4
     assert times[1] - times[0] >= 0.6
@@ -156,10 +152,8 @@ def test_a_rate_limit_loses_no_call() -> None:
         window[1] += 1
         return ok() if window[1] <= 4 else fail(429, Retry_After="0.2")
 
-    with faulty_server(answer) as server:
-        pool = HttpPool([entry(server, attempts=2)], limits=QUICK)
+    with hosting(answer, attempts=2) as (pool, server):
         replies = [reply.error for _, reply in pool.ask([ask()] * 24)]
-        pool.close()
     assert replies == [None] * 24
     assert len(server.requests) <= 3 * 24
 
@@ -202,10 +196,8 @@ def test_the_key_is_in_no_error_reply_or_log(echo: str, said: str, caplog: pytes
 def test_the_key_is_not_shown_while_a_text_is_written(size: int) -> None:
     text = f"s, sk-can, sk-{CANARY}{CANARY[:-1]} and {CANARY}."
     written = [text[at : at + size] for at in range(0, len(text), size)]
-    with faulty_server((stream_head(), events(*written))) as server:
-        pool = HttpPool([entry(server, api_key_env="KEY")], {"KEY": CANARY}, QUICK)
+    with hosting((stream_head(), events(*written)), api_key_env="KEY") as (pool, server):
         *pieces, reply = pool.stream(ask())
-        pool.close()
     assert isinstance(reply, Reply)
     assert reply.text == "".join(map(str, pieces)) == text.replace(CANARY, "(key)")
 
@@ -224,7 +216,7 @@ def test_a_refused_key_names_its_variable() -> None:
 def test_a_missing_or_broken_key_is_said_before_any_call() -> None:
     spec = ModelSpec("m", base_url="http://127.0.0.1:9/v1", api_key_env="KEY")
     for env, words in (
-        ({}, "KEY, which is not set"),
+        ({}, "Model 'm' needs a key in the environment variable KEY, which is not set"),
         ({"KEY": " "}, "not set"),
         ({"KEY": "a\nb"}, "no header"),
     ):
@@ -233,11 +225,8 @@ def test_a_missing_or_broken_key_is_said_before_any_call() -> None:
 
 
 def test_an_unknown_model_is_said_before_any_call() -> None:
-    with faulty_server(ok()) as server:
-        pool = HttpPool([entry(server)])
-        with pytest.raises(PoolError, match="no model named 'z'; it has m"):
-            pool.ask([ask(), ask("z")])
-        pool.close()
+    with hosting(ok()) as (pool, server), pytest.raises(PoolError, match="no model named 'z'; it has m"):
+        pool.ask([ask(), ask("z")])
     assert server.requests == []
 
 

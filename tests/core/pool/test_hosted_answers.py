@@ -8,7 +8,6 @@ import time
 import pytest
 
 from core.episode import Reply
-from core.pool.client import Limits
 from core.pool.hosted import HttpPool
 from tests.core.pool.faulty_server import (
     Answer,
@@ -21,7 +20,7 @@ from tests.core.pool.faulty_server import (
     respond,
     stream_head,
 )
-from tests.core.pool.hosted_calls import QUICK, ask, entry, left, stream, talk, why
+from tests.core.pool.hosted_calls import ask, entry, hosting, left, stream, talk, why
 
 # What is accepted
 
@@ -37,16 +36,6 @@ def test_what_is_not_json_is_not_read() -> None:
     assert "compressed" in why(talk((respond(b"\x1f\x8b", headers={"Content-Encoding": "gzip"}),))[0])
 
 
-def test_a_huge_body_is_cut_off() -> None:
-    limits = Limits(response_bytes=100_000)
-    sized = (respond(chat("x" * 200_000)),)
-    endless = (stream_head(), *[b"data: " + b"x" * 10_000] * 100)
-    for answer in (sized, endless):
-        reply, server = talk(answer, limits=limits)
-        assert "100,000 bytes" in why(reply)
-        assert len(server.requests) == 1
-
-
 def test_text_that_no_database_can_hold_is_mended() -> None:
     reply, _ = talk(ok("a\ud800b\0c\U0001f600"))
     assert reply.text == "a\ufffdb\ufffdc\U0001f600"
@@ -58,44 +47,17 @@ def test_a_model_that_refuses_the_prompt_is_at_fault_itself() -> None:
     assert reply.error.kind == "model"
 
 
-#: How servers of these kinds word it, in 2023 to 2026.
-TOO_LONG = (
-    "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
-    "The decoder prompt (length 9000) is longer than the maximum model length of 8192.",
-    "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
-    "the request exceeds the available context size (4096 tokens), try increasing it",
-    "prompt is too long: 210000 tokens > 200000 maximum",
-    "input length and `max_tokens` exceed context limit: 174167 + 64000 > 200000",
-    "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
-    "Input is too long for requested model.",
-    "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
-    "length of prompt_tokens (163280) must be less than max_seq_len (32768).",
-    "`inputs` tokens + `max_new_tokens` must be <= 4097.",
-)
-
-
-@pytest.mark.parametrize("message", TOO_LONG)
-def test_a_prompt_that_is_too_long_is_told_in_one_sentence_and_not_sent_again(message: str) -> None:
-    reply, server = talk(fail(400, message))
-    assert "cannot hold a prompt this long (400)" in why(reply)
-    assert why(reply).endswith("give its context_window in the pool file, and prompts are shortened to fit.")
-    assert reply.error is not None
-    assert reply.error.kind == "model"
-    assert len(server.requests) == 1
-
-
 # Streaming
 
 
 def test_pieces_come_as_they_are_written() -> None:
     first, *rest = events("one ", "two ", "three").split(b"\n\n")
-    with faulty_server(
-        (stream_head(), b"\n\n".join([first, rest[0], b""]), 0.5, b"\n\n".join(rest[1:]))
-    ) as server:
-        pool = HttpPool([entry(server)])
+    with hosting((stream_head(), b"\n\n".join([first, rest[0], b""]), 0.5, b"\n\n".join(rest[1:]))) as (
+        pool,
+        server,
+    ):
         started = time.monotonic()
         arrivals = [(time.monotonic() - started, piece) for piece in pool.stream(ask())]
-        pool.close()
     assert [piece for _, piece in arrivals[:-1]] == ["one ", "two ", "three"]
     reply = arrivals[-1][1]
     assert isinstance(reply, Reply)
@@ -107,10 +69,8 @@ def test_pieces_come_as_they_are_written() -> None:
 
 def test_a_server_that_knows_no_stream_options_is_asked_without_and_not_again() -> None:
     refused, said = fail(400, "Unknown parameter: stream_options"), (stream_head(), events("hi"))
-    with faulty_server(refused, said) as server:
-        pool = HttpPool([entry(server)], limits=QUICK)
+    with hosting(refused, said) as (pool, server):
         replies = [[*pool.stream(ask())][-1] for _ in range(2)]
-        pool.close()
     assert [reply.text for reply in replies if isinstance(reply, Reply)] == ["hi", "hi"]
     assert ["stream_options" in request.body for request in server.requests] == [True, False, False]
     _, lasting, _ = stream(fail(400, "No."), fail(400, "No."))
@@ -123,10 +83,8 @@ def test_a_server_that_can_neither_be_told_to_count_nor_to_call_is_asked_without
         return (stream_head(), events("hi")) if knows else fail(422, "Extra inputs are not permitted")
 
     tool = json.dumps([{"type": "function", "function": {"name": "add"}}])
-    with faulty_server(answer) as server:
-        pool = HttpPool([entry(server)], limits=QUICK)
+    with hosting(answer) as (pool, server):
         replies = [[*pool.stream(ask(tools=tool, must_call=True))][-1] for _ in range(2)]
-        pool.close()
     assert [reply.text for reply in replies if isinstance(reply, Reply)] == ["hi", "hi"]
     assert len(server.requests) == 4  # and nothing of it is tried again
 
@@ -173,10 +131,8 @@ def test_usage_in_a_stream_is_not_asked_for_where_the_entry_says_so() -> None:
 
 def test_calls_run_side_by_side_up_to_the_models_limit() -> None:
     slow = (0.5, *ok())
-    with faulty_server(slow, slow, slow, slow, (0.05, *ok())) as server:
-        pool = HttpPool([entry(server, concurrency=4)])
+    with hosting(slow, slow, slow, slow, (0.05, *ok()), concurrency=4) as (pool, server):
         indices = [index for index, _ in pool.ask([ask()] * 12)]
-        pool.close()
     assert sorted(indices) == list(range(12))
     assert server.most_in_flight == 4
 
@@ -195,8 +151,7 @@ def test_closing_the_iterator_cancels_the_calls_in_flight() -> None:
     def answer(request: Request) -> Answer:
         return ok() if request.body["messages"][0]["content"] == "quick" else (20.0,)
 
-    with faulty_server(answer) as server:
-        pool = HttpPool([entry(server, concurrency=3, timeout_s=30.0)])
+    with hosting(answer, concurrency=3, timeout_s=30.0) as (pool, server):
         replies = pool.ask([ask(text="quick"), ask(), ask(), ask(), ask()])
         assert next(replies)[0] == 0
         time.sleep(0.2)
@@ -204,17 +159,17 @@ def test_closing_the_iterator_cancels_the_calls_in_flight() -> None:
         assert left(server, 3)
         [(_, reply)] = pool.ask([ask(text="quick")])
         assert reply.error is None
-        pool.close()
 
 
 def test_closing_a_stream_cancels_it() -> None:
-    with faulty_server((stream_head(), events("one ", done=False, finish_reason=None), 20.0)) as server:
-        pool = HttpPool([entry(server, timeout_s=30.0)])
+    with hosting((stream_head(), events("one ", done=False, finish_reason=None), 20.0), timeout_s=30.0) as (
+        pool,
+        server,
+    ):
         pieces = pool.stream(ask())
         assert next(pieces) == "one "
         pieces.close()  # type: ignore[attr-defined]
         assert left(server, 1)
-        pool.close()
 
 
 def test_a_forgotten_pool_closes_and_its_pending_replies_keep_it() -> None:

@@ -20,8 +20,8 @@ from core.episode import Ask, Message, Reply, Role
 from core.pocket.pool import PocketPool
 from core.pocket.specs import pocket_spec
 from core.pocket.tokenizer import train_tokenizer
-from core.pool.check import check_pool
 from core.pool.hosted import HttpPool
+from core.pool.pool import check_pool
 from core.pool_file import load_pool
 
 pytestmark = pytest.mark.process

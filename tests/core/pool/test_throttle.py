@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
 from core.pool.client import Limits
 from core.pool.hosted import HttpPool
-from core.pool.throttle import Service, Throttle
+from core.pool.spec import Service
+from core.pool.throttle import Throttle
 from core.pool_file import load_specs
 from tests.core.pool.faulty_server import Answer, Request, fail, faulty_server, ok
-from tests.core.pool.hosted_calls import QUICK, ask, entry
+from tests.core.pool.hosted_calls import ask, hosting
 
 
 class Clock:
@@ -37,52 +37,6 @@ def test_known_rates_space_the_calls() -> None:
     assert [free.reserve(10**6) - 100 for _ in range(3)] == [0.0] * 3
 
 
-@pytest.mark.parametrize("permitted", [1.2, 7.0, 40.0])
-def test_an_unknown_rate_is_learned(permitted: float) -> None:
-    """A server that lets `permitted` calls a second through, by a window of a second, and says nothing else."""
-    clock = Clock()
-    throttle = Throttle(Service("p"), clock)
-    allowed: list[float] = []
-    through = refused = 0
-    began = clock.now
-    while clock.now - began < 120:
-        at = throttle.reserve(1)
-        clock.now = max(clock.now + 1e-6, at)
-        allowed = [at for at in allowed if clock.now - at < 5]
-        if len(allowed) < 5 * permitted:
-            allowed.append(clock.now)
-            throttle.went_through()
-            through += 1
-        else:
-            clock.now += throttle.too_many(None, at)
-            refused += 1
-        clock.now += 0.001
-    assert through >= 0.85 * 120 * permitted
-    assert refused <= 0.1 * through + 20
-
-
-def test_a_server_that_only_says_429_loses_no_call() -> None:
-    """Forty calls where eight a second are let through: none is lost, although each call has two tries only."""
-    answered: list[float] = []
-
-    def limited(_: Request) -> Answer:
-        now = time.monotonic()
-        if sum(now - at < 1.0 for at in answered) >= 8:
-            return fail(429, "slow down")
-        answered.append(now)
-        return ok()
-
-    with faulty_server(limited) as server:
-        pool = HttpPool([entry(server, concurrency=8, attempts=2, timeout_s=30.0)], limits=QUICK)
-        began = time.monotonic()
-        replies = [reply for _, reply in pool.ask([ask(text=str(n)) for n in range(40)])]
-        took = time.monotonic() - began
-        pool.close()
-        assert [reply.error for reply in replies] == [None] * 40
-        assert took < 16  # five seconds at the permitted rate
-        assert len(server.requests) <= 40 + 24
-
-
 def test_a_burst_that_is_refused_before_anything_is_answered_is_one_lesson() -> None:
     """Thirty calls at once where fifty a second are let through, and each takes its time: none waits for long."""
     free_from = 0.0
@@ -95,12 +49,10 @@ def test_a_burst_that_is_refused_before_anything_is_answered_is_one_lesson() -> 
         free_from = max(free_from, now) + 1 / 50
         return (0.3, *ok())
 
-    with faulty_server(limited) as server:
-        pool = HttpPool([entry(server, concurrency=30, attempts=2, timeout_s=8.0)], limits=QUICK)
+    with hosting(limited, concurrency=30, attempts=2, timeout_s=8.0) as (pool, server):
         began = time.monotonic()
         replies = [reply for _, reply in pool.ask([ask(text=str(n)) for n in range(60)])]
         took = time.monotonic() - began
-        pool.close()
         assert [reply.error for reply in replies] == [None] * 60
         assert took < 12  # 1.2 seconds at the permitted rate, the first of them still to be learned
 
@@ -145,20 +97,3 @@ def test_models_of_a_provider_share_its_limits(tmp_path: Path) -> None:
         assert len(replies) == 10
         assert server.most_in_flight <= 2
         pool.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('[[provider]]\nname = "p"\nrequests_per_minute = 0\n', "provider 1 ('p'): requests_per_minute"),
-        ('[[provider]]\nconcurrency = 3\n', "name is missing"),
-        ('[[provider]]\nname = "p"\n[[provider]]\nname = "p"\n', "already taken"),
-        ('[[provider]]\nname = "p"\n[[model]]\nname = "m"\nprovider = "q"\n', "no provider 'q'"),
-        ('[[provider]]\nname = "p"\nsurprise = 1\nbase_url = "http://h/v1"\n[[model]]\nname = "m"\nprovider = "p"\n',
-         "'surprise' is not a known field"),
-    ],
-)  # fmt: skip
-def test_mistakes_in_provider_tables(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "pool.toml").write_text(text)
-    with pytest.raises(ConfigError, match=said.replace("(", r"\(").replace(")", r"\)")):
-        load_specs(tmp_path / "pool.toml")

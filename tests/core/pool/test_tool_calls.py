@@ -10,8 +10,8 @@ import pytest
 from core.episode import Ask, Message, Role
 from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS
 from core.pool.spec import ModelSpec
-from core.pool.tool_calls import Settled, ToolCalls, settle
-from core.pool.wire import request_body
+from core.pool.tool_calls import ToolCalls, settle
+from core.pool.wire import Completion, request_body
 
 ROME, OSLO = '{"city": "Rome"}', '{"city": "Oslo"}'
 WEATHER = json.dumps([{"type": "function", "function": {"name": "weather"}}])
@@ -86,10 +86,10 @@ def test_no_two_calls_share_an_id() -> None:
     assert [one["id"] for one in json.loads(calls.json())] == ["a", ""]
 
 
-def said(text: str, *names: str, reason: str = "tool_calls") -> Settled:
+def said(text: str, *names: str, reason: str = "tool_calls") -> Completion:
     calls = ToolCalls()
     calls.add([fragment(ROME, id=name, name=name) for name in names])
-    return Settled(text, calls.json(), reason)
+    return Completion(text, finish_reason=reason, tool_calls=calls.json())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def said(text: str, *names: str, reason: str = "tool_calls") -> Settled:
     ],
 )
 def test_only_offered_calls_are_passed_on(
-    reply: Settled, tools: str, text: str, passed: list[str], reason: str
+    reply: Completion, tools: str, text: str, passed: list[str], reason: str
 ) -> None:
     found = settle(reply, tools)
     assert (found.text, found.finish_reason) == (text, reason)

@@ -12,21 +12,26 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
+from storage.analysis.second_opinions import EpisodeScope
 from storage.analysis.standings import PolicySide
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from tests.builders.sample_store import PLAYED, checkpoint
-from tests.ui.pages import command, opened
-from ui.answers import plain
+from tests.ui.pages import assert_literal, command, opened
+from ui.answers import plain, policy
 from ui.answers.asked import Asked, asked_of, asked_of_policies
 from ui.answers.blocks import Answer
 from ui.answers.pages import ANALYSES, analysis, answers
+from ui.answers.results import answers_of, came_with_the_program
 from ui.cli.console import print_json
+from ui.export.page import analysis_page
 from ui.presentation.theme import percent
 from ui.presentation.words import share_words
+from ui.runs.paper.tables import TABLES
+from ui.web.analysis import draw as drawing
 from ui.web.analysis import page
 
-A, B = checkpoint(0).id, checkpoint(30).id
+A, B, C = (checkpoint(generation).id for generation in (0, 30, 8))
 #: What is asked, as the command line and as an address have it.
 SELECTIONS: tuple[tuple[list[str], dict[str, str]], ...] = (
     (["--policy", B], {"policy": B}),
@@ -38,6 +43,13 @@ OWN_SELECTIONS = {
         ([A, B, "--run", PLAYED], {"c": f"{A},{B}"}),
         ([A, "random", B, "--run", PLAYED], {"c": f"{A},random,{B}", "b": "random"}),
     ),
+    "policy": (
+        ([C, B, "--run", PLAYED, "--by-draw"], {"c": f"{C},{B}", "run": PLAYED, "by": "draw"}),
+        ([B, A, C, "--by-draw", "--choose", f"with={C}"], {"c": f"{B},{A},{C}", "by": "draw", "with": C}),
+    ),
+    "separability": (
+        ([PLAYED, "--policy", B, "--turns", "first"], {"run": PLAYED, "policy": B, "turns": "first"}),
+    ),
 }
 ASKED = [(name, *one) for name in ANALYSES for one in OWN_SELECTIONS.get(name, SELECTIONS)]
 
@@ -45,6 +57,7 @@ ASKED = [(name, *one) for name in ANALYSES for one in OWN_SELECTIONS.get(name, S
 @pytest.mark.parametrize(("name", "selection", "address"), ASKED)
 def test_page_command_and_saved_page_give_the_same_numbers(
     samples: Store,
+    made_up: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -52,13 +65,20 @@ def test_page_command_and_saved_page_give_the_same_numbers(
     selection: list[str],
     address: dict[str, str],
 ) -> None:
-    options = [ANALYSES[name].own_command or name, *selection]
+    parts = [word for part in analysis(name).parts for word in ("--part", part.key) if part.asked_for]
+    parts = parts and [word for part in analysis(name).parts for word in ("--part", part.key)]
+    options = [*(ANALYSES[name].own_command or name).split(), *selection, *parts]
     assert command([*options, "--json"]) == 0
     expected = json.loads(capsys.readouterr().out)
     given: dict[str, Answer] = {}
-    monkeypatch.setattr(page, "draw", lambda one, *_, **__: given.update({one.key: one}))
+
+    def keep(one: Answer, *rest: Any, **look: Any) -> None:
+        given[one.key] = one
+        drawing.draw(one, *rest, **look)
+
+    monkeypatch.setattr(page, "draw", keep)
     for part in analysis(name).parts:
-        opened(name, part=part.key, **address)
+        assert_literal(opened(name, part=part.key, **address))
     print_json({key: plain.answer(one) for key, one in given.items()})
     shown = json.loads(capsys.readouterr().out)
     assert shown == {key: value for key, value in expected.items() if key != "episodes"}
@@ -93,6 +113,10 @@ def _numbers(value: Any) -> Iterator[tuple[str, ...]]:
 def _asked(store: Store, name: str) -> Asked:
     if name == "checkpoints":
         return asked_of_policies(store, [PolicySide(A), PolicySide(B), PolicySide("random")], str)
+    if name == "policy":
+        return policy.asked_of_checkpoints(store, EpisodeScope(), {A: "first", B: "last"})
+    if name == "separability":
+        return asked_of(store, EpisodeFilter(run=PLAYED, policy=B))
     return asked_of(store, EpisodeFilter())
 
 
@@ -124,3 +148,21 @@ def test_a_choice_or_part_that_is_not_there_is_refused_in_a_sentence(
         answers("verifier", asked_of(samples, EpisodeFilter(policy="nobody")))
     with pytest.raises(ConfigError, match="name the first by --policy"):
         asked_of(samples, EpisodeFilter(), A)
+
+
+@pytest.mark.parametrize("table", ["4", "5", "9", "selection"])
+def test_a_table_of_results_is_the_same_on_its_page_in_json_and_saved(
+    samples: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: str
+) -> None:
+    expected = answers_of(came_with_the_program(TABLES[table]))
+    given: list[Answer] = []
+    monkeypatch.setattr(drawing, "draw", lambda one, *_, **__: given.append(one))
+    opened("results", table=table)
+    as_json = [[plain.answer(one) for one in of] for of in (expected, given)]
+    assert as_json[0] == as_json[1]
+    saved = html.unescape(analysis_page("Results", {}, {table: expected}))
+    print_json(as_json[0])
+    found = numbers(json.loads(capsys.readouterr().out))
+    assert bool(found) == (table in ("4", "selection"))
+    assert [words for words in found if not any(one in saved for one in words)] == []
+    assert all(one.question.endswith("?") and one.sentence.endswith(".") for one in expected)

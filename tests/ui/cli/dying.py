@@ -1,86 +1,29 @@
-"""Commands of `trinity`, born with all imports done, which may die by SIGKILL in a model call or around a commit.
-
-Each is a real process of its own; that it is forked off one which has imported everything spares it the seconds that
-an interpreter, SQLAlchemy and torch take to start.
-"""
+"""Commands of `trinity`, each a process forked off the zygote, which may die by SIGKILL in a model call or around a
+commit."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from storage.store import open_store
+from sqlalchemy import Connection, Engine, event
+
+from storage.shelves.paid_replies import PaidReplies
 from tests.core.pool.faulty_server import Answer, FaultyServer, Request
 from tests.ui.sums import answer
+from tests.zygote import Child, Command, begin
+from ui.cli import main
 
 #: What comes in between: a death in a call, before a commit, after one, and again.
 KINDS = ("call", "before commit", "after commit")
-
-#: What every command imports that plays with hosted models and records it.
-SERVED = (
-    "ui.cli.commands",
-    "ui.runs.queue",
-    "storage.store",
-    "sqlalchemy.dialects.sqlite",
-    "core.pool_file",
-    "core.pool.mixed",
-    "core.pool.hosted",
-    "anyio._backends._asyncio",
-)
-
-#: Imports what is named, then runs each command of stdin in a child: its process id and how it ended go to stdout.
-_NURSERY = """
-import importlib, json, os, signal, sys, threading
-from sqlalchemy import Engine, event
-from ui.cli import main
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-
-def live(command, commits, after):
-    left = commits
-    def count(connection):
-        nonlocal left
-        if threading.current_thread() is not threading.main_thread():
-            return  # a heartbeat: how many there are is a matter of the clock
-        left -= 1
-        if left == 0:
-            if after:
-                connection.connection.dbapi_connection.commit()
-            os.kill(os.getpid(), signal.SIGKILL)
-    event.listen(Engine, "commit", count)
-    from storage.shelves.paid_replies import PaidReplies
-    keep = PaidReplies.keep
-    def watched(self, replies):
-        if {key for key, _ in self.recall()} & {key for key, _ in replies}:
-            open(os.environ["ASKED_TWICE"], "w").close()
-        keep(self, replies)
-    PaidReplies.keep = watched
-    return main(command)
-
-for line in sys.stdin:
-    asked = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        for number in (1, 2):
-            os.dup2(os.open(asked["said"][number - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
-        try:
-            code = live(asked["command"], asked["commits"], asked["after"])
-        except SystemExit as ended:
-            code = ended.code or 0
-        sys.stdout.flush()
-        os._exit(code)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
 
 
 class World(Protocol):
@@ -107,7 +50,10 @@ class Nursery:
     """Where commands are born and die, one at a time."""
 
     world: World
-    process: subprocess.Popen[str]
+    modules: Sequence[str] = ()  #: what its commands import besides
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    cwd: str = field(default_factory=os.getcwd)
+    _child: Child = field(init=False)
 
     def die(self, command: Sequence[object], number: int, *, calls: int, commits: int) -> None:
         """Run a command until SIGKILL, the `number`-th in the order of KINDS: after so many calls while it waits for a
@@ -153,20 +99,20 @@ class Nursery:
 
     def born(self, command: Sequence[object], commits: int = 0, *, after: bool = False) -> int:
         """Begin a command, which dies before or `after` so many commits (0: it does not); its process id."""
-        asked = {
-            "command": [str(word) for word in command],
-            "commits": commits,
-            "after": after,
-            "said": [str(file) for file in self._said],
-        }
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(asked) + "\n")
-        self.process.stdin.flush()
-        return int(self._line())
+        words = [str(word) for word in command]
+        live = Command(
+            [f"{__name__}:live", json.dumps([words, commits, after])],
+            self.cwd,
+            self.environment,
+            self.modules,
+        )
+        with open(os.devnull) as silence, self._said[0].open("w") as out, self._said[1].open("w") as err:
+            self._child = begin(live, [silence.fileno(), out.fileno(), err.fileno()])
+        return self._child.pid
 
     def ended(self) -> Ended:
         """Wait for the end of the command."""
-        code = int(self._line())
+        code = self._child.ended()
         out, err = (file.read_text() for file in self._said)
         return Ended(code, out, err)
 
@@ -178,32 +124,28 @@ class Nursery:
     def _said(self) -> tuple[Path, Path]:
         return self.world.folder / "stdout", self.world.folder / "stderr"
 
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
 
+def live(asked: str) -> int:
+    """In a forked process: run a command that dies at a commit, and note where a paid reply is paid for twice."""
+    command, commits, after = json.loads(asked)
 
-@contextmanager
-def nursery(
-    world: World, *modules: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> Iterator[Nursery]:
-    """A nursery that has imported these modules, with this environment (None: as it is now), in this folder."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _NURSERY, *modules],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=cwd,
-    ) as process:
-        yield Nursery(world, process)
-        assert process.stdin is not None
-        process.stdin.close()
+    def count(connection: Connection) -> None:
+        nonlocal commits
+        if threading.current_thread() is not threading.main_thread():
+            return  # a heartbeat: how many there are is a matter of the clock
+        commits -= 1
+        if commits == 0:
+            if after:
+                connection.connection.dbapi_connection.commit()  # type: ignore[union-attr]
+            os.kill(os.getpid(), signal.SIGKILL)
 
+    event.listen(Engine, "commit", count)
+    keep = PaidReplies.keep
 
-def last_run(store_url: str) -> str:
-    """The id of the newest run."""
-    store = open_store(store_url)
-    run = store.runs.list()[0].id
-    store.close()
-    return run
+    def watched(self: PaidReplies, replies: Any) -> None:
+        if {key for key, _ in self.recall()} & {key for key, _ in replies}:
+            Path(os.environ["ASKED_TWICE"]).touch()
+        keep(self, replies)
+
+    PaidReplies.keep = watched  # type: ignore[method-assign]
+    return main(command)

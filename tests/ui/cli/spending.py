@@ -18,7 +18,7 @@ import pytest
 
 from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request
-from tests.ui.cli.dying import SERVED, Nursery, nursery
+from tests.ui.cli.dying import Nursery
 from tests.ui.endpoint.server import raw
 from tests.ui.sums import Sums, answer, sums
 
@@ -37,15 +37,6 @@ max_tokens = 7
 concurrency = {at_once}
 """
 TIERS = '[[tier]]\nname = "trinity"\npolicy = "single:adder"\nturns = 3\n'
-#: What `trinity serve` imports before it listens and with the first request.
-SERVING = (
-    "ui.cli.endpoint",
-    "ui.cli.serve",
-    "ui.endpoint.api",
-    "uvicorn",
-    "uvicorn.protocols.http.auto",
-    "uvicorn.lifespan.on",
-)
 
 
 @dataclass
@@ -78,18 +69,18 @@ def killed_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed:
     with _world(folder, monkeypatch, tasks=CALLS * kills) as world:
         audit = _Audit(world, bill)
         command = ["run", *world.test_tasks, "--policy", "single:adder", "--max-cost", bill.ceiling_usd]
-        with nursery(world, "ui.cli.run", "ui.runs.batch", *SERVED) as born:
-            for _ in range(kills):
-                with born.alive(command):
-                    if draw.random() < 0.8:  # else perhaps before it has called at all
-                        audit.wait_for_call()
-                    time.sleep(draw.uniform(0.0, 0.4))
-                with audit.of_store() as store:
-                    audit.take(_spent(store))
-                    audit.remember(store)
-                    if runs := store.runs.list():
-                        command = ["run", "--resume", runs[0].id]
-            ended = born.lives(command)
+        born = Nursery(world)
+        for _ in range(kills):
+            with born.alive(command):
+                if draw.random() < 0.8:  # else perhaps before it has called at all
+                    audit.wait_for_call()
+                time.sleep(draw.uniform(0.0, 0.4))
+            with audit.of_store() as store:
+                audit.take(_spent(store))
+                audit.remember(store)
+                if runs := store.runs.list():
+                    command = ["run", "--resume", runs[0].id]
+        ended = born.lives(command)
         assert ended.code == 1, ended.err
         assert "could exceed the ceiling" in ended.out + ended.err
         with audit.of_store() as store:
@@ -105,15 +96,15 @@ def killed_servers(folder: Path, monkeypatch: pytest.MonkeyPatch, kills: int, se
     numbers = count(10)
     with _world(folder, monkeypatch, tasks=1) as world:
         audit = _Audit(world, bill)
-        with nursery(world, *SERVING, *SERVED) as born:
-            for _ in range(kills):
-                with _asked(born, bill.ceiling_usd, numbers):
-                    audit.wait_for_call()
-                    time.sleep(draw.uniform(0.0, 0.6))
-                with audit.of_store() as store:
-                    audit.take(store.endpoint.charged_usd())
-            with _asked(born, bill.ceiling_usd, numbers) as refused:
-                assert refused.wait(120)
+        born = Nursery(world)
+        for _ in range(kills):
+            with _asked(born, bill.ceiling_usd, numbers):
+                audit.wait_for_call()
+                time.sleep(draw.uniform(0.0, 0.6))
+            with audit.of_store() as store:
+                audit.take(store.endpoint.charged_usd())
+        with _asked(born, bill.ceiling_usd, numbers) as refused:
+            assert refused.wait(120)
         with audit.of_store() as store:
             bill.recorded_usd = store.endpoint.charged_usd()
     return bill

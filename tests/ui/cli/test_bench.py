@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
-from tests.ui import pages
+from tests.ui.pages import command
+from tests.zygote import forked
 
 
 @pytest.mark.process
-def test_help_after_a_benchmarks_name_is_that_benchmarks_own() -> None:
+def test_help_after_a_benchmarks_name_is_that_benchmarks_own(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(forked("python")))
+
     def said(*arguments: str) -> str:
-        command = [sys.executable, "-m", "ui.cli", "bench", *arguments]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=pages.PATIENCE_S)
-        assert found.returncode == 0, found.stderr
-        return found.stdout
+        assert command(["bench", *arguments]) == 0
+        return capfd.readouterr().out
 
     own = said("pool", "--help")
     assert own.startswith("usage: trinity bench pool ")

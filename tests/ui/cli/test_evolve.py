@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
-import pyarrow.parquet as parquet
 import pytest
 
 from core.episode import Protocol
@@ -24,8 +21,9 @@ from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.rows.summaries import EpisodeSummary
 from storage.shelves.learning import Learning
 from storage.store import Store, open_store
-from tests.ui.sums import Sums
-from ui.cli.config_file import read_file
+from tests.ui.sums import Result, Sums
+from tests.ui.test_canary import unpacked
+from ui.cli.learning import read_file
 from ui.runs.settings.learning import EvolutionPlan, plan_from
 
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
@@ -37,9 +35,36 @@ def world(evolving: Sums) -> Sums:
     return evolving
 
 
+def evolve(world: Sums, *more: object) -> Result:
+    """A small evolution, with the options that follow winning."""
+    return world.trinity("evolve", "--tasks", world.tasks, *SMALL, *more)
+
+
+def evolved(world: Sums, *more: object) -> Result:
+    """The same, which comes to its end and prints JSON."""
+    return world.done("evolve", "--tasks", world.tasks, *SMALL, *more, "--json")
+
+
+@contextmanager
+def dying(index: int, *, before: bool) -> Iterator[None]:
+    """An evolution is interrupted as it keeps the generation of this index, or once it is kept."""
+    add = Learning.add
+
+    def broken(self: Learning, entry: object, **rest: Any) -> None:
+        dies = getattr(entry, "index", 0) == index
+        if dies and before:
+            raise KeyboardInterrupt
+        add(self, entry, **rest)  # type: ignore[arg-type]
+        if dies:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learning, "add", broken)
+        yield
+
+
 def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(world: Sums) -> None:
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json")
-    assert result.code == 0, result.err
+    result = evolved(world)
     assert list(result.json) == ["run", "generations", "checkpoint", "digest", "best", "controls", "took"]
     assert result.json["generations"] == 3
     assert "generation 2, mean" in result.err
@@ -53,20 +78,17 @@ def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(worl
     assert listed[-1]["id"] == result.json["checkpoint"]
     played = world.run("--policy", result.json["checkpoint"], "--n", 3, "--json")
     assert played.json[0]["n"] == 3, played.err
-    store = open_store(world.store)
-    generations = store.learning.updates(result.json["run"])
+    with world.kept() as store:
+        generations = store.learning.updates(result.json["run"])
     assert [one.episodes for one in generations] == [0, 16, 32, 48]
     assert "validation" in generations[2].stats
-    store.close()
 
 
 def test_an_evolution_by_the_released_rules_leaves_checkpoints_that_play_by_them(world: Sums) -> None:
-    begin = ("evolve", "--tasks", world.tasks, *SMALL, "--name", "mine")
-    result = world.trinity(*begin, "--protocol", "released", "--json")
-    assert result.code == 0, result.err
+    result = evolved(world, "--name", "mine", "--protocol", "released")
     name = result.json["checkpoint"]
     assert world.run("--policy", name, "--policy", "random", "--n", 3).code == 0
-    with closing(open_store(world.store)) as store:
+    with world.kept() as store:
         checkpoint = store.checkpoints.load(name)
         assert (checkpoint.protocol, checkpoint.input_format) == (Protocol.RELEASED, "chat")
         rules = {
@@ -78,14 +100,13 @@ def test_an_evolution_by_the_released_rules_leaves_checkpoints_that_play_by_them
     assert "was evolved under the protocol 'released' and cannot play by 'paper'" in " ".join(
         refused.err.split()
     )
-    again = world.trinity(*begin, "--protocol", "paper", "--resume")
+    again = evolve(world, "--name", "mine", "--protocol", "paper", "--resume")
     assert "was begun with another --protocol" in again.err
 
 
 def test_an_evolution_begins_with_labels_whose_episodes_count(world: Sums) -> None:
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--labels", 8, "--no-controls", "--json")
-    assert result.code == 0, result.err
-    with closing(open_store(world.store)) as store:
+    result = evolved(world, "--labels", 8, "--no-controls")
+    with world.kept() as store:
         first, second, *_ = store.learning.updates(result.json["run"])
         assert (first.episodes, second.episodes) == (label_episodes(2, 8), label_episodes(2, 8) + 16)
         assert first.checkpoint_id is not None
@@ -100,59 +121,29 @@ def test_the_papers_preset_is_every_setting_of_the_paper_and_options_win_over_it
     assert (said["common"], said["mirrored"], said["constant_spread"]) == (False, False, "plain")
     config = plan_from(EvolutionPlan, said, read_settings({}, {}, world.folder)).evolution
     assert (config.population, config.tasks_per_candidate, config.rotate_every) == (32, 16, 1)
-    refused = world.trinity("evolve", "--preset", "best")
-    assert "There is no preset 'best': choose default or paper" in " ".join(refused.err.split())
-
-
-@pytest.mark.parametrize("key", ["step_size", "logit_spread", "turn_cost"])
-@pytest.mark.parametrize("value", ["inf", "nan"])
-def test_an_evolution_that_could_not_go_on_is_refused_before_anything_is_written(
-    world: Sums, key: str, value: str
-) -> None:
-    file = world.folder / "knobs.toml"
-    file.write_text(f"{key} = {value}\n")
-    refused = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--config", file)
-    assert refused.code == 1
-    assert f"{key} cannot be" in " ".join(refused.err.split())
-    store = open_store(world.store)
-    assert not store.runs.list(kind="evolve")
-    store.close()
 
 
 def test_a_population_is_given_or_the_usual_one(world: Sums) -> None:
     tiny = ["--generations", 1, "--replicates", 2, "--turns", 1, "--validation", 0]
-    result = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--population", "auto", "--name", "a")
-    assert result.code == 0, result.err
-    store = open_store(world.store)
-    run = store.runs.list(kind="evolve")[0]
-    assert len(store.learning.candidates(run.id, 1)) == run.config["evolution"]["population"] == 18
-    store.close()
+    world.done("evolve", "--tasks", world.tasks, *tiny, "--population", "auto", "--name", "a")
+    with world.kept() as store:
+        run = store.runs.list(kind="evolve")[0]
+        assert len(store.learning.candidates(run.id, 1)) == run.config["evolution"]["population"] == 18
     again = world.trinity("evolve", "--resume", "--name", "a", "--population", "auto")
     assert "there is nothing to resume" in again.err
-    wrong = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--population", "many")
-    assert "population cannot be 'many': give a whole number or 'auto'" in wrong.err
 
 
 def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").json
-    add = Learning.add
-
-    def interrupted(self: Learning, entry: object, **rest: object) -> None:
-        add(self, entry, **rest)  # type: ignore[arg-type]
-        if getattr(entry, "index", 0) == 1:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Learning, "add", interrupted)
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
-    monkeypatch.setattr(Learning, "add", add)
+    undisturbed = evolved(world).json
+    with dying(1, before=False):
+        result = evolve(world)
     assert result.code == 130
     assert "Go on with: trinity evolve --resume --name r" in result.err
     run = result.err.strip().split()[-1]
-    longer = world.trinity("evolve", "--resume", "--name", run, "--generations", 100)
-    assert (longer.code, longer.err.count("\n")) == (1, 1)
-    assert "begun with another --generations" in longer.err
+    longer = world.refused("evolve", "--resume", "--name", run, "--generations", 100)
+    assert "begun with another --generations" in longer
     assert "reads 256 sketched transcripts once" in result.err
 
     def measured(*_: object) -> None:
@@ -181,10 +172,8 @@ def recorded(store: Store, run: str) -> list[EpisodeSummary]:
 def test_an_evolution_records_the_episodes_of_none_a_share_or_all_of_its_candidates(
     world: Sums, record: str, candidates: int, validations: int
 ) -> None:
-    wide = [*SMALL, "--population", 6, "--no-controls"]
-    result = world.trinity("evolve", "--tasks", world.tasks, *wide, "--record", record, "--json")
-    assert result.code == 0, result.err
-    with closing(open_store(world.store)) as store:
+    result = evolved(world, "--population", 6, "--no-controls", "--record", record)
+    with world.kept() as store:
         run = result.json["run"]
         found = recorded(store, run)
         assert len(found) == 3 * candidates * 4 + validations * 4
@@ -205,43 +194,24 @@ def test_an_evolution_records_the_episodes_of_none_a_share_or_all_of_its_candida
         assert store.episodes.page(for_totals(EpisodeFilter())).total.n == 0
 
 
-def test_recorded_episodes_cost_nothing_more_than_the_replies_that_they_share(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUMS_KEY", "k")
+def test_recorded_episodes_cost_nothing_more_than_the_replies_that_they_share(world: Sums) -> None:
     world.price(1000.0)
-    command = ["evolve", "--tasks", world.tasks, *SMALL, "--max-cost", 100, "--json"]
-    spent = []
-    for record in ("none", "all"):
-        run = world.trinity(*command, "--record", record).json["run"]
-        with closing(open_store(world.store)) as store:
-            spent.append(store.runs.spent_usd(run))
-    assert 0 < spent[0] == spent[1]
+    none, every = (
+        spent(world, evolved(world, "--max-cost", 100, "--record", record).json["run"])
+        for record in ("none", "all")
+    )
+    assert 0 < none == every
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_an_interrupted_evolution_records_every_episode_once(
-    world: Sums, monkeypatch: pytest.MonkeyPatch, before: bool
-) -> None:
-    command = ["evolve", "--tasks", world.tasks, *SMALL, "--record", "all"]
-    undisturbed = world.trinity(*command, "--json").json["run"]
-    add = Learning.add
-
-    def broken(self: Learning, entry: object, **rest: Any) -> None:
-        dies = getattr(entry, "index", 0) == 2
-        if dies and before:
-            raise KeyboardInterrupt
-        add(self, entry, **rest)  # type: ignore[arg-type]
-        if dies:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Learning, "add", broken)
-    stopped = world.trinity(*command)
+def test_an_interrupted_evolution_records_every_episode_once(world: Sums, before: bool) -> None:
+    undisturbed = evolved(world, "--record", "all").json["run"]
+    with dying(2, before=before):
+        stopped = evolve(world, "--record", "all")
     assert stopped.code == 130
-    monkeypatch.setattr(Learning, "add", add)
     run = stopped.err.strip().split()[-1]
     assert world.trinity("evolve", "--resume", "--name", run).code == 0
-    with closing(open_store(world.store)) as store:
+    with world.kept() as store:
         first, second = (
             [
                 (one.id.partition("-")[2], one.generation, one.strip, one.correct)
@@ -254,40 +224,23 @@ def test_an_interrupted_evolution_records_every_episode_once(
 
 
 def test_a_candidate_whose_weights_are_gone_cannot_play_again(world: Sums) -> None:
-    begun = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--record", "share", "--json")
+    begun = evolved(world, "--record", "share")
     name = f"candidate:{begun.json['run']}/2/1"
-    refused = world.run("--policy", name)
-    assert refused.code == 1
-    assert "The weights of candidate 1 of gen 2" in refused.err
+    assert "The weights of candidate 1 of gen 2" in world.run("--policy", name).err
 
 
 def test_real_models_need_a_named_encoder(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRINITY_ENCODER")
-    refused = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
+    refused = evolve(world)
     assert refused.code == 1
     assert "Name the language model that reads the transcripts of adder, guesser" in refused.err
-    taken = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--encoder", "pocket")
-    assert taken.code == 0, taken.err
-    assert "window 1,024 tokens" in taken.err
+    assert "window 1,024 tokens" in evolved(world, "--encoder", "pocket").err
 
 
-def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_name(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_name(world: Sums) -> None:
     command = ["evolve", "--tasks", world.tasks, *SMALL, "--name", "mine"]
-    unknown = world.trinity("evolve", "--resume", "--name", "mine")
-    assert (unknown.code, unknown.err.count("\n")) == (1, 1)
-    assert "no evolution named 'mine'" in unknown.err
-    add = Learning.add
-
-    def broken(self: Learning, entry: object, **rest: Any) -> None:
-        if getattr(entry, "index", 0) == 2:
-            raise KeyboardInterrupt
-        add(self, entry, **rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Learning, "add", broken)
-    assert world.trinity(*command, "--resume").code == 130  # nothing to go on with: it begins
-    monkeypatch.setattr(Learning, "add", add)
+    with dying(2, before=True):
+        assert world.trinity(*command, "--resume").code == 130  # nothing to go on with: it begins
     begun = len(world.server.requests)
     assert "go on with it by --resume" in world.trinity(*command).err
     other = world.trinity(*command, "--resume", "--head", "sparse")
@@ -303,61 +256,11 @@ def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_na
     "head", ["low-rank", "sparse", "block-diagonal-2", "block-diagonal-10", "turn-aware"]
 )
 def test_every_head_and_singular_values_can_be_evolved_and_played(world: Sums, head: str) -> None:
-    small = (*SMALL, "--generations", 1, "--no-controls")
-    result = world.trinity("evolve", "--tasks", world.tasks, *small, "--head", head, "--svf", "1", "--json")
-    assert result.code == 0, result.err
+    result = evolved(world, "--generations", 1, "--no-controls", "--head", head, "--svf", "1")
     played = world.run("--policy", result.json["checkpoint"], "--n", 1, "--json")
     assert played.json[0]["n"] == 1, played.err
     kinds = {one["kind"] for one in world.trinity("checkpoints", "--run", result.json["run"], "--json").json}
     assert kinds == {"head+svf"}
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--head", "convex"], "head cannot be 'convex': give 'linear', 'low-rank'"),
-        (["--svf", "9"], "layers 0 to 2; SVF cannot use [9]"),
-        (["--svf", "last"], "give layers, such as 1 or 26,27"),
-        (["--population", "5"], "an even number for mirrored pairs"),
-        (["--resume"], "--resume needs --name"),
-        (["--record", "some"], "record cannot be 'some': give 'none', 'share' or 'all'"),
-    ],
-)
-def test_what_cannot_be_evolved_is_refused_in_one_sentence_and_nothing_begins(
-    world: Sums, options: list[str], sentence: str
-) -> None:
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, *options)
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert sentence in result.err
-    assert open_store(world.store).runs.list() == []
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ('rates = "fast"', "rates cannot be 'fast': give 'pycma' or 'cmaes'"),
-        ('common = "twice"', "common cannot be 'twice': give true or false"),
-        ('constant_spread = "much"', "constant_spread cannot be 'much'"),
-        ("logit_spread = -1", "logit_spread cannot be -1: give a number above 0"),
-        ("logit_spred = 3", "has a key 'logit_spred', which there is not: did you mean logit_spread?"),
-        (
-            "zzz = 3",
-            "has a key 'zzz', which there is not: trinity evolve --write-config FILE writes them all.",
-        ),
-        ("logit_spread =", "is not valid TOML"),
-        (None, "cannot be read"),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_sentence_and_nothing_begins(
-    world: Sums, text: str | None, sentence: str
-) -> None:
-    file = world.folder / "evolve.toml"
-    if text is not None:
-        file.write_text(text)
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--config", file)
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert sentence in result.err
-    assert open_store(world.store).runs.list() == []
 
 
 def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) -> None:
@@ -368,9 +271,8 @@ def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) ->
     assert [key for key in usual if f"{key} =" not in file.read_text()] == []
     assert "exists already" in world.trinity("evolve", "--write-config", file).err
     file.write_text('logit_spread = 4.0\nbarred = ["thinker"]\nseed = 3\nname = "mine"\n')
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--config", file, "--seed", 4, "--json")
-    assert result.code == 0, result.err
-    with closing(open_store(world.store)) as store:
+    result = evolved(world, "--config", file, "--seed", 4)
+    with world.kept() as store:
         begun = store.runs.get(result.json["run"])
     config = begun.config
     assert (begun.name, config["barred"], config["tasks"]) == ("mine", ["thinker"], world.tasks)
@@ -380,20 +282,8 @@ def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) ->
 
 
 def test_an_evolution_is_the_same_by_options_and_by_a_file(world: Sums) -> None:
-    tiny = [
-        "--generations",
-        1,
-        "--population",
-        4,
-        "--replicates",
-        2,
-        "--turns",
-        1,
-        "--validation",
-        0,
-        "--seed",
-        5,
-    ]
+    tiny = ["--generations", 1, "--population", 4, "--replicates", 2, "--turns", 1]
+    tiny += ["--validation", 0, "--seed", 5]
     file = world.folder / "evolve.toml"
     plain = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--json").json
     assert world.trinity("evolve", "--tasks", world.tasks, *tiny, "--write-config", file).code == 0
@@ -406,25 +296,20 @@ def test_an_evolution_is_the_same_by_options_and_by_a_file(world: Sums) -> None:
 
 def spent(world: Sums, run: str) -> float:
     """What a run knows to have cost."""
-    store = open_store(world.store)
-    known = store.runs.spent_usd(run)
-    store.close()
-    return known
+    with world.kept() as store:
+        return store.runs.spent_usd(run)
 
 
-def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUMS_KEY", "k")
+def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(world: Sums) -> None:
     world.price(10.0)
-    undecided = world.trinity("evolve", "--tasks", world.tasks, *SMALL).err
+    undecided = evolve(world).err
     controls = 2 * 4 * 4 + 2 * 4  # two models in four ways on four tasks, then the best and the random walk
     calls = (
         3 * 4 * 4 + 3 * 4 + controls
     ) * 2  # candidates of three generations, three validations, two turns
     assert f"up to {calls} calls" in undecided
     assert "set a ceiling" in undecided
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.045")
+    result = evolve(world, "--max-cost", "0.045")
     assert result.code == 1
     assert "The next episode could exceed the ceiling of $0.0450" in result.err
     assert "everything so far is kept" in result.err
@@ -437,30 +322,17 @@ def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(
     again = world.trinity("evolve", "--resume", "--name", run, "--max-cost", str(so_far + 0.0001))
     assert "The next generation could exceed" in again.err
     assert len(world.server.requests) == calls, "a generation that cannot be paid for is not begun"
-    assert (
-        world.trinity("evolve", "--resume", "--name", run, "--max-cost", "9", "--json").json["generations"]
-        == 3
-    )
+    ended = world.trinity("evolve", "--resume", "--name", run, "--max-cost", "9", "--json").json
+    assert ended["generations"] == 3
     assert spent(world, run) == pytest.approx(len(world.server.requests) * 18 * 10 / 1e6, rel=0.01)
-
-
-def test_a_file_without_tasks_to_evolve_on(world: Sums) -> None:
-    only = world.folder / "only.jsonl"
-    only.write_text('{"question": "1 + 1?", "answer": "2", "grader": "number", "split": "test"}\n')
-    result = world.trinity("evolve", "--tasks", only)
-    assert result.code == 1
-    assert "has no task in split 'evolve'" in result.err
-    assert open_store(world.store).runs.list() == []
 
 
 def test_nothing_that_leaves_the_machine_names_a_place_of_it(
     world: Sums, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    begun = world.trinity(
-        "evolve", "--tasks", world.tasks, *SMALL, "--record", "share", "--name", "mine", "--json"
-    )
+    begun = evolved(world, "--record", "share", "--name", "mine")
     assert world.run("--policy", begun.json["checkpoint"], "--policy", "random", "--n", 3).code == 0
-    with closing(open_store(world.store)) as store:
+    with world.kept() as store:
         runs = [one.id for one in store.runs.list()]
         played = [one.id for one in store.episodes.page(limit=2).items]
         assert str(world.folder) in str([one.config for one in store.runs.list()]), "here they are found"
@@ -476,10 +348,9 @@ def test_nothing_that_leaves_the_machine_names_a_place_of_it(
     ):
         assert world.trinity("export", *how, "--out", out / name).code == 0
     assert world.trinity("checkpoints", "export", begun.json["checkpoint"], out / "checkpoint").code == 0
-    compared = world.trinity("compare", "random", begun.json["checkpoint"], "--json")
-    (out / "compared.json").write_text(compared.out)
+    (out / "compared").write_text(world.trinity("compare", "random", begun.json["checkpoint"], "--json").out)
     places = [str(world.folder).encode(), str(Path.home()).encode(), b"sums.jsonl/"]
-    held = dict(contents_of(out))
+    held = {file.relative_to(out).as_posix(): content for file, content in unpacked(out)}
     assert len(held) > 12
     for name, content in held.items():
         assert not any(place in content for place in places), name
@@ -488,10 +359,10 @@ def test_nothing_that_leaves_the_machine_names_a_place_of_it(
     import_file(there, out / "runs.jsonl")
     there.close()
     told = [json.loads(line) for line in held["runs.jsonl"].splitlines()]
-    evolved = next(one for one in told if one.get("run_kind") == "evolve")
-    assert evolved["config"]["pool"] == "pool.toml"
-    assert len(evolved["pool"]) == 16, "by the digest of its models"
-    assert len(evolved["config"]["digest"]) >= 16, "and that of its tasks"
+    begun_there = next(one for one in told if one.get("run_kind") == "evolve")
+    assert begun_there["config"]["pool"] == "pool.toml"
+    assert len(begun_there["pool"]) == 16, "by the digest of its models"
+    assert len(begun_there["config"]["digest"]) >= 16, "and that of its tasks"
     other = out / "another machine"
     other.mkdir()
     encoder = os.environ["TRINITY_ENCODER"]
@@ -506,16 +377,3 @@ def test_nothing_that_leaves_the_machine_names_a_place_of_it(
     )
     assert world.run(*play, "--encoder", encoder).code == 0
     assert world.run(*play).code == 0, "once found, it is found again"
-
-
-def contents_of(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Every file of a folder by its name, packed ones unpacked."""
-    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
-        content = path.read_bytes()
-        if path.suffix == ".zip":
-            with ZipFile(path) as members:
-                yield from ((f"{path.name}/{one}", members.read(one)) for one in members.namelist())
-        elif path.suffix == ".parquet":
-            yield path.name, str(parquet.read_table(path).to_pylist()).encode()
-        else:
-            yield path.name, gzip.decompress(content) if path.suffix == ".gz" else content

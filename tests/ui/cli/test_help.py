@@ -58,6 +58,15 @@ def test_commands_and_files_of_settings_say_what_was_agreed() -> None:
         assert text == (DATA / name).read_text("utf-8"), f"{name}: see the module's first lines"
 
 
+def test_every_command_teaches_with_an_example() -> None:
+    general, *said_of_each = (DATA / HELP).read_text("utf-8").split("\n\n")
+    for text in said_of_each:
+        found = re.match(r"Usage: trinity (\w+)", text)
+        assert found is not None
+        assert f"$ trinity {found[1]} " in f"{text} ".replace("\n", " ")
+        assert f"\n{found[1]} " in general
+
+
 if __name__ == "__main__":
     for file_name, said_now in agreed():
         (DATA / file_name).write_text(said_now, "utf-8")

@@ -25,32 +25,36 @@ class Tea:
     hidden: Annotated[int, Setting(help="In files alone.")] = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Cake:
+    kind: Annotated[str | None, Setting(help="Which cake.", option="--cake")] = None
+    slices: Annotated[int, Setting(ge=0, option="--slices")] = 1
+
+
 def brewed(*arguments: str) -> tuple[dict[str, Any], str]:
     app = typer.Typer()
     found: dict[str, Any] = {}
 
     @app.command()
     @with_options(Tea)
-    def brew(context: typer.Context, given: Given, loud: bool = False) -> None:
+    def brew(*, context: typer.Context, given: Given, loud: bool = False, cake: Cake) -> None:
         """Make tea."""
-        found.update(given, loud=loud)
+        found.update(given, loud=loud, cake=cake)
 
     result = CliRunner().invoke(app, [*arguments], env={"COLUMNS": "200", "TERM": "dumb"})
     return found, result.output
 
 
 def test_a_command_is_handed_what_stands_on_its_command_line() -> None:
-    assert brewed() == ({"loud": False}, "")
-    assert brewed("--cups", "2", "--no-sweet", "--minutes", "4", "--leaf", "a", "--leaf", "b", "--loud")[
-        0
-    ] == {
-        "cups": 2,
-        "sugar": False,
-        "minutes": 4,
-        "leaves": ["a", "b"],
-        "loud": True,
+    assert brewed() == ({"loud": False, "cake": Cake()}, "")
+    every = "--cups 2 --no-sweet --minutes 4 --leaf a --leaf b --loud --slices 2"
+    tea = {"cups": 2, "sugar": False, "minutes": 4, "leaves": ["a", "b"]}
+    assert brewed(*every.split())[0] == {**tea, "loud": True, "cake": Cake(slices=2)}
+    assert brewed("--minutes", "auto", "--cake", "plum")[0] == {
+        "minutes": "auto",
+        "loud": False,
+        "cake": Cake("plum"),
     }
-    assert brewed("--minutes", "auto")[0]["minutes"] == "auto"
 
 
 def test_help_tells_what_is_declared() -> None:

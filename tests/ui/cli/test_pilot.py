@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from storage.store import open_store
 from tests.builders.own_models import MODELS
 from tests.journeys.engineer import Engineer, engineer
 from tests.ui.sums import Sums
@@ -60,26 +58,19 @@ def test_a_pilot_asks_no_model_that_the_run_does_not_ask(tmp_path: Path) -> None
         barred.write_text(f"barred = {[model.name for model in MODELS[:5]]}\n")
         assert {call.model for call in me.team.calls} == {"grus"}
         with me.store() as store:
-            store.runs.delete(runs_of(me)[0])
-            store.runs.delete(runs_of(me)[0])
+            for run in runs_of(me):
+                store.runs.delete(run)
         me.team.calls.clear()
         assert me.trinity(*EVOLVE, *ONE_GENERATION, "--config", barred).code == 0
         assert {call.model for call in me.team.calls} == {"fornax", "grus"}
 
 
-def test_a_pilot_needs_a_ceiling_or_an_answer_and_comes_before_a_new_run(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUMS_KEY", "k")
+def test_a_pilot_needs_a_ceiling_or_an_answer(world: Sums) -> None:
     world.price(10.0)
     world.add_tasks_to_evolve_on()
     tasks = ("--tasks", world.tasks)
     refused = world.trinity("run", *tasks, "--policy", "random", "--pilot")
     assert "set a ceiling with --max-cost" in refused.err
-    assert world.trinity("run", "--resume", "r1", "--pilot").err.startswith(
-        "trinity: --resume goes on with a run"
-    )
-    assert "leave it out with --resume" in world.trinity("evolve", *tasks, "--resume", "--pilot").err
     assert not world.server.requests
     low = world.trinity("run", *tasks, "--policy", "random", "--pilot", "--max-cost", 0.001)
     assert low.code == 1
@@ -88,11 +79,10 @@ def test_a_pilot_needs_a_ceiling_or_an_answer_and_comes_before_a_new_run(
 
 def test_a_pilot_of_models_that_cost_nothing_tells_the_time(world: Sums) -> None:
     world.add_tasks_to_evolve_on()
-    said = world.trinity("run", *world.test_tasks, "--policy", "conductor:random", "--pilot", "--n", 2)
-    assert said.code == 0, said.err
+    said = world.done("run", *world.test_tasks, "--policy", "conductor:random", "--pilot", "--n", 2)
     assert "The pilot played 10 episodes for " in said.err
     assert "To expect: about " in said.err
-    with closing(open_store(world.store)) as store:
+    with world.kept() as store:
         plan = TrainingPlan(world.tasks, None, 0, str(world.folder / "pool.toml"))
         pilots = [pilot_of(plan, pool_specs(plan.pool)), plan_of(store.runs.list()[1], BatchPlan)]
         assert {one.policies for one in pilots} == {("conductor:random",)}

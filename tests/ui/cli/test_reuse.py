@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pytest
 
 from core.episode import Flag
-from storage.store import open_store
 from tests.ui.sums import Sums
 
 SMALL = ["--generations", 2, "--population", 4, "--replicates", 4, "--turns", 2, "--max-cost", 9]
 
 
 @pytest.fixture
-def world(evolving: Sums, monkeypatch: pytest.MonkeyPatch) -> Sums:
+def world(evolving: Sums) -> Sums:
     """Models that cost money, and tasks to evolve on."""
-    monkeypatch.setenv("SUMS_KEY", "k")
     evolving.price(10.0)
     return evolving
 
@@ -38,7 +34,7 @@ def test_a_run_takes_the_replies_of_an_earlier_one(world: Sums) -> None:
     saved = asked * 18 * 10 / 1e6
     assert f"{asked} replies were reused from earlier runs, which saved ${saved:.4f}" in again.err
     assert "share their luck" in again.err
-    with closing(open_store(world.store)) as store:
+    with world.kept() as store:
         newest, older = (one.id for one in store.runs.list())
         assert store.runs.spent_usd(newest) == 0 < store.runs.spent_usd(older)
         turns = {
@@ -59,8 +55,8 @@ def test_a_run_takes_the_replies_of_an_earlier_one(world: Sums) -> None:
 
 def test_what_was_not_the_very_same_call_is_made(world: Sums) -> None:
     def reused(*more: object) -> bool:
-        result = world.run("--policy", "single:adder", "--n", 2, "--max-cost", 9, "--reuse", *more)
-        assert result.code == 0, result.err
+        alone = ("--policy", "single:adder", "--n", 2, "--max-cost", 9, "--reuse")
+        result = world.done("run", *world.test_tasks, *alone, *more)
         assert ("reused from earlier runs" in result.err) == (calls(world) == 0)
         return "reused from earlier runs" in result.err
 
@@ -80,8 +76,7 @@ def test_what_was_not_the_very_same_call_is_made(world: Sums) -> None:
 
 def test_evolutions_that_reuse_share_their_replies(world: Sums) -> None:
     evolve = ("evolve", "--tasks", world.tasks, *SMALL, "--reuse", "--json")
-    first = world.trinity(*evolve)
-    assert first.code == 0, first.err
+    first = world.done(*evolve)
     assert "No reply was reused" in first.err
     asked = calls(world)
     second = world.trinity(*evolve)

@@ -1,4 +1,4 @@
-"""`trinity run` on a real store and a real server: recording, resuming, ceilings, and what goes wrong."""
+"""`trinity run` on a real store and a real server: recording, resuming, ceilings, costs, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from core.episode import EndReason, Protocol, Role
+from core.evolution.cycles import CYCLES
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.summaries import RunStatus, RunSummary
-from storage.store import Store, open_store
+from storage.rows.summaries import RunStatus
+from storage.store import Store
 from tests.core.pool.faulty_server import Answer, Request, fail, ok
 from tests.ui.sums import Sums, answer
 from ui.runs import wiring
@@ -39,11 +39,11 @@ def test_the_json_contract(world: Sums) -> None:
 
 def test_the_released_rules_end_an_episode_whose_verifier_speaks_first(world: Sums) -> None:
     """And the cycles of roles are chosen by the same rules, apart from those chosen by the paper's."""
-    validation_tasks(world)
+    world.add_tasks("validation", 6)
     run = ("--policy", "single:adder", "--policy", "random", "--validate", 6)
     for rules in ("paper", "released"):
         assert world.run(*run, "--protocol", rules).code == 0
-    with closing(open_store(world.store)) as store:
+    with world.kept() as store:
         played = [store.episodes.get(one.id) for one in store.episodes.page(EpisodeFilter(), limit=48).items]
     for rules in Protocol:
         mine = [one for one in played if one.protocol is rules]
@@ -77,30 +77,8 @@ def test_every_turn_is_recorded(world: Sums) -> None:
     assert "No policy 'guesser' has played. These have: single:guesser." in nobody.err
 
 
-def validation_tasks(world: Sums) -> None:
-    """Six more tasks, for choosing role cycles."""
-    with Path(world.tasks).open("a") as file:
-        for a in range(50, 56):
-            line = {
-                "question": f"What is {a} + 2?",
-                "answer": a + 2,
-                "grader": "number",
-                "split": "validation",
-            }
-            file.write(json.dumps(line) + "\n")
-
-
-def last_run(world: Sums) -> tuple[RunSummary, float]:
-    """The newest run and what it has spent."""
-    store = open_store(world.store)
-    run = store.runs.list()[0]
-    spent = store.runs.spent_usd(run.id)
-    store.close()
-    return run, spent
-
-
 def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sums) -> None:
-    validation_tasks(world)
+    world.add_tasks("validation", 6)
     first = world.run("--policy", "single:adder", "--policy", "single:guesser", "--n", 4, "--json")
     assert "single:adder plays worker, verifier" in first.err
     assert [row["turns_mean"] for row in first.json] == [2.0, 2.0]
@@ -108,17 +86,14 @@ def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sum
     second = world.run("--policy", "single:adder", "--n", 4, "--json")
     assert "single:adder plays worker, verifier" in second.err
     assert len(world.server.requests) - calls == 8
-    store = open_store(world.store)
-    assert store.runs.list()[0].config["cycles"] == {"single:adder": ["worker", "verifier"]}
-    store.close()
+    assert world.last_run()[0].config["cycles"] == {"single:adder": ["worker", "verifier"]}
 
 
 def test_the_same_seed_plays_the_same_again(world: Sums) -> None:
     for _ in range(2):
         world.run("--policy", "random", "--seed", 7, "--turns", 4)
-    store = open_store(world.store)
-    first, second = (store.episodes.of_run(run.id) for run in store.runs.list())
-    store.close()
+    with world.kept() as store:
+        first, second = (store.episodes.of_run(run.id) for run in store.runs.list())
     assert [one.strip for one in first] == [one.strip for one in second]
     assert len({one.strip for one in first}) > 3
 
@@ -127,7 +102,7 @@ def test_the_same_tasks_are_played_again_with_other_draws(world: Sums) -> None:
     run = ("--policy", "random", "--n", 5)
     for options in (("--seed", 0), ("--seed", 1, "--task-seed", 0), ("--seed", 1)):
         assert world.run(*run, *options).code == 0
-    with closing(open_store(world.store)) as store:
+    with world.kept() as store:
         runs = sorted(store.runs.list(), key=lambda one: one.created)
         tasks = [sorted(one.task_id for one in store.episodes.of_run(run.id)) for run in runs]
         draws = [sorted((one.task_id, one.strip) for one in store.episodes.of_run(run.id)) for run in runs]
@@ -156,12 +131,11 @@ def test_an_interrupted_run_is_resumed_to_the_same_end(
     before = len(world.server.requests)
     assert world.trinity("run", "--resume", run, "--json").json == undisturbed
     assert 0 < len(world.server.requests) - before < before
-    store = open_store(world.store)
-    runs = store.runs.list()
-    strips = [[one.strip for one in store.episodes.of_run(one.id)] for one in runs]
+    with world.kept() as store:
+        runs = store.runs.list()
+        first, second = ([one.strip for one in store.episodes.of_run(run.id)] for run in runs)
     assert [one.status for one in runs] == ["finished", "finished"]
-    store.close()
-    assert strips[0] == strips[1]
+    assert first == second
 
 
 def test_episodes_lost_in_an_outage_are_played_by_resuming(world: Sums) -> None:
@@ -175,7 +149,7 @@ def test_episodes_lost_in_an_outage_are_played_by_resuming(world: Sums) -> None:
         in result.err
     )
     assert "Go on with: trinity run --resume" in result.err
-    run, _ = last_run(world)
+    run, _ = world.last_run()
     assert run.status == "interrupted"
     assert "1 episode is missing" in str(run.error)
     world.server.answer = answer
@@ -191,12 +165,12 @@ def test_episodes_lost_in_an_outage_are_played_by_resuming(world: Sums) -> None:
 
 def test_a_finished_run_is_not_resumed(world: Sums) -> None:
     world.run("--policy", "random", "--n", 1)
-    store = open_store(world.store)
-    run = store.runs.list()[0].id
-    store.close()
+    run = world.last_run()[0].id
     result = world.trinity("run", "--resume", run)
-    assert result.code == 1
-    assert result.err.splitlines()[1:] == [f"trinity: Run {run} is finished: there is nothing to resume."]
+    assert (result.code, result.err.splitlines()[1:]) == (
+        1,
+        [f"trinity: Run {run} is finished: there is nothing to resume."],
+    )
 
 
 def test_what_plays_is_said_first_and_what_replies_lacked_last(
@@ -234,7 +208,7 @@ def test_transcripts_that_were_shortened_to_fit_a_window_are_told(world: Sums) -
 
 
 def test_an_outage_leaves_no_choice_behind(world: Sums) -> None:
-    validation_tasks(world)
+    world.add_tasks("validation", 6)
     file = world.folder / "pool.toml"
     file.write_text(file.read_text().replace("[[model]]", "[[model]]\nattempts = 1"))
     world.server.answer = lambda request: fail(500) if "50 + 2" in str(request.body) else answer(request)
@@ -265,32 +239,6 @@ def test_a_changed_task_file_is_not_resumed(world: Sums, monkeypatch: pytest.Mon
     assert "have changed since this run began" in result.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--policy", "cabc"], "There is no policy or checkpoint 'cabc'"),
-        (["--policy", "x" * 300], "There is no policy or checkpoint 'xxx"),
-        (["--policy", "single:nobody"], "There is no model 'nobody' in the pool"),
-        (["--policy", "random", "--tasks", "chess"], "There is no task set 'chess'"),
-        (["--policy", "random", "--tasks", "none.jsonl"], "There is no task file"),
-        (["--policy", "random", "--pool", "none.toml"], "There is no pool file"),
-        (["--policy", "random", "--store", "mysql://x"], "trinity: "),
-        ([], "Name at least one policy"),
-        (["--resume", "r0", "--policy", "random"], "leave --policy, --split, --tasks out"),
-        (["--resume", "r0", "--n", "500", "--turns", "2"], "leave --n, --split, --tasks, --turns out"),
-    ],
-)
-def test_a_mistake_is_one_sentence_and_leaves_nothing(
-    world: Sums, arguments: list[str], sentence: str
-) -> None:
-    result = world.run(*arguments)
-    assert result.code == 1
-    assert sentence in result.err
-    assert result.err.startswith("trinity: ")
-    assert result.err.count("\n") == 1
-    assert open_store(world.store).runs.list() == []
-
-
 @pytest.mark.parametrize("name", ["x", "single:nobody"])
 def test_an_unknown_policy_is_refused_before_models_are_loaded(
     world: Sums, monkeypatch: pytest.MonkeyPatch, name: str
@@ -299,29 +247,14 @@ def test_an_unknown_policy_is_refused_before_models_are_loaded(
         raise AssertionError("the pool was loaded first")
 
     monkeypatch.setattr(wiring, "resolve_pool", loaded)
-    result = world.trinity(
-        "run", "--store", world.store, "--pool", "pocket", "--policy", "random", "--policy", name
-    )
-    assert result.code == 1
-    assert "There is no" in result.err
+    said = world.refused("run", "--pool", "pocket", "--policy", "random", "--policy", name)
+    assert "There is no" in said
 
 
 def test_a_count_that_nobody_can_play_is_refused(world: Sums) -> None:
     for absurd in (10**23, 10**6):
-        result = world.trinity("run", "--policy", "random", "--n", absurd, "--store", world.store)
-        assert result.code == 2
-        assert "100000" in result.err
-    result = world.trinity("evolve", "--population", "9" * 5000, "--store", world.store)
-    assert result.code == 1
-    assert "population cannot be '9999" in result.err
-    assert len(result.err) < 300
-
-
-def test_a_cursor_of_no_page_is_refused(world: Sums) -> None:
-    for cursor in ("zzz", "", "W05hTiwgImUiXQ"):  # the last says NaN
-        result = world.trinity("episodes", "--after", cursor, "--store", world.store)
-        assert result.code == 1
-        assert "--after needs the value" in result.err
+        result = world.trinity("run", "--policy", "random", "--n", absurd)
+        assert (result.code, "100000" in result.err) == (2, True)
 
 
 def test_a_seed_that_no_store_can_keep_is_refused(world: Sums) -> None:
@@ -337,27 +270,16 @@ def test_a_run_that_breaks_off_does_not_look_alive(world: Sums, monkeypatch: pyt
     monkeypatch.setattr(BatchParts, "play", broken)
     with pytest.raises(ZeroDivisionError):
         world.run("--policy", "random")
-    assert last_run(world)[0].status == "interrupted"
+    assert world.last_run()[0].status == "interrupted"
 
 
 def test_a_data_folder_that_cannot_be_written_stops_no_run(
     world: Sums, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    validation_tasks(world)
+    world.add_tasks("validation", 6)
     monkeypatch.setenv("XDG_DATA_HOME", "/proc/self")  # not even root may write there
     assert world.run("--policy", "single:adder", "--n", 1).code == 0
     assert "Role cycles will be chosen again" in caplog.text
-
-
-def test_a_run_that_is_not_there_cannot_be_resumed(world: Sums) -> None:
-    assert "The store holds no run r0" in world.trinity("run", "--resume", "r0").err
-
-
-def test_a_missing_key_is_named(world: Sums) -> None:
-    world.price(0.0)
-    result = world.run("--policy", "random")
-    assert result.code == 1
-    assert "SUMS_KEY" in result.err
 
 
 @pytest.mark.parametrize("command", ["run", "evolve", "worker"])
@@ -378,38 +300,34 @@ def test_sigterm_ends_a_run_as_interrupted_at_once(
     try:
         evolving.server.answer = terminated
         if command == "worker":
-            store = open_store(evolving.store)
-            enqueue(store, plan, Ticket.new())
-            store.close()
-            result = evolving.trinity("worker", "--drain", "--store", evolving.store)
+            with evolving.kept() as store:
+                enqueue(store, plan, Ticket.new())
+            result = evolving.trinity("worker", "--drain")
         else:
             small = ["--generations", 2, "--population", 4] if command == "evolve" else ["--policy", "random"]
             result = evolving.trinity(command, "--tasks", evolving.tasks, *small)
     finally:
         signal.signal(signal.SIGTERM, ignored)
     assert result.code == 130
-    store = open_store(evolving.store)
-    assert [run.status for run in store.runs.list()] == [RunStatus.INTERRUPTED]
-    store.close()
+    with evolving.kept() as store:
+        assert [run.status for run in store.runs.list()] == [RunStatus.INTERRUPTED]
 
 
 @pytest.mark.process
 def test_a_run_whose_process_is_gone_is_told_as_interrupted_at_once(world: Sums) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    store = open_store(world.store)
-    store.runs.create("rdead", "run", {}, owner=f"{socket.gethostname()}:{gone.pid}")
-    store.runs.create("ralive", "run", {}, owner=owner())
-    store.runs.create("relsewhere", "run", {}, owner="elsewhere:1")
-    said = world.trinity("doctor").out
-    assert "trinity run --resume rdead" in said
-    stands = {run.id: run.status for run in store.runs.list()}
-    assert stands == {
-        "rdead": RunStatus.INTERRUPTED,
-        "ralive": RunStatus.RUNNING,
-        "relsewhere": RunStatus.RUNNING,
+    owners = {
+        "rdead": f"{socket.gethostname()}:{gone.pid}",
+        "ralive": owner(),
+        "relsewhere": "elsewhere:1",
     }
-    store.close()
+    with world.kept() as store:
+        for run, whose in owners.items():
+            store.runs.create(run, "run", {}, owner=whose)
+        assert "trinity run --resume rdead" in world.trinity("doctor").out
+        interrupted = {run.id: run.status is RunStatus.INTERRUPTED for run in store.runs.list()}
+    assert interrupted == {"rdead": True, "ralive": False, "relsewhere": False}
 
 
 def test_the_models_of_all_policies_work_side_by_side(world: Sums) -> None:
@@ -418,3 +336,85 @@ def test_the_models_of_all_policies_work_side_by_side(world: Sums) -> None:
     assert [(row["policy"], row["n"]) for row in told.json] == [("single:adder", 12), ("single:guesser", 12)]
     assert asked.index("guesser") < asked.count("adder")  # before the adder had played all its episodes
     assert {*asked[:16]} == {"adder", "guesser"}
+
+
+@pytest.fixture
+def paid(world: Sums) -> Sums:
+    """The world with models that cost money: a call at most $0.0418, really about $0.0001."""
+    world.price(10.0)
+    return world
+
+
+def test_paid_models_ask_for_a_ceiling_and_a_price(paid: Sums) -> None:
+    result = paid.run("--policy", "random")
+    assert result.code == 1
+    assert "up to 60 calls, at most $" in result.err
+    assert "set a ceiling with --max-cost USD" in result.err
+    file = paid.folder / "pool.toml"
+    file.write_text("\n".join(line for line in file.read_text().splitlines() if "price" not in line))
+    result = paid.run("--policy", "random", "--max-cost", "1")
+    assert result.code == 1
+    assert "The price of adder, guesser is not known" in result.err
+    assert paid.server.requests == []
+    with paid.kept() as store:
+        assert store.runs.list() == []
+
+
+def test_a_ceiling_is_never_exceeded_and_the_run_can_go_on(paid: Sums) -> None:
+    result = paid.run("--policy", "round-robin", "--max-cost", "0.043", "--json")
+    assert "Go on with" in result.err
+    run, spent = paid.last_run()
+    assert run.status == "interrupted"
+    assert 0 < spent <= 0.043
+    calls = len(paid.server.requests)
+    again = paid.trinity("run", "--resume", run.id, "--max-cost", "0.043")
+    assert f"ceiling of $0.0430 (${spent:.4f} spent)" in again.err, "a resumed run knows what it has spent"
+    assert len(paid.server.requests) == calls
+    rows = paid.trinity("run", "--resume", run.id, "--max-cost", "10", "--json").json
+    assert rows[0]["n"] == 12
+    assert len(paid.server.requests) == 6 * 3 + 6 * 5, "nothing is paid for twice"
+
+
+def test_a_ceiling_that_a_whole_wave_could_exceed_is_still_used_up(paid: Sums) -> None:
+    result = paid.run("--policy", "round-robin", "--max-cost", "0.25", "--json")
+    assert result.json[0]["n"] == 12, result.err
+    assert "Stopped" not in result.err
+
+
+def test_choosing_role_cycles_is_paid_below_the_ceiling(paid: Sums) -> None:
+    paid.add_tasks("validation", 6)
+    result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.0001")
+    assert result.code == 1
+    assert "could exceed the ceiling of $0.0001" in result.err
+    assert paid.server.requests == []
+
+
+def test_a_run_begins_at_what_choosing_its_cycles_cost(paid: Sums) -> None:
+    paid.add_tasks("validation", 6)
+    result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.5", "--n", 1)
+    assert result.code == 0, result.err
+    run, spent = paid.last_run()
+    assert run.config["choice_usd"] > 10 * spent > 0
+
+
+def test_trials_of_role_cycles_are_kept_as_they_come_and_never_paid_twice(paid: Sums) -> None:
+    paid.add_tasks("validation", 6)
+    arguments = ("--policy", "single:adder", "--validate", 6, "--n", 2, "--max-cost")
+    assert paid.run(*arguments, "9").code == 0
+    undisturbed = len(paid.server.requests)
+    (wiring.data_folder() / "cycles.json").unlink()
+    paid.server.requests.clear()
+    short = paid.run(*arguments, "0.05")
+    assert "The next episode could exceed the ceiling" in short.err
+    begun, _ = paid.last_run()
+    assert 20 < len(paid.server.requests) < undisturbed
+    again = paid.trinity("run", "--resume", begun.id, "--max-cost", "9")
+    assert f"Up to {5 * (len(CYCLES) * 6 + 2)} calls" in again.err, "what is tried is part of the estimate"
+    assert f"for single:adder: {len(CYCLES) * 6} episodes" in again.err
+    assert "choosing cycles $" in again.err
+    assert "single:adder plays worker, verifier" in again.err
+    assert len(paid.server.requests) == undisturbed
+    done, spent = paid.last_run()
+    assert done.config["choice_usd"] + spent == pytest.approx(undisturbed * 18 * 10 / 1e6)
+    with paid.kept() as store:
+        assert store.learning.paid_replies(done.id).recall() == []

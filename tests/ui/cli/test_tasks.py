@@ -26,8 +26,6 @@ def test_a_file_is_counted(world: Sums, tmp_path: Path) -> None:
         ("test", "exact", 1),
         ("test", "math", 1),
     ]
-    bad = world.trinity("tasks", "list", written(tmp_path / "bad.jsonl", "{"))
-    assert "Line 1 of bad.jsonl is not valid JSON" in bad.err
 
 
 @pytest.mark.process
@@ -35,16 +33,9 @@ def test_labelled_answers_are_graded_and_differences_shown(world: Sums, tmp_path
     lines = [
         {"answer": "\\frac{1}{2}", "said": "0.5", "grader": "math", "right": True},
         {"answer": "\\frac{1}{2}", "said": "0.33", "grader": "math", "right": False},
-        {
-            "question": "Which? A) Mars B) Venus",
-            "answer": "B",
-            "said": "Venus",
-            "grader": "choice",
-            "right": True,
-        },
-    ]
-    agrees = world.trinity("tasks", "check", written(tmp_path / "a.jsonl", *lines), "--json")
-    assert agrees.code == 0
+        {"answer": "B", "said": "Venus", "grader": "choice", "right": True, "question": "Which? A) Mars B) Venus"},
+    ]  # fmt: skip
+    agrees = world.done("tasks", "check", written(tmp_path / "a.jsonl", *lines), "--json")
     assert agrees.json == {"n": 3, "agree": 3, "false_right": 0, "false_wrong": 0, "differs": []}
     lines += [
         {"answer": "42", "said": "42", "grader": "number", "right": False},
@@ -53,9 +44,7 @@ def test_labelled_answers_are_graded_and_differences_shown(world: Sums, tmp_path
     file = written(tmp_path / "b.jsonl", *lines)
     differs = world.trinity("tasks", "check", file, "--json")
     assert differs.code == 1
-    assert {name: differs.json[name] for name in ("n", "agree", "false_right", "false_wrong")} == {
-        "n": 5, "agree": 3, "false_right": 1, "false_wrong": 1
-    }  # fmt: skip
+    assert [differs.json[name] for name in ("n", "agree", "false_right", "false_wrong")] == [5, 3, 1, 1]
     assert [one["said"] for one in differs.json["differs"]] == ["42", "43"]
     told = world.trinity("tasks", "check", file).out
     assert "3 of 5 answers are graded as they are labelled; 1 wrong ones count as right" in told
@@ -75,6 +64,4 @@ def test_labelled_answers_are_graded_and_differences_shown(world: Sums, tmp_path
     ],
 )
 def test_a_bad_line_is_one_sentence(world: Sums, tmp_path: Path, line: object, says: str) -> None:
-    result = world.trinity("tasks", "check", written(tmp_path / "c.jsonl", line))
-    assert result.code != 0
-    assert says in " ".join(result.err.split())
+    assert says in world.refused("tasks", "check", written(tmp_path / "c.jsonl", line))

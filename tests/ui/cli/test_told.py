@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
 from io import StringIO
 
 import pytest
@@ -14,13 +13,13 @@ from rich.progress import TimeRemainingColumn
 
 from core.episode import Flag
 from storage.filters.episode_filter import EpisodeFilter
-from storage.store import open_store
 from tests.core.pool.faulty_server import Answer, Request, chat, fail, ok, respond
 from tests.ui.sums import Sums, answer, reply
 from ui.cli import console
 from ui.cli.console import progress
 
-SMALL = ["--generations", 2, "--population", 4, "--replicates", 4, "--turns", 2, "--validation", 0]
+SMALL = ["--generations", 2, "--population", 4, "--replicates", 4, "--turns", 2]
+SMALL += ["--validation", 0, "--no-controls"]
 REFUSED = "response was filtered: content_filter"
 
 
@@ -59,7 +58,7 @@ def test_a_run_tells_refused_replies_from_failed_ones(world: Sums) -> None:
     for kind, model in (("refused", "guesser"), ("failed", "adder")):
         command = next(line for line in result.err.splitlines() if f"{model}, {kind}" in line)
         where = command.partition("--where '")[2].removesuffix("'")
-        with closing(open_store(world.store)) as store:
+        with world.kept() as store:
             found = store.episodes.page(EpisodeFilter(run=run, q=where), limit=1).items
             turns = [turn for turn in store.episodes.get(found[0].id).turns if Flag.MODEL_ERROR in turn.flags]
             assert {turn.decision.model for turn in turns} == {model}
@@ -72,67 +71,48 @@ def test_an_answer_in_the_field_for_refusals_counts_as_refused(world: Sums) -> N
     assert "adder, no answer" not in result.err
 
 
-def test_an_evolution_tells_what_replies_lacked_and_what_was_charged_at_its_bound(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evolution_tells_what_replies_lacked_and_what_was_charged_at_its_bound(world: Sums) -> None:
     world.server.answer = lambda request: (
         fail(400, REFUSED) if request.body["model"] == "guesser" else silent(request)
     )
-    monkeypatch.setenv("SUMS_KEY", "k")
     world.price(1.0)
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--max-cost", 100)
-    assert result.code == 0, result.err
+    result = world.done("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", 100)
     assert "What replies lacked" in result.out
     assert "Warning: guesser, refused:" in result.err
     assert "Keep some to read by --record share" in result.err
     assert "came without counts of tokens" in result.err
 
 
-def test_a_fork_tells_its_encoder_and_what_was_charged_at_its_bound(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
-    played = world.run("--policy", begun.json["checkpoint"], "--n", 1, "--turns", 3)
-    assert played.code == 0, played.err
-    with closing(open_store(world.store)) as store:
-        [one] = store.episodes.page(EpisodeFilter(checkpoint=begun.json["checkpoint"]), limit=1).items
+def test_a_fork_tells_its_encoder_and_what_was_charged_at_its_bound(world: Sums) -> None:
+    name = world.done("evolve", "--tasks", world.tasks, *SMALL, "--json").json["checkpoint"]
+    assert world.run("--policy", name, "--n", 1, "--turns", 3).code == 0
+    with world.kept() as store:
+        [one] = store.episodes.page(EpisodeFilter(checkpoint=name), limit=1).items
     world.server.answer = silent
-    monkeypatch.setenv("SUMS_KEY", "k")
     world.price(1.0)
     once = ("--n", 1, "--baseline", 1, "--max-cost", 10)
-    result = world.trinity("fork", one.id, "--turn", 1, "--role", "thinker", *once)
-    assert result.code == 0, result.err
+    result = world.done("fork", one.id, "--turn", 1, "--role", "thinker", *once)
     assert re.search(r"Encoder .* million numbers, float32, on the CPU, window [\d,]+ tokens", result.err)
     assert re.search(r"To expect: about \d+ calls, \$", result.err)
     assert "came without counts of tokens" in result.err
 
 
-def test_what_the_encoders_window_would_cut_is_told_before_anything_is_played(world: Sums) -> None:
-    first = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
+def test_what_the_encoders_window_would_cut_is_told_before_anything_is_played_or_served(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn, "run", lambda *_, **__: None)
+    first = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json")
     assert "All questions fit the encoder's window" in first.err
     assert "nothing is recorded of these models" in first.err
+    assert "would cut is not known yet" in world.trinity("serve").err
     wordy = "so " * 3000
     world.server.answer = lambda request: (respond(chat(wordy + reply(request))),)
     played = world.run("--policy", first.json["checkpoint"], "--n", 4, "--turns", 3)
     share = re.search(r"window cut the transcript in (\d+) of (\d+) turns", played.err)
     assert share, played.err
-    again = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
-    percent = 100 * int(share[1]) / int(share[2])
-    assert f"would cut {percent:.1f} % of {share[2]} recorded transcripts" in again.err
-
-
-def test_what_the_encoders_window_would_cut_is_told_before_anything_is_served(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uvicorn, "run", lambda *_, **__: None)
-    first = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
-    assert "would cut is not known yet" in world.trinity("serve").err
-    wordy = "so " * 3000
-    world.server.answer = lambda request: (respond(chat(wordy + reply(request))),)
-    assert world.run("--policy", first.json["checkpoint"], "--n", 4, "--turns", 3).code == 0
-    assert re.search(
-        r"Warning: .* would cut \d+\.\d % of \d+ recorded transcripts", world.trinity("serve").err
-    )
+    cut = f"would cut {100 * int(share[1]) / int(share[2]):.1f} % of {share[2]} recorded transcripts"
+    assert cut in world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").err
+    assert re.search(rf"Warning: .* {cut}", world.trinity("serve").err)
 
 
 def test_progress_says_how_much_time_is_left() -> None:
@@ -179,9 +159,7 @@ def test_nothing_of_a_bar_is_said_where_nobody_sees_it(world: Sums) -> None:
     assert world.trinity("import", world.folder / "out.jsonl", *other).err == ""
 
 
-def test_a_run_tells_what_unreadable_answers_cost_and_which_ends_nobody_knows(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_tells_what_unreadable_answers_cost_and_which_ends_nobody_knows(world: Sums) -> None:
     """Every other answer breaks off; the others stop for a reason of the server's own."""
     asked: list[str] = []
 
@@ -191,16 +169,32 @@ def test_a_run_tells_what_unreadable_answers_cost_and_which_ends_nobody_knows(
         return (respond(body[: len(body) // 2] if asked.count(asked[-1]) % 2 else body),)
 
     world.server.answer = broken
-    monkeypatch.setenv("SUMS_KEY", "k")
     world.price(1.0)
-    result = world.run("--policy", "single:adder", "--validate", 0, "--n", 2, "--max-cost", 10)
-    assert result.code == 0, result.err
+    alone = ("--policy", "single:adder", "--validate", 0, "--n", 2, "--max-cost", 10)
+    result = world.done("run", *world.test_tasks, *alone)
     assert re.search(r"\d+ calls had answers that could not be read or broke off\. They cost \$", result.err)
     assert "Warning: adder, unknown end:" in result.err
     run = next(line for line in result.err.splitlines() if line.startswith("Run ")).split()[1]
-    with closing(open_store(world.store)) as store:
+    with world.kept() as store:
         assert 0 < store.runs.unread_usd(run) < store.runs.spent_usd(run)
         found = store.episodes.page(
             EpisodeFilter(run=run, q="any(turn.unread_cost > 0)", flag="unknown_finish"), limit=5
         )
         assert len(found.items) == 2
+
+
+def test_calls_that_were_repeated_are_told_once_and_their_cost_is_a_bound(world: Sums) -> None:
+    asked: list[Request] = []
+
+    def sometimes(request: Request) -> Answer:
+        asked.append(request)
+        return fail(503, "busy") if len(asked) in (1, 3) else silent(request)
+
+    world.server.answer = sometimes
+    world.price(1.0)
+    alone = ("--policy", "single:adder", "--validate", 0, "--n", 1, "--max-cost", 1)
+    told = world.done("run", *world.test_tasks, *alone).err
+    assert told.count("was asked again") == 1
+    assert "adder was asked again 2 times: 2 after 503" in told
+    assert "retry_scheduled" not in told
+    assert "3 replies came without counts of tokens" in told

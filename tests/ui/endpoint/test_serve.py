@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import PRICES, raw, served, team
 from tests.ui.pages import command
+from tests.zygote import forked
 from ui.endpoint.tiers import read_endpoint
 from ui.endpoint.wire import NEUTRAL
 
@@ -218,7 +218,7 @@ class _serving:
         self._log = (folder / "serve.log").open("ab")
         self._port = port
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ui.cli", "serve", "--port", str(port), *options],
+            [forked("trinity"), "serve", "--port", str(port), *options],
             env=environment,
             stdout=self._log,
             stderr=self._log,

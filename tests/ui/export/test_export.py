@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -26,6 +27,7 @@ from storage.analysis.second_opinions import Opinion, add_opinions
 from storage.files import interchange, selection
 from storage.files.interchange import export_episodes, export_runs, import_file
 from storage.files.parquet import RowKind, export_parquet
+from storage.files.selection import Selection
 from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter
 from storage.recorder import record
 from storage.rows.engine import writing
@@ -39,24 +41,28 @@ from tests.builders.sample_store import EVOLVED, PLAYED, checkpoint
 from tests.builders.stores import new_store
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
-from tests.ui.pages import assert_literal, opened, press, shown
-from ui.cli import main
+from tests.ui.pages import assert_literal, command, opened, press, shown
 from ui.export import formats
-from ui.export.page import episode_page, pair_page
-from ui.export.played import read_played
-from ui.export.spreadsheet import cell, export_csv
+from ui.export.formats import cell
+from ui.export.page import episode_page, pair_page, read_played
 from ui.presentation.odds import choice_words
 from ui.web.turns.turn_card import turn_json
 
 MANY = 3_000
 
 
-def trinity(*arguments: str) -> int:
-    """The command's exit code."""
-    try:
-        return main(arguments)
-    except SystemExit as done:
-        return int(done.code or 0)
+def sheet(store: Store, folder: Path) -> dict[str, dict[str, str]]:
+    """The rows of a store's sheet, by episode."""
+    formats.FORMATS["csv"].write(store, EpisodeFilter(), folder / "e.csv")
+    with (folder / "e.csv").open(encoding="utf-8-sig", newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def table_of(store: Store, selection: Selection, folder: Path, kind: RowKind) -> list[dict[str, Any]]:
+    """The rows of a Parquet table."""
+    export_parquet(store, selection, folder / "one.parquet", kind)
+    found: list[dict[str, Any]] = pq.read_table(folder / "one.parquet").to_pylist()
+    return found
 
 
 def test_single_episodes_travel_with_what_they_refer_to_and_the_rest_can_follow(
@@ -86,11 +92,7 @@ def test_an_episode_whose_id_is_a_path_or_a_script_stays_out(recorded: Store, tm
     export_episodes(recorded, ["e-right"], tmp_path / "one.jsonl")
     lines = (tmp_path / "one.jsonl").read_bytes().replace(b'"e-right"', b'"javascript:alert(1)//../x"')
     body = b"".join(lines.splitlines(keepends=True)[:-1])
-    end = {
-        "kind": "end",
-        "counts": {"run": 1, "episode": 1},
-        "sha256": __import__("hashlib").sha256(body).hexdigest(),
-    }
+    end = {"kind": "end", "counts": {"run": 1, "episode": 1}, "sha256": hashlib.sha256(body).hexdigest()}
     (tmp_path / "bad.jsonl").write_bytes(body + json.dumps(end).encode() + b"\n")
     there = new_store(tmp_path / "there.db")
     with pytest.raises(ImportFormatError, match="line 3, has an unusable value at episode.id"):
@@ -126,19 +128,16 @@ def test_a_turns_number_means_the_same_in_parquet_in_filters_and_on_pages(tmp_pa
         connection.execute(change.values(parent_episode_id="e-wrong", fork_turn=1))
     recorded.labels.add(Place("e-wrong", 1), "step", "wrong", author="Ada")
 
-    def rows(rowed: RowKind) -> list[dict[str, Any]]:
-        export_parquet(recorded, EpisodeFilter(), tmp_path / "one.parquet", rowed)
-        found: list[dict[str, Any]] = pq.read_table(tmp_path / "one.parquet").to_pylist()
-        return found
-
     def found_by(q: str) -> list[str]:
         return [one.id for one in recorded.episodes.page(EpisodeFilter(q=q), limit=50).items]
 
-    fork = next(row for row in rows("episodes") if row["id"] == "e-right")
+    fork = next(
+        row for row in table_of(recorded, EpisodeFilter(), tmp_path, "episodes") if row["id"] == "e-right"
+    )
     assert found_by(f"fork_turn == {fork['fork_turn']}") == ["e-right"]
-    (label,) = rows("labels")
+    (label,) = table_of(recorded, EpisodeFilter(), tmp_path, "labels")
     assert found_by(f"any(label.turn == {label['turn']})") == ["e-wrong"]
-    for row in rows("turns"):
+    for row in table_of(recorded, EpisodeFilter(), tmp_path, "turns"):
         if row["stage"] == "finished":
             here = f"turn.number == {row['turn']} and turn.role == {row['role']!r} and turn.model == {row['model']!r}"
             assert row["episode_id"] in found_by(f"any({here})")
@@ -175,31 +174,24 @@ def test_labels_and_second_opinions_leave_with_every_format(tmp_path: Path) -> N
     said = Opinion(other.id, "e-wrong", 1, *numbers, turns[1].decision.prompt_digest, "cpu")
     add_opinions(recorded, "rr", [said])
 
-    export_csv(recorded, EpisodeFilter(), tmp_path / "e.csv")
-    with (tmp_path / "e.csv").open(encoding="utf-8-sig", newline="") as file:
-        sheet = {row["id"]: row for row in csv.DictReader(file)}
-    assert [name for name in sheet["e-wrong"] if name.startswith("label_")] == ["label_quality"]
-    assert (sheet["e-wrong"]["label_quality"], sheet["e-right"]["label_quality"]) == ("bad | mixed", "")
-    tables: dict[RowKind, list[dict[str, object]]] = {}
-    for rowed in get_args(RowKind):
-        export_parquet(recorded, ["e-wrong", "e-right"], tmp_path / "one.parquet", rowed)
-        tables[rowed] = pq.read_table(tmp_path / "one.parquet").to_pylist()
+    rows = sheet(recorded, tmp_path)
+    assert [name for name in rows["e-wrong"] if name.startswith("label_")] == ["label_quality"]
+    assert (rows["e-wrong"]["label_quality"], rows["e-right"]["label_quality"]) == ("bad | mixed", "")
+    both = ["e-wrong", "e-right"]
+    tables = {kind: table_of(recorded, both, tmp_path, kind) for kind in get_args(RowKind)}
     assert {row["id"]: row["label_quality"] for row in tables["episodes"]} == {
         "e-wrong": "bad | mixed",
         "e-right": None,
     }
     wrong = [row["label_step"] for row in tables["turns"] if row["episode_id"] == "e-wrong"]
     assert wrong == [None, "wrong | typo", None, None, None]
-    named = [(row["turn"], row["words"], row["value"], row["author"]) for row in tables["labels"]]
-    assert sorted(named, key=str) == sorted(
-        [
-            (None, None, "bad", "Ada"),
-            (None, None, "mixed", "=Bob"),
-            (2, None, "wrong", "Ada"),
-            (2, turns[1].reply.text[:4], "typo", "Ada"),
-        ],
-        key=str,
-    )
+    assert {(row["turn"], row["words"], row["value"], row["author"]) for row in tables["labels"]} == {
+        (None, None, "bad", "Ada"),
+        (None, None, "mixed", "=Bob"),
+        (2, None, "wrong", "Ada"),
+        (2, turns[1].reply.text[:4], "typo", "Ada"),
+    }
+    assert len(tables["labels"]) == 4
     assert [(row["turn"], row["checkpoint_id"], row["same_input"]) for row in tables["opinions"]] == [
         (2, other.id, True)
     ]
@@ -214,11 +206,9 @@ def test_labels_and_second_opinions_leave_with_every_format(tmp_path: Path) -> N
 
 
 def test_no_cell_of_a_sheet_is_run_and_no_character_of_it_is_hidden(recorded: Store, tmp_path: Path) -> None:
-    export_csv(recorded, EpisodeFilter(), tmp_path / "e.csv")
-    with (tmp_path / "e.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["id"] for row in rows} == {one.id for one in recorded.episodes.page(limit=50).items}
-    wrong = next(row for row in rows if row["id"] == "e-wrong")
+    rows = sheet(recorded, tmp_path)
+    assert rows.keys() == {one.id for one in recorded.episodes.page(limit=50).items}
+    wrong = rows["e-wrong"]
     assert (wrong["correct"], wrong["tokens_in"], wrong["answer"]) == ("False", "150", "36")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", wrong["started"])
     shown_cells = [str(cell("question", text)) for text in HOSTILE]
@@ -261,7 +251,7 @@ def test_a_list_of_many_episodes_is_streamed(tmp_path: Path, monkeypatch: pytest
     with writing(store.engine) as connection:
         connection.execute(insert(table).from_select(["id", "started", *columns], copied))
     tracemalloc.start()
-    assert export_csv(store, EpisodeFilter(), tmp_path / "e.csv") == MANY + 1
+    assert selection.written(formats.write_csv(store, EpisodeFilter(), tmp_path / "e.csv"), 0) == MANY + 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1_500_000  # all of them at once take three times as much
@@ -269,35 +259,31 @@ def test_a_list_of_many_episodes_is_streamed(tmp_path: Path, monkeypatch: pytest
     store.close()
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "html"])
+@pytest.mark.parametrize(
+    ("form", "files"),
+    [
+        ("jsonl", ["episodes.jsonl.gz"]),
+        ("csv", ["episodes.csv"]),
+        ("parquet", [f"episodes.{kind}parquet" for kind in ("labels.", "opinions.", "", "turns.")]),
+        ("html", ["episodes.html.zip"]),
+    ],
+)
 def test_the_command_exports_every_format(
     form: str,
+    files: list[str],
     samples: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert trinity("export", "--where", "correct == False", "--policy", "random", "--format", form) == 0
-    told = capsys.readouterr().err
-    written = sorted(path.name for path in tmp_path.iterdir())
-    expected = {
-        "jsonl": ["episodes.jsonl.gz"],
-        "csv": ["episodes.csv"],
-        "parquet": [
-            "episodes.labels.parquet",
-            "episodes.opinions.parquet",
-            "episodes.parquet",
-            "episodes.turns.parquet",
-        ],
-        "html": ["episodes.html.zip"],
-    }
-    assert written == expected[form]
-    assert "Wrote" in told
-    before = (tmp_path / written[0]).read_bytes()
-    assert trinity("export", "--all", "--format", form) == 1
+    assert command(["export", "--where", "correct == False", "--policy", "random", "--format", form]) == 0
+    assert "Wrote" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    before = (tmp_path / files[0]).read_bytes()
+    assert command(["export", "--all", "--format", form]) == 1
     assert "exists already" in capsys.readouterr().err
-    assert (tmp_path / written[0]).read_bytes() == before
+    assert (tmp_path / files[0]).read_bytes() == before
 
 
 def test_the_command_says_in_one_sentence_what_it_cannot_do(
@@ -321,15 +307,15 @@ def test_the_command_says_in_one_sentence_what_it_cannot_do(
         (["--all", "--out", "no/such/folder.csv"], "cannot be written"),
         (["rnothing"], "holds no run rnothing"),
     ):
-        assert trinity("export", *arguments) == 1, arguments
+        assert command(["export", *arguments]) == 1, arguments
         told = capsys.readouterr().err
         assert sentence in told
         assert told.count("\n") == 1
-    assert trinity("export", "--where", "turns >") == 1
+    assert command(["export", "--where", "turns >"]) == 1
     assert "Column 8 of the filter" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-    assert trinity("export", "--pair", one, other) == 0
-    assert trinity("export", "--episode", one, "--out", "one.html") == 0
+    assert command(["export", "--pair", one, other]) == 0
+    assert command(["export", "--episode", one, "--out", "one.html"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {f"{one}-and-{other}.html", "one.html"}
 
 

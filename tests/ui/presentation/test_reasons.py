@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.analysis.attribution import Attribution, Lead, PartLeftOut, WordAttribution, WordLeftOut
 from core.episode import Role, Transcript, TranscriptEntry, Verdict
-from ui.presentation.reasons import part_words, reason
+from ui.presentation.story import part_words, reason
 
 QUESTION = "On which day of the week falls 3 May?"
 TEXT = Transcript(

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.hostile import HOSTILE
-from ui.presentation.formulas import safe_formula
-from ui.presentation.rendered import rendered
+from ui.presentation.rendered import rendered, safe_formula
 from ui.presentation.theme import WORD_JOINER, label, plain
 
 #: What Streamlit looks for in text, and what no text of ours may hold.

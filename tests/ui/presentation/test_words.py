@@ -1,10 +1,14 @@
-"""How policies are named beside each other."""
+"""How policies and runs are named beside each other."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from pathlib import Path
 
 from storage.rows.summaries import CheckpointSummary
+from tests.builders.stores import new_store
+from ui.presentation.runs import run_name, run_names
 from ui.presentation.words import distinct, generations, policy_name
 
 
@@ -50,3 +54,27 @@ def test_planners_are_told_apart_as_generations_are() -> None:
 
 def test_a_list_never_calls_two_of_its_values_alike() -> None:
     assert distinct({"a": "x", "b": "x", "c": "y"}) == {"a": "x (a)", "b": "x (b)", "c": "y"}
+
+
+def test_runs_are_called_by_what_they_play_and_their_day(tmp_path: Path) -> None:
+    times = iter([1.7e9, 1.7e9 + 3600, 1.7e9 + 86_400, *[1.7e9] * 9])
+    store = new_store(tmp_path / "trinity.db", now=lambda: next(times))
+    store.runs.create("ra", "run", {"tasks": "pocket/all", "split": "test"})
+    store.runs.create("rb", "run", {"tasks": "pocket", "split": "test"})
+    store.runs.create("rc", "run", {"tasks": "/home/me/sums.jsonl", "split": "test"})
+    store.runs.create("rd", "evolve", {"tasks": "pocket"}, name="mine", purpose="sample")
+    store.runs.create("re", "live", {"task": {"question": "1 + 1?"}})
+    store.runs.create("rf", "run", {})
+    names = run_names(store, ["ra", "rb", "rc", "rd", "re", "rf", "gone"])
+    day = f"{time.localtime(1.7e9).tm_mday} Nov"
+    first, second = (time.strftime("%H:%M", time.localtime(at)) for at in (1.7e9, 1.7e9 + 3600))
+    assert names == {
+        "ra": f"pocket test, {day} {first}",
+        "rb": f"pocket test, {day} {second}",
+        "rc": f"sums.jsonl, {time.localtime(1.7e9 + 86_400).tm_mday} Nov",
+        "rd": f"evolution mine (sample), {day}",
+        "re": f"live play of 1 + 1?, {day}",
+        "rf": f"run, {day}",
+        "gone": "gone",
+    }
+    assert run_name(store.runs.get("ra")) == f"pocket test, {day}"

@@ -19,7 +19,7 @@ from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
 from core.errors import CheckpointError, ConfigError, StoreError
 from core.evolution.config import EvolveConfig
-from core.planner import archive
+from core.planner import card as archive
 from core.planner.config import LearnConfig
 from core.planner.learn import Iteration
 from core.planner.statistics import IterationStats

@@ -36,8 +36,7 @@ from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import SUM, opened, press, shown, until
 from tests.ui.runs.test_worker import in_background
 from tests.ui.sums import Sums, answer
-from ui.export.page import episode_page
-from ui.export.played import read_played
+from ui.export.page import episode_page, read_played
 from ui.runs import lease, queue
 from ui.runs.batch import completed
 from ui.runs.plans import LivePlan, RunPlan

@@ -33,8 +33,7 @@ from core.play.drive import drive_many
 from core.play.policies import PLAN_WORK_CHECK, single_policy
 from core.pool.costs import most_usd
 from core.pool.hosted import HttpPool
-from core.pool.spec import ModelSpec
-from core.pool.throttle import Service
+from core.pool.spec import ModelSpec, Service
 from core.tasks.graders import grade_many
 from storage.analysis.call_means import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing

@@ -37,8 +37,8 @@ from tests.ui.pages import assert_literal, command, opened, plainly, shown
 from ui.answers import comparison, plain
 from ui.answers.asked import Asked, asked_of_policies
 from ui.answers.blocks import Address, Answer, Curve, Estimate, Estimates, Grid, Line, Table
+from ui.answers.checkpoints import config, entropies, flat, lengths, routing
 from ui.answers.comparison import ahead, families, played, tasks
-from ui.answers.course import config, entropies, flat, lengths, routing
 from ui.answers.policies import evenly, side_words
 from ui.presentation.comparison import basis, leading, plays_words, tasks_words, verdict
 from ui.presentation.glossary import define
@@ -218,7 +218,7 @@ def test_evolution_and_checkpoints_say_what_their_accuracies_are_of_and_lead_to_
     assert (asked["run"], asked["gen"]) == ([EVOLVED], [str(other)])
     page = opened("evolution")
     words = plainly(page)
-    assert f"Best validated: generation {other}**, 75.0 % (60 to 86)" in words
+    assert f"Generation {other} is the best validated**: 75.0 % (60 to 86)" in words
     assert "on 40 validation tasks of pocket (math, logic, knowledge, code), each played once" in words
     assert "recorded episodes of other plays: 11 tasks of the test split, each played once." in words
     assert f"There gen {best} is the best with {percent(right[best].accuracy)} (" in words
@@ -252,7 +252,8 @@ def test_who_played_tasks_again_in_other_runs_is_told_with_what_all_of_them_come
     everywhere = opened("checkpoints", **{k: v[0] for k, v in parse_qs(whole.proto.query_string).items()})
     assert f"{share} (" in list(everywhere.dataframe[0].value["accuracy"])[1]
     home = opened("home")
-    assert "11 tasks of the test split, each played once, with seed 3." in plainly(home)
+    tips = " ".join(one.help.replace("\\", "") for one in home.markdown if one.help)
+    assert "11 tasks of the test split, each played once, with seed 3." in tips
     assert "gen 30 with its 1 other run together" in shown(home)
     store.close()
 

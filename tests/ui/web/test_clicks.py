@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, urlsplit
-
 import pytest
 from playwright.sync_api import Locator, Page
 
 from core.episode import Task
 from storage.filters.episode_filter import EpisodeFilter
-from tests.browsing import settled, visit
+from tests.browsing import parameters, settled, visit
 from tests.builders.sample_store import PLAYED, checkpoint
 from tests.ui.conftest import Served
 from ui.runs.plans import LivePlan, to_config
@@ -26,7 +24,7 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     # Cost: the episodes of the policy that was clicked.
     click_first(at(tab, "/verifier?part=cost", "verifier_cost"))
     tab.wait_for_url("**/episodes?*")
-    asked = query(tab)
+    asked = parameters(tab)
     assert asked["policy"]
     found = store.episodes.page(EpisodeFilter.from_query(asked)).total
     assert found.n > 0
@@ -35,7 +33,7 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     both = f"/checkpoints?c={checkpoint(8).id},{checkpoint(30).id}&part=course"
     click_highest(at(tab, both, "checkpoints_lengths"))
     tab.wait_for_url("**/episodes?*")
-    asked = query(tab)
+    asked = parameters(tab)
     assert asked["min_turns"] == asked["max_turns"]
     found = store.episodes.page(EpisodeFilter.from_query(asked)).total
     assert found.n > 0
@@ -57,7 +55,7 @@ def test_a_link_from_a_page_to_itself_is_an_address(tab: Page, served: Served) -
     tab.get_by_text("What if this turn had gone otherwise?").wait_for()
     tab.go_back()
     tab.get_by_text("Begin with a turn that went wrong").wait_for()
-    assert not query(tab)
+    assert not parameters(tab)
 
 
 def test_a_run_of_the_queue_is_opened_by_a_click(tab: Page, served: Served) -> None:
@@ -135,8 +133,3 @@ def click(chart: Locator, mark: Locator) -> None:
     box = mark.bounding_box()
     assert box
     chart.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-
-
-def query(tab: Page) -> dict[str, str]:
-    """The parameters of the address."""
-    return {name: values[0] for name, values in parse_qs(urlsplit(tab.url).query).items()}

@@ -14,21 +14,17 @@ from ui.presentation.odds import options
 from ui.web.turns.recording import open_recording
 
 
-def evolved(served: Served) -> str:
-    """An episode that a checkpoint decided, of several turns."""
-    page = served.store.episodes.page(EpisodeFilter(min_turns=3), limit=200)
-    return next(one.id for one in page.items if one.checkpoint_id)
-
-
 def went(tab: Page, served: Served) -> str:
-    episode = evolved(served)
+    """An episode that a checkpoint decided, of several turns, opened in Replay."""
+    page = served.store.episodes.page(EpisodeFilter(min_turns=3), limit=200)
+    episode = next(one.id for one in page.items if one.checkpoint_id)
     visit(tab, f"/replay?ep={episode}&t=1")
     tab.locator(".decision svg.odds text").first.wait_for()
     settled(tab)
     return episode
 
 
-def test_a_step_changes_the_chart_where_it_stands(tab: Page, served: Served) -> None:
+def test_a_step_changes_the_chart_where_it_stands_and_it_fits_a_phone(tab: Page, served: Served) -> None:
     episode = went(tab, served)
     chart = tab.locator(".decision svg.odds")
     chart.evaluate("node => { node.dataset.kept = 'yes'; }")
@@ -46,10 +42,9 @@ def test_a_step_changes_the_chart_where_it_stands(tab: Page, served: Served) -> 
             text.startswith(option.words) for text in tab.locator(".decision text").all_text_contents()
         )
     assert tab.locator(".decision title", has_text=f"logit {decision.model_logits[0]:+.4f}").count() == 1
-
-
-def test_it_fits_a_phone_and_a_window_made_smaller(tab: Page, served: Served) -> None:
-    went(tab, served)
+    drawing = ElementTree.fromstring(saved(tab, "svg"))
+    texts = ["".join(node.itertext()) for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == tab.locator(".decision text").all_text_contents(), "its camera saves what it shows"
     for width in (1280, 390):
         tab.set_viewport_size({"width": width, "height": 900})
         tab.wait_for_function(
@@ -73,13 +68,6 @@ def saved(tab: Page, kind: str) -> bytes:
         tab.get_by_role("button", name=f"Save as {kind.upper()}").click()
     assert saving.value.suggested_filename == f"trinity-decision-chart.{kind}"
     return Path(saving.value.path()).read_bytes()
-
-
-def test_its_camera_saves_what_it_shows(tab: Page, served: Served) -> None:
-    went(tab, served)
-    drawing = ElementTree.fromstring(saved(tab, "svg"))
-    texts = ["".join(node.itertext()) for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts == tab.locator(".decision text").all_text_contents()
 
 
 def test_its_camera_saves_pixels_to_those_who_asked_for_them(tab: Page, served: Served) -> None:

@@ -126,7 +126,7 @@ def test_ticks_become_a_basket_and_a_peek(samples: Store) -> None:
     def script() -> None:
         import streamlit as st
 
-        from ui.web.episodes.table import tick
+        from ui.web.episodes import tick
 
         ids = ["e-1", "e-2", "e-3"]
         tick(ids, [1])
@@ -144,6 +144,10 @@ def test_the_basket_keeps_what_other_pages_ticked(samples: Store) -> None:
     """And more than two become a view of exactly these, with a link of its own, or a file."""
     first, second = samples.episodes.page(limit=50), samples.episodes.page(limit=50, last=True)
     ids = [first.items[3].id, first.items[0].id, second.items[-1].id]
+    page = opened("episodes")
+    page.session_state["ticked"] = ids[:2]
+    press(page.run(), "compare_two")
+    assert (page.query_params["a"], page.query_params["b"]) == (ids[0], ids[1])
     page = opened("episodes")
     page.session_state["ticked"] = ids
     press(page, "page_next")
@@ -222,13 +226,6 @@ def test_a_saved_view_brings_back_the_list_its_order_and_its_columns(samples: St
         samples.views.delete("v0")
 
 
-def test_one_episode_is_one_and_its_row_says_what_was_asked(samples: Store) -> None:
-    [one] = samples.episodes.page(limit=1).items
-    page = opened("episodes", q=f'id == "{one.id}"')
-    assert "**1** episode\n" in shown(page) + "\n"
-    assert {"question", "turns"} <= set(page.dataframe[0].value.columns)
-
-
 def test_more_than_are_counted_for_a_page_are_told_by_the_facets(
     samples: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,17 +255,11 @@ def test_the_examples_are_written_as_filters_are(filter_text: str) -> None:
     assert as_expression(EpisodeFilter(q=filter_text)) == filter_text
 
 
-def test_two_ticked_rows_lead_to_the_pair(samples: Store) -> None:
-    a, b = (one.id for one in samples.episodes.page(limit=2).items)
-    page = opened("episodes")
-    page.session_state["ticked"] = [a, b]
-    page.run()
-    page.button(key="compare_two").click().run()
-    assert not page.exception
-    assert (page.query_params["a"], page.query_params["b"]) == (a, b)
-
-
-def test_a_peek_shows_the_question_and_steps_on(samples: Store) -> None:
+def test_one_episode_is_one_and_a_peek_shows_the_question_and_steps_on(samples: Store) -> None:
+    [one] = samples.episodes.page(limit=1).items
+    page = opened("episodes", q=f'id == "{one.id}"')
+    assert "**1** episode\n" in shown(page) + "\n"
+    assert {"question", "turns"} <= set(page.dataframe[0].value.columns)
     first, second = samples.episodes.page(limit=2).items
     page = opened("episodes", peek=first.id)
     assert first.id.replace("-", "\\-") in shown(page)
@@ -278,7 +269,7 @@ def test_a_peek_shows_the_question_and_steps_on(samples: Store) -> None:
     assert "peek" not in page.query_params
 
 
-def test_the_list_reads_no_turn_text(samples: Store) -> None:
+def test_the_list_is_quick_and_reads_no_turn_text(samples: Store) -> None:
     asked: list[str] = []
 
     def note(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
@@ -294,10 +285,6 @@ def test_the_list_reads_no_turn_text(samples: Store) -> None:
     assert asked
     assert not [one for one in asked if "FROM text" in one or "body" in one]
     assert len(asked) <= 14
-
-
-def test_the_list_is_quick(samples: Store) -> None:
-    page = opened("episodes")
     times = []
     for _ in range(5):
         began = time.perf_counter()

@@ -19,9 +19,8 @@ from ui.runs.plans import LivePlan
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
 from ui.web.evolution.course import Lineage, read_course
-from ui.web.evolution.learned import computed_on, learned
+from ui.web.evolution.learned import computed_on, heads_of, learned, offered, rescore
 from ui.web.evolution.panels import PANELS
-from ui.web.evolution.pinned import heads_of, offered, rescore
 
 
 @pytest.fixture
@@ -36,8 +35,8 @@ def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved:
     assert "No recorded episode has hidden states" in shown(opened("evolution", run=run, panel="pinned"))
     assert world.run("--policy", last, "--n", 4).code == 0
     said = {
-        "pinned": "Pinned tasks: when did each choice come about?",
         "progress": "Is it getting better, beyond chance?",
+        "pinned": "Pinned tasks: when did each choice come about?",
         "choices": "Who is chosen, in which role?",
         "population": "Which candidates of generation 2 did well",
         "weights": "Which logits of generation 2 ask for the same?",
@@ -64,7 +63,9 @@ def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved:
 def test_the_page_opens_on_when_it_learned_what(world: Sums, store: Store, evolved: str) -> None:
     """Every generation's head reads the same recorded turns: what the last of them recorded is what it would choose."""
     last = store.learning.updates(evolved)[-1].checkpoint_id
-    assert "Verifier, when there is an answer to check" not in shown(opened("evolution", run=evolved))
+    assert "Verifier, when there is an answer to check" not in shown(
+        opened("evolution", run=evolved, panel="pinned")
+    )
     assert world.run("--policy", last, "--n", 12).code == 0
     lineage = read_course(store, store.runs.get(evolved))
     assert isinstance(lineage, Lineage)
@@ -81,7 +82,7 @@ def test_the_page_opens_on_when_it_learned_what(world: Sums, store: Store, evolv
         for one in store.episodes.page(EpisodeFilter(policy=last)).items
     ]
     assert opening.means[3].mean == pytest.approx(sum(recorded) / 12, abs=0.01)
-    page = opened("evolution", run=evolved, gen="2")
+    page = opened("evolution", run=evolved, gen="2", panel="pinned")
     text = shown(page)
     for habit, curve in found.curves.items():
         assert label(learned_words(habit, curve), 500) in text

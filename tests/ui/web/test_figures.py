@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from core.analysis.agreement import NEVER, FirstDifferences
 from core.analysis.metrics import ClusteredShare
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
 from core.play.policies import PLAN_WORK_CHECK, RandomPolicy, cycle_policy
@@ -25,9 +23,8 @@ from ui.web.analysis.figures import bars as level_bars
 from ui.web.analysis.figures import curve, grid
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
-from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit.figures import Estimate, estimates_figure
 from ui.web.kit.widgets import Standing, standings_figure
-from ui.web.policy.figures import firsts_figure
 from ui.web.turns import figures
 from ui.web.turns.decision import choice_markdown
 
@@ -67,10 +64,6 @@ def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with
     ]
     assert figure.layout.yaxis.range[0] < 0  # room below a mark at 0
     assert not any(line.cliponaxis for line in lines)
-    never = FirstDifferences(np.arange(4), np.array([0, 0, 0, NEVER]), np.array([True, True, False, True]))
-    bars, numbers = firsts_figure(never, "#000").data[:-1], firsts_figure(never, "#000").data[-1]
-    assert list(numbers.text) == ["3", "1"]  # one number over each bar, of both parts
-    assert [bar.text for bar in bars] == [None, None]
 
 
 def outline(index: int, **changes: object) -> TurnOutline:
@@ -183,17 +176,12 @@ def test_charts_of_policies_and_routing_escape_names_and_keep_equal_ones_apart()
     assert list(standings.layout.yaxis.ticktext)[-1] == "&lt;b&gt;x&lt;/b&gt;"
 
 
-def test_doubt_marks_low_margins_and_needs_numbers() -> None:
+def test_doubt_is_two_charts_marks_low_margins_and_needs_numbers() -> None:
     outlines = [outline(0), outline(1, margin=0.02), outline(2, margin=None, entropy=None)]
     figure = figures.uncertainty_over_turns(outlines)
     assert figure is not None
     assert list(figure.data[-1].x) == [2]
     assert figures.uncertainty_over_turns([outline(0, margin=None, entropy=None)]) is None
-
-
-def test_doubt_is_two_charts_one_above_the_other() -> None:
-    figure = figures.uncertainty_over_turns([outline(0), outline(1)])
-    assert figure is not None
     above, below = figure.layout.yaxis, figure.layout.yaxis2
     assert above.domain[0] > below.domain[1]
     assert (above.title.text, below.title.text) == ("entropy (0: certain)", "margin (logits)")

@@ -8,7 +8,8 @@ import pytest
 
 from storage.store import Store
 from tests.builders.sample_store import EVOLVED, PLAYED, checkpoint
-from tests.ui.pages import opened, shown
+from tests.ui.pages import opened, plainly, shown
+from ui.presentation.runs import run_name
 from ui.presentation.words import ago, policy_name, strip_text
 from ui.web.kit.widgets import Standing, standings_figure
 
@@ -22,7 +23,7 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
         "**2 · Compare two policies**",
         "**3 · Play a problem live**",
     ]
-    assert "glossary" in shown(page)
+    assert "Glossary" in shown(page)
     for words, outcome in (("A good example", True), ("A wrong ACCEPT", False)):
         link = next(one for one in page.page_link if words in one.label)
         [episode] = parse_qs(link.proto.query_string)["ep"]
@@ -34,7 +35,7 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
     assert asked["c"] == [f"{first},{checkpoint(8).id},{last}"]
     evolution = next(link for link in page.page_link if link.label.startswith("Newest evolution"))
     assert parse_qs(evolution.proto.query_string) == {"run": [EVOLVED]}
-    assert [one.value for one in page.markdown if one.value.startswith(f"**{PLAYED}**")]
+    assert f"**{run_name(samples.runs.get(PLAYED))}**" in plainly(page)
     (health,) = (one.value for one in page.caption if ":material/database:" in one.value)
     assert f"{samples.health().episodes:,} episodes" in health
 
@@ -48,16 +49,13 @@ def test_every_policy_of_a_run_has_its_interval(samples: Store) -> None:
         assert 0 <= share - down <= share <= share + up <= 1
 
 
-def test_policies_have_names_for_readers() -> None:
-    assert policy_name("cabc", 30) == "gen 30"
-    assert policy_name("single:jack") == "jack alone"
-    assert policy_name("random") == "random model and role"
-    assert policy_name("cabc") == "cabc"
-
-
 @pytest.mark.parametrize(
-    ("policy", "iteration", "name"),
+    ("policy", "generation", "name"),
     [
+        ("cabc", 30, "gen 30"),
+        ("cabc", None, "cabc"),
+        ("single:jack", None, "jack alone"),
+        ("random", None, "random model and role"),
         ("conductor:cabc", 60, "Conductor, iteration 60"),
         ("conductor:cabc", 0, "Conductor, iteration 0"),
         ("conductor:cabc", None, "Conductor (cabc)"),
@@ -71,8 +69,8 @@ def test_policies_have_names_for_readers() -> None:
         ("conductor:same-model:jack:fixed:chain:plato+sage", None, "workflow chain with jack alone"),
     ],
 )
-def test_planners_have_names_for_readers(policy: str, iteration: int | None, name: str) -> None:
-    assert policy_name(policy, iteration) == name
+def test_policies_have_names_for_readers(policy: str, generation: int | None, name: str) -> None:
+    assert policy_name(policy, generation) == name
 
 
 def test_times_are_coarse() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,9 @@ from storage.store import Store
 from tests.browsing import CALM, PATIENCE_S, serving, serving_app, settled, visit
 from tests.builders.hostile_store import EPISODES, EVOLUTION, RUN, hostile_store
 from tests.hostile import HOSTILE
-from ui.export.bundle import export_pages, export_pair
+from tests.zygote import forked
+from ui.export.formats import write_pages
+from ui.export.page import pair_page, read_played
 from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT
@@ -91,7 +92,7 @@ def _addresses() -> list[str]:
             "replay?ep=eh-00000&t=2",
             f"replay?ep=eh-{EPISODES - 1:05d}&t=4&show=saw",
             "replay?ep=eh-00003",
-            *(f"replay?ep=eh-{number:05d}&t=2&show=rendered" for number in (0, 7, 14, 21, 28)),
+            "replay?ep=eh-00007&t=2&show=rendered",
             f"replay?ep=eh-{EPISODES:05d}&t=1&show=rendered",
         ],
         "pair": ["pair?a=eh-00000&b=eh-00001&show_a=rendered", f"pair?a=eh-00002&b=eh-{EPISODES:05d}"],
@@ -138,7 +139,7 @@ def test_two_hundred_rendered_replies_draw_run_and_fetch_nothing_and_stay_in_the
     """On a page without the app's content security policy, so that the rendering alone has to hold."""
     script = Path(__file__).with_name("rendered_page.py")
     server: list[str | Path] = [
-        sys.executable,
+        forked("python"),
         "-m",
         "streamlit",
         "run",
@@ -184,10 +185,11 @@ def test_two_hundred_rendered_replies_draw_run_and_fetch_nothing_and_stay_in_the
 def test_saved_pages_open_from_disk_and_show_every_text_as_text(
     chromium: Browser, hostile: Store, tmp_path: Path
 ) -> None:
-    assert export_pages(hostile, EpisodeFilter(), tmp_path / "all.zip") == EPISODES + 1
+    assert [*write_pages(hostile, EpisodeFilter(), tmp_path / "all.zip")][-1] == EPISODES + 1
     with zipfile.ZipFile(tmp_path / "all.zip") as bundle:
         bundle.extractall(tmp_path)
-    export_pair(hostile, "eh-00000", "eh-00001", tmp_path / "pair.html")
+    both = pair_page(read_played(hostile, "eh-00000"), read_played(hostile, "eh-00001"))
+    (tmp_path / "pair.html").write_text(both, "utf-8")
     names = ["index", "pair", "eh-00000", f"eh-{EPISODES - 1:05d}", f"eh-{EPISODES:05d}"]
     trouble: list[str] = []
     page = chromium.new_page(viewport={"width": 390, "height": 800})

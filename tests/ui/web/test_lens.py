@@ -49,12 +49,10 @@ from ui.presentation.odds import apart_words
 from ui.web.kit import state as ui_state
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
 from ui.web.turns.bar import FORKS, REPEATS
-from ui.web.turns.lens import DecisionContext, tolerance_words
-from ui.web.turns.neighbour_states import nearest
-from ui.web.turns.pair_rows import choice_kl
-from ui.web.turns.prompt import tokenize_again
+from ui.web.turns.decision import DecisionContext, tokenize_again, tolerance_words
+from ui.web.turns.pair_rows import choice_kls
 from ui.web.turns.recording import open_recording
-from ui.web.turns.what_if import has_no_preference
+from ui.web.turns.what_if import has_no_preference, nearest
 
 WIDTH = 64
 KINDS: tuple[HeadKind, ...] = (
@@ -453,9 +451,9 @@ def test_how_far_another_decision_is_from_the_first_is_told_by_its_choice(
         Decision("a", Role.WORKER, model_probs=(p, 1 - p), role_probs=(0.0, 1.0, 0.0))
         for p in (first, second)
     )
-    kl = choice_kl(ours, ("a", "b"), theirs, ("a", "b"))
-    assert kl is not None
-    assert apart_words(ours, ("a", "b"), theirs, ("a", "b"), kl).startswith(f"**{said}")
+    kls = choice_kls(ours, ("a", "b"), theirs, ("a", "b"))
+    assert kls is not None
+    assert apart_words(ours, ("a", "b"), theirs, ("a", "b"), sum(kls)).startswith(f"**{said}")
 
 
 def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:
@@ -464,16 +462,18 @@ def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:
     ours, theirs = (decided(made(seed=seed), state, 2, "k") for seed in (0, 5))
     z, masks = np.array([*theirs.model_logits, *theirs.role_logits]), [(True,) * n for n in shape]
     panel = alternative_decision(ours, MODELS, played, 2, z, np.zeros(len(z)), masks).kl
-    pair = choice_kl(ours, MODELS, theirs, MODELS)
+    pair, other = (choice_kls(a, MODELS, b, MODELS) for a, b in ((ours, theirs), (theirs, ours)))
+    assert pair is not None
+    assert other is not None
     none, every = np.zeros(1, np.int64), [np.ones((1, n), bool) for n in shape]
     at = Situations(none, none, none, every[0], every[1], np.full((1, 2), np.nan))
     first, second = (
         picks(np.array([[*one.model_logits, *one.role_logits]]), np.zeros((1, sum(shape))), at)
         for one in (ours, theirs)
     )
-    assert panel == pytest.approx(pair)
+    assert panel == pytest.approx(sum(pair))
     assert panel == pytest.approx(agreement(first, second, at).divergence[0])
-    assert panel != pytest.approx(choice_kl(theirs, MODELS, ours, MODELS))
+    assert panel != pytest.approx(sum(other))
 
 
 def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:

@@ -16,14 +16,15 @@ from core.checkpoint import Checkpoint, reads_alike
 from core.episode import Decision, EndReason, Role, Status
 from core.errors import StoreError
 from core.evolution.config import EvolveConfig
-from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
-from core.statistics_json import statistics_json, statistics_of_json
+from core.evolution.fitness import EpisodeStatistics, GenerationStats
+from core.learning import statistics_json, statistics_of_json
 from storage.analysis.counterfactual import RecordedTurn, score
 from storage.rows.summaries import CandidateSummary, EpisodeSummary, RunStatus
 from storage.store import open_store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.stores import kept_generation
 from ui.runs.settings.learning import EvolutionPlan
+from ui.web.analysis.figures import grid
 from ui.web.evolution.course import (
     Lineage,
     binomial_error,
@@ -39,8 +40,8 @@ from ui.web.evolution.figures import (
     manner_figure,
     shares_figure,
 )
-from ui.web.evolution.head_figures import choices_strip, cosine_figure, norms_figure
-from ui.web.evolution.panels import distances_of
+from ui.web.evolution.head_figures import choices_strip
+from ui.web.evolution.panels import _cosines, distances_of
 
 MODELS = ("alpha", "<b>beta</b>", "gamma")
 HEADS = ["linear", "low-rank", "sparse", "block-diagonal-2", "block-diagonal-10", "turn-aware"]
@@ -256,8 +257,7 @@ def test_every_figure_is_one_that_plotly_takes_and_draws_names_as_text() -> None
         candidates_figure(candidates, [1.0, 2.0, 3.0], 0.5),
         candidates_figure(candidates, None, 0.5),
         choices_strip(found, 1, "#000000"),
-        norms_figure(np.ones((2, 6)), [0, 1], MODELS, 1),
-        cosine_figure(cosines(np.vstack([rows, np.zeros((0, 24))])), MODELS, "#000000"),
+        grid(_cosines(rows, [*MODELS, "t", "w", "v"]), "#000000"),
     ]
     for figure in figures:
         go.Figure(figure.to_dict())  # validates
@@ -266,7 +266,7 @@ def test_every_figure_is_one_that_plotly_takes_and_draws_names_as_text() -> None
     stacked = shares_figure(one, "pair", "gen", None, (0.0, 5.0), "#000000").data
     totals = np.sum([trace.y for trace in stacked], axis=0)
     assert totals == pytest.approx(np.ones(len(totals)))
-    assert cosine_figure(cosines(np.zeros((6, 24))), MODELS, "#000000").data[0].text[0][1] == "–"
+    assert {cell.value for of in _cosines(np.zeros((6, 24)), MODELS * 2).cells for cell in of} == {None}
 
 
 def test_a_ceiling_changes_only_while_nobody_works(tmp_path: Any) -> None:

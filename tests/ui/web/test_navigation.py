@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Callable
 
 from playwright.sync_api import Locator, Page, Position
 
 from storage.filters.episode_filter import EpisodeFilter
 from tests import browsing
-from tests.browsing import settled, visit
+from tests.browsing import arrive, at, settled, still, visit
 from tests.builders.sample_store import checkpoint
 from tests.ui.conftest import Served
 from tests.ui.web.test_clicks import click_highest
@@ -144,20 +143,20 @@ def test_an_unknown_address_is_said_to_be_none(tab: Page, served: Served) -> Non
 
 
 def test_what_a_click_on_a_chart_lists_comes_into_sight(tab: Page, served: Served) -> None:
-    for size in ({"width": 1280, "height": 720}, PHONE):
+    wide = {"width": 1280, "height": 720}
+    for size, chart in ((wide, "verifier_false_accept"), (PHONE, "verifier_false_revise")):
         tab.set_viewport_size(size)  # type: ignore[arg-type]
-        for chart in ("verifier_false_accept", "verifier_false_revise"):
-            visit(tab, "/glossary")  # nothing stays chosen on the page that was left
-            at(tab, "/verifier")
-            drawn = tab.locator(f".st-key-{chart} .js-plotly-plot").first
-            drawn.scroll_into_view_if_needed()
-            click_highest(drawn)
-            tab.wait_for_url("**into=*")
-            opened = tab.locator(".st-key-behind")
-            opened.wait_for()
-            settled(tab)
-            tab.wait_for_timeout(500)
-            assert in_sight(tab, opened, at_least=200), (size, chart)
+        visit(tab, "/glossary")  # nothing stays chosen on the page that was left
+        at(tab, "/verifier")
+        drawn = tab.locator(f".st-key-{chart} .js-plotly-plot").first
+        drawn.scroll_into_view_if_needed()
+        click_highest(drawn)
+        tab.wait_for_url("**into=*")
+        opened = tab.locator(".st-key-behind")
+        opened.wait_for()
+        settled(tab)
+        tab.wait_for_timeout(500)
+        assert in_sight(tab, opened, at_least=200), (size, chart)
 
 
 def test_back_takes_what_was_opened_on_a_page_away_again(tab: Page, served: Served) -> None:
@@ -170,43 +169,11 @@ def test_back_takes_what_was_opened_on_a_page_away_again(tab: Page, served: Serv
     tab.wait_for_url(before)
 
 
-def at(tab: Page, address: str) -> None:
-    """Go to a page and wait until it is still."""
-    visit(tab, address)
-    still(tab)
-
-
-def still(tab: Page) -> None:
-    """A page that was just loaded is drawn, and listens to keys."""
-    tab.get_by_test_id("stMain").get_by_role("heading").first.wait_for()
-    if "ep=" in tab.url or "peek=" in tab.url:
-        tab.locator(".strip button").first.wait_for()
-    if "/replay" in tab.url:
-        # Drawn last; its buttons hear the keys.
-        tab.locator(".st-key-tools_transport button").first.wait_for()
-    settled(tab)
-
-
 def press(tab: Page, key: str, path: str, **wanted: str) -> None:
     """A key of the page that leads there."""
     still(tab)
     browsing.press(tab, key)
     arrive(tab, path, **wanted)
-
-
-def arrive(tab: Page, path: str, **wanted: str) -> None:
-    """The address comes to be this page with these parameters, and the page is still."""
-    tab.wait_for_url(_at(path, wanted))
-    settled(tab)
-
-
-def _at(path: str, wanted: Mapping[str, str]) -> Callable[[str], bool]:
-    def there(url: str) -> bool:
-        found = urlsplit(url)
-        asked = parse_qs(found.query)
-        return found.path == path and all(asked.get(name) == [value] for name, value in wanted.items())
-
-    return there
 
 
 def in_sight(tab: Page, what: Locator, at_least: int = 1) -> bool:

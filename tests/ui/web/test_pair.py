@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from core.analysis.comparison import RULE_IN_SHORT, Alignment, AlignmentRow
 from core.analysis.metrics import kl_divergence
-from core.episode import Role
+from core.episode import Decision, Role
 from storage.recorder import record
 from storage.rows.summaries import TurnText
 from storage.shelves.episodes import Episodes
@@ -20,7 +20,7 @@ from storage.store import Store, open_store
 from tests.builders.recorded import RUN, decision, episode, events_of
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
-from ui.web.turns.pair_rows import divergence_kl
+from ui.web.turns.pair_rows import choice_kls
 from ui.web.turns.recording import open_recording
 from ui.web.views.pair import _more, aligned, visible
 
@@ -160,12 +160,9 @@ def test_hostile_text_and_headless_policies_render(app: AppTest) -> None:
     assert "no probabilities" in shown(opened(app, a="e-random", b="e-random"))
 
 
-@pytest.mark.parametrize("other", ["e-running", "e-interrupted", "e-missing", "e-huge", "e-long"])
-def test_every_state_renders(app: AppTest, other: str) -> None:
-    assert "A shop sells" in shown(opened(app, a="e-right", b=other))
-
-
-def test_an_unknown_side_is_one_sentence(app: AppTest) -> None:
+def test_every_state_renders_and_an_unknown_side_is_one_sentence(app: AppTest) -> None:
+    for other in ("e-running", "e-interrupted", "e-missing", "e-huge", "e-long"):
+        assert "A shop sells" in shown(opened(app, a="e-right", b=other)), other
     assert "cannot be shown" in shown(opened(app, a="e-right", b="gone"))
 
 
@@ -180,20 +177,21 @@ ALIGNMENT = Alignment(
 )
 def test_modes_choose_rows(mode: str, rows: list[int]) -> None:
     assert visible(ALIGNMENT, mode) == rows
-
-
-def test_no_divergence_leaves_nothing_after_it() -> None:
     assert visible(Alignment((AlignmentRow(0, 0, 0),), None), "after") == []
 
 
 def test_kl_divergence_matches_slots_by_name() -> None:
-    even, skew, names = (0.5, 0.5), (0.9, 0.1), ("x", "y")
+    even, skew, turned, none = (
+        Decision("x", Role.WORKER, model_probs=probs, role_probs=(0.2, 0.3, 0.5) if probs else ())
+        for probs in ((0.5, 0.5), (0.9, 0.1), (0.1, 0.9), ())
+    )
+    names = ("x", "y")
     expected = 0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)
-    assert divergence_kl(even, even, names, names) == 0
-    assert divergence_kl(even, skew, names, names) == pytest.approx(expected)
-    assert divergence_kl(skew, (0.1, 0.9), names, ("y", "x")) == 0
-    assert divergence_kl(even, even, names, ("x", "z")) is None
-    assert divergence_kl((), (), names, names) is None
+    assert choice_kls(even, names, even, names) == (0, 0)
+    assert list(choice_kls(even, names, skew, names) or ()) == pytest.approx([expected, 0])
+    assert choice_kls(skew, names, turned, ("y", "x")) == (0, 0)
+    assert choice_kls(even, names, even, ("x", "z")) is None
+    assert choice_kls(none, names, none, names) is None
 
 
 def test_a_link_keeps_the_rows_and_each_tab(app: AppTest) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from playwright.sync_api import Page
 
 from storage.filters.episode_filter import EpisodeFilter
-from tests.browsing import settled
+from tests.browsing import arrive, at, settled
 from tests.builders.sample_store import checkpoint
 from tests.ui.conftest import Served
-from tests.ui.web.test_navigation import arrive, at
 from ui.web.pickers.palette import PALETTE, Place, called
 
 PLACES: dict[str, Place] = {

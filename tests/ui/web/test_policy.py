@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.episode import ROLE_ORDER
 from core.errors import ConfigError, StoreError
@@ -28,8 +29,10 @@ from storage.rows.schema import episode
 from storage.rows.summaries import RunStatus
 from storage.upkeep.retention import last_removed, prune
 from tests.builders.diffed import DIFFED, Diffed
-from tests.ui.pages import opened, press, shown, waiting
-from ui.cli import main
+from tests.ui.pages import command, opened, plainly, press, shown, waiting
+from ui.answers import plain, policy
+from ui.answers.asked import Asked
+from ui.answers.blocks import Bars, Grid
 from ui.runs import reading
 from ui.runs.lease import owner
 from ui.runs.plans import plan_of
@@ -168,7 +171,7 @@ def test_the_page_in_its_other_states(diffed: Diffed) -> None:
     assert "cgone" in stale.info[0].value
     assert "no episode egone" in stale.warning[0].value.replace("\\", "")
     press(stale, "all_episodes")
-    assert stale.metric
+    assert "How often would they choose alike?" in shown(stale)
     assert "compare checkpoints of one pool" in shown(opened("policy", c=f"{a},{diffed.stranger.id}"))
     assert "Column 8" in opened("policy", c=f"{a},{b}", q="turns >").error[0].value.replace("\\", "")
     assert "No recorded turn matches" in shown(opened("policy", c=f"{a},{b}", family="none"))
@@ -176,7 +179,7 @@ def test_the_page_in_its_other_states(diffed: Diffed) -> None:
     kept = diffed.store.views.add("Wrong ones", {"correct": "wrong"})
     wrong = read_diff(diffed.store, EpisodeScope(EpisodeFilter(correct="wrong")), [a, b])
     seen = opened("policy", c=f"{a},{b}", view=kept.id)
-    assert f"Used\\: {len(wrong.turns)} of" in shown(seen)
+    assert f"Used: {len(wrong.turns)} of" in plainly(seen)
     assert "Wrong ones" in shown(seen)
 
 
@@ -190,12 +193,12 @@ def test_what_a_person_took_a_hand_in_is_left_out_and_can_be_counted(diffed: Dif
         )
     left = len([turn for turn in every.turns if turn.episode_id != taken])
     page = opened("policy", c=c)
-    assert f"{left:,} turns of" in shown(page)
+    assert f"Used: {left:,} of" in plainly(page)
     switch = page.button_group(key="facet_forks")
     assert (switch.label, switch.options) == ("Live plays, requests, evolutions (1)", ["hidden", "included"])
     switch.set_value("with").run()
     assert page.query_params["forks"] == "with"
-    assert f"{len(every.turns):,} turns of" in shown(page)
+    assert f"Used: {len(every.turns):,} of" in plainly(page)
 
 
 def test_the_page_says_when_hidden_states_were_removed(diffed: Diffed) -> None:
@@ -234,37 +237,74 @@ def test_the_page_begins_stops_and_resumes_a_reading(diffed: Diffed) -> None:
     assert "Resume" in shown(page)
     assert play_claimed(store, run) == 0
     page = opened("policy", c=c)
-    assert page.metric
+    assert "would choose as A does" in shown(page)
     assert "reencode" not in [button.key for button in page.button]
     assert "read again on cpu" in shown(page)
 
 
-def test_the_command_gives_the_same_numbers(diffed: Diffed, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b, svf = diffed.a.id, diffed.b.id, diffed.svf.id
+def asked(diffed: Diffed, *checkpoints: Checkpoint, **choices: str) -> Asked:
+    """What the page asks of these checkpoints at all turns."""
+    names = {one.id: f"the {place + 1}." for place, one in enumerate(checkpoints)}
+    return policy.asked_of_checkpoints(diffed.store, EVERYTHING, names, choices=choices)
 
-    def trinity(*arguments: str) -> str:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["policy", *arguments])
-        assert not ended.value.code
-        return capsys.readouterr().out
 
-    told = json.loads(trinity(a, b, "--json"))
-    diff = read_diff(diffed.store, EVERYTHING, [a, b])
-    (other,) = told["others"]
-    assert (other["agreement"], other["turns"]) == (
-        diff.agreements[0].rate,
-        int(diff.agreements[0].called.sum()),
+def test_the_answers_count_what_the_diff_counts(diffed: Diffed) -> None:
+    found = {
+        one.key: plain.answer(one)
+        for one in policy.ANALYSIS.parts[0].answers(asked(diffed, diffed.a, diffed.b))
+    }
+    diff = read_diff(diffed.store, EVERYTHING, [diffed.a.id, diffed.b.id])
+    overall = found["agreement"]["estimates"][0]
+    called = int(diff.agreements[0].called.sum())
+    assert (overall["share"], overall["n"]) == (diff.agreements[0].rate, called)
+    assert f"of {called:,} turns" in found["agreement"]["answer"]
+    assert sum(one["n"] for one in found["agreement"]["estimates"][1:]) == called
+    assert sum(one["turns"] for one in found["picks"]["pairs"]) == called
+    assert sum(sum(of.values()) for of in found["parting"]["bars"].values()) == 6
+    assert sum(one["turns"] for one in found["agreement"]["skipped"]) == len(diff.judged.turns) - len(
+        diff.turns
     )
-    assert sum(one["turns"] for one in other["picks"]) == other["turns"]
-    assert sum(other["first_disagreement"]["episodes"].values()) == 6
-    assert told["turns"]["skipped"]["no_state"] == len(diff.judged.turns) - len(diff.turns)
-    assert "Teacher-forced" in trinity(a, b, "--by-draw", "--run", DIFFED)
-    again = json.loads(trinity(a, svf, "--reencode", "--where", "not correct", "--json"))
-    assert again["turns"]["to_read_again"] == {}
-    assert again["logits"][svf]["reread"] == again["turns"]["used"] > 0
+    assert len(found["turns"]["rows"]) == int(diff.agreements[0].differs.sum())
+
+
+def test_a_bar_and_a_cell_narrow_the_list_of_turns(diffed: Diffed) -> None:
+    diff = read_diff(diffed.store, EVERYTHING, [diffed.a.id, diffed.b.id, diffed.barred.id])
+    of_barred = {"with": diffed.barred.id}
+    three = diffed.a, diffed.b, diffed.barred
+    parting = policy.parting(asked(diffed, *three, **of_barred))
+    assert parting is not None
+    bars = parting.blocks[0]
+    assert isinstance(bars, Bars)
+    first = bars.groups[0]
+    rows = policy.turns(asked(diffed, *three, **of_barred, first=first))
+    assert rows is not None
+    assert f"at which they first part, turn {first}" in rows.sentence
+    assert len(rows.blocks[0].rows) == sum(one.counts[0] for one in bars.series)  # type: ignore[union-attr]
+    picks = policy.picks(asked(diffed, *three, **of_barred))
+    assert picks is not None
+    grid = picks.blocks[0]
+    assert isinstance(grid, Grid)
+    cell = next(cell for of in grid.cells for cell in of if cell.mark.to)
+    assert cell.mark.to is not None
+    listed = policy.turns(asked(diffed, *three, **of_barred, cell=cell.mark.to.params["cell"] or ""))
+    assert listed is not None
+    a, b = (int(one) for one in (cell.mark.to.params["cell"] or "").split("-"))
+    both = (diff.picks[0].pairs == a) & (diff.picks[2].pairs == b) & diff.agreements[1].called
+    assert len(listed.blocks[0].rows) == int(both.sum())  # type: ignore[union-attr]
+
+
+def test_the_command_reads_again_and_says_what_cannot_be_compared(
+    diffed: Diffed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, svf = diffed.a.id, diffed.b.id, diffed.svf.id
+    assert command(["policy", a, b, "--by-draw", "--run", DIFFED]) == 0
+    assert "would choose as A does at" in capsys.readouterr().out
+    assert command(["policy", a, svf, "--reencode", "--where", "not correct", "--json"]) == 0
+    [_, again] = json.loads(capsys.readouterr().out)["agreement"]["logits"]
+    assert (again["checkpoint"], again["to_read_again"]) == (svf, 0)
+    assert again["reread"] > 0
     assert diffed.store.runs.list(kind="reencode")[0].status is RunStatus.FINISHED
-    assert main(["policy", a, diffed.stranger.id]) == 1
+    assert command(["policy", a, diffed.stranger.id]) == 1
     assert "compare checkpoints of one pool" in capsys.readouterr().err
 
 

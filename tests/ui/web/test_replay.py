@@ -50,24 +50,28 @@ def opened(app: AppTest, **query: str) -> AppTest:
     return opened_in(app, "replay", **query)
 
 
-def test_a_deep_link_opens_its_turn(app: AppTest) -> None:
-    assert "**Turn 4 of 5**" in shown(opened(app, ep="e-right", t="4"))
-    assert app.query_params["t"] == "4"
-
-
-@pytest.mark.parametrize(("t", "turn"), [("0", 1), ("99", 5), ("-3", 1), ("x", 1), ("", 1)])
-def test_a_turn_that_is_not_there_is_held_within_the_episode(app: AppTest, t: str, turn: int) -> None:
+@pytest.mark.parametrize(("t", "turn"), [("4", 4), ("0", 1), ("99", 5), ("-3", 1), ("x", 1), ("", 1)])
+def test_a_link_opens_its_turn_and_one_that_is_not_there_is_held_within_the_episode(
+    app: AppTest, t: str, turn: int
+) -> None:
     assert f"**Turn {turn} of 5**" in shown(opened(app, ep="e-right", t=t))
+    assert app.query_params["t"] == t
 
 
-def test_an_unknown_episode_is_one_sentence(app: AppTest) -> None:
-    page = opened(app, ep="nowhere")
-    assert "nowhere" in shown(page)
-    assert "cannot be shown" in shown(page)
-
-
-def test_without_an_episode_it_says_where_to_find_one(app: AppTest) -> None:
-    assert "Open an episode from the list" in shown(opened(app))
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({}, "Open an episode from the list"),
+        ({"ep": "nowhere"}, "This view cannot be shown"),
+        ({"ep": "nowhere"}, "no episode nowhere"),
+        ({"ep": "e-interrupted", "t": "2"}, "the process that played it died"),
+        ({"ep": "e-missing", "t": "2"}, "No turn of this episode was played"),
+        ({"ep": "e-running", "t": "2"}, "still being played"),
+        ({"ep": "e-failed", "t": "2"}, "context too long"),
+    ],
+)
+def test_every_state_of_an_episode_is_said(app: AppTest, query: dict[str, str], words: str) -> None:
+    assert words in shown(opened(app, **query))
 
 
 def test_stepping_moves_the_address_and_stops_at_the_ends(app: AppTest) -> None:
@@ -102,6 +106,7 @@ def test_jumps_go_to_the_next_of_their_kind_and_round(app: AppTest) -> None:
     assert app.query_params["t"] == "4"
     press(app, "next_blunder")  # and the last Verifier accepts that
     assert app.query_params["t"] == "5"
+    assert opened(app, ep="e-right", t="1").button(key="next_blunder").disabled, "it has none"
 
 
 def test_menus_of_the_bar_do_what_its_keys_do(app: AppTest) -> None:
@@ -127,10 +132,6 @@ def test_menus_of_the_bar_do_what_its_keys_do(app: AppTest) -> None:
     press(app, "menu_zen")
     assert app.query_params["zen"] == "1"
     assert app.button(key="menu_zen").label.startswith("Show the analysis")
-
-
-def test_an_episode_without_blunders_has_nothing_to_jump_to(app: AppTest) -> None:
-    assert opened(app, ep="e-right", t="1").button(key="next_blunder").disabled
 
 
 def test_next_and_previous_episode_walk_the_list(app: AppTest, recorded: Store) -> None:
@@ -179,7 +180,13 @@ def test_the_card_shows_what_was_seen_raw_and_changed(app: AppTest) -> None:
     app.segmented_control(key="card_view").set_value("raw").run()
     assert '"model_logits"' in shown(app)
     app.segmented_control(key="card_view").set_value("diff").run()
+    assert app.query_params["show"] == "diff"
     assert "answer :red-background[−\u202f~~36~~]:green-background[+\u202f**32**]" in shown(app)
+    press(app, "go_back")
+    assert app.segmented_control(key="card_view").value == "diff"
+    app.segmented_control(key="card_view").set_value("reply").run()
+    assert "show" not in app.query_params
+    assert app.segmented_control(key="card_view").value == "reply"
 
 
 def test_a_reply_is_text_until_it_is_asked_to_be_rendered(app: AppTest, recorded: Store) -> None:
@@ -202,16 +209,6 @@ def test_a_preview_and_a_review_render_replies_too() -> None:
         assert "The model's own words, rendered" in shown(page)
 
 
-def test_a_link_keeps_the_tab_of_the_card(app: AppTest) -> None:
-    opened(app, ep="e-right", t="4", show="diff")
-    assert "answer :red-background[−\u202f~~36~~]:green-background[+\u202f**32**]" in shown(app)
-    press(app, "go_back")
-    assert app.segmented_control(key="card_view").value == "diff"
-    app.segmented_control(key="card_view").set_value("reply").run()
-    assert "show" not in app.query_params
-    assert app.segmented_control(key="card_view").value == "reply"
-
-
 def test_the_decision_is_told_in_words_and_numbers(app: AppTest, recorded: Store) -> None:
     opened(app, ep="e-right", t="2")
     decision = open_recording(recorded, "e-right").decision(1)
@@ -230,19 +227,6 @@ def test_a_policy_without_a_head_says_so(app: AppTest) -> None:
     assert [chart.key for chart in app.get("plotly_chart")] == ["spent"]
     press(app, "panel_why")
     assert "has no head and no logits" in shown(app)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("e-interrupted", "the process that played it died"),
-        ("e-missing", "No turn of this episode was played"),
-        ("e-running", "still being played"),
-        ("e-failed", "context too long"),
-    ],
-)
-def test_every_state_of_an_episode_renders(app: AppTest, name: str, words: str) -> None:
-    assert words in shown(opened(app, ep=name, t="2"))
 
 
 def test_a_turn_being_written_shows_what_there_is(app: AppTest) -> None:
@@ -292,14 +276,6 @@ def test_playing_goes_on_when_a_turn_has_had_its_time(app: AppTest) -> None:
     assert not app.session_state["replay_playing"]
 
 
-def test_another_episode_does_not_play_on(app: AppTest) -> None:
-    opened(app, ep="e-right", t="1")
-    press(app, "go_play")
-    assert app.button(key="go_play").label == "Pause"
-    opened(app, ep="e-wrong", t="1")
-    assert app.button(key="go_play").label == "Play"
-
-
 def test_an_episode_whose_process_died_is_not_called_playing(
     app: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,7 +289,7 @@ def test_an_episode_whose_process_died_is_not_called_playing(
     assert "`trinity run --resume` rtest" in said
 
 
-def test_home_stops_the_playing_at_the_first_turn(app: AppTest) -> None:
+def test_a_step_by_hand_home_and_another_episode_stop_the_playing(app: AppTest) -> None:
     opened(app, ep="e-right", t="1")
     press(app, "go_play")
     assert not app.button(key="go_first").disabled
@@ -321,13 +297,13 @@ def test_home_stops_the_playing_at_the_first_turn(app: AppTest) -> None:
     assert not app.session_state["replay_playing"]
     assert app.query_params["t"] == "1"
     assert app.button(key="go_first").disabled
-
-
-def test_a_step_by_hand_stops_playing(app: AppTest) -> None:
-    opened(app, ep="e-right", t="1")
     press(app, "go_play")
     press(app, "go_next")
     assert not app.session_state["replay_playing"]
+    press(app, "go_play")
+    assert app.button(key="go_play").label == "Pause"
+    opened(app, ep="e-wrong", t="1")
+    assert app.button(key="go_play").label == "Play"
 
 
 @contextmanager
@@ -347,7 +323,7 @@ def asked() -> Iterator[list[str]]:
 
 
 def test_opening_and_stepping_cost_few_queries_and_read_the_texts_they_show(recorded: Store) -> None:
-    long = episode("e-200", ("36", "32") * 50, turns=200, seed=21, said="gather, then add. " * 2800)
+    long = episode("e-200", ("36", "32") * 50, turns=200, seed=21, said="gather, then add. " * 280)
     list(record(recorded, events_of(long)))
     st.cache_resource.clear()
     state.store()

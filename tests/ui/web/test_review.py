@@ -15,7 +15,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.labels import Place, find_span
 from storage.store import Store, open_store
 from tests import browsing
-from tests.browsing import settled, visit
+from tests.browsing import arrive, settled, visit
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
 from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown, until
@@ -208,13 +208,6 @@ def test_every_key_on_the_sheet_does_what_it_says(tab: Page, served: Served) -> 
     store = served.store
     ids = [one.id for one in store.episodes.page(EpisodeFilter(family="user"), order="oldest").items]
 
-    def at(name: str) -> str | None:
-        return str(
-            tab.evaluate(
-                "new URLSearchParams(location.search).get(arguments[0])".replace("arguments[0]", repr(name))
-            )
-        )
-
     def key(name: str) -> None:
         tab.keyboard.press(name)
         settled(tab)
@@ -231,22 +224,22 @@ def test_every_key_on_the_sheet_does_what_it_says(tab: Page, served: Served) -> 
     key("2")
     until(lambda: [one.value for one in store.labels.of(ids[0])] == ["bad"])
     key("j")
-    until(lambda: at("ep") == ids[1])
+    arrive(tab, ep=ids[1])
     key("n")
-    until(lambda: at("ep") == ids[2])
+    arrive(tab, ep=ids[2])
     key("p")
     key("p")
-    until(lambda: at("ep") == ids[0])
+    arrive(tab, ep=ids[0])
     key("n")
     key("n")
     key("k")
-    until(lambda: at("ep") == ids[1])
+    arrive(tab, ep=ids[1])
     key("z")
-    until(lambda: at("blind") == "1")
+    arrive(tab, blind="1")
     key("a")
-    until(lambda: at("on") == "1")
+    arrive(tab, on="1")
     key("1")
-    until(lambda: at("ep") == ids[2])
+    arrive(tab, ep=ids[2])
     key("u")
-    until(lambda: at("ep") == ids[1])
+    arrive(tab, ep=ids[1])
     until(lambda: store.labels.of(ids[1]) == ())

@@ -19,15 +19,15 @@ from storage.store import Store
 from tests.browsing import visit
 from tests.builders.sample_store import MODELS, checkpoint, sample_store
 from tests.ui.conftest import Served
-from tests.ui.pages import assert_literal, command, opened, plainly, press, shown
+from tests.ui.pages import assert_literal, opened, plainly, press, shown
+from ui.answers import plain
 from ui.answers.asked import asked_of
 from ui.answers.blocks import Flow, Tree
 from ui.answers.blocks import Path as Played
-from ui.answers.pages import analysis
-from ui.answers.traffic import into_words, order
+from ui.answers.routing import into_words, order, who
 from ui.presentation.words import move_key, parse_move
 from ui.web.analysis.flows import flow, tree
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.figures import MatrixCell, matrix
 from ui.web.pickers.checkpoints import best_and_baseline
 
 pytestmark = pytest.mark.usefixtures("samples")
@@ -110,15 +110,6 @@ def test_the_baseline_of_what_is_no_checkpoint_is_chance(
 ) -> None:
     assert best_and_baseline(samples, policies) == pair
     assert best_and_baseline(samples, [*policies, checkpoint(8).id])[1] == checkpoint(8).id
-
-
-@pytest.mark.parametrize("part", [one.key for one in analysis("routing").parts])
-def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
-    for query in ({"policy": "random"}, {"a": "random", "b": checkpoint(30).id, "off": MODELS[0]}):
-        page = opened("routing", part=part, **query)
-        assert_literal(page)
-    assert page.selectbox(key="scope_a").value == "random"
-    assert page.selectbox(key="scope_b").value == checkpoint(30).id
 
 
 def test_what_pays_claims_no_more_than_was_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,20 +217,14 @@ def test_figures_are_valid_and_escape_foreign_names(samples: Store) -> None:
     assert matrix([[MatrixCell(None, "", "nothing")]], ["r"], ["c"], "#000", axes=("row", "column")).data
 
 
-def test_the_command_line_prints_the_same_counts(samples: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["routing", "--policy", "random", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_the_moves_of_a_policy_are_counted_once_each(samples: Store) -> None:
     found = traffic_of(samples, EpisodeFilter(policy="random"))[""]
-    assert told["episodes"] == {"random model and role": found.episodes}
-    moves = told["who"]["moves"]
+    moves = plain.answer(who(asked_of(samples, EpisodeFilter(policy="random"))))["moves"]
     assert {one["model"]: one["turns"] for one in moves if one["role"] == "worker"} == {
         move.model: n for move, n in found.turns.items() if move.role is Role.WORKER
     }
     assert sum(one["turns"] for one in moves) == found.total
     assert sum(one["opens"] for one in moves) == found.episodes
-    assert command(["routing"]) == 0
-    assert command(["routing", "--policy", "gone"]) == 1
-    assert "No finished episode matches" in capsys.readouterr().err
 
 
 def test_a_cell_is_clicked_and_its_turns_open(tab: Page, served: Served) -> None:

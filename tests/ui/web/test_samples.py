@@ -11,12 +11,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from storage.recorder import record
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.recorded import episode, events_of
 from tests.builders.sample_store import EVOLVED, PLAYED, sample_store
 from tests.builders.stores import begin_run, mark_samples
 from tests.ui.pages import opened, plainly, shown
-from ui.runs import wiring
+from ui.presentation.runs import run_name, run_names
 
 OWN = "rown"
 
@@ -44,9 +44,9 @@ def mixed(sampled: Store) -> Store:
 
 def test_samples_are_named_on_home_until_there_are_runs_of_ones_own(sampled: Store) -> None:
     page = opened("home")
-    assert "Sample runs, which came with the program, are shown too" in shown(page)
-    assert f"**{PLAYED}**" in shown(page)
-    assert "(sample)" in shown(page).replace("\\", "")
+    assert "These are sample runs" in plainly(page)
+    assert f"**{run_name(sampled.runs.get(PLAYED))}**" in plainly(page)
+    assert "(sample)" in plainly(page)
 
 
 def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
@@ -54,8 +54,8 @@ def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
     list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
     sampled.runs.finish(OWN)
     said = shown(opened("home"))
-    assert "Sample runs, which came with the program, are shown too" in said
-    assert "kept apart" not in said
+    assert "These are sample runs" in said
+    assert "Your own runs" not in said
     page = opened("episodes")
     assert len(page.dataframe[0].value) > 1
     assert "sample episodes left out" not in shown(page)
@@ -63,10 +63,10 @@ def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
 
 def test_home_shows_ones_own_and_leads_to_the_samples(mixed: Store) -> None:
     page = opened("home")
-    said = shown(page)
-    assert f"**{OWN}**" in said
-    assert f"**{PLAYED}**" not in said
-    assert "The sample runs are kept apart" in said
+    said = plainly(page)
+    assert f"**{run_name(mixed.runs.get(OWN))}**" in said
+    assert f"**{run_name(mixed.runs.get(PLAYED))}**" not in said
+    assert "Your own runs are shown" in said
     link = next(one for one in page.page_link if "sample episodes" in one.label)
     assert link.proto.query_string == "samples=only"
     opens = [one for one in page.page_link if one.proto.query_string.startswith("ep=")]
@@ -86,12 +86,13 @@ def _runs(page: AppTest) -> set[str]:
 def test_each_page_counts_ones_own_and_samples_are_one_click_away(mixed: Store, name: str) -> None:
     page = opened(name)
     assert page.pills(key="facet_samples").value == "hidden"
-    assert name == "episodes" or _runs(page) == {OWN}
+    names = run_names(mixed, [OWN, PLAYED])
+    assert name == "episodes" or _runs(page) == {names[OWN]}
     page.pills(key="facet_samples").set_value("with").run()
     assert not page.exception
     assert page.query_params["samples"] == "with"
     assert page.pills(key="facet_samples").value == "with"
-    assert name == "episodes" or _runs(page) >= {OWN, PLAYED}
+    assert name == "episodes" or _runs(page) >= set(names.values())
     page.pills(key="facet_samples").set_value("hidden").run()
     assert "samples" not in page.query_params
 
@@ -138,18 +139,3 @@ def test_sample_checkpoints_and_runs_are_named_so_where_they_are_chosen(mixed: S
     named = [option for option in page.selectbox(key="policy_choice").options if option.startswith("gen ")]
     assert named
     assert all("· sample" in option for option in named)
-
-
-def test_an_import_of_the_samples_marks_them_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "own.db"))
-    store = open_store(tmp_path / "own.db")
-    begin_run(store, OWN, "run", {})
-    wiring.import_samples(store, wiring.settings())
-    runs = {run.id: run.is_sample for run in store.runs.list()}
-    store.close()
-    assert len(runs) > 2
-    assert not runs.pop(OWN)
-    assert all(runs.values())

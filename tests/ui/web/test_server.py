@@ -14,6 +14,7 @@ import pytest
 from tests.browsing import serving
 from tests.ui.conftest import Served
 from tests.ui.pages import APP
+from tests.zygote import forked
 
 #: `{port}` is the server's own.
 OWN_NAMES = [
@@ -50,7 +51,6 @@ FOREIGN_ORIGINS = [
     "null",
     "",
 ]
-TRINITY = Path(sys.executable).with_name("trinity")
 WEBSOCKET = (
     "Upgrade: websocket",
     "Connection: Upgrade",
@@ -133,7 +133,7 @@ def test_no_request_from_elsewhere_makes_the_server_ask_anybody(watched: tuple[s
 
 
 def test_trinity_ui_has_the_same_doors_and_stops_without_a_word(served: Served, tmp_path: Path) -> None:
-    command: list[str | Path] = [TRINITY, "ui", "--store", f"{served.store.url}?mode=ro", "--port"]
+    command: list[str | Path] = [forked("trinity"), "ui", "--store", f"{served.store.url}?mode=ro", "--port"]
     with serving(command, tmp_path) as address:
         own = urlsplit(address).netloc
         assert status(address, "/", f"Host: {own}") == 200

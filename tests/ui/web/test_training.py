@@ -23,7 +23,7 @@ from tests.ui.pages import assert_literal, opened, press, shown, waiting
 from ui.runs import wiring
 from ui.runs.plans import plan_of, to_config
 from ui.runs.settings.learning import TrainingPlan, plan_from
-from ui.web.evolution import training_figures as figures
+from ui.web.evolution import training_panels as figures
 from ui.web.evolution.course import Training, read_course
 from ui.web.evolution.figures import FREE, line_figure
 from ui.web.evolution.training_panels import PANELS, _readable
@@ -73,12 +73,12 @@ def test_a_training_stands_in_the_list_with_evolutions_and_the_newest_is_shown(k
 def test_what_came_of_it_and_what_it_took(kept: Store) -> None:
     record_training(kept)
     text = said(opened("evolution"))
-    assert "**Best validated: iteration 4**, 40.0 % (22 to 61)" in text
+    assert "**Iteration 4 is the best validated**: 40.0 % (22 to 61) of 20 held-apart tasks." in text
     assert "**92** episodes in **15 s**, 6 a second" in text
     assert (
         f"**{100 * (1 + 2 + 3 + 4) + 3 * 50:,}** tokens of the pool, **160** written by the planner" in text
     )
-    assert "**25.0 %** of replies from cache · " in text
+    assert "**25.0 %** of replies from cache" in text
     assert "$1.00 so far" in text.replace("\\", "")
     assert "iteration **4** of 4" in text
     assert "4 questions with 4 rollouts each" in text

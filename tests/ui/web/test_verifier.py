@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,10 +28,9 @@ from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, text
 from storage.store import Store
 from tests.builders.sample_store import checkpoint, sample_store
-from tests.ui.pages import assert_literal, command, opened, plainly, press, shown
+from tests.ui.pages import assert_literal, opened, plainly, press, shown
 from ui.answers.costs import solved_cost
-from ui.answers.pages import analysis
-from ui.answers.verdicts import into_verdict, worst
+from ui.answers.verifier import into_verdict, worst
 from ui.web.analysis.figures import label_sides
 
 pytestmark = pytest.mark.usefixtures("samples")
@@ -174,13 +172,6 @@ def test_where_a_role_was_always_kept_to_there_is_no_list_of_lapses() -> None:
     assert table["open"][~whole].str.startswith("/episodes?").all()
 
 
-@pytest.mark.parametrize("part", [one.key for one in analysis("verifier").parts])
-def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
-    assert_literal(opened("verifier", part=part, family="user"))
-    page = opened("verifier", part=part, a="random", b=checkpoint(30).id)
-    assert "A: " in plainly(page)
-
-
 def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,22 +221,6 @@ def test_other_conditions_of_a_link_are_shown_and_let_go() -> None:
     assert "No finished episode here" in shown(page)
     press(page, "scope_drop_correct")
     assert "correct" not in page.query_params
-
-
-def test_the_command_line_prints_the_ledger_and_the_costs(
-    samples: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(["verifier", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    books = {
-        one.model: one
-        for one in ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
-    }
-    for one in told["verifiers"]["rows"]:
-        assert one["false_accept"]["k"] == books[one["model"]].false_accept.k
-    assert {one["policy"] for one in told["cost"]["policies"]} >= {"random", checkpoint(30).id}
-    assert command(["verifier"]) == 0
-    assert "wrong answers accepted" in capsys.readouterr().out
 
 
 # Every number's link lists what the number counts

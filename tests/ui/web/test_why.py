@@ -27,7 +27,7 @@ from tests.builders.diffed import DIFFED, Diffed
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
-from ui.presentation.reasons import reason
+from ui.presentation.story import reason
 from ui.presentation.theme import percent
 from ui.presentation.words import ordinal, pair_words
 from ui.runs import reading

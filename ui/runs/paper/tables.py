@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from core.analysis.metrics import Mean, mean_over_seeds
 from core.episode import Status
-from core.evolution.departures import DEPARTURES, PAPER_SETTING
+from core.evolution.config import DEPARTURES, PAPER_SETTING
 from core.evolution.fitness import label_weights
 from core.heads import HeadKind, head_of
 from storage.analysis.routing import chosen_by_family

@@ -10,9 +10,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from core.episode import Protocol, Task
 from core.errors import ConfigError, TaskError
-from core.evolution.config import SEARCHES, EvolveConfig, shape_of, transcripts_surveyed
-from core.evolution.departures import PAPER_SETTING
-from core.evolution.recording import RecordName
+from core.evolution.config import (
+    PAPER_SETTING,
+    SEARCHES,
+    EvolveConfig,
+    RecordName,
+    shape_of,
+    transcripts_surveyed,
+)
 from core.fields import MOST_TASKS, RULES, Setting, built, checked
 from core.heads import HeadKind
 from core.planner.config import PUBLISHED, LearnConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.parse import quote
 
 import plotly.graph_objects as go
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.episode import Role
@@ -17,6 +19,7 @@ from ui.answers.blocks import (
     Bars,
     Block,
     Choice,
+    Cloud,
     Code,
     Column,
     Curve,
@@ -33,14 +36,12 @@ from ui.answers.blocks import (
 from ui.presentation.comparison import difference_words, p_words
 from ui.presentation.glossary import define, is_word
 from ui.presentation.theme import label, percent
-from ui.presentation.words import cost_words, role_word, share_words
+from ui.presentation.words import ago, cost_words, role_word, score_words, share_words
 from ui.web.analysis import figures, flows
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.chart import plot
-from ui.web.kit.clicks import clickable, picked
+from ui.web.kit.figures import clickable, picked, plot
 from ui.web.kit.tables import link, number, row_table, text
-from ui.web.kit.widgets import ink, nothing_here
+from ui.web.kit.widgets import ink, nothing_here, tool
 
 #: A table of more rows than this scrolls.
 _ROWS = 12
@@ -57,8 +58,9 @@ def draw(one: Answer, page: str, *, first: bool = False) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
             for choice in choices:
                 _choose(choice)
-    for i, block in enumerate(one.blocks):
-        _block(block, one, page, f"{page}_{one.key}{i or ''}")
+    for i, (block, place) in enumerate(zip(one.blocks, _places(one.blocks), strict=True)):
+        with place:
+            _block(block, one, page, f"{page}_{one.key}{i or ''}")
         if first and not i and any(mark.into or mark.to for mark in marks(one)):
             st.caption("Click a mark for what is behind it.")
     if one.ways:
@@ -67,8 +69,19 @@ def draw(one: Answer, page: str, *, first: bool = False) -> None:
                 state.page_link(way.to.page, label(way.words), icon=":material/table_rows:", **way.to.params)
 
 
-def draw_measured(answers: Sequence[Answer], page: str) -> None:
-    """How the answers of a part were measured, in one fold."""
+def _places(blocks: Sequence[Block]) -> Iterator[DeltaGenerator]:
+    """Where each block is drawn: two clouds beside each other, all else one below the other."""
+    pair: list[DeltaGenerator] = []
+    for block in blocks:
+        if isinstance(block, Cloud):
+            pair = pair or list(st.columns(2))
+            yield pair.pop(0)
+        else:
+            yield st.container()
+
+
+def draw_measured(answers: Sequence[Answer], page: str, further: Callable[[], None] = lambda: None) -> None:
+    """How the answers of a part were measured, in one fold, and what a page has `further` to say."""
     if not any(one.measured for one in answers):
         return
     with st.expander("How this is measured", icon=":material/straighten:", key=f"{page}_measured"):
@@ -77,6 +90,7 @@ def draw_measured(answers: Sequence[Answer], page: str) -> None:
                 st.markdown(f"**{label(one.question)}**")
             for i, block in enumerate(one.measured):
                 _block(block, one, page, f"{page}_{one.key}_measured{i}")
+        further()
 
 
 def marks(one: Answer) -> Iterator[Mark]:
@@ -98,6 +112,8 @@ def _marks(block: Drawn) -> list[Mark]:
             return [*(one.mark for one in nodes), *(one.mark for one in arrows)]
         case Points(points):
             return [one.mark for one in points]
+        case Cloud(dots):
+            return [one.mark for one in dots]
         case Curve(lines):
             return [one.mark for line in lines.values() for one in line]
     return []
@@ -172,7 +188,7 @@ def _look_into(into: str) -> None:
     state.set_params(into=into)
 
 
-def figure_of(block: Estimates | Grid | Bars | Curve | Points | Flow | Tree) -> go.Figure:
+def figure_of(block: Estimates | Grid | Bars | Curve | Points | Cloud | Flow | Tree) -> go.Figure:
     """The picture of a block."""
     match block:
         case Flow():
@@ -189,6 +205,8 @@ def figure_of(block: Estimates | Grid | Bars | Curve | Points | Flow | Tree) -> 
             return figures.curve(block)
         case Points():
             return figures.marks(block)
+        case Cloud():
+            return figures.cloud(block)
 
 
 def draw_table(block: Table, key: str) -> None:
@@ -246,8 +264,12 @@ def _value(column: Column, value: Any) -> Any:
             return f"{state.href(value.to.page, **value.to.params)}#{quote(value.words)}"
         case "points" | "part" | "share":
             return 100 * value
+        case "score":
+            return score_words(value)
         case "usd":
             return cost_words(value)
+        case "time":
+            return ago(value, time.time())
         case "role":
             return role_word(Role(value))
         case "link":

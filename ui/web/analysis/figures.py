@@ -1,13 +1,16 @@
-"""Figures of an answer's blocks: estimates, grids, bars, curves and marks; pure functions of what they show."""
+"""Figures of an answer's blocks: estimates, grids, bars, curves, marks and clouds; pure functions of what they show."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.answers.blocks import Bars, Cell, Curve, Estimates, Grid, Mark, Point, Points
+from ui.answers.blocks import Bars, Cell, Cloud, Curve, Dot, Estimates, Grid, Mark, Point, Points
 from ui.presentation.theme import (
     CLASS_COLOURS,
     CLASS_SYMBOLS,
@@ -15,14 +18,26 @@ from ui.presentation.theme import (
     NEUTRAL_COLOUR,
     RIGHT_COLOUR,
     SECOND_COLOUR,
+    UNKNOWN_COLOUR,
     WRONG_COLOUR,
     layout,
+    model_colour,
     percent,
 )
-from ui.web.kit.axes import band, shares, values
-from ui.web.kit.estimates import Estimate, estimates_figure
-from ui.web.kit.figures import CLICKABLE, error_bars, literal
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.figures import (
+    CLICKABLE,
+    TIGHT,
+    Estimate,
+    MatrixCell,
+    band,
+    error_bars,
+    estimates_figure,
+    literal,
+    matrix,
+    shares,
+    unvalidated,
+    values,
+)
 
 #: A and B, or the only side, and further ones: colour, dash and mark, so that colour is never alone.
 SIDES = (
@@ -30,12 +45,15 @@ SIDES = (
     (SECOND_COLOUR, "dash", "square"),
     *zip((*CLASS_COLOURS[1:6], CLASS_COLOURS[7]), ("dot", "dashdot") * 3, CLASS_SYMBOLS, strict=False),
 )
+#: Classes with a colour of their own, the smaller ones are one grey class; more points than `CROWD` are drawn smaller.
+MOST_CLASSES, CROWD = len(CLASS_SYMBOLS), 600
 #: Where the name of a mark may stand: never right above or below, where its interval is drawn.
 _PLACES = ("top left", "top right", "bottom right", "bottom left", "middle right", "middle left")
 _TONES = {
     "right": (RIGHT_COLOUR, ""),
     "wrong": (WRONG_COLOUR, "/"),
     "neutral": (NEUTRAL_COLOUR, ""),
+    "unsure": (NEUTRAL_COLOUR, "/"),
 }
 
 
@@ -55,7 +73,8 @@ def estimates(block: Estimates) -> go.Figure:
     found = []
     for one in block.lines:
         colour, _, symbol = _look(one.mark.side)
-        share, (low, high) = one.estimate.value or 0.0, one.estimate.ci95 or (0.0, 0.0)
+        share = one.estimate.value or 0.0
+        low, high = one.estimate.ci95 or (share, share)
         counts = f" · {one.estimate.k:,} of {one.estimate.n:,}" if one.estimate.n is not None else ""
         name = f"{one.mark.side} · {one.name}" if one.mark.side else one.name
         found.append(
@@ -79,7 +98,7 @@ def grid(block: Grid, ink: str) -> go.Figure:
             [
                 MatrixCell(
                     cell.value,
-                    _number(cell.value, block.signed) + cell.sign,
+                    ("" if cell.value is None else block.words(cell.value)) + cell.sign,
                     _hover(row, column, cell),
                     key_of(cell.mark),
                 )
@@ -94,13 +113,6 @@ def grid(block: Grid, ink: str) -> go.Figure:
         signed=block.signed,
         most=block.top,
     )
-
-
-def _number(value: float | None, signed: bool) -> str:
-    if value is None:
-        return ""
-    rounded = round(100 * value)
-    return f"{rounded:+d}" if signed and rounded else str(rounded)
 
 
 def _hover(row: str, column: str, cell: Cell) -> str:
@@ -143,7 +155,7 @@ def curve(block: Curve) -> go.Figure:
     data: list[Any] = []
     lines = list(block.lines.values())
     top = max((_ends(one)[1] for line in lines for one in line), default=1.0)
-    for (name, line), (colour, dash, symbol) in zip(block.lines.items(), SIDES, strict=False):
+    for (name, line), (colour, dash, symbol) in zip(block.lines.items(), cycle(SIDES), strict=False):
         banded = [one for one in line if one.estimate.ci95] if len(lines) < 3 else []
         if banded:
             data.append(_band(banded, colour))
@@ -151,7 +163,10 @@ def curve(block: Curve) -> go.Figure:
             go.Scatter(
                 x=[one.x for one in line],
                 # The browser would round 56.25 % up, all our words round it down.
-                y=[None if one.estimate.value is None else round(one.estimate.value, 3) for one in line],
+                y=[
+                    None if one.estimate.value is None else round(one.estimate.value, block.places or 3)
+                    for one in line
+                ],
                 name=literal(name, 40),
                 mode="lines+markers+text" if banded else "lines+markers",
                 line={"color": colour, "dash": dash, "width": 2},
@@ -172,16 +187,21 @@ def curve(block: Curve) -> go.Figure:
             showlegend=len(lines) > 1,
             xaxis={"title": {"text": block.axes[0]}, "fixedrange": True, **steps},
             # Room for a number below a mark at 0.
-            yaxis=shares(block.axes[1], range=[-0.1 * top, min(1.08, 1.15 * top + 0.05)]),
+            yaxis=shares(block.axes[1], range=[-0.1 * top, min(1.08, 1.15 * top + 0.05)])
+            if block.places is None
+            else values(block.axes[1]),
         ),
     )
 
 
 def _point_words(block: Curve, name: str, one: Point) -> str:
     found = one.estimate
-    counts = f", {found.k:,} of {found.n:,}" if found.n is not None else ""
+    counts = (
+        "" if found.n is None else f", {found.n:,}" if found.k is None else f", {found.k:,} of {found.n:,}"
+    )
     detail = f"<br>{literal(one.detail, 80)}" if one.detail else ""
-    return f"{literal(name, 40)}<br>{one.x:g} {block.axes[0]}: {percent(found.value)}{counts}{detail}"
+    value = percent(found.value) if block.places is None else f"{found.value:.{block.places}f}"
+    return f"{literal(name, 40)}<br>{one.x:g} {block.axes[0]}: {value}{counts}{detail}"
 
 
 def _ends(one: Point) -> tuple[float, float]:
@@ -300,3 +320,59 @@ def _covered(
         for other in taken
     )
     return 1000 * over + outside
+
+
+@dataclass(frozen=True, slots=True)
+class ClassStyle:
+    """How one class of points is drawn."""
+
+    name: str
+    colour: str
+    symbol: str
+
+
+def class_styles(labels: Sequence[str], slots: Sequence[str] = ()) -> dict[str, ClassStyle]:
+    """A look per class. Models keep colour and symbol of their slot; other classes have theirs in order of name."""
+    counts = Counter(labels)
+    chosen = sorted(sorted(counts, key=lambda name: (-counts[name], name))[:MOST_CLASSES])
+    order = [name for name in slots if name in chosen] + [name for name in chosen if name not in slots]
+    found = {}
+    for position, name in enumerate(order):
+        place = slots.index(name) if name in slots else position
+        colour = model_colour(name, slots) if slots else CLASS_COLOURS[place % len(CLASS_COLOURS)]
+        found[name] = ClassStyle(literal(name, 20), colour, CLASS_SYMBOLS[place % MOST_CLASSES])
+    rest = ClassStyle("all others", UNKNOWN_COLOUR, "circle-open")
+    return found | {name: rest for name in counts if name not in found}
+
+
+def cloud(block: Cloud) -> go.Figure:
+    """Points in the plane by class; a click in the legend hides a class."""
+    styles = class_styles([one.name for one in block.dots], block.slots)
+    members: dict[ClassStyle, list[Dot]] = {look: [] for look in styles.values()}
+    for one in block.dots:
+        members[styles[one.name]].append(one)
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{look.name} ({len(own)})",
+            "x": [one.x for one in own],
+            "y": [one.y for one in own],
+            "customdata": [(key_of(one.mark), literal(one.detail, 160)) for one in own],
+            "marker": {
+                "color": look.colour,
+                "symbol": look.symbol,
+                "size": 8 if len(block.dots) <= CROWD else 6,
+                "opacity": 0.8,
+                "line": {"width": 1, "color": look.colour},
+            },
+            **CLICKABLE,
+        }
+        for look, own in members.items()
+    ]
+    axis = {"zeroline": False, "showgrid": False, "showticklabels": False, "ticks": "", "automargin": True}
+    across, up = (axis | {"title": {"text": title, "standoff": 6}} for title in block.axes)
+    below = {"orientation": "h", "yanchor": "top", "xanchor": "left", "x": 0, "y": -0.12}
+    return unvalidated(
+        data, layout(380, xaxis=across, yaxis=up, legend=below, margin=TIGHT, hovermode="closest")
+    )

@@ -22,8 +22,7 @@ from ui.presentation.theme import (
 )
 from ui.presentation.words import move_words
 from ui.web.analysis.figures import key_of
-from ui.web.kit.axes import BARE, TIGHT
-from ui.web.kit.figures import CLICKABLE, literal, ticks
+from ui.web.kit.figures import BARE, CLICKABLE, TIGHT, literal, ticks
 
 
 def flow(block: Flow) -> go.Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -10,14 +11,13 @@ import streamlit as st
 from storage.analysis.routing import NEWEST
 from ui.answers.asked import Asked, memory, turns_table
 from ui.answers.pages import ANALYSES, Analysis, analysis, answers
-from ui.export.analysis import analysis_page
+from ui.export.page import analysis_page
 from ui.presentation.theme import label
 from ui.web.analysis.draw import draw, draw_measured, draw_table, marks
 from ui.web.analysis.figures import key_of
 from ui.web.components import in_sight
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.widgets import download, nothing_here
+from ui.web.kit.widgets import download, nothing_here, tool
 from ui.web.pickers.scope import scope_bar
 
 
@@ -25,8 +25,8 @@ def show(name: str) -> None:
     """Render the page of this analysis."""
     found, listed = analysis(name), ANALYSES[name]
     st.title(listed.title)
-    asked = scope_bar(state.store(), apart=state.param("part") in found.apart)
-    if not any(asked.counts().values()):
+    asked = scope_bar(state.store(), everything=found.everything, apart=state.param("part") in found.apart)
+    if not found.everything and not any(asked.counts().values()):
         nothing_here("No finished episode here.", ":material/filter_alt_off:")
         with st.container(horizontal=True):
             state.page_link(name, "Without these conditions", icon=f":material/{listed.icon}:")
@@ -35,13 +35,15 @@ def show(name: str) -> None:
     show_answers(name, asked)
 
 
-def show_answers(name: str, asked: Asked) -> None:
-    """Render the answers of this analysis: its parts, one of them at a time, with the turns behind a click."""
+def show_answers(name: str, asked: Asked, further: Callable[[], None] = lambda: None) -> None:
+    """Render the answers of this analysis: its parts, one of them at a time, with the turns behind a click; `further`
+    draws what a page alone says in the fold."""
     found = analysis(name)
     parts = {one.key: one for one in found.parts if one.there(asked)}
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        words = {key: one.words for key, one in parts.items()}
-        part = state.address_select("Part", words, name="part", key=f"{name}_part", forgets=("into",))
+        words, part = {key: one.words for key, one in parts.items()}, next(iter(parts))
+        if len(parts) > 1:
+            part = state.address_select("Part", words, name="part", key=f"{name}_part", forgets=("into",))
         saved = partial(_saved, name, asked)
         download(
             "Save as a web page",
@@ -57,7 +59,7 @@ def show_answers(name: str, asked: Asked) -> None:
         draw(one, name, first=not i)
         if into and (there[i] or (not i and not any(there))):
             _into(found, asked, into)
-    draw_measured(found_answers, f"{name}_{part}")
+    draw_measured(found_answers, f"{name}_{part}", further)
 
 
 def _into(found: Analysis, asked: Asked, into: str) -> None:
@@ -74,9 +76,9 @@ def _into(found: Analysis, asked: Asked, into: str) -> None:
             tool("", "into_close", partial(state.set_params, into=None), icon="close", help="Close")
         if behind.turns:
             draw_table(turns_table(asked, behind.turns), "behind_rows")
-        else:
+        elif behind.turns is not None:
             nothing_here("No turn of these episodes is like that.")
-        if len(behind.turns) == NEWEST:
+        if len(behind.turns or ()) == NEWEST:
             st.caption(f"The {NEWEST} newest.")
         in_sight("behind", behind.words)
 
@@ -84,4 +86,4 @@ def _into(found: Analysis, asked: Asked, into: str) -> None:
 def _saved(name: str, asked: Asked) -> bytes:
     """The answers of all parts as a page that needs no network."""
     asked = replace(asked, remember=memory())
-    return analysis_page(name, asked.counts(), answers(name, asked)).encode()
+    return analysis_page(ANALYSES[name].title, asked.counts(), answers(name, asked)).encode()

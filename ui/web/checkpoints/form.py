@@ -27,8 +27,8 @@ from ui.runs.settings import absolute_pool, absolute_tasks
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import price
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import pool_specs
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import (
     generation_of,
     most_telling,
@@ -39,8 +39,7 @@ from ui.web.pickers.checkpoints import (
 )
 from ui.web.pickers.line import listed, parted
 from ui.web.pickers.task_file import choose_tasks
-from ui.web.progress.begin import begin_button
-from ui.web.progress.ceiling import spending
+from ui.web.progress.panel import begin_button, spending
 
 #: Splits that a set can be drawn from, the one that nothing learns on first; of pocket tasks alone also `unseen`.
 _SPLITS = {

@@ -12,7 +12,7 @@ from ui.presentation.odds import Option
 from ui.presentation.theme import NEUTRAL_COLOUR, ROLE_STYLES, one_line
 from ui.web.components import component
 from ui.web.kit import state
-from ui.web.kit.chart import file_name, image_format
+from ui.web.kit.figures import file_name, image_format
 
 _CAMERA = (
     '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M9 3 7.2 5H4a2 2 0 0 0-2 2v12a2 2 0 0 0 2 2h16a2 2 0 0 0 '
@@ -58,15 +58,9 @@ def decision_chart(
             if model in range(len(models)) and picking.open[model] and role in range(len(roles)):
                 picking.on_pick(model, role)
 
-    pick = {
-        "open": list(picking.open),
-        "letters": [ROLE_STYLES[role].word[0] for role in ROLE_ORDER],
-    }
+    pick = {"open": list(picking.open), "letters": [ROLE_STYLES[role].word[0] for role in ROLE_ORDER]}
     component("decision_chart", _HTML)(
-        key=key,
-        data={**data, "pick": pick},
-        on_pick_change=picked,
-        on_accept_change=picking.on_accept,
+        key=key, data={**data, "pick": pick}, on_pick_change=picked, on_accept_change=picking.on_accept
     )
 
 

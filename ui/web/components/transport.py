@@ -11,8 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ui.web.components import key_focus
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.text import markdown_table
+from ui.web.kit.widgets import tool
 
 SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 
@@ -93,6 +93,11 @@ def step_keys(cursor: int, total: int, go: Callable[[int], None]) -> None:
 def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
     """A field that goes to a turn by its number, for episodes whose strip shows only a part of the turns."""
     st.session_state["go_to"] = cursor + 1
+
+    def entered() -> None:
+        if (number := state.entered("go_to")) is not None:
+            from_widget(go)(int(number) - 1)
+
     st.number_input(
         "Go to turn",
         1,
@@ -101,13 +106,8 @@ def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
         label_visibility="collapsed",
         width=130,
         help=f"Any turn from 1 to {total:,}",
-        on_change=lambda: _to_number(go),
+        on_change=entered,
     )
-
-
-def _to_number(go: Callable[[int], None]) -> None:
-    if (number := state.entered("go_to")) is not None:
-        from_widget(go)(int(number) - 1)
 
 
 def help_button(keys: Keys, key: str = "help", shortcut: str | None = "H") -> None:

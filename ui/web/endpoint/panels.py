@@ -16,9 +16,8 @@ from ui.presentation.words import ago, dollars
 from ui.runs import wiring
 from ui.runs.paper.results import shipped
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.tables import number, row_table, text
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.widgets import button, nothing_here
 
 _NEW, _NAME, _CEILING = "endpoint_new_key", "endpoint_key_name", "endpoint_key_ceiling"
 

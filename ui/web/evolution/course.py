@@ -18,7 +18,7 @@ from core.analysis.metrics import entropy, wilson_interval
 from core.conduct.planners import CONDUCTOR
 from core.episode import ROLE_ORDER, Role
 from core.evolution.config import LearnerName
-from core.evolution.generation_stats import EpisodeStatistics, GenerationStats, Step
+from core.evolution.fitness import EpisodeStatistics, GenerationStats, Step
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.pocket import TRAINED_FAMILIES
 from core.settings import POCKET_POOL

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from core.analysis.learning import LearningCurve
 from core.episode import Role
-from core.evolution.generation_stats import EpisodeStatistics
+from core.evolution.fitness import EpisodeStatistics
 from storage.rows.summaries import CandidateSummary
 from ui.presentation.learning import mean_words
 from ui.presentation.theme import (
@@ -37,8 +37,18 @@ from ui.web.evolution.course import (
     share_entropy,
     tasks_each,
 )
-from ui.web.kit.axes import TIGHT, band, line_at, note, shares, titled, values
-from ui.web.kit.figures import error_bars, literal, unvalidated
+from ui.web.kit.figures import (
+    TIGHT,
+    band,
+    error_bars,
+    line_at,
+    literal,
+    note,
+    shares,
+    titled,
+    unvalidated,
+    values,
+)
 
 #: Fill of a role's areas: pattern, and its words for the caption.
 PATTERNS: dict[Role, tuple[str, str]] = {

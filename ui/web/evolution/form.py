@@ -29,12 +29,12 @@ from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan,
 from ui.runs.spending import price, training_episodes
 from ui.web.evolution.course import LEARNERS
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw, draw_all, draw_groups
+from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.task_file import choose_tasks
-from ui.web.progress.ceiling import spending
+from ui.web.progress.panel import spending
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 

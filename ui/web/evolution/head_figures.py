@@ -9,16 +9,12 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
 from core.episode import ROLE_ORDER
 from storage.analysis.counterfactual import Rescored
-from ui.presentation.policy_diff import slot_letter
-from ui.presentation.theme import DIFFERENCE_SCALE, NEUTRAL_COLOUR, ROLE_STYLES, ink_on, layout, model_colour
-from ui.presentation.words import role_word
-from ui.web.evolution.figures import cursor
-from ui.web.kit.axes import TIGHT, line_at, titled, values
-from ui.web.kit.figures import literal, named_axis, unvalidated
+from ui.presentation.comparison import slot_letter
+from ui.presentation.theme import ROLE_STYLES, ink_on, layout, model_colour
+from ui.web.kit.figures import TIGHT, line_at, literal, named_axis, titled, unvalidated
 
 #: What stands in a cell whose choice hangs on rounding.
 UNSURE = "?"
@@ -27,7 +23,6 @@ _LETTERS = 62
 _ROW_PX = 22
 #: From this probability on a cell hides the page's ground.
 _STRONG = 0.6
-_MARKERS = ("circle", "diamond", "square", "cross", "x", "star", "hexagon", "pentagon")
 
 
 @lru_cache(maxsize=32)
@@ -159,90 +154,3 @@ def _letters(found: Rescored, colours: Sequence[str], ink: str) -> dict[str, Any
             inks.append(ink_on(colours[slot]) if strong else ink)
             text.append(UNSURE if unsure else f"<b>{role}</b>{slot_letter(slot)}")
     return {"x": x, "y": y, "text": text, "textfont": {"size": 11, "color": inks}}
-
-
-# Weights
-
-
-def row_names(models: Sequence[str]) -> list[str]:
-    """The logits in head order: models, then roles with their shapes."""
-    return [literal(model, 14) for model in models] + [role_word(role) for role in ROLE_ORDER]
-
-
-def norms_figure(
-    norms: NDArray[np.float64], generations: Sequence[int], models: Sequence[str], at: int
-) -> go.Figure:
-    """The length of each logit's row [generations, rows] by generation."""
-    looks = [
-        (model_colour(model, models), "solid", _MARKERS[i % len(_MARKERS)]) for i, model in enumerate(models)
-    ]
-    looks += [(NEUTRAL_COLOUR, "dot", ROLE_STYLES[role].symbol) for role in ROLE_ORDER]
-    marks = len(generations) // max(1, len(generations) // 8) + 1
-    data = [
-        {
-            "type": "scatter",
-            "x": list(generations),
-            "y": norms[:, row].round(4).tolist(),
-            "name": name,
-            "mode": "lines+markers",
-            "line": {"color": colour, "width": 2, "dash": dash},
-            "marker": {"symbol": symbol, "size": 8, "maxdisplayed": marks},
-            "hovertemplate": f"{name} %{{y:.3f}}<extra></extra>",
-        }
-        for row, (name, (colour, dash, symbol)) in enumerate(zip(row_names(models), looks, strict=True))
-    ]
-    return unvalidated(
-        data,
-        layout(
-            400,
-            xaxis=titled("generation"),
-            yaxis=values("length of the row", rangemode="tozero"),
-            margin=TIGHT,
-            hovermode="closest",
-            shapes=[cursor(at)],
-        ),
-    )
-
-
-def cosine_figure(values: NDArray[np.float64], models: Sequence[str], ink: str) -> go.Figure:
-    """The cosine between every two rows of a head, in numbers and colours."""
-    names = row_names(models)
-    known = np.where(np.isfinite(values), values, 0.0)
-    shown = [
-        ["" if row == column else _two(one) if np.isfinite(one) else "–" for column, one in enumerate(line)]
-        for row, line in enumerate(values.tolist())
-    ]
-    heat = {
-        "type": "heatmap",
-        "x": list(range(len(names))),
-        "y": list(range(len(names))),
-        "z": known.round(4).tolist(),
-        "zmin": -1,
-        "zmax": 1,
-        "colorscale": DIFFERENCE_SCALE,
-        "showscale": False,
-        "xgap": 2,
-        "ygap": 2,
-        "text": shown,
-        "texttemplate": "%{text}",
-        "textfont": {"color": ink, "size": 10},
-        "customdata": [[f"{one} and {other}" for other in names] for one in names],
-        "hovertemplate": "%{customdata}: %{text}<extra></extra>",
-    }
-    shared = {"showgrid": False, "zeroline": False}
-    return unvalidated(
-        [heat],
-        layout(
-            400,
-            xaxis=named_axis(names, tickangle=-45, **shared),
-            yaxis=named_axis(names, autorange="reversed", **shared),
-            margin=TIGHT,
-        ),
-    )
-
-
-def _two(value: float) -> str:
-    """Two places, no sign on nothing: `.31`, `−.04`, `1`."""
-    rounded = f"{abs(value):.2f}"
-    body = "1" if rounded == "1.00" else rounded[1:]
-    return ("−" if value < 0 and rounded != "0.00" else "") + body

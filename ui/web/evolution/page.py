@@ -19,14 +19,12 @@ from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
 from ui.web.evolution.course import Course, Lineage, Training, read_course
 from ui.web.evolution.panels import PANELS
-from ui.web.evolution.progress import validated_on
-from ui.web.evolution.recorded import beside_recorded
+from ui.web.evolution.progress import beside_recorded, validated_on
 from ui.web.evolution.training_panels import PANELS as TRAINING_PANELS
 from ui.web.evolution.training_panels import commands
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.fields import settings_table
-from ui.web.kit.widgets import nothing_here, popover
+from ui.web.kit.widgets import button, nothing_here, popover
 from ui.web.pickers.checkpoints import own_and_shipped, play_link, policy_label
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
@@ -44,8 +42,9 @@ def run_page(store: Store, run: RunSummary, second: RunSummary | None) -> None:
             watch(store, run, texts, reached)
     with below:
         if course.updates:
-            _summary(store, course)
-            _stage(store, course, read_course(store, second) if second and second.generations else None)
+            st.markdown(_best_words(course))
+            beside = read_course(store, second) if second and second.generations else None
+            _measured(store, course, _stage(store, course, beside))
         elif is_under_way(run):
             nothing_here(f"The first {course.noun} will appear here by itself.", ":material/hourglass_top:")
         else:
@@ -72,11 +71,10 @@ def _headline(store: Store, run: RunSummary, course: Lineage | Training, texts: 
     """What it is, how far it came, why it stopped, and how to go on with it or remove it."""
     done = course.indices[-1] if course.indices else 0
     of = f" of {course.planned}" if course.planned else ""
-    grey = [*_kind_facts(course), f"begun {ago(run.created, time.time())}"]
+    cost = _cost(store, course) if course.updates else []
+    begun = [f":gray[{label(course.learner_words, 30)}, begun {ago(run.created, time.time())}]", *cost]
     go_on = "Resume" if run.generations else "Start again"
-    standing(
-        store, run, texts, [f"{course.noun} **{done}**{of}", *(f":gray[{one}]" for one in grey)], go_on=go_on
-    )
+    standing(store, run, texts, [f"{course.noun} **{done}**{of}", *begun], go_on=go_on)
     if run.status in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.generations:
         help = "Nothing was learned; this frees its name."
         button("Remove it", "remove", partial(_remove, store, run.id), icon="delete", help=help)
@@ -136,22 +134,31 @@ def duration(seconds: float) -> str:
 # What came of it
 
 
-def _summary(store: Store, course: Lineage | Training) -> None:
-    """What came of it and what it took, in a line; the best one, and what recorded episodes say of it."""
-    facts = [*_took(course), *_cost(store, course)]
-    if course.best is not None and (one := course.validations[course.best]):
-        what = f"**Best validated: {course.noun} {course.indices[course.best]}**"
-        facts.insert(0, f"{what}, {share_words(one.share, one.interval)}")
-    st.markdown(" · ".join(facts), help=f"Time includes validation. {define('Cached reply')}")
+def _best_words(course: Lineage | Training) -> str:
+    """What came of it, a sentence, as markdown."""
+    if course.best is None or (best := course.validations[course.best]) is None:
+        return f"No {course.noun} has been validated, so how good it became is not known."
+    said = f"**{course.noun.capitalize()} {course.indices[course.best]} is the best validated**: "
+    return f"{said}{share_words(best.share, best.interval)} of {best.n:,} held-apart tasks."
+
+
+def _measured(store: Store, course: Lineage | Training, notes: Sequence[str]) -> None:
+    """How the panel was measured (`notes`, markdown), what the run is and took, what was validated and what recorded
+    episodes say, in one fold; above it the way to play its best."""
     if isinstance(course, Lineage) and (kept := course.policies):
         best = course.indices[course.best] if course.best is not None else -1
         number = best if best in kept else max(kept)
         pair = _pair(store, kept[number])
         other = label(policy_label(store)(pair[0]), 60)
         play_link(f"Play {course.noun} {number} and {other} on the same tasks", pair)
-    if course.best is not None:
-        st.caption(validated_on(course))
-        beside_recorded(store, course)
+    with st.expander("How this is measured", icon=":material/straighten:", key="evolution_measured"):
+        for note in filter(None, notes):
+            st.caption(note)
+        st.caption(" · ".join(_kind_facts(course)))
+        st.caption(" · ".join(_took(course)), help=f"Time includes validation. {define('Cached reply')}")
+        if course.best is not None:
+            st.caption(validated_on(course))
+            beside_recorded(store, course)
 
 
 def _took(course: Lineage | Training) -> list[str]:
@@ -202,10 +209,11 @@ def nearest(indices: Sequence[int], number: int) -> int:
     return min(range(len(indices)), key=lambda place: abs(indices[place] - number))
 
 
-def _stage(store: Store, course: Lineage | Training, second: Lineage | Training | None) -> None:
-    """The slider over the updates, the steps to the next ones with the ways on from the chosen one, what it is and the
-    panel of the address; the bar that plays them through. Its number is `gen` in the address, else the last one."""
-    indices, noun, what = course.indices, course.noun.capitalize(), f"{course.title} {course.run}"
+def _stage(store: Store, course: Lineage | Training, second: Lineage | Training | None) -> Sequence[str]:
+    """The slider over the updates, the steps to the next ones with the ways on from the chosen one, the panel of the
+    address, and what the chosen one is; the bar that plays them through. Its number is `gen` in the address, else the
+    last one. Gives how the panel was measured."""
+    indices, noun, what = course.indices, course.noun.capitalize(), f"{course.title} {course.name}"
     at, total = nearest(indices, state.int_param("gen", 0, 10**9, indices[-1])), len(indices)
 
     def go(place: int) -> None:
@@ -224,10 +232,11 @@ def _stage(store: Store, course: Lineage | Training, second: Lineage | Training 
         panels: Any = TRAINING_PANELS if isinstance(course, Training) else PANELS
         titles = {name: title for name, (title, _) in panels.items()}
         panel = state.address_select("Panel", titles, name="panel", key=f"panel_{course.noun}")
+    notes: Sequence[str] = panels[panel][1](store, course, at, second) or ()
     st.markdown(_line(course, at))
-    panels[panel][1](store, course, at, second)
     transport(what, at, total, go, noun, f"{noun} {indices[at]} of {indices[-1]}")
     autoplay(what, at, total, 0, go)
+    return notes
 
 
 def _line(course: Lineage | Training, at: int) -> str:

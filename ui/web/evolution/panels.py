@@ -6,7 +6,7 @@ All of them mark the chosen generation, `at` its position in the lineage.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,17 @@ import streamlit as st
 
 from core.analysis.head_lens import cosines, head_rows
 from core.episode import ROLE_ORDER, Role
-from core.evolution.generation_stats import GenerationStats
+from core.evolution.fitness import GenerationStats
+from core.heads import Array
 from storage.analysis.counterfactual import Rescored
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
+from ui.answers.blocks import Cell, Curve, Estimate, Grid, Point
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, one_line, percent
-from ui.presentation.words import Generations, decider_words, distinct
+from ui.presentation.words import Generations, decider_words, distinct, role_word
+from ui.web.analysis.figures import curve, grid
 from ui.web.evolution.course import Lineage, rank_correlation, tasks_each
 from ui.web.evolution.figures import (
     PATTERNS,
@@ -29,9 +32,16 @@ from ui.web.evolution.figures import (
     manner_figure,
     shares_figure,
 )
-from ui.web.evolution.head_figures import choices_strip, cosine_figure, norms_figure
-from ui.web.evolution.learned import show_learned
-from ui.web.evolution.pinned import MOST_PINS, default_pins, heads_of, offered, own_plays, rescore
+from ui.web.evolution.head_figures import choices_strip
+from ui.web.evolution.learned import (
+    MOST_PINS,
+    default_pins,
+    heads_of,
+    offered,
+    own_plays,
+    rescore,
+    show_learned,
+)
 from ui.web.evolution.progress import axis_choice, chart, progress_panel
 from ui.web.kit import state
 from ui.web.kit.tables import link, row_table, text
@@ -96,21 +106,21 @@ def _shares_words(by: str) -> str:
 # What it learned
 
 
-def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
+def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> Sequence[str]:
     """Since when it does what, at recorded turns; and what every generation's head would choose at those of a few
     pinned episodes."""
     heads = heads_of(store, lineage)
     if not heads:
         nothing_here("No checkpoint of this run is kept: its heads cannot be applied.")
-        return
+        return ()
     if heads[-1].svf_layout:
         st.info(
             "This evolution changed the encoder too (SVF offsets), so what a generation would choose cannot be "
             "found from stored hidden states: each generation would have read the transcript otherwise.",
             icon=":material/info:",
         )
-        return
-    show_learned(store, lineage, at, second)
+        return ()
+    notes = show_learned(store, lineage, at, second)
     counted = offered(store, lineage)
     options = {one.id: one for one in (*counted, *own_plays(store, lineage))}
     if not options:
@@ -120,16 +130,16 @@ def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
         )
         last = lineage.updates[-1].checkpoint_id
         st.code(f"trinity run --policy {last} --tasks pocket/all --n 20", language=None)
-        return
+        return notes
     pins = _pins(options, default_pins(counted), generation_of(store))
     if not pins:
         nothing_here("Pin at least one episode above.")
-        return
+        return notes
     found = rescore(store, lineage, pins)
     if not found.lines:
         gone = states_removed(store, [one.id for one in pins])
         nothing_here(f"These episodes kept no hidden states: pin others.{gone}")
-        return
+        return notes
     generation = lineage.indices[at]
     chart(
         st.container(),
@@ -138,12 +148,14 @@ def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
         key="strip",
         help=define("Pinned task"),
         alt="For every recorded turn and generation, the model and role that its head would choose",
-        caption="A row per recorded turn, a column per generation. Colour: the model, stronger the surer the choice. "
-        "Letters: role (T, W, V) and slot, where a choice begins to stand. Every generation reads the same "
-        "recorded transcript; had it chosen otherwise, the next turns would have been others.",
     )
-    st.caption(_tolerance_words(found), help=_bound_words(found))
     _choices_table(found, generation)
+    how = (
+        "Pinned tasks: a row per recorded turn, a column per generation. Colour: the model, stronger the surer the "
+        "choice. Letters: role (T, W, V) and slot, where a choice begins to stand. Every generation reads the same "
+        "recorded transcript; had it chosen otherwise, the next turns would have been others."
+    )
+    return [*notes, how, f"{_tolerance_words(found)} {_bound_words(found)}"]
 
 
 def _pins(options: dict[str, EpisodeSummary], usual: list[str], names: Generations) -> list[EpisodeSummary]:
@@ -304,28 +316,47 @@ def weights_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
     generations = [head.generation or 0 for head in heads]
     here = min(range(len(heads)), key=lambda place: abs(generations[place] - lineage.indices[at]))
     norms = np.array([np.linalg.norm(one, axis=1) for one in rows])
-    models = heads[-1].models
+    names = [*heads[-1].models, *(role_word(role) for role in ROLE_ORDER)]
+    lines = {
+        name: [
+            Point(float(at), Estimate(norm, None))
+            for at, norm in zip(generations, norms[:, row], strict=True)
+        ]
+        for row, name in enumerate(names)
+    }
     left, right = st.columns(2)
     chart(
         left,
         "How strongly does each logit read the state?",
-        norms_figure(norms, generations, models, generations[here]),
+        curve(Curve(lines, ("generation", "length of the row"), places=2)),
         key="norms",
         help=define("Head"),
         alt="Norm of each logit's row by generation",
         caption="The length of each logit's row of weights. A longer row makes a logit vary more with the transcript.",
     )
-    zero = " Rows of zeros have no direction (–)." if not norms[here].all() else ""
+    zero = " Rows of zeros have no direction." if not norms[here].all() else ""
     chart(
         right,
         f"Which logits of generation {generations[here]} ask for the same?",
-        cosine_figure(cosines(rows[here]), models, ink()),
+        grid(_cosines(rows[here], names), ink()),
         key="cosines",
         help=define("Cosine"),
         alt="Cosine of every pair of rows of the chosen head",
         caption=f"Cosine between rows: 1 is the same direction, −1 the opposite.{zero}"
         f"{_kind_words(heads[-1].head_kind)}",
     )
+
+
+def _cosines(rows: Array, names: Sequence[str]) -> Grid:
+    """The cosine between every two rows of a head; nothing where a row of zeros has no direction."""
+    cells = [
+        [
+            Cell(value if row != column and math.isfinite(value) else None, f"{value:.2f}")
+            for column, value in enumerate(values)
+        ]
+        for row, values in enumerate(cosines(rows).tolist())
+    ]
+    return Grid(names, names, ("logit", "with"), cells, signed=True, top=1.0, places=2)
 
 
 def _kind_words(kind: str) -> str:
@@ -337,11 +368,12 @@ def _kind_words(kind: str) -> str:
     }.get(kind, "")
 
 
-Panel = Callable[[Store, Lineage, int, Lineage | None], None]
-#: Panel in the address -> its words and what draws it; the first is meant when the address says nothing.
+Panel = Callable[[Store, Lineage, int, Lineage | None], Sequence[str] | None]
+#: Panel in the address -> its words, and what draws it and gives how it was measured; the first is meant where the
+#: address says nothing.
 PANELS: dict[str, tuple[str, Panel]] = {
-    "pinned": ("What it learned", learned_panel),
     "progress": ("Progress", progress_panel),
+    "pinned": ("What it learned", learned_panel),
     "choices": ("Choices", choices_panel),
     "population": ("Population", population_panel),
     "weights": ("Weights", weights_panel),

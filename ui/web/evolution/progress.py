@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from storage.analysis.standings import figures, policies_with_episodes, task_sets
+from core.analysis.comparison import accuracy_over_tasks
+from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
 from storage.store import Store
+from ui.answers.policies import comparable
+from ui.presentation.comparison import enumerated, plays_words, tasks_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
+from ui.presentation.words import policy_name, share_words
 from ui.web.evolution.course import Course, Lineage, tasks_each
 from ui.web.evolution.figures import fitness_figure, line_figure
 from ui.web.kit import state
 from ui.web.kit.cache import cached
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.widgets import standings_figure
+from ui.web.pickers.checkpoints import generation_of, side_namer
+from ui.web.pickers.line import default_run, line_of, listed, within
 
 _side_figures = cached(figures)
 _task_sets = cached(task_sets)
@@ -47,7 +54,7 @@ def axis_choice(course: Course) -> str:
     return state.address_select("Along", words, name="x", key=f"axis_{course.noun}")
 
 
-def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
+def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> list[str]:
     """Fitness with its noise, validation and controls; step size and the replies that were asked for."""
     axis = axis_choice(lineage)
     chart(
@@ -57,7 +64,6 @@ def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | No
         key="fitness",
         help=define("Noise band"),
         alt="Best, mean and median fitness by generation with noise bands, validation with intervals, controls",
-        caption=_noise_words(lineage, at),
     )
     standings_chart(lineage, "Is it better than the controls?", define("Control"))
     left, right = st.columns(2)
@@ -69,7 +75,6 @@ def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | No
         key="reach",
         help=define("Sigma") if "sigma" in reach else None,
         alt=f"{reach} by {lineage.axes[axis]}",
-        caption=_first_steps(lineage),
     )
     requested, known = (lineage.of_updates(name) for name in ("calls", "calls_saved"))
     chart(
@@ -80,6 +85,7 @@ def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | No
         help=define("Cached reply"),
         alt=f"Replies by {lineage.axes[axis]}",
     )
+    return [_noise_words(lineage, at), _first_steps(lineage)]
 
 
 def _first_steps(lineage: Lineage) -> str:
@@ -141,3 +147,76 @@ def validated_on(course: Course) -> str:
         f"Validated is the share of right answers on {each} validation tasks{of}, each played once, from which "
         f"nothing was learned{chosen}. In brackets the 95 % interval."
     )
+
+
+# Beside recorded episodes
+
+
+_figures = cached(figures)
+_played = cached(policies_with_episodes)
+_task_sets = cached(task_sets)
+_comparable = cached(comparable)
+#: Why the two may name different bests.
+WHY_APART = "The tasks are not the same, and on so few of them luck alone can change the order of close ones."
+
+
+def beside_recorded(store: Store, course: Course) -> None:
+    """On a run's page: which of its policies the recorded episodes name as the best, on which tasks, and the way
+    there."""
+    here, names = _played(store), generation_of(store)
+    players = {one.policy for one in here}
+    mine = [policy for _, policy in sorted(course.policies.items()) if policy in players]
+    if not mine:
+        st.caption(
+            f"No episode of any {course.short} of this run is recorded yet, so Checkpoints shows no accuracy "
+            "of it yet."
+        )
+        return
+    ids = _comparable(store, mine) or mine[-1:]
+    line, _ = line_of({}, here, ids)
+    sides = within(line, here, default_run(line, here)).sides if line else tuple(sides_of(here, ids[0])[:1])
+    say, found = side_namer(store), _figures(store, sides)
+    best = max(found, key=lambda one: one.summary.accuracy or 0.0)
+    tasks = tasks_words(_task_sets(store, sides), families=False)
+    often = plays_words(found, [say(one.side) for one in found])
+    does = "is the best with" if len(found) > 1 else "has"
+    sentence = (
+        f"Checkpoints counts recorded episodes of other plays: {tasks}, {often}. There {say(best.side)} {does} "
+        f"{_accuracy(best)}{_of_the_validated(course, found, best, players, names)}. {WHY_APART}"
+    )
+    address = {"c": listed(ids), "base": ids[0]} if len(ids) > 1 else {}
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(label(sentence, 900), width="content")
+        state.page_link(
+            "checkpoints",
+            f"{label(say(best.side), 60)} on Checkpoints",
+            icon=":material/balance:",
+            b=best.side.policy if best.side.policy != ids[0] else ids[-1],
+            **address,
+        )
+
+
+def _accuracy(one: Figures) -> str:
+    share, low, high = accuracy_over_tasks(one.by_task)
+    return share_words(share, (low, high))
+
+
+def _of_the_validated(
+    course: Course,
+    found: Sequence[Figures],
+    best: Figures,
+    players: set[str],
+    names: Mapping[str, int | str | None],
+) -> str:
+    """What the recorded episodes say of the best validated one, the end of a sentence."""
+    number = course.indices[course.best or 0]
+    chosen = course.policies.get(number)
+    name = policy_name(chosen, names.get(chosen)) if chosen else f"{course.short} {number}"
+    own = [one for one in found if one.side.policy == chosen]
+    if best.side.policy == chosen:
+        return ", as it is here"
+    if own:
+        return f"; {name}, the best here, has {enumerated([_accuracy(one) for one in own])} there"
+    if chosen is None or chosen not in players:
+        return f"; {name}, the best here, has no recorded episode"
+    return ""

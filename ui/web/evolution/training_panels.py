@@ -6,35 +6,179 @@ All of them mark the chosen iteration, `at` its place in the training.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
 
+from core.planner.statistics import PlanStatistics
+from core.workflow import PlanFault, Topology
 from storage.store import Store
+from ui.answers.blocks import Cell, Grid
 from ui.presentation.glossary import define
-from ui.presentation.theme import label, one_line, percent
-from ui.presentation.words import size_words
-from ui.presentation.workflows import FAULT_WORDS, step_name, topologies_legend
-from ui.web.evolution.course import Training, at_place, part_of
-from ui.web.evolution.figures import FREE, Line, line_figure
-from ui.web.evolution.progress import axis_choice, chart, standings_chart
-from ui.web.evolution.training_figures import (
-    faults_figure,
-    models_figure,
-    progress_figure,
-    subtasks_figure,
-    topologies_figure,
+from ui.presentation.theme import (
+    CLASS_COLOURS,
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    RIGHT_COLOUR,
+    SECOND_COLOUR,
+    label,
+    model_colour,
+    one_line,
+    percent,
 )
+from ui.presentation.words import size_words
+from ui.presentation.workflows import FAULT_WORDS, TOPOLOGY_COLOURS, step_name, topologies_legend
+from ui.web.analysis.figures import grid
+from ui.web.evolution.course import Training, at_place, part_of
+from ui.web.evolution.figures import (
+    FREE,
+    Choice,
+    Line,
+    along_course,
+    curve,
+    line_figure,
+    stacked_figure,
+    validated_points,
+)
+from ui.web.evolution.progress import axis_choice, chart, standings_chart
 from ui.web.kit import state
-from ui.web.kit.chart import plot
-from ui.web.kit.figures import literal
-from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.figures import literal, plot, shares
 from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here
+
+#: First words of subtasks that have a colour of their own; the rarer ones are one area.
+MOST_WORDS = 8
+#: The name of that area.
+REST = "others"
+
+
+@lru_cache(maxsize=64)
+def progress_figure(training: Training, axis: str, at: int, second: Training | None) -> go.Figure:
+    """The share of right rollouts and the mean reward of every iteration, and the planner on held-apart tasks with its
+    interval. `at` is the chosen iteration's place; a second training is in another colour."""
+    x = training.axis(axis)
+    data = [
+        curve(x, training.of_rollouts("right"), "right rollouts", "solid", 2.5, FIRST_COLOUR),
+        curve(x, training.of_updates("reward_mean"), "mean reward", "dot", 1.5, NEUTRAL_COLOUR, "%{y:.2f}"),
+        validated_points(training, axis, "validation", "diamond", RIGHT_COLOUR),
+    ]
+    if second is not None:
+        name, x = literal(second.name, 24), second.axis(axis)
+        right = second.of_rollouts("right")
+        data.append(curve(x, right, f"right rollouts, {name}", "solid", 2, SECOND_COLOUR))
+        data.append(validated_points(second, axis, f"validation, {name}", "square", SECOND_COLOUR))
+    return along_course(data, training, axis, at, 380, shares("share right, mean reward", range=[0, 1.04]))
+
+
+# Shares, stacked
+
+
+def topologies_figure(training: Training, family: str, axis: str, at: int, ink: str) -> go.Figure:
+    """The shapes of the workflows that could be read."""
+    choices: list[Choice] = [(shape.value, shape.value, TOPOLOGY_COLOURS[shape], "") for shape in Topology]
+    return _stacked(training, family, axis, at, ink, choices, "topologies", None)
+
+
+def models_figure(training: Training, family: str, place: int, axis: str, at: int, ink: str) -> go.Figure:
+    """Who does the step at a place."""
+    models = training.models
+    choices: list[Choice] = [(one, literal(one, 14), model_colour(one, models), "") for one in models]
+    return _stacked(training, family, axis, at, ink, choices, "models", place)
+
+
+def subtasks_figure(training: Training, family: str, place: int, axis: str, at: int, ink: str) -> go.Figure:
+    """With which word the subtask of the step at a place begins."""
+    words = frequent_words(training, family, place)
+    choices: list[Choice] = [
+        (word, literal(word, 14), CLASS_COLOURS[number % len(CLASS_COLOURS)], "")
+        for number, word in enumerate(words)
+    ]
+    return _stacked(
+        training, family, axis, at, ink, [*choices, (REST, REST, NEUTRAL_COLOUR, "")], "subtasks", place
+    )
+
+
+def frequent_words(training: Training, family: str, place: int) -> list[str]:
+    """The first words of the subtasks at a place that are most frequent over all iterations, the first ones of equals
+    in the alphabet."""
+    sums: dict[str, float] = {}
+    for _, played in _known(training, family):
+        for word, share in at_place(played.subtasks, place).items():
+            sums[word] = sums.get(word, 0.0) + share
+    return sorted(sums, key=lambda word: (-sums[word], word))[:MOST_WORDS]
+
+
+def _stacked(
+    training: Training,
+    family: str,
+    axis: str,
+    at: int,
+    ink: str,
+    choices: Sequence[Choice],
+    what: str,
+    place: int | None,
+) -> go.Figure:
+    """The shares `what` of every iteration that has some, at a place of the step or in all."""
+    x, known = training.axis(axis), []
+    for index, played in _known(training, family):
+        row = _row(played, what, place)
+        if row:
+            rest = {key: share for key, share in row.items() if key not in {one[0] for one in choices}}
+            known.append((x[index], row | ({REST: sum(rest.values())} if rest else {})))
+    return stacked_figure(
+        [at for at, _ in known],
+        [row for _, row in known],
+        choices,
+        training.axes[axis],
+        (min(x), max(x) if len(x) > 1 else min(x) + 1),
+        x[at],
+        ink,
+        300,
+    )
+
+
+def _row(played: PlanStatistics, what: str, place: int | None) -> dict[str, float]:
+    shares: Mapping[Any, float] = getattr(played, what)
+    return (
+        dict(at_place(shares, place)) if place is not None else {str(key): one for key, one in shares.items()}
+    )
+
+
+def _known(training: Training, family: str) -> list[tuple[int, PlanStatistics]]:
+    """(place of the iteration, what its episodes of a family came to)."""
+    parts = ((number, part_of(played, family)) for number, played in enumerate(training.plays) if played)
+    return [(number, part) for number, part in parts if part is not None]
+
+
+# Plans
+
+
+def faults_figure(training: Training, axis: str, at: int) -> go.Figure:
+    """How many of the plans of every iteration could not be read, a bar in a colour for each reason."""
+    x = training.axis(axis)
+    known = [(x[number], one.rollouts) for number, one in enumerate(training.stats) if one.rollouts]
+    seen = {fault for _, played in known for fault in played.faults}
+    bars = [
+        {
+            "type": "bar",
+            "x": [at for at, _ in known],
+            "y": [played.faults.get(fault, 0) / max(1, played.n) for _, played in known],
+            "name": FAULT_WORDS[fault],
+            "marker": {"color": CLASS_COLOURS[number % len(CLASS_COLOURS)]},
+            "hovertemplate": f"{FAULT_WORDS[fault]} %{{y:.1%}}<extra></extra>",
+        }
+        for number, fault in enumerate(fault for fault in PlanFault if fault in seen)
+    ]
+    yaxis = shares("share of rollouts", rangemode="tozero")
+    return along_course(bars, training, axis, at, 320, yaxis, barmode="stack", showlegend=True)
+
 
 # Progress
 
 
-def progress_panel(store: Store, training: Training, at: int, second: Training | None) -> None:
+def progress_panel(store: Store, training: Training, at: int, second: Training | None) -> list[str]:
     """Right rollouts, rewards and validation; what else tells how it learns, and what it took."""
     axis = axis_choice(training)
     standings_chart(training, "Is it better than what it began as?", define("Iteration"))
@@ -45,19 +189,21 @@ def progress_panel(store: Store, training: Training, at: int, second: Training |
         key="training_progress",
         help=define("Rollout"),
         alt=f"Right rollouts and mean reward, and validation with intervals, by {training.axes[axis]}",
-        caption="Rollouts of an iteration are sampled for its own few questions, so that these lines go up and down "
-        "by chance. Diamonds: the planner on held-apart tasks with its 95 % Wilson interval.",
     )
     columns = st.columns(3)
-    for place, (title, shares, help, lines) in enumerate(_small_charts(training)):
+    for place, (title, as_shares, help, lines) in enumerate(_small_charts(training)):
         chart(
             columns[place % 3],
             title,
-            line_figure(training, lines, axis, at, as_shares=shares),
+            line_figure(training, lines, axis, at, as_shares=as_shares),
             key=f"training_small_{place}",
             help=help,
             alt=f"{title} by {training.axes[axis]}",
         )
+    return [
+        "Rollouts of an iteration are sampled for its own few questions, so that these lines go up and down by chance. "
+        "Diamonds: the planner on held-apart tasks with its 95 % Wilson interval."
+    ]
 
 
 def _small_charts(training: Training) -> list[tuple[str, bool, str | None, tuple[Line, ...]]]:
@@ -208,34 +354,14 @@ def _shares_matrix(
     if not rows:
         nothing_here("No workflow could be read.")
         return
-    cells = [
-        [
-            MatrixCell(
-                row.get(column),
-                f"{100 * row[column]:.0f}" if column in row else "",
-                f"{literal(name, 40)}: {literal(column, 40)} {percent(row.get(column, 0.0))}",
-            )
-            for column in columns
-        ]
-        for name, row in zip(names, rows, strict=True)
-    ]
+    cells = [[Cell(row.get(column), percent(row.get(column, 0.0))) for column in columns] for row in rows]
     most = "; ".join(
         f"{name} {max(row, key=row.__getitem__)} {percent(max(row.values()))}"
         for name, row in zip(names, rows, strict=True)
         if row
     )
-    plot(
-        matrix(
-            cells,
-            [literal(one, 24) for one in names],
-            [literal(one, 12) for one in columns],
-            ink(),
-            axes=axes,
-        ),
-        key=f"training_matrix_{key}",
-        small=True,
-        alt=f"Most often: {most}",
-    )
+    figure = grid(Grid(names, columns, axes, cells), ink())
+    plot(figure, key=f"training_matrix_{key}", small=True, alt=f"Most often: {most}")
 
 
 # Plans
@@ -331,7 +457,7 @@ def commands(planner: str, iteration: int) -> None:
     )
 
 
-Panel = Callable[[Store, Training, int, Training | None], None]
+Panel = Callable[[Store, Training, int, Training | None], Sequence[str] | None]
 #: Panel in the address -> its words and what draws it; the first is meant when the address says nothing.
 PANELS: dict[str, tuple[str, Panel]] = {
     "progress": ("Progress", progress_panel),

@@ -39,12 +39,12 @@ from ui.runs.plans import ForkPlan
 from ui.runs.settings.forks import MOST_EPISODES, ForkSettings
 from ui.runs.spending import paid_models, price
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw
 from ui.web.kit.text import text_block
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import playable, policy_label
-from ui.web.progress.ceiling import spending
+from ui.web.progress.panel import spending
 
 Pick = tuple[str, int]
 

@@ -38,9 +38,7 @@ from ui.runs.forks.results import (
 )
 from ui.runs.plans import Branch, ForkPlan, runs_of
 from ui.web.kit import state
-from ui.web.kit.axes import BARE, TIGHT, line_at, note
-from ui.web.kit.clicks import picked
-from ui.web.kit.figures import literal, unvalidated
+from ui.web.kit.figures import BARE, TIGHT, line_at, literal, note, picked, unvalidated
 from ui.web.kit.widgets import nothing_here
 from ui.web.progress.panel import Reached, RunTexts, standing
 

@@ -1,1 +1,2 @@
-"""What every page uses: state and addresses, figures, text blocks, small widgets."""
+"""What every page uses and no page owns: the store and the address bar (`state`), caches, figures, tables, text
+blocks, settings as widgets, buttons and other small pieces."""

@@ -9,6 +9,7 @@ import streamlit as st
 
 from core.pool.spec import ModelSpec
 from storage.store import Store
+from ui.presentation import runs
 from ui.runs import wiring
 
 P = ParamSpec("P")
@@ -41,6 +42,10 @@ def remembered(*, most: int, seconds: float | None = None) -> Callable[[Callable
         max_entries=most, ttl=seconds, show_spinner=False, hash_funcs={Store: lambda store: store.url}
     )
     return keep
+
+
+#: The names of runs, by their ids.
+run_names = remembered(most=64, seconds=60)(runs.run_names)
 
 
 def forget() -> None:

@@ -97,7 +97,6 @@ def settings_table(plan: object) -> None:
 
 
 def _words(field: Field, value: object) -> str:
-    """A value in a table."""
     if value is None:
         return label(field.setting.word or (field.setting.open and field.left_out) or "none", 60)
     if isinstance(value, bool):
@@ -110,7 +109,6 @@ def _words(field: Field, value: object) -> str:
 
 
 def _bounds(field: Field) -> dict[str, Any]:
-    """The bounds of a number, of its type."""
     setting, kind = field.setting, field.kind
     least = setting.gt if setting.ge is None else setting.ge
     most = setting.lt if setting.le is None else setting.le

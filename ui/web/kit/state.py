@@ -26,30 +26,12 @@ from ui.runs.queue import Ticket
 
 P = ParamSpec("P")
 
+_PAGES = """
+    home episodes replay pair checkpoints policy evolution routing verifier pool separability results live forks data
+    glossary review settings
+"""
 #: Page name (its URL path) -> its file, relative to ui/web/frame.py.
-VIEWS: dict[str, str] = {
-    name: f"views/{name}.py"
-    for name in (
-        "home",
-        "episodes",
-        "replay",
-        "pair",
-        "checkpoints",
-        "policy",
-        "evolution",
-        "routing",
-        "verifier",
-        "pool",
-        "separability",
-        "results",
-        "live",
-        "forks",
-        "data",
-        "glossary",
-        "review",
-        "settings",
-    )
-}
+VIEWS: dict[str, str] = {name: f"views/{name}.py" for name in _PAGES.split()}
 
 _LIST_KEY, _PLACE_KEY, _TICKET, _ADDRESS = "episode_list_query", "last_place", "ticket", "address_shown"
 
@@ -207,12 +189,7 @@ def select(
             write(now)
 
     _SELECTS[widget](
-        words,
-        list(words_of),
-        key=key,
-        format_func=words_of.__getitem__,
-        on_change=changed,
-        **look,
+        words, list(words_of), key=key, format_func=words_of.__getitem__, on_change=changed, **look
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -12,8 +12,7 @@ from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES, diff_markdown, word_diff
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.widgets import download
+from ui.web.kit.widgets import download, tool
 
 #: No more of a reply is rendered: a page of formulas takes a browser far longer than one of text.
 _MOST_RENDERED = 30_000
@@ -21,20 +20,33 @@ _MOST_RENDERED = 30_000
 _LOOKS = {"text": "As text", "rendered": "Rendered"}
 
 
-def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:
-    """Show foreign text as text. A long one is cut, with its size and a button that shows more."""
-    _block(body, key, empty, HARD_CUT, _as_text)
-
-
-def rendered_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:
-    """Show foreign text as it was meant to look, its Markdown and LaTeX drawn, in a frame of its own that says whose
-    text it is. A long one is cut as in `text_block`."""
-    _block(body, key, empty, _MOST_RENDERED, partial(_as_meant, key))
-
-
-def reply_block(body: str, *, key: str, empty: str, look: str) -> None:
-    """Show a reply as text or rendered, as `choose_look` says."""
-    (rendered_block if look == "rendered" else text_block)(body, key=f"{key}_{look}", empty=empty)
+def text_block(body: str, *, key: str, empty: str = "Nothing was said.", look: str = "text") -> None:
+    """Show foreign text as text or, with the `look` "rendered", with its Markdown and LaTeX drawn, in a frame of its
+    own that says whose text it is. A long one is cut, with its size and a button that shows more."""
+    if not body:
+        st.caption(empty)
+        return
+    is_text = look != "rendered"
+    short = beginning(body, CUT, LINES)
+    long = beginning(body, HARD_CUT if is_text else _MOST_RENDERED, HARD_LINES)
+    more = st.session_state.get(f"{key}_all", False)
+    shown = long if more else short
+    with st.container(key=f"words_{key}"):
+        height: int | Literal["content"] = "content" if len(shown) == len(short) else 640
+        if is_text:
+            _as_text(shown, height)
+        else:
+            _as_meant(key, shown, height)
+    if len(shown) == len(body):
+        return
+    if not more:
+        words = f"Show {'all' if len(long) == len(body) else 'more of'} {len(body):,} characters"
+        tool(words, f"{key}_more", partial(st.session_state.update, {f"{key}_all": True}))
+        return
+    st.caption(f"The first {len(shown):,} of {len(body):,} characters.")
+    words = f"Save all {len(body):,} characters as a text file"
+    data = partial(body.encode, "utf-8", "replace")
+    download(words, data, "text.txt", "text/plain", key=f"{key}_save", type="tertiary")
 
 
 def diff_block(before: str, after: str, *, key: str, sides: tuple[str, str] = ("removed", "added")) -> None:
@@ -53,31 +65,7 @@ def diff_block(before: str, after: str, *, key: str, sides: tuple[str, str] = ("
 
 def choose_look(key: str) -> str:
     """How replies are shown on a page without other views of a turn; the choice stands in the address."""
-    words = "How replies are shown"
-    return state.address_select(words, _LOOKS, name="look", key=key)
-
-
-def _block(
-    body: str, key: str, empty: str, most: int, draw: Callable[[str, int | Literal["content"]], None]
-) -> None:
-    if not body:
-        st.caption(empty)
-        return
-    short, long = beginning(body, CUT, LINES), beginning(body, most, HARD_LINES)
-    more = st.session_state.get(f"{key}_all", False)
-    shown = long if more else short
-    with st.container(key=f"words_{key}"):
-        draw(shown, "content" if len(shown) == len(short) else 640)
-    if len(shown) == len(body):
-        return
-    if not more:
-        words = f"Show {'all' if len(long) == len(body) else 'more of'} {len(body):,} characters"
-        tool(words, f"{key}_more", partial(st.session_state.update, {f"{key}_all": True}))
-        return
-    st.caption(f"The first {len(shown):,} of {len(body):,} characters.")
-    words = f"Save all {len(body):,} characters as a text file"
-    data = partial(body.encode, "utf-8", "replace")
-    download(words, data, "text.txt", "text/plain", key=f"{key}_save", type="tertiary")
+    return state.address_select("How replies are shown", _LOOKS, name="look", key=key)
 
 
 def _as_text(shown: str, height: int | Literal["content"]) -> None:

@@ -1,4 +1,5 @@
-"""Small pieces that several pages share: marks of runs and episodes, accuracy figures, the empty state."""
+"""Small pieces that several pages share: buttons, links, downloads, marks of runs and episodes, accuracy figures, the
+empty state."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from ui.presentation.theme import (
 )
 from ui.presentation.words import Generations, policy_name, strip_text
 from ui.runs.plans import kind_of
-from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit import state
+from ui.web.kit.figures import Estimate, estimates_figure
 
 
 def run_mark(run: RunSummary, *, stalled: bool) -> Mark:
@@ -44,14 +46,12 @@ def outcome_badge(summary: EpisodeSummary) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One policy's accuracy: `correct` of `n` finished episodes. `ends` is its 95 % interval when that is not
-    Wilson's, as where tasks were played more than once."""
+    """One policy's accuracy: `correct` of `n` finished episodes."""
 
     name: str
     correct: int
     n: int
     colour: str = FIRST_COLOUR
-    ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, summary: PolicySummary, names: Generations) -> Standing:
@@ -65,7 +65,7 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
     found = []
     for one in standings:
         if one.n:
-            low, high = one.ends or wilson_interval(one.correct, one.n)
+            low, high = wilson_interval(one.correct, one.n)
             detail = f"{one.correct:,} of {one.n:,} right"
             found.append(Estimate(one.name, one.correct / one.n, low, high, detail, colour=one.colour))
     return estimates_figure(sorted(found, key=lambda one: -one.value), "answered right, with 95 % interval")
@@ -112,3 +112,22 @@ def states_removed(store: Store, where: EpisodeFilter | Sequence[str]) -> str:
     where some are missing."""
     day = last_removed(store, "states", where)
     return f" Some hidden states were removed, last on {label(day, 20)}." if day else ""
+
+
+def button(
+    words: str, key: str, act: Callable[[], object] | None = None, *, icon: str = "", **look: Any
+) -> bool:
+    """A button. A click calls `act`; where a user's mistake prevents that, why is said in passing. `icon` is the name
+    of a Material symbol, `look` further arguments of the button. Returns whether it was clicked."""
+    symbol = f":material/{icon}:" if icon else None
+    return st.button(words, key=key, on_click=act and state.click(act), icon=symbol, **look)
+
+
+def tool(words: str, key: str, act: Callable[[], object] | None = None, **look: Any) -> bool:
+    """A button without a frame, unless `look` says otherwise."""
+    return button(words, key, act, **({"type": "tertiary"} | look))
+
+
+def replay_link(words: str, episode: str, turn: int | None = None) -> None:
+    """A link to an episode's replay, at a turn (from 1) where one is given; `words` are markdown."""
+    state.page_link("replay", words, icon=":material/smart_display:", ep=episode, t=turn)

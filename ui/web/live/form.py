@@ -20,7 +20,7 @@ from ui.runs.spending import paid_models
 from ui.web.kit import state
 from ui.web.kit.fields import draw
 from ui.web.pickers.checkpoints import checkpoint_of, policy_words, startable, writes_workflows
-from ui.web.pickers.rules import choose_rules
+from ui.web.pickers.task_file import choose_rules
 
 #: Ways to play -> their words, and what they do.
 WAYS = {

@@ -21,7 +21,7 @@ from ui.runs.plans import LivePlan, plan_of
 from ui.web.components import key_focus
 from ui.web.components.decision_chart import Picking, decision_chart
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
+from ui.web.kit.widgets import button, tool
 from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_words
 from ui.web.turns.decision import choice_markdown, undecided_panel
 from ui.web.turns.recording import Recording

@@ -15,8 +15,8 @@ from core.grader_names import Grader, own_grader
 from core.pocket import FAMILIES
 from core.tasks.sets import load_task_file, load_tasks
 from ui.presentation.theme import label, one_line
-from ui.web.kit.buttons import button
 from ui.web.kit.text import text_block
+from ui.web.kit.widgets import button
 from ui.web.pickers.task_file import task_file
 
 ANY = "any family"

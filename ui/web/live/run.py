@@ -14,7 +14,8 @@ from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from storage.rows.summaries import EpisodeSummary, RunControl, RunStatus, RunSummary
 from storage.store import Store
-from ui.presentation.course import NEW_DECIDER, Lane, lane, wrong_since
+from ui.presentation.course import NEW_DECIDER, Lane, lane, turn_words, wrong_since
+from ui.presentation.runs import about
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import (
     deciders,
@@ -24,14 +25,14 @@ from ui.presentation.words import (
     strip_key,
     strip_text,
 )
-from ui.runs.plans import LivePlan, about, plan_of
+from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
-from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.text import text_block
+from ui.web.kit.widgets import button, replay_link, tool
 from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
 from ui.web.live.next_turn import next_turn_panel
 from ui.web.live.start import before_the_first_turn
@@ -43,14 +44,12 @@ from ui.web.pickers.checkpoints import (
     startable,
     writes_workflows,
 )
-from ui.web.progress.begin import begin, begin_button
-from ui.web.progress.ceiling import spending
 from ui.web.progress.luck import luck_line
-from ui.web.progress.panel import Reached, bar, standing
+from ui.web.progress.panel import Reached, bar, begin, begin_button, spending, standing
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
 from ui.web.turns.recording import Recording, open_recording
-from ui.web.turns.turn_card import announcement, before_card, turn_card
+from ui.web.turns.turn_card import before_card, turn_card
 from ui.web.turns.workflow import chosen_by, workflow_panel
 
 #: How often a run under way is read again, in seconds.
@@ -362,7 +361,7 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
         lambda turn: state.set_params(ep=recording.summary.id, t=turn + 1),
         key="live_strip",
         name="Turns of this run",
-        said=announcement(outlines, cursor),
+        said=turn_words(outlines[cursor], len(outlines)),
     )
     if not seen.over:
         _news(seen, total - 1 - cursor)

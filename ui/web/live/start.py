@@ -11,8 +11,7 @@ from storage.store import Store
 from ui.runs import queue
 from ui.runs.lease import alive
 from ui.web.live.controls import TEXTS
-from ui.web.progress import status
-from ui.web.progress.panel import stop_button
+from ui.web.progress.panel import stop_button, waiting_words
 from ui.web.turns.decision import undecided_panel
 
 #: What happens between the button and the first decision, in order.
@@ -70,7 +69,7 @@ def _steps(store: Store, run: RunSummary, steps: Sequence[str], at: int, now: fl
         elif place > at:
             st.markdown(f":gray[:material/radio_button_unchecked: {words}]")
         else:
-            doing = status.waiting_words(store, run) if at == 1 and _in_line() else f"{words} …"
+            doing = waiting_words(store, run) if at == 1 and _in_line() else f"{words} …"
             since = run.created if at == 1 or run.started is None else run.started
             st.markdown(f":material/hourglass_top: **{doing}** :gray[{max(0.0, now - since):.0f} s]")
     if at < 3:

@@ -1,1 +1,2 @@
-"""How a page lets its reader choose episodes, policies and checkpoints."""
+"""How a reader chooses episodes, policies and checkpoints: facets and the filter bar, saved views, the compare
+basket, the palette, lists of checkpoints and tasks. What is chosen stands in the address."""

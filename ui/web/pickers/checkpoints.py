@@ -10,12 +10,7 @@ from core.checkpoint import Checkpoint, same_reading, same_slots
 from core.conduct.planners import CONDUCTOR, FIXED
 from core.play.policies import CANDIDATE, SINGLE
 from core.pool.spec import ModelSpec
-from storage.analysis.standings import (
-    PolicySide,
-    figures,
-    policies_with_episodes,
-    sides_of,
-)
+from storage.analysis.standings import PolicySide, figures, policies_with_episodes, sides_of
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
 from ui.answers.policies import default_checkpoints as chosen_at_first
@@ -38,11 +33,7 @@ PLAY = "play"
 def play_link(words: str, policies: Sequence[str]) -> None:
     """A link to the form that plays these policies on the same tasks, the baseline first; without any it chooses."""
     state.page_link(
-        "checkpoints",
-        words,
-        icon=":material/play_circle:",
-        panel=PLAY,
-        c=listed(dict.fromkeys(policies)),
+        "checkpoints", words, icon=":material/play_circle:", panel=PLAY, c=listed(dict.fromkeys(policies))
     )
 
 
@@ -102,9 +93,9 @@ def played_first(store: Store, ordered: Sequence[CheckpointSummary]) -> list[Che
 def playable(store: Store, models: Sequence[str]) -> list[str]:
     """Policies that fit the pool: checkpoints that played first, the newest first, then those that need none."""
     fitting = [one for one in store.checkpoints.list() if one.models == tuple(models)]
-    fitting.sort(key=lambda one: (one.created, one.generation or 0), reverse=True)
-    ordered = [one.id for one in played_first(store, fitting)]
-    return [*ordered, "random", "round-robin", *(f"single:{model}" for model in models)]
+    ordered = played_first(store, sorted(fitting, key=_age, reverse=True))
+    alone = [f"{SINGLE}{model}" for model in models]
+    return [*(one.id for one in ordered), "random", "round-robin", *alone]
 
 
 def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
@@ -112,11 +103,10 @@ def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
     workflows: trained planners, frozen and random workflows, and each model that can be asked for one."""
     models = tuple(spec.name for spec in specs)
     trained = [one for one in store.checkpoints.list(planners=True) if one.models == models]
-    trained.sort(key=_age, reverse=True)
     prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
     return [
         *playable(store, models),
-        *(one.policy for one in trained),
+        *(one.policy for one in sorted(trained, key=_age, reverse=True)),
         *(f"{CONDUCTOR}fixed:{name}" for name in FIXED),
         f"{CONDUCTOR}random",
         *prompted,
@@ -176,12 +166,10 @@ def played_planner(store: Store, *, samples: bool = False) -> str | None:
     """The policy of the last planner of the newest training that has recorded episodes, None for none: of one's own as
     soon as anything of one's own has played; `samples`: of those that came with the program."""
     played_in = policies_with_episodes(store)
-    here = {
-        one.policy for one in ([one for one in played_in if one.sample] if samples else own_first(played_in))
-    }
+    counted = [one for one in played_in if one.sample] if samples else own_first(played_in)
+    here = {one.policy for one in counted}
     played = [one for one in store.checkpoints.list(planners=True) if one.policy in here]
-    newest = max(played, key=_age, default=None)
-    return newest.policy if newest else None
+    return max(played, key=_age).policy if played else None
 
 
 def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:

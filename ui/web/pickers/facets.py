@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from core.episode import EndReason, Flag, Role, Status
-from storage.filters.episode_filter import (
-    WHOLE_STORE,
-    EpisodeFilter,
-    is_silent,
-)
+from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter, is_silent
 from storage.filters.expression import Every, ExpressionError, Node, join_nodes, write_expression
 from storage.filters.parser import parse_expression
 from storage.rows.summaries import Facets, FacetValue, SavedView
 from storage.store import Store
 from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
-from ui.presentation.words import Generations, policy_name
+from ui.presentation.words import policy_name, several
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
-from ui.web.kit.cache import cached
+from ui.web.kit.cache import cached, run_names
+from ui.web.kit.widgets import button, tool
+from ui.web.pickers.checkpoints import generation_of
 
 #: Where a page of the list begins; gone as soon as it becomes another list.
 CURSORS = ("after", "before", "last")
@@ -49,11 +47,23 @@ _BY_HAND = (
 )
 #: The option of a switch that leaves forks, or samples, out; the address then says nothing of them.
 _HIDDEN = "hidden"
+_FORKS_LEFT_OUT = "and live plays, requests and evolutions left out"
 #: What totals leave out beside forks: one, and several.
 _BESIDE = (
     "play live, by hand, on request or in an evolution",
     "plays live, by hand, on request or in an evolution",
 )
+#: The facets in their order: a field of the filter -> its heading, and whether it has too many values to show all.
+_FACETS = {
+    "correct": ("Answer", False),
+    "family": ("Family", False),
+    "policy": ("Policy", True),
+    "run": ("Run", True),
+    "end_reason": ("Ended", False),
+    "flag": ("Flags", False),
+    "status": ("Status", False),
+    "generation": ("Generation", True),
+}
 _FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
 
 
@@ -70,30 +80,19 @@ def change(**values: str | int | None) -> None:
 
 
 def show_facets(
-    where: EpisodeFilter,
-    facets: Facets,
-    generation_of: Generations,
-    in_force: EpisodeFilter,
-    *,
-    totals: bool = False,
+    store: Store, where: EpisodeFilter, facets: Facets, in_force: EpisodeFilter, *, totals: bool = False
 ) -> None:
     """Render the sidebar. `where` is what the address asks for; `in_force` says what becomes of forks and samples, by
     the address, its view, or the rule of a page that adds up (`totals`)."""
-
-    def policy_words(policy: str) -> str:
-        return policy_name(policy, generation_of.get(policy))
-
-    _pills("correct", "Answer", where.correct, facets.correct, lambda value: _OUTCOMES.get(value, value))
-    _pills("family", "Family", where.family, facets.family, lambda value: label(value, 30))
-    _list("policy", "Policy", where.policy, facets.policy, policy_words)
-    _list("run", "Run", where.run, facets.run, lambda value: one_line(value, 30))
-    _pills("end_reason", "Ended", where.end_reason, facets.end_reason, _end_word)
-    _pills("flag", "Flags", where.flag, facets.flag, flag_word)
-    if len(facets.status) > 1 or where.status:
-        _pills("status", "Status", where.status, facets.status, _status_word)
-    chosen = None if where.generation is None else str(where.generation)
-    _list("generation", "Generation", chosen, facets.generation, lambda value: f"generation {value}")
-    _turns(where, facets)
+    for name, (words, is_list) in _FACETS.items():
+        value, values = getattr(where, name), getattr(facets, name)
+        chosen = None if value is None else str(value)
+        if is_list:
+            facet(store, name, words, chosen, values, change, least=2, placeholder="any")
+        elif name != "status" or len(values) > 1 or chosen:
+            facet(store, name, words, chosen, values, change, widget="pills")
+    exact = str(where.min_turns) if _is_exact(where) else None
+    facet(store, "turns", "Turns played", exact, facets.turns[:12], _change_turns, widget="pills")
     fork_switch(in_force, facets, change, totals=totals)
     sample_switch(in_force, facets, change)
     _turn_filters(where)
@@ -117,11 +116,6 @@ def uncounted_words(store: Store) -> str:
     aside = [several(found.forks, "fork")] * (found.forks > 0)
     aside += [several(found.by_hand, *_BESIDE)] * (found.by_hand > 0)
     return f" (among them {' and '.join(aside)}, which no total counts)" if aside else ""
-
-
-def several(n: int, one: str, many: str = "") -> str:
-    """A count with its noun: `1 fork`, `2 forks`."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def fork_switch(
@@ -169,31 +163,29 @@ def sample_switch(where: EpisodeFilter, facets: Facets, change: Callable[..., No
     )
 
 
-def _turns(where: EpisodeFilter, facets: Facets) -> None:
-    """How many turns were played; a click means exactly so many."""
-
-    def words(value: str) -> str:
-        return f"{value} {'turn' if value == '1' else 'turns'} ·"
-
-    chosen = str(where.min_turns) if _is_exact(where) else None
-    _pills("turns", "Turns played", chosen, facets.turns[:12], words, ("min_turns", "max_turns"))
+def _change_turns(turns: str | None) -> None:
+    change(min_turns=turns, max_turns=turns)
 
 
 def _is_exact(where: EpisodeFilter) -> bool:
     return where.min_turns is not None and where.min_turns == where.max_turns
 
 
-def _end_word(value: str) -> str:
-    return END_WORDS[EndReason(value)]
-
-
-def _status_word(value: str) -> str:
-    return STATUS_MARKS[Status(value)].word
-
-
 def flag_word(value: str) -> str:
     """A flag of a turn or of a whole episode, in a few words."""
     return _SHORT_FLAGS.get(value) or FLAG_WORDS[Flag(value)]
+
+
+#: How the values of a field are said, where not by themselves.
+_SAID: dict[str, Callable[[str], str]] = {
+    "correct": lambda value: _OUTCOMES.get(value, value),
+    "end_reason": lambda value: END_WORDS[EndReason(value)],
+    "flag": flag_word,
+    "status": lambda value: STATUS_MARKS[Status(value)].word,
+    "turns": lambda value: f"{value} turn{'' if value == '1' else 's'} ·",
+    "text": lambda value: f"“{value}”",
+    "forks": lambda value: _FORKS_LEFT_OUT if value == "without" else value,
+}
 
 
 def _set_from(name: str) -> None:
@@ -206,48 +198,45 @@ def counted(values: Sequence[FacetValue], chosen: str | None) -> dict[str, int]:
     return counts if chosen is None or chosen in counts else {chosen: 0, **counts}
 
 
-def _pills(
+def facet(
+    store: Store,
     name: str,
     words: str,
     chosen: str | None,
     values: Sequence[FacetValue],
-    say: Callable[[str], str],
-    sets: Sequence[str] = (),
+    change: Callable[..., None],
+    *,
+    key: str = "facet",
+    least: int = 1,
+    **look: Any,
 ) -> None:
-    """A facet with few values: all in view with their counts; a second click lets go. It `sets` these fields of
-    the filter, else the one of its `name`."""
+    """A choice among the values of a field of the filter, each with its count; a second click lets go. Nothing where
+    there are fewer than `least` values and none is chosen. `change` sets the field; `look`: further arguments of
+    `state.select`."""
     counts = counted(values, chosen)
-    if not counts:
+    if len(counts) < least and chosen is None:
         return
-    state.select(
-        words,
-        {value: f"{say(value)} {n:,}" for value, n in counts.items()},
-        chosen,
-        lambda value: change(**dict.fromkeys(sets or (name,), value)),
-        key=f"facet_{name}",
-        widget="pills",
-    )
+    said = value_words(store, name, list(counts))
+    if look.get("widget") == "pills":  # their words are markdown
+        offered = {value: f"{label(said[value], 40)} {n:,}" for value, n in counts.items()}
+    else:
+        offered = {value: f"{one_line(said[value], 60)} · {n:,}" for value, n in counts.items()}
+    state.select(words, offered, chosen, lambda value: change(**{name: value}), key=f"{key}_{name}", **look)
 
 
-def _list(
-    name: str, words: str, chosen: str | None, values: Sequence[FacetValue], say: Callable[[str], str]
-) -> None:
-    """A facet with many values: a list to search in."""
-    counts = counted(values, chosen)
-    if len(counts) < 2 and chosen is None:
-        return
-    state.select(
-        words,
-        {value: f"{say(value)} · {n:,}" for value, n in counts.items()},
-        chosen,
-        lambda value: change(**{name: value}),
-        key=f"facet_{name}",
-        placeholder="any",
-    )
+def value_words(store: Store, name: str, values: Sequence[str]) -> dict[str, str]:
+    """Values of a field of the filter as a reader knows them, plain text."""
+    match name:
+        case "policy":
+            generations = generation_of(store)
+            return {value: policy_name(value, generations.get(value)) for value in values}
+        case "run":
+            return run_names(store, values)
+    say = _SAID.get(name, str)
+    return {value: say(value) for value in values}
 
 
 def _first_is(role: str) -> Node:
-    """The condition that the first turn is in a role."""
     return parse_expression(f'any(turn.number == 1 and turn.role == "{ROLE_STYLES[Role(role)].letter}")')
 
 
@@ -261,7 +250,6 @@ def _conditions(q: str | None) -> list[Node]:
 
 
 def _first_role(q: str | None) -> str | None:
-    """The role that the filter line asks of the first turn."""
     held = _conditions(q)
     return next((role.value for role in Role if _first_is(role.value) in held), None)
 
@@ -315,7 +303,7 @@ def _turn_filters(where: EpisodeFilter) -> None:
             )
 
 
-def show_chips(where: EpisodeFilter, generation_of: Generations, saved: SavedView | None = None) -> None:
+def show_chips(store: Store, where: EpisodeFilter, saved: SavedView | None = None) -> None:
     """Every condition in force, each let go with one click; the expression stands in its own line."""
     active = where.without("q").to_query()
     exact = _is_exact(where)
@@ -335,9 +323,7 @@ def show_chips(where: EpisodeFilter, generation_of: Generations, saved: SavedVie
             field, names = _FIELD_WORDS.get(name, name), [name]
             if exact and name == "min_turns":
                 field, names = "turns =", ["min_turns", "max_turns"]
-            words = (
-                policy_name(value, generation_of.get(value)) if name == "policy" else _value_word(name, value)
-            )
+            words = value_words(store, name, [value])[value]
             let_go = partial(change, **dict.fromkeys(names))
             condition_chip(f"chip_{name}", f"{field} {label(words, 40)}", let_go)
         if len(active) + (saved is not None) + (where.q is not None) > 1:
@@ -349,20 +335,6 @@ def condition_chip(
 ) -> None:
     """A condition in force, let go with a click."""
     button(words, key, let_go, icon="close", help=help)
-
-
-def _value_word(name: str, value: str) -> str:
-    match name:
-        case "flag":
-            return flag_word(value)
-        case "end_reason":
-            return _end_word(value)
-        case "text":
-            return f"“{value}”"
-        case "forks" if value == "without":
-            return "and live plays, requests and evolutions left out"
-        case _:
-            return value
 
 
 def clear() -> None:

@@ -105,7 +105,6 @@ def line_of(
 
 
 def _found(policies: Sequence[PolicyInRun], tokens: Sequence[str]) -> tuple[dict[str, PolicySide], list[str]]:
-    """The sides that tokens name, and the unknown tokens."""
     known: dict[str, PolicySide] = {}
     gone: list[str] = []
     for token in tokens:

@@ -12,13 +12,14 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.expression import Holds, Name, write_expression
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
+from ui.presentation.runs import names_of
 from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import policy_name
-from ui.runs.plans import about, address_of, kind_of
+from ui.runs.plans import address_of, kind_of
 from ui.web.components import take_focus, what_is_typed
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import generation_of
 
 #: The key of the button, by which other keys of a page rest while the palette is open.
@@ -100,11 +101,10 @@ def _places(store: Store) -> Places:
             words,
             *_of_checkpoint(one.id, one.run_id, one.generation, one.id in played),
         )
-    for run in store.runs.list(limit=_RUNS):
-        kind = kind_of(run)
-        subject = one_line(about(run), 60)
-        words = f"Run {run.id}: {kind.words}{f', {subject}' if subject else ''}"
-        found[f"run {run.id}"] = words, kind.page, address_of(run)
+    runs = store.runs.list(limit=_RUNS)
+    run_name = names_of(runs)
+    for run in runs:
+        found[f"run {run.id}"] = f"Run {run_name[run.id]} ({run.id})", kind_of(run).page, address_of(run)
     for episode in store.episodes.page(limit=_NEWEST).items:
         words = f"Episode {episode.id}: {_words(episode)}"
         found[f"episode {episode.id}"] = words, "replay", {"ep": episode.id}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -15,13 +16,13 @@ from storage.rows.summaries import Facets, FacetValue
 from storage.store import Store
 from ui.answers.asked import Asked, Side
 from ui.presentation.glossary import define
-from ui.presentation.theme import label, one_line
-from ui.presentation.words import policy_name
+from ui.presentation.theme import label
+from ui.presentation.words import policy_name, several
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import best_and_baseline, generation_of
-from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch, sample_switch
+from ui.web.pickers.facets import condition_chip, counted, facet, facets_of, fork_switch, sample_switch
 
 #: The parameter of the address that asks for all policies together.
 MIXTURE = "mix"
@@ -66,10 +67,10 @@ def scope_bar(store: Store, *, everything: bool = False, apart: bool = False) ->
         _choose_policy(whose, facets.policy, say, total)
     with columns[1]:
         _compare_with(whose, [one.value for one in facets.policy], say)
-    with columns[2]:
-        _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
-    with columns[3]:
-        _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
+    for column, name, words in zip(columns[2:], ("family", "run"), ("Task family", "Run"), strict=True):
+        look: dict[str, Any] = {"key": "scope", "least": 0, "index": None, "placeholder": "all"}
+        with column:  # without an index it can be emptied again
+            facet(store, name, words, getattr(where, name), getattr(facets, name), _change, **look)
     if not everything and not (apart and whose == _Whose()):
         _what_is_counted(whose, facets.policy, say)
     if everything:
@@ -130,21 +131,6 @@ def _choose_policy(
     state.select(words, options, chosen or "", write, key=f"scope_{name}", help=f"{define('Alone')}{which}")
 
 
-def _choice(
-    words: str, name: str, chosen: str | None, values: Sequence[FacetValue], say: Callable[[str], str]
-) -> None:
-    counts = counted(values, chosen)
-    state.select(
-        words,
-        {value: f"{say(value)} · {n:,}" for value, n in counts.items()},
-        chosen,
-        lambda value: _change(**{name: value}),
-        key=f"scope_{name}",
-        index=None,  # so that it can be emptied again
-        placeholder="all",
-    )
-
-
 def _compare_with(whose: _Whose, policies: Sequence[str], say: Callable[[str], str]) -> None:
     a, b = whose.a or whose.policy, whose.b
     others = [one for one in policies if one != a]
@@ -197,15 +183,12 @@ def _what_is_counted(whose: _Whose, policies: Sequence[FacetValue], say: Callabl
 
 def _beside_the_measured(where: EpisodeFilter, facets: Facets) -> None:
     """That forks, live plays and requests count here, or are left out, and the other choice; nothing without any."""
-    kinds = (
-        (facets.forks, "fork", "forks"),
-        (
-            facets.by_hand,
-            "live play, request or episode of an evolution",
-            "live plays, requests or episodes of evolutions",
-        ),
+    by_hand = (
+        "live play, request or episode of an evolution",
+        "live plays, requests or episodes of evolutions",
     )
-    each = [f"{n:,} {one if n == 1 else several}" for n, one, several in kinds if n]
+    each = [several(facets.forks, "fork")] * (facets.forks > 0)
+    each += [several(facets.by_hand, *by_hand)] * (facets.by_hand > 0)
     if not each:
         return
     them = " and ".join(each)
@@ -225,7 +208,6 @@ def _change(**values: str | None) -> None:
 
 
 def _others(where: EpisodeFilter) -> None:
-    """Conditions that came with the link."""
     others = {name: value for name, value in where.to_query().items() if name not in _OWN}
     if not others:
         return

@@ -1,4 +1,4 @@
-"""Choosing tasks: a set of the pocket world, or a task file of one's own."""
+"""What a form asks about tasks: a set of the pocket world or a file of one's own, and the rules they are played by."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 import streamlit as st
 
+from core.episode import Protocol
 from core.pocket import FAMILIES
 from core.settings import POCKET_POOL
+from ui.presentation.glossary import define
+from ui.presentation.words import PROTOCOL_WORDS
 
 #: The sets of the pocket world that something can be learned on.
 LEARNED_SETS = (POCKET_POOL, *(f"{POCKET_POOL}/{family}" for family in FAMILIES))
@@ -57,3 +60,18 @@ def choose_tasks(
         **look,
     )
     return (task_file(f"{form}_file", **look) if own else tasks), n
+
+
+def choose_rules(key: str, **look: Any) -> Protocol:
+    """The protocol that is chosen, at first the paper's. `look`: further arguments of the control."""
+    chosen: Protocol = st.segmented_control(
+        "Rules",
+        list(PROTOCOL_WORDS),
+        default=Protocol.PAPER,
+        required=True,
+        key=key,
+        format_func=PROTOCOL_WORDS.__getitem__,
+        help=define("Protocol"),
+        **look,
+    )
+    return chosen

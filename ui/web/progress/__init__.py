@@ -1,1 +1,2 @@
-"""Where a run stands, what it may cost, and how to go on with it."""
+"""Runs under way: `panel` shows where one stands, with the ways to begin, stop and resume it, and the queue of all;
+`luck` replays a wrong episode to tell whether it was bad luck."""

@@ -19,8 +19,8 @@ from ui.runs.plans import ForkPlan
 from ui.runs.queue import Ticket
 from ui.runs.spending import paid_models
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached, pool_specs, remembered
+from ui.web.kit.widgets import button
 from ui.web.progress.panel import is_under_way
 
 WORDS = "Was it bad luck?"
@@ -66,7 +66,6 @@ def luck_button(store: Store, episode: str, *, again: bool) -> None:
 
 @remembered(most=256, seconds=30)
 def _why_not(store: Store, episode: str) -> str:
-    """Why an episode cannot be replayed; empty where it can."""
     try:
         plan_luck(store, episode)
     except TrinityError as error:

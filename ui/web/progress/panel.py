@@ -1,5 +1,5 @@
-"""Where one run stands, on every page that starts runs: how far it is, why it stopped, and how to pause it, stop it or
-go on with it."""
+"""Where a run stands, on every page that starts runs: what it may cost, how far it is, why it stopped, how to begin,
+pause, stop or resume it, and the queue of all runs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,36 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NoReturn
 
 import streamlit as st
 
+from core.episode import Episode, Status
+from core.errors import BudgetError, TrinityError
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
-from ui.presentation.theme import badge, label
-from ui.presentation.words import dollars
-from ui.runs.lease import mark_dead
+from ui.presentation.runs import about, run_name
+from ui.presentation.theme import (
+    END_WORDS,
+    STALLED,
+    STATUS_MARKS,
+    WARN_COLOUR,
+    Mark,
+    badge,
+    correct_mark,
+    label,
+    one_line,
+)
+from ui.presentation.words import ago, dollars
+from ui.runs import queue, wiring
+from ui.runs.lease import alive, is_dead, mark_dead, process_words
+from ui.runs.plans import LivePlan, PooledPlan, RunPlan, address_of, kind_of, known_plan
 from ui.runs.play import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
-from ui.runs.queue import has_died, is_stalled, log_file
+from ui.runs.queue import has_died, is_stalled, log_file, starts_workers
+from ui.runs.spending import Price, check_ceiling, paid_models
 from ui.web.kit import state
-from ui.web.kit.buttons import button
-from ui.web.kit.widgets import run_mark
-from ui.web.progress.queue import PAUSED
-from ui.web.progress.resume import resumable
-from ui.web.progress.status import waiting_words
+from ui.web.kit.cache import pool_specs
+from ui.web.kit.widgets import button, nothing_here, run_mark, tool
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 2.0
@@ -71,15 +85,19 @@ def standing(
     """The run's state with `facts` about it (markdown), why it stopped, and the button `go_on` where it can go on.
     `between_turns`: a pause is in effect; `last_sign`: what its process did before it went silent."""
     died = has_died(run, time.time())
-    mark = run_mark(run, stalled=died)
-    if run.status is RunStatus.RUNNING and not died and between_turns and store.runs.control(run.id).paused:
-        mark = PAUSED
+    mark = _mark(store, run, died=died, between_turns=between_turns)
     if unread_usd := store.runs.unread_usd(run.id):
         facts = [*facts, f":gray[{label(dollars(unread_usd))} of it for answers that could not be read]"]
     st.markdown(" · ".join([f"**{badge(mark)}**", *facts]))
     _trouble(run, texts, last_sign, died=died)
     if died or run.status is RunStatus.INTERRUPTED:
         resumable(store, run, go_on)
+
+
+def _mark(store: Store, run: RunSummary, *, died: bool, between_turns: bool = True) -> Mark:
+    """Where a run stands; that it waits for a person where a pause is in effect."""
+    waits = run.status is RunStatus.RUNNING and not died and between_turns
+    return PAUSED if waits and store.runs.control(run.id).paused else run_mark(run, stalled=died)
 
 
 def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) -> None:
@@ -159,3 +177,207 @@ def stop_button(store: Store, run: RunSummary, texts: RunTexts) -> None:
     help = "Take it out of the queue; nothing was played" if queued else texts.stop_help
     stop, pressed = partial(store.runs.cancel, run.id), store.runs.control(run.id).cancel
     button(texts.stop, "stop", stop, icon="stop_circle", disabled=pressed, help=help)
+
+
+def begin_button(words: str, key: str, icon: str, to_do: str, *, possible: bool = True, **look: Any) -> bool:
+    """Whether it was clicked. It is disabled while something is `to_do` first, which is said below it, and while
+    nothing is `possible`."""
+    disabled = bool(to_do) or not possible
+    clicked = button(words, key, icon=icon, type="primary", disabled=disabled, **look)
+    if to_do:
+        st.caption(label(to_do, 400))
+    return clicked
+
+
+def begin(page: str, store: Store, plan: RunPlan) -> NoReturn:
+    """Put the plan into the queue and open the page of its run; a second click finds the first one's run."""
+    state.go(page, run=queue.begin(store, plan, state.ticket()))
+
+
+def spending(asked: Price, preset: float | None, *, key: str = "max_cost") -> tuple[float | None, str]:
+    """For models that cost money: the most it can cost and the ceiling, `preset` unless changed; and what
+    has to be done before anything may be spent, empty when nothing."""
+    most = asked.most
+    if not asked.is_paid:
+        return None, ""
+    cost = "an unknown cost" if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
+    st.warning(
+        f"These models cost money: up to {most.calls:,} calls, {label(cost)}.", icon=":material/payments:"
+    )
+    try:
+        check_ceiling(asked.specs, 0.0)
+    except BudgetError as error:
+        return None, str(error)
+    ceiling = st.number_input(
+        "Spend at most, USD",
+        min_value=0.0,
+        value=preset,
+        step=0.1,
+        key=key,
+        help="No call is made that could exceed it; the run then waits until you raise it.",
+    )
+    return ceiling, "" if ceiling is not None else "Enter the most that may be spent."
+
+
+def workers_words(waiting: int) -> str:
+    """How many workers there are, and what to do when there is none and some runs wait."""
+    most, live_ones = wiring.settings().workers, len(alive())
+    if not most and not live_ones and waiting:
+        return "No worker is there, and the app starts none: start one with `trinity worker`."
+    if not live_ones and not most:
+        return "No worker is there."
+    if not live_ones:
+        return f"No worker is busy. Up to {most} runs are played at a time."
+    return f"{live_ones} worker{'s' if live_ones > 1 else ''} at work; the app starts up to {most}."
+
+
+def waiting_words(store: Store, run: RunSummary) -> str:
+    line = [one.id for one in store.runs.waiting()]
+    before = line.index(run.id) if run.id in line else 0
+    workers = alive()
+    if not workers:
+        starts = "a worker is being started" if starts_workers() else "start one with `trinity worker`"
+        return f"Waiting for a worker: {starts} …"
+    ahead = f"{before} run{'s' if before > 1 else ''} before it" if before else "it is the next"
+    busy = f"{len(workers)} worker{' is' if len(workers) == 1 else 's are'} at work"
+    return f"Waiting for a worker: {busy}, {ahead} …"
+
+
+def unfinished_words(store: Store, episode: Episode) -> None:
+    """Why an episode is not finished, and how it goes on."""
+    run = store.runs.get(episode.run_id)
+    kind = kind_of(run)
+    icon = STATUS_MARKS[episode.status].icon
+    if episode.status is Status.RUNNING and is_stalled(run, time.time()):
+        icon = STALLED.icon
+        sentence = (
+            "This episode has stalled: the process that plays it gives no sign of life. Every turn it had finished "
+            "is here."
+        )
+    elif episode.status is Status.RUNNING:
+        sentence = (
+            "This episode is still being played; new turns appear by themselves and the page stays here."
+        )
+    elif episode.status is Status.MISSING:
+        sentence = (
+            "This episode ended by a failure of the infrastructure, not of a model: it counts neither as "
+            f"right nor as wrong. {label(episode.error or '', 400)}"
+        )
+    else:
+        why = "the process that played it died"
+        if episode.end_reason:
+            why = END_WORDS[episode.end_reason]
+        elif run.error:
+            why = one_line(run.error, 300).rstrip(".")
+        sentence = f"This episode was interrupted: {why}. Every turn it had finished is here."
+        command = "" if kind.resumes else kind.command
+        if command and run.status is RunStatus.INTERRUPTED:
+            sentence += f" To go on after the last one: `{command}` {label(run.id)}"
+    st.info(sentence, icon=icon)
+    if kind.resumes:
+        words = f"Its run on the {kind.page.capitalize()} page"
+        state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
+
+
+_CEILING = "resume_ceiling"
+
+
+def resumable(store: Store, run: RunSummary, words: str) -> None:
+    """The button, named `words`, and the run's spend ceiling where its pool has to be paid. No reply that is stored
+    is asked or paid for again."""
+    plan = known_plan(run)
+    ceiling = plan.max_cost_usd if isinstance(plan, PooledPlan) else None
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if isinstance(plan, PooledPlan) and _is_paid(plan):
+            st.number_input(
+                "Spend at most in all, USD",
+                min_value=0.0,
+                value=ceiling,
+                step=0.1,
+                key=_CEILING,
+                help=f"{label(dollars(store.runs.spent_usd(run.id)))} of it is spent already.",
+                width=220,
+            )
+        act = partial(_resume, store, run, ceiling)
+        help = "Another worker takes it; no reply that is stored is asked or paid for again"
+        tool(words, "resume", act, icon="restart_alt", type="primary", help=help)
+
+
+def _is_paid(plan: PooledPlan) -> bool:
+    try:
+        return bool(paid_models(pool_specs(plan.pool)))
+    except TrinityError:
+        return False  # the worker will say what is wrong with the pool
+
+
+def _resume(store: Store, run: RunSummary, before: float | None) -> None:
+    mark_dead(store)
+    ceiling = st.session_state.get(_CEILING, before)
+    if ceiling != before:
+        store.runs.allow(run.id, ceiling, dead=run.owner if is_dead(run.owner) else None)
+    queue.resume(store, run.id)
+
+
+#: At most so many runs that are over are listed, and so many that are under way.
+MOST_DONE, MOST_OPEN = 8, 30
+PAUSED = Mark("‖", ":material/pause_circle:", "waiting for you", "orange", WARN_COLOUR)
+
+
+def queue_panel(store: Store) -> None:
+    """The queue, read again while one looks at it."""
+    st.fragment(state.guarded(lambda: _queue(store)), run_every=REFRESH_S, key="live_queue")()
+
+
+def _queue(store: Store) -> None:
+    now = time.time()
+    waiting = store.runs.waiting()
+    playing = store.runs.list(status=RunStatus.RUNNING, limit=MOST_OPEN)
+    under_way = (RunStatus.QUEUED, RunStatus.RUNNING)
+    over = [run for run in store.runs.list(kind="live", limit=MOST_OPEN) if run.status not in under_way]
+    st.subheader("Runs", help="Each is played by a worker process; those that wait are taken in order.")
+    st.caption(workers_words(len(waiting)))
+    if not (waiting or playing or over):
+        nothing_here("None yet. The first one will be listed here.")
+        return
+    for run in playing:
+        _row(store, run, now)
+    for place, run in enumerate(waiting[:MOST_OPEN], 1):
+        _row(store, run, now, place)
+    if len(waiting) > MOST_OPEN:
+        st.caption(f"… and {len(waiting) - MOST_OPEN} more that wait")
+    if over and (waiting or playing):
+        st.markdown("**Over**")
+    for run in over[:MOST_DONE]:
+        _row(store, run, now)
+
+
+def _row(store: Store, run: RunSummary, now: float, place: int | None = None) -> None:
+    title = f":blue[{label(about(run, 240) or run_name(run), 64)}]"
+    with st.container(border=True, gap=None):
+        # A link: a button within this fragment would run the fragment alone, and the page would stay as it was.
+        state.page_link(kind_of(run).page, title, **address_of(run))
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption(" · ".join(_facts(store, run, now, place)), width="stretch")
+            if place is not None:
+                cancel, help = partial(store.runs.cancel, run.id), "Cancel this run before it begins"
+                tool("Take out", f"cancel_{run.id}", cancel, icon="close", help=help)
+
+
+def _facts(store: Store, run: RunSummary, now: float, place: int | None) -> list[str]:
+    died = has_died(run, now)
+    parts = [badge(_mark(store, run, died=died))]
+    if run.kind != "live":
+        parts.append(kind_of(run).words)
+    if place is not None:
+        parts.append(f"number {place} in line")
+    elif run.status is RunStatus.RUNNING and not died:
+        parts.append(f"by {label(process_words(run.owner), 40)}")
+    plan = known_plan(run)
+    if isinstance(plan, LivePlan):
+        judged = bool(plan.task.answer)
+        if plan.repeats > 1:
+            right = f", {run.correct} right" if judged else ""
+            parts.append(f"{run.finished_episodes} of {plan.repeats} played{right}")
+        elif run.finished_episodes and judged:
+            parts.append(badge(correct_mark(bool(run.correct))))
+    return [*parts, ago(run.created, now)]

@@ -1,4 +1,5 @@
-"""The figures of an episode and of two turns: uncertainty and use over turns, what moved a lead, two choices.
+"""The figures of an episode and of two turns: uncertainty and use over turns with their panels, what moved a lead,
+two choices.
 
 They are cached, for a step through an episode draws the same figure again and again.
 """
@@ -6,16 +7,18 @@ They are cached, for a step through an episode draws the same figure again and a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import Any
 
 import plotly.graph_objects as go
+import streamlit as st
 
 from core.episode import ROLE_ORDER, Decision, Plan, Role
 from storage.rows.summaries import LOW_MARGIN, TurnOutline
+from ui.presentation.glossary import explain
 from ui.presentation.theme import (
     FIRST_COLOUR,
     NEUTRAL_COLOUR,
@@ -27,17 +30,15 @@ from ui.presentation.theme import (
     percent,
 )
 from ui.presentation.words import role_word
-from ui.web.kit.figures import literal, named_axis, unvalidated
+from ui.web.kit import state
+from ui.web.kit.figures import TIGHT, literal, named_axis, plot, title, titled, unvalidated, values
+from ui.web.turns.recording import Recording
 
 _ENTROPY_COLOUR, _MARGIN_COLOUR = "#7C5CBF", "#0E8A8A"
 #: The most turns drawn as bars; more are drawn as areas, which stay fast.
 _MOST_BARS = 200
 #: What use can be measured by, as the address says it -> its words and its unit.
-MEASURES = {
-    "tokens": ("Tokens", "tokens"),
-    "cost": ("Cost", "USD"),
-    "time": ("Time", "seconds"),
-}
+MEASURES = {"tokens": ("Tokens", "tokens"), "cost": ("Cost", "USD"), "time": ("Time", "seconds")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +76,19 @@ def parts_figure(names: Sequence[str], sides: Sequence[PartBars]) -> go.Figure:
         layout(
             len(names) * 26 * len(sides) + 40,
             barmode="group",
-            xaxis={
-                "range": [-1.5 * reach, 1.5 * reach],
-                "fixedrange": True,
-                "showticklabels": False,
-                "showgrid": False,
-                "zeroline": True,
-                "zerolinecolor": NEUTRAL_COLOUR,
-                "title": {"text": "lead with it minus lead without it, in logits", "font": {"size": 11}},
-            },
+            xaxis=values(
+                "lead with it minus lead without it, in logits",
+                range=[-1.5 * reach, 1.5 * reach],
+                showticklabels=False,
+                showgrid=False,
+                zeroline=True,
+                zerolinecolor=NEUTRAL_COLOUR,
+            ),
             yaxis=named_axis(
                 [literal(name) for name in names],
                 autorange="reversed",
                 showgrid=False,
-                title={"text": "part read", "font": {"size": 11}},
+                title=title("part read"),
             ),
             showlegend=False,
             margin={"l": 8, "r": 8, "t": 4, "b": 4},
@@ -165,20 +165,13 @@ def _usage(
             barmode="stack",
             bargap=0.35,
             hovermode="x unified",
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            margin=TIGHT,
         ),
     )
 
 
 def _turn_axis(last: int, beyond: float) -> dict[str, Any]:
-    return {
-        "range": [0.6, last + beyond],
-        "dtick": max(1, math.ceil(last / 20)),
-        "tick0": 1,
-        "fixedrange": True,
-        "title": {"text": "turn"},
-        "showgrid": False,
-    }
+    return titled("turn", range=[0.6, last + beyond], dtick=max(1, math.ceil(last / 20)), tick0=1)
 
 
 def uncertainty_over_turns(outlines: Sequence[TurnOutline]) -> go.Figure | None:
@@ -221,37 +214,29 @@ def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...
             yaxis=_axis_from_zero("entropy (0: certain)") | {"domain": [0.56, 1]},
             yaxis2=_axis_from_zero("margin (logits)") | {"domain": [0, 0.44], "anchor": "x"},
             showlegend=False,
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            margin=TIGHT,
             hovermode="x unified",
             hoversubplots="axis",
         ),
     )
 
 
-def _axis_from_zero(title: str) -> dict[str, Any]:
-    return {
-        "rangemode": "tozero",
-        "fixedrange": True,
-        "nticks": 5,
-        "automargin": True,
-        "tickmode": "auto",
-        "title": {"text": title, "font": {"size": 11}},
-    }
+def _axis_from_zero(words: str) -> dict[str, Any]:
+    return values(words, rangemode="tozero", nticks=5, tickmode="auto")
 
 
 def _line(
     turns: Sequence[int],
-    values: Sequence[float | None],
+    heights: Sequence[float | None],
     symbols: Sequence[str],
     name: str,
     colour: str,
     dash: str,
 ) -> dict[str, Any]:
-    """One curve over the turns, its markers in the shapes of the roles."""
     return {
         "type": "scatter",
         "x": turns,
-        "y": values,
+        "y": heights,
         "name": name,
         "mode": "lines+markers",
         "line": {"color": colour, "width": 2, "dash": dash},
@@ -267,10 +252,7 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
     models = (*a_models, *(name for name in b_models if name not in a_models))
     names = [literal(name) for name in models] + [role_word(role) for role in ROLE_ORDER]
     data = []
-    for side, decision, own, colour in (
-        ("A", a, a_models, FIRST_COLOUR),
-        ("B", b, b_models, SECOND_COLOUR),
-    ):
+    for side, decision, own, colour in (("A", a, a_models, FIRST_COLOUR), ("B", b, b_models, SECOND_COLOUR)):
         by_model = dict(zip(own, decision.model_probs, strict=False))
         by_role = dict(zip(ROLE_ORDER, decision.role_probs, strict=False))
         probs = [*(by_model.get(name) for name in models), *(by_role.get(role) for role in ROLE_ORDER)]
@@ -301,14 +283,7 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
         layout(
             len(names) * 42 + 48,
             barmode="group",
-            xaxis={
-                "range": [0, 1.4],
-                "showticklabels": False,
-                "showgrid": False,
-                "zeroline": False,
-                "fixedrange": True,
-                "title": {"text": "probability", "font": {"size": 11}},
-            },
+            xaxis=titled("probability", range=[0, 1.4], showticklabels=False),
             yaxis=named_axis(names, autorange="reversed", showgrid=False, title=None),
             showlegend=False,
             margin={"l": 8, "r": 0, "t": 4, "b": 4},
@@ -316,3 +291,42 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
     )
     figure.add_hline(len(models) - 0.5, line={"color": NEUTRAL_COLOUR, "width": 1}, opacity=0.5)
     return figure
+
+
+def _plot(figure: go.Figure, key: str, alt: str, to_turn: Callable[[int], None]) -> None:
+    def clicked() -> None:
+        if points := state.points(key):
+            to_turn(round(points[0]["x"]) - 1)
+
+    plot(figure, key=key, small=True, alt=alt, on_select=clicked)
+
+
+def uncertainty_panel(recording: Recording, to_turn: Callable[[int], None]) -> None:
+    """How sure the coordinator was at each turn; nothing where no decision says. A click calls `to_turn(index)`."""
+    figure = uncertainty_over_turns(recording.outlines)
+    if figure is None:
+        return
+    with st.container(border=True):
+        st.markdown("**How sure was the coordinator?**", help=explain("Margin", "Entropy"))
+        _plot(figure, "doubt", "Entropy and margin of every decision, turn by turn.", to_turn)
+        st.caption(
+            f"High entropy or a low margin: the choice was close. Ringed: a margin below {LOW_MARGIN:g}. Marks "
+            "have the shape of the role; a click goes to the turn."
+        )
+
+
+def usage_panel(recording: Recording, to_turn: Callable[[int], None]) -> None:
+    """What the turns have used so far, by model, in the measure of the address. A click calls `to_turn(index)`."""
+    with st.container(border=True):
+        st.markdown("**What had it used by each turn?**")
+        measures = {name: words for name, (words, _) in MEASURES.items()}
+        measure = state.address_select("Measure", measures, name="spend", key="spend")
+        figure = usage_over_turns(recording.outlines, recording.models, measure, recording.episode.plans)
+        if figure is None:
+            st.caption("No price is known for these models: write price_in and price_out into pool.toml.")
+            return
+        _plot(figure, "spent", "Cumulative use of every model and of the planner, turn by turn.", to_turn)
+        unknown = sum(one.cost_usd is None for one in recording.outlines if one.stage == "finished")
+        unknown += sum(one.reply.usage.cost_usd is None for one in recording.episode.plans)
+        if measure == "cost" and unknown:
+            st.caption(f"{unknown} replies have no known price and count as nothing here.")

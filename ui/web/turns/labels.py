@@ -29,7 +29,7 @@ from ui.presentation.theme import label, one_line, plain
 from ui.presentation.words import ago, label_words, place_words
 from ui.runs import wiring
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
+from ui.web.kit.widgets import tool
 
 _AUTHOR, _ADDED = "reviewer", "labels_added"
 _MOST_BADGES = 6

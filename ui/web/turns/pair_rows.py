@@ -10,7 +10,7 @@ import streamlit as st
 
 from core.analysis.comparison import Alignment, AlignmentRow
 from core.analysis.metrics import kl_divergence
-from core.episode import ROLE_ORDER, Decision, Flag, Status
+from core.episode import Decision, Flag, Status
 from storage.reads.episode_steps import read_decisions
 from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.glossary import define
@@ -26,41 +26,29 @@ MOST_ROWS = 100
 IN_SIGHT = 7
 
 
-def divergence_kl(
-    a: Sequence[float], b: Sequence[float], a_names: Sequence[str], b_names: Sequence[str]
-) -> float | None:
-    """D_KL(A || B) of two softmaxes, in nats; None without both or for other names."""
-    if not a or not b or set(a_names) != set(b_names):
-        return None
-    return kl_divergence(a, [b[list(b_names).index(name)] for name in a_names])
-
-
 def row_kl(a: Recording, b: Recording, rows: Sequence[AlignmentRow]) -> list[float | None]:
-    """For each row D_KL(A || B) of the joint choice, as `choice_kl` has it; None too where a side has no turn."""
+    """For each row D_KL(A || B) of the joint choice, in nats; None as `choice_kls` has it, and where a side has no
+    turn. Model and role are drawn independently, so it is the sum of both softmaxes'."""
     ours, theirs = _decisions(a), _decisions(b)
     found: list[float | None] = []
     for row in rows:
-        if row.a is None or row.b is None or row.a >= len(ours) or row.b >= len(theirs):
-            found.append(None)
-        else:
-            found.append(choice_kl(ours[row.a], a.models, theirs[row.b], b.models))
+        kls = None
+        if row.a is not None and row.b is not None and row.a < len(ours) and row.b < len(theirs):
+            kls = choice_kls(ours[row.a], a.models, theirs[row.b], b.models)
+        found.append(None if kls is None else sum(kls))
     return found
-
-
-def choice_kl(a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]) -> float | None:
-    """D_KL(A || B) of two joint choices in nats: model and role are drawn independently, so it is the sum of both
-    softmaxes'. None where a side has no head, or the pools differ."""
-    found = choice_kls(a, a_models, b, b_models)
-    return None if found is None else sum(found)
 
 
 def choice_kls(
     a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]
 ) -> tuple[float, float] | None:
-    """D_KL(A || B) of both softmaxes, models' and roles', in nats; None as `choice_kl` has it."""
-    models = divergence_kl(a.model_probs, b.model_probs, a_models, b_models)
-    roles = divergence_kl(a.role_probs, b.role_probs, ROLE_ORDER, ROLE_ORDER)
-    return None if models is None or roles is None else (models, roles)
+    """D_KL(A || B) of both softmaxes, models' and roles', in nats; None where a side has no head, or the pools
+    differ."""
+    both = (a.model_probs, b.model_probs, a.role_probs, b.role_probs)
+    if not all(both) or set(a_models) != set(b_models):
+        return None
+    theirs = [b.model_probs[list(b_models).index(name)] for name in a_models]
+    return kl_divergence(a.model_probs, theirs), kl_divergence(a.role_probs, b.role_probs)
 
 
 def _decisions(side: Recording) -> list[Decision]:

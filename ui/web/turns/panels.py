@@ -11,10 +11,9 @@ from core.errors import TrinityError
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import checkpoint_of, generation_of
-from ui.web.turns.decision import decision_panel
-from ui.web.turns.lens import DecisionContext, recomputation
+from ui.web.turns.decision import DecisionContext, decision_panel, recomputation
 from ui.web.turns.recording import Recording
 from ui.web.turns.what_if import leave_out_panel, neighbours_panel, other_checkpoint_panel
 from ui.web.turns.why import why_panel

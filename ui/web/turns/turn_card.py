@@ -13,7 +13,7 @@ import streamlit as st
 
 from core.episode import Decision, Episode, Flag, Role
 from storage.rows.summaries import TurnOutline, TurnText
-from ui.presentation.course import SENT_BACK_WORDS, sent_back, turn_words
+from ui.presentation.course import SENT_BACK_WORDS, sent_back
 from ui.presentation.theme import (
     FLAG_WORDS,
     READ_BY,
@@ -27,7 +27,7 @@ from ui.presentation.theme import (
 from ui.presentation.words import if_paid, missing_reply_words, seconds, unsaid_words
 from ui.web.components import key_focus
 from ui.web.kit import state
-from ui.web.kit.text import diff_block, rendered_block, text_block
+from ui.web.kit.text import diff_block, text_block
 
 #: What a card can show of its turn, as the address says it -> its words.
 VIEWS = {
@@ -117,15 +117,11 @@ def turn_card(
     elif view == "diff":
         _diff_view(outlines, index, text, key=place)
     else:
-        block = rendered_block if view == "rendered" else text_block
-        _reply(outline, text(index), block, key=place, running=running, asked_s=asked_s)
+        _reply(outline, text(index), view, key=place, running=running, asked_s=asked_s)
 
 
 def before_card(
-    outlines: Sequence[TurnOutline],
-    index: int,
-    text: Callable[[int], TurnText],
-    at_most: int | None = None,
+    outlines: Sequence[TurnOutline], index: int, text: Callable[[int], TurnText], at_most: int | None = None
 ) -> None:
     """What the turn before said, short, so that a step can be read without going back."""
     st.caption(f"Just before: {turn_heading(outlines[index - 1], len(outlines), at_most=at_most)}")
@@ -164,7 +160,7 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
 def _reply(
     outline: TurnOutline,
     text: TurnText,
-    block: Callable[..., None],
+    look: str,
     *,
     key: str,
     running: bool,
@@ -175,7 +171,8 @@ def _reply(
     waiting = running and outline.stage == "asked"
     wait = f"Waiting for its first words{f', {asked_s:.0f} s …' if asked_s else '.'}"
     said = text.said
-    block(said, key=key, empty=wait if waiting and not text.reply else missing_reply_words(text))
+    empty = wait if waiting and not text.reply else missing_reply_words(text)
+    text_block(said, key=key, empty=empty, look=look)
     if said != text.reply:
         st.caption(f"{unsaid_words(text)} Raw shows them.")
     if outline.stage != "finished" and (text.reply or not waiting):
@@ -215,8 +212,3 @@ def _diff_view(
     before, after = text(earlier).said, text(index).said
     st.caption(f"From turn {earlier + 1} (Worker) to turn {index + 1}")
     diff_block(before, after, key=key)
-
-
-def announcement(outlines: Sequence[TurnOutline], index: int) -> str:
-    """What a screen reader hears when the cursor arrives at a turn."""
-    return turn_words(outlines[index], len(outlines)) if 0 <= index < len(outlines) else ""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import streamlit as st
 
 from core.analysis.head_lens import AlternativeDecision, alternative_decision, decision_without, lens_of
+from core.analysis.rounding import read_half
 from core.checkpoint import Checkpoint
-from core.episode import ROLE_ORDER, Decision
+from core.episode import ROLE_ORDER, Decision, Role
 from core.heads import Array, common_mask
+from storage.analysis.hidden_states import PastDecisions, StateTurn, read_past_decisions
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.reads.episode_steps import read_decisions, read_second_opinion
 from storage.rows.summaries import CheckpointSummary
@@ -22,6 +25,7 @@ from ui.presentation.theme import ROLE_STYLES, badge, correct_mark, label, perce
 from ui.presentation.words import pair_words, policy_name
 from ui.web.components.decision_chart import decision_chart
 from ui.web.kit import state
+from ui.web.kit.cache import remembered
 from ui.web.kit.text import markdown_table
 from ui.web.pickers.checkpoints import (
     checkpoint_of,
@@ -31,9 +35,7 @@ from ui.web.pickers.checkpoints import (
     policy_label,
     readers,
 )
-from ui.web.turns.decision import pair_markdown
-from ui.web.turns.lens import DecisionContext, tolerance_words, why_not_recomputed
-from ui.web.turns.neighbour_states import COUNTED, SAMPLE, SHOWN, ChoiceCount, neighbourhood
+from ui.web.turns.decision import DecisionContext, pair_markdown, tolerance_words, why_not_recomputed
 
 #: The most turns searched for the first at which two checkpoints choose otherwise.
 MOST_EARLIER_TURNS = 100
@@ -145,7 +147,7 @@ def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) ->
     named, words = policy_label(store), {}
     for one in offered:
         svf = ", SVF" if one.config.get("svf_layout") else ""
-        words[one.id] = plain(f"{named(one.id)}{svf} · run {one.run_id or 'unknown'}", 120)
+        words[one.id] = plain(f"{named(one.id)}{svf}", 120)
     chosen = state.address_select(
         "Other checkpoint",
         words,
@@ -327,3 +329,82 @@ def here_link(words: str, index: int) -> None:
     """A link to another turn of this view, everything else kept."""
     query = st.query_params.to_dict() | {"t": str(index + 1)}
     state.page_link("replay", words, query, icon=":material/arrow_forward:")
+
+
+#: Decisions that are looked through, how many of the nearest are counted, and how many are shown.
+SAMPLE, COUNTED, SHOWN = 4000, 50, 8
+
+
+@dataclass(frozen=True, slots=True)
+class NearDecision:
+    """A decision near another: the cosine of both states, and whether both read the very same transcript."""
+
+    turn: StateTurn
+    cosine: float
+    same_text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceCount:
+    """What was chosen near by: how often, and how many of these episodes were judged, and ended right."""
+
+    model: str
+    role: Role
+    n: int
+    judged: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """The nearest decisions, nearest first, out of `compared` of `total`."""
+
+    near: tuple[NearDecision, ...]
+    compared: int
+    total: int
+
+    @property
+    def choices(self) -> list[ChoiceCount]:
+        """The choices among them, the most frequent first."""
+        counted = Counter((one.turn.model, one.turn.role) for one in self.near)
+        found = []
+        for (model, role), n in counted.most_common():
+            ends = [one.turn.correct for one in self.near if (one.turn.model, one.turn.role) == (model, role)]
+            judged = [end for end in ends if end is not None]
+            found.append(ChoiceCount(model, role, n, len(judged), sum(judged)))
+        return found
+
+
+def neighbourhood(
+    store: Store, policies: Sequence[str], hidden: bytes, episode_id: str, digest: str
+) -> Neighbourhood | None:
+    """The decisions of other episodes nearest to a state, by cosine; None when the state cannot be read."""
+    past = _past(store, policies)
+    state = read_half(hidden, len(hidden) // 2)
+    if state is None or not past.turns:
+        return None if state is None else Neighbourhood((), 0, past.total)
+    return nearest(past, state, episode_id, digest)
+
+
+def nearest(
+    past: PastDecisions, state: np.ndarray[tuple[int], np.dtype[np.float64]], episode_id: str, digest: str
+) -> Neighbourhood:
+    """The decisions of other episodes, among those loaded, that are nearest to a state by cosine."""
+    if past.hidden.shape[1] != len(state):
+        return Neighbourhood((), 0, past.total)
+    lengths = np.linalg.norm(past.hidden, axis=1) * np.linalg.norm(state)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = np.nan_to_num(past.hidden @ state / lengths, nan=-1.0)
+    foreign = np.array([turn.episode_id != episode_id for turn in past.turns], bool)
+    order = [row for row in np.argsort(-cosines, kind="stable").tolist() if foreign[row]][:COUNTED]
+    near = []
+    for row in order:
+        turn = past.turns[row]
+        same_text = bool(digest) and turn.prompt_digest == digest
+        near.append(NearDecision(turn, min(1.0, float(cosines[row])), same_text))
+    return Neighbourhood(tuple(near), int(foreign.sum()), past.total)
+
+
+@remembered(most=8, seconds=300)
+def _past(store: Store, policies: Sequence[str]) -> PastDecisions:
+    return read_past_decisions(store, policies, SAMPLE)

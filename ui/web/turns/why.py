@@ -26,7 +26,7 @@ from core.errors import TrinityError
 from storage.rows.summaries import QUESTION_CUT, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
-from ui.presentation.reasons import SAID, part_words, reason
+from ui.presentation.story import SAID, part_words, reason
 from ui.presentation.theme import ROLE_STYLES, label, percent, plain
 from ui.presentation.words import ordinal, pair_words, policy_name
 from ui.runs import queue, reading, wiring
@@ -35,14 +35,14 @@ from ui.runs.queue import Ticket
 from ui.runs.reading import Encoders, ExplainedTurn, Explanation
 from ui.web.components.weighed_words import WeighedText, weighed_words
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.cache import remembered
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.text import markdown_table
+from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of, others, policy_label
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.turns.decision import DecisionContext, why_not_recomputed
 from ui.web.turns.figures import PartBars, parts_figure
-from ui.web.turns.lens import DecisionContext, why_not_recomputed
 from ui.web.turns.recording import Recording
 
 #: The most parts that are drawn and told, those that move the lead furthest.
@@ -137,7 +137,6 @@ _turn = remembered(most=64)(reading.read_turn)
 
 @st.cache_resource(show_spinner=False)
 def _encoders() -> Encoders:
-    """The encoders that this process has loaded to explain choices."""
     return {}
 
 
@@ -159,7 +158,6 @@ def _choices(context: DecisionContext, sides: Sequence[_Side]) -> None:
 
 
 def _reason(side: _Side, recording: Recording) -> str:
-    """Why a side chooses as it does, as markdown."""
     found, words = side.found.parts, side.found.words
     assert found is not None
     if is_indifferent(found):
@@ -196,13 +194,9 @@ def is_indifferent(found: Attribution) -> bool:
 
 def _times(lead: float) -> str:
     times = times_likelier(lead)
-    return (
-        f"{times:.1f} times"
-        if times < 100
-        else f"{times:,.0f} times"
-        if times < 1e6
-        else "over a million times"
-    )
+    if times >= 1e6:
+        return "over a million times"
+    return f"{times:.1f} times" if times < 100 else f"{times:,.0f} times"
 
 
 def _pair(pair: tuple[str, Role]) -> str:
@@ -233,8 +227,7 @@ def _agreement(context: DecisionContext, found: Attribution) -> None:
 
 
 def _likeliest_without(sides: Sequence[_Side]) -> None:
-    """What the likeliest choice would have been without each part."""
-    transcript, places = sides[0].turn.request.transcript, _shown_parts(sides)
+    transcript, places = sides[0].turn.request.transcript, _told_parts(sides)
     gives = [_by_place(side.found.parts) for side in sides]
     without = {
         place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
@@ -257,7 +250,7 @@ def _logits(sides: Sequence[_Side], decision: Decision) -> None:
     for side in sides:
         if side.found.parts:
             st.markdown(_lead_words(side.found.parts, None if side.own else side.name, decision))
-    transcript, places = sides[0].turn.request.transcript, _shown_parts(sides)
+    transcript, places = sides[0].turn.request.transcript, _told_parts(sides)
     gives = [_by_place(side.found.parts) for side in sides]
     bars = [
         PartBars("" if i == 0 else "other", [here[place].gives for place in places], hatched=i > 0)
@@ -281,23 +274,19 @@ def _logits(sides: Sequence[_Side], decision: Decision) -> None:
         st.caption(f"The {hidden:,} other replies move it by {least:.2f} logits each at most.")
     for side in sides:
         if side.found.words and side.found.words.complete:
-            named = [*_strongest(side, side.found.words, 1.0), *_strongest(side, side.found.words, -1.0)]
+            named = _named_words(side, side.found.words)
             rows = [(label(word, 24), where, f"{gives:+.2f}") for word, gives, where in named]
             if rows:
                 whose = "Strongest words" if len(sides) == 1 else f"Strongest words, {side.name}"
                 markdown_table((whose, "where", "moves the lead by, in logits"), rows, "llr")
 
 
-def _shown_parts(sides: Sequence[_Side]) -> list[int]:
-    return _told_parts([side.found.parts for side in sides if side.found.parts])
-
-
-def _told_parts(found: Sequence[Attribution]) -> list[int]:
+def _told_parts(sides: Sequence[_Side]) -> list[int]:
     """The parts that are told, in order: where there are many, those that move a lead furthest."""
     reach: dict[int, float] = {}
-    for one in found:
-        for part in one.parts:
-            reach[part.part] = max(reach.get(part.part, 0.0), abs(part.gives))
+    for side in sides:
+        for place, part in _by_place(side.found.parts).items():
+            reach[place] = max(reach.get(place, 0.0), abs(part.gives))
     return sorted(sorted(reach, key=lambda place: -reach[place])[:MOST_PARTS])
 
 
@@ -316,7 +305,6 @@ def _without(part: PartLeftOut, side: _Side) -> str:
 
 
 def _short(transcript: Transcript, place: int) -> str:
-    """A part as an axis names it, plain text."""
     if place == QUESTION:
         return "question"
     entry = transcript.entries[place]
@@ -324,7 +312,6 @@ def _short(transcript: Transcript, place: int) -> str:
 
 
 def _heading(transcript: Transcript, place: int) -> str:
-    """A part above its text, plain text."""
     if place == QUESTION:
         return "The question"
     entry = transcript.entries[place]
@@ -358,7 +345,6 @@ def _words(sides: Sequence[_Side]) -> None:
 
 
 def _method_words(found: WordAttribution) -> str:
-    """How words were told apart, in a sentence or two."""
     if found.method == "gradients":
         moved = sum(one.gives for one in found.words) + found.rest
         return (
@@ -372,17 +358,15 @@ def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
     strongest = max((abs(one.gives) for one in found.words), default=0.0)
     transcript = side.turn.request.transcript
     texts = _texts(side)
-    shown = _told_parts([side.found.parts]) if side.found.parts else []
     blocks = [
         WeighedText(
             _heading(transcript, place),
             texts[place],
             [(one.start, one.end, one.gives) for one in found.words if one.part == place],
         )
-        for place in shown
+        for place in _told_parts([side])
     ]
-    named = [*_strongest(side, found, 1.0), *_strongest(side, found, -1.0)]
-    said = "; ".join(f"{plain(word, 40)} {gives:+.2f}" for word, gives, _ in named)
+    said = "; ".join(f"{plain(word, 40)} {gives:+.2f}" for word, gives, _ in _named_words(side, found))
     weighed_words(
         blocks,
         strongest,
@@ -392,14 +376,13 @@ def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
 
 
 def _texts(side: _Side) -> dict[int, str]:
-    """The parts' texts by their places."""
     transcript = side.turn.request.transcript
     return {QUESTION: transcript.question, **{i: one.text for i, one in enumerate(transcript.entries)}}
 
 
-def _strongest(side: _Side, found: WordAttribution, sign: float) -> list[tuple[str, float, str]]:
-    """`strongest_words` of a side."""
-    return strongest_words(found, _texts(side), sign)
+def _named_words(side: _Side, found: WordAttribution) -> list[tuple[str, float, str]]:
+    """The strongest words for a side's choice, then those against it."""
+    return [one for sign in (1.0, -1.0) for one in strongest_words(found, _texts(side), sign)]
 
 
 def strongest_words(

@@ -18,7 +18,7 @@ from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_c
 from ui.presentation.words import Generations, policy_name, seconds, turns_words
 from ui.presentation.workflows import FAULT_WORDS
 from ui.web.kit import state
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.text import text_block
 
 #: What can be changed of a step, and the words of the link that leads there.
@@ -116,12 +116,8 @@ def _heading(episode: Episode, plans: Sequence[Plan], names: Generations) -> Non
 
 
 def _steps(episode: Episode, part: Round, place: int | None, number: int, *, forks: bool) -> None:
-    """The graph, and the step at hand in words."""
     plot(
-        graph_figure(part, episode.models, place),
-        key=f"workflow_{number}",
-        small=True,
-        alt=graph_words(part),
+        graph_figure(part, episode.models, place), key=f"workflow_{number}", small=True, alt=graph_words(part)
     )
     if legend := legend_words(part):
         st.caption(legend)
@@ -132,7 +128,6 @@ def _steps(episode: Episode, part: Round, place: int | None, number: int, *, for
 
 
 def _written(plans: Sequence[Plan]) -> None:
-    """What the planner wrote, in a fold."""
     with st.expander(_planner_words(plans)):
         for plan in plans:
             if len(plans) > 1:
@@ -154,7 +149,6 @@ def chosen_by(episode: Episode, index: int) -> str:
 
 
 def _what_if(episode: Episode, first: int, place: int) -> None:
-    """Links to forks of a step."""
     if episode.status is Status.RUNNING:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -297,7 +291,6 @@ class _Edge:
 
     @property
     def _bend(self) -> tuple[float, float]:
-        """The control point of the quadratic curve."""
         (x0, y0), (x1, y1) = self.start, self.end
         return (x0 + x1) / 2, (y0 + y1) / 2 + 2 * self.bow
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
 import streamlit as st
 
+from core.errors import StoreError
 from storage.analysis.standings import (
     Figures,
     PolicyInRun,
@@ -16,24 +18,23 @@ from storage.analysis.standings import (
     policies_with_episodes,
     sides_of,
 )
+from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.answers.asked import asked_of_policies
 from ui.answers.policies import own_first
 from ui.presentation.comparison import MOST_SIDES, enumerated, short_names
 from ui.presentation.theme import label, one_line, percent
-from ui.presentation.words import distinct, policy_name, share_words
-from ui.runs.plans import about, plan_of
+from ui.presentation.words import ago, distinct, if_paid, policy_name, share_words
+from ui.runs.plans import known_plan, plan_of
 from ui.runs.queue import LEARNING
 from ui.runs.settings.batch import BatchPlan
 from ui.web.analysis.page import show_answers
 from ui.web.checkpoints.form import play_form
-from ui.web.checkpoints.playing import played_line, played_run
 from ui.web.evolution.course import read_course
-from ui.web.evolution.recorded import WHY_APART
+from ui.web.evolution.progress import WHY_APART
 from ui.web.kit import state
-from ui.web.kit.buttons import button
-from ui.web.kit.cache import cached
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.cache import cached, run_names
+from ui.web.kit.widgets import button, nothing_here
 from ui.web.pickers.checkpoints import (
     PLAY,
     default_checkpoints,
@@ -52,9 +53,11 @@ from ui.web.pickers.line import (
     shared_runs,
     within,
 )
+from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
 _played = cached(policies_with_episodes)
 _figures = cached(figures)
+_TEXTS = RunTexts("plays these tasks", pause="Pause")
 
 
 def show() -> None:
@@ -64,8 +67,8 @@ def show() -> None:
         play_form(store)
         return
     st.title("Checkpoints")
-    played = played_run(store, state.param("run"))
-    if played is not None and played_line(store, played):
+    played = _played_run(store, state.param("run"))
+    if played is not None and _played_line(store, played):
         return
     here = _played(store)
     ages = generation_of(store)
@@ -89,7 +92,7 @@ def show() -> None:
         names = ", ".join(policy_name(token, ages.get(token)) for token in gone)
         st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
     if line is None:
-        _token_bar(_offered(here, say), parted(state.param("c") or ""))
+        _token_bar(_offered(store, here, say), parted(state.param("c") or ""))
         nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
         if samples := default_checkpoints(store, samples=True):
             words = "Compare the sample checkpoints, before and after evolution"
@@ -106,8 +109,8 @@ def show() -> None:
         address=address,
         remember=cached,
     )
-    show_answers("checkpoints", asked)
-    _validated(store, line, _figures(store, line.sides), short_names([say(side) for side in line.sides]))
+    short = short_names([say(side) for side in line.sides])
+    show_answers("checkpoints", asked, lambda: _validated(store, line, _figures(store, line.sides), short))
 
 
 def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], names: Sequence[str]) -> None:
@@ -161,7 +164,7 @@ def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], n
 # Choosing
 
 
-def _offered(here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]) -> dict[str, str]:
+def _offered(store: Store, here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]) -> dict[str, str]:
     """Who can be compared: token -> words. A policy that played in several runs is also offered run by run."""
     runs: dict[str, list[str]] = {}
     for one in here:
@@ -170,7 +173,8 @@ def _offered(here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]) -> d
     for policy, several in runs.items():
         if len(set(several)) > 1:
             sides += [side for run in dict.fromkeys(several) for side in sides_of(here, policy, run)]
-    return {side.token: say(side) + (f" in {side.run}" if side.run else "") for side in sides}
+    names = run_names(store, list({side.run for side in sides if side.run}))
+    return {side.token: say(side) + (f" in {names[side.run]}" if side.run else "") for side in sides}
 
 
 def _token_bar(
@@ -209,7 +213,7 @@ def _choose(
 ) -> tuple[ComparedPolicies, dict[str, str | None]]:
     """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant, and all of it
     as address parameters."""
-    offered = {side.token: say(side) for side in line.sides} | _offered(here, say)
+    offered = {side.token: say(side) for side in line.sides} | _offered(store, here, say)
     _token_bar(offered, [side.token for side in line.sides], line)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _pick("A, the baseline", "base", line, offered)
@@ -245,10 +249,9 @@ def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> s
     options = shared_runs(line, here)
     if not options or len({one.run for one in here if one.policy in free_policies(line)}) == 1:
         return options[0] if options else None
-    words = {run.id: f"{run.id} · {about(run)}" for run in store.runs.list(limit=200)}
     chosen = state.address_select(
         "Episodes of",
-        {EVERY_RUN: "every run", **{run: words.get(run, run) for run in options}},
+        {EVERY_RUN: "every run", **run_names(store, options)},
         name="run",
         key="comparison_run",
         default=default_run(line, here) or EVERY_RUN,
@@ -258,6 +261,62 @@ def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> s
         help="Forks and live plays never count: what a person changed or chose there is not the policy's own play.",
     )
     return None if chosen == EVERY_RUN else chosen
+
+
+# A run that plays what is compared
+
+
+def _played_run(store: Store, run_id: str | None) -> RunSummary | None:
+    """The run of several policies that an address names; None for any other, and for none."""
+    try:
+        run = store.runs.get(run_id) if run_id else None
+    except StoreError:  # gone, or the word for every run
+        return None
+    plan = known_plan(run) if run else None
+    return run if isinstance(plan, BatchPlan) and len(plan.policies) > 1 else None
+
+
+def _played_line(store: Store, run: RunSummary) -> bool:
+    """Where the run stands, unless it is finished; whether nothing of it is compared yet. Those episodes that end first
+    are the shorter ones, so that a comparison would be of these alone as long as others are under way."""
+    if run.status is RunStatus.FINISHED:
+        return False
+    plan = plan_of(run, BatchPlan)
+    names = generation_of(store)
+    who = enumerated([policy_name(policy, names.get(policy)) for policy in plan.policies])
+    st.markdown(f"#### {label(who, 200)}, on the same tasks")
+    facts = [f"begun {ago(run.created, time.time())}", f"tasks {label(plan.tasks, 60)}", f"seed {plan.seed}"]
+    facts += [f"spent {label(one)}" for one in if_paid(store.runs.spent_usd(run.id))]
+    standing(store, run, _TEXTS, [f":gray[{one}]" for one in facts], go_on="Go on")
+    if is_under_way(run):
+        watch(store, run, _TEXTS, _reached)
+        nothing_here(
+            "The comparison stands here once all of it is played: the episodes that end first are the shorter ones.",
+            ":material/balance:",
+        )
+        return True
+    if not run.finished_episodes:
+        nothing_here(
+            "No episode was played to its end, so there is nothing to compare.", ":material/balance:"
+        )
+        return True
+    st.warning(
+        "It was not played to its end. Below are the finished episodes alone, which tend to be the shorter ones.",
+        icon=":material/content_cut:",
+    )
+    return False
+
+
+def _reached(_store: Store, run: RunSummary) -> Reached:
+    """How many of its episodes are over, and how long the others take at the pace so far."""
+    plan = plan_of(run, BatchPlan)
+    done, planned = run.finished_episodes, len(plan.load_tasks()) * len(plan.policies)
+    if not run.episodes and plan.undecided:
+        return Reached(0, planned, "The best cycle of roles is being chosen on validation tasks")
+    words = f"{done:,} of {planned:,} episodes played"
+    if run.started is None or done < 4 or done >= planned:
+        return Reached(done, planned, words)
+    return Reached(done, planned, words, (time.time() - run.started) / done * (planned - done))
 
 
 if __name__ == "__main__":

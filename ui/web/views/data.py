@@ -16,9 +16,9 @@ from storage.store import Store
 from ui.export.formats import FORMATS, command
 from ui.presentation.theme import label, plain
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
-from ui.web.kit.chart import FIGURES_AS, IMAGE_FORMATS, image_format
-from ui.web.kit.widgets import download
+from ui.web.kit.cache import run_names
+from ui.web.kit.figures import FIGURES_AS, IMAGE_FORMATS, image_format
+from ui.web.kit.widgets import button, download, tool
 from ui.web.pickers.facets import fork_switch, sample_switch
 
 _REPORT = "import_report"
@@ -114,7 +114,7 @@ def _import(store: Store) -> None:
         except TrinityError as error:
             st.error(label(str(error), 600), icon=":material/error:")
     if (report := st.session_state.get(_REPORT)) is not None:
-        _report(report)
+        _report(store, report)
     with st.expander("What the format is", key="format_explained"):
         st.markdown(
             "A `trinity-jsonl` file is UTF-8 text, a JSON object per line, plain (`.jsonl`) or gzipped "
@@ -129,15 +129,15 @@ def _import(store: Store) -> None:
         )
 
 
-def _report(report: ImportReport) -> None:
+def _report(store: Store, report: ImportReport) -> None:
     st.success(f"{label(report.file.name, 80)} is in the store.", icon=":material/task_alt:")
     counts = {kind if n == 1 else f"{kind}s": n for kind, n in report.added.items() if n}
     if report.unchanged:
         counts["already there"] = report.unchanged
     for column, (words, n) in zip(st.columns(max(1, len(counts))), counts.items(), strict=False):
         column.metric(words, f"{n:,}")
-    for run_id in report.runs[:5]:
-        words = f"Episodes of run {label(run_id)}"
+    for run_id, name in run_names(store, report.runs[:5]).items():
+        words = f"Episodes of {label(name)}"
         state.page_link("episodes", words, icon=":material/table_rows:", run=run_id)
 
 

@@ -27,16 +27,29 @@ from ui.runs.forks.planning import BATCHES
 from ui.runs.settings.forks import MOST_EPISODES
 from ui.web.components.filter_line import filter_line
 from ui.web.components.transport import Keys
-from ui.web.episodes.groups import GROUPS, group_asked, show_groups
-from ui.web.episodes.peek import show_preview
-from ui.web.episodes.table import column_chooser, empty_basket, legend, show_table
+from ui.web.episodes import (
+    GROUPS,
+    column_chooser,
+    empty_basket,
+    group_asked,
+    legend,
+    show_groups,
+    show_preview,
+    show_table,
+)
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
-from ui.web.kit.widgets import download, nothing_here, popover
-from ui.web.pickers.basket import held, put_in_address
-from ui.web.pickers.checkpoints import generation_of
+from ui.web.kit.widgets import button, download, nothing_here, popover, tool
 from ui.web.pickers.facets import change, clear, facets_of, left_out_words, show_chips, show_facets
-from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, open_new, order_of, views_popover
+from ui.web.pickers.lists import (
+    LOOKS,
+    held,
+    keep_basket,
+    named_view,
+    open_new,
+    order_of,
+    put_in_address,
+    views_popover,
+)
 
 PAGE_SIZE = 50
 KEYS: Keys = (("J / K", "next / previous episode, while one is peeked at"),)
@@ -89,20 +102,20 @@ def show() -> None:
         where, mistake = filter_of_address(query, view), None
     except ExpressionError as error:
         where, mistake = own.without("q"), error
-    names = generation_of(store)
     facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, names, where)
+        show_facets(store, own, facets, where)
     st.title("Episodes")
+    st.caption("Filter or search; tick one row to peek at it, two to compare them.")
     _lines(store, where if mistake is None else own, facets, mistake)
-    show_chips(own, names, view)
+    show_chips(store, own, view)
     if mistake is not None:
         return
     _tools(store, query, where)
     by = group_asked()
     aside = left_out_words(where, facets)
     if by is not None:
-        if not show_groups(store, by, where, query, names, aside):
+        if not show_groups(store, by, where, query, aside):
             _empty(where)
         return
     page = store.episodes.page(where, order=order_of(query), limit=PAGE_SIZE, **_cursor())
@@ -113,11 +126,11 @@ def show() -> None:
     legend(page.items)
     peeked = state.param("peek")
     if peeked is None:
-        show_table(page.items, names)
+        show_table(store, page.items)
         return
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        show_table(page.items, names)
+        show_table(store, page.items)
     with right, st.container(border=True):
         show_preview(store, peeked, [one.id for one in page.items])
 
@@ -240,7 +253,6 @@ def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None
 
 
 def _ways_on(where: EpisodeFilter) -> None:
-    """Links to the pages that do more with the listed episodes."""
     with st.popover("With these", icon=":material/arrow_outward:", type="tertiary", key="ways_on"):
         st.caption("Take all episodes of this list, not only this page, to")
         for page, (words, icon) in _WAYS_ON.items():
@@ -301,11 +313,9 @@ def _pager(store: Store, page: Page[EpisodeSummary], total: str, where: EpisodeF
 
 
 def _basket(store: Store) -> None:
-    """What can be done with the ticked rows, those of other pages included."""
     put_in_address()
     ticked = held()
     if not ticked:
-        st.caption("Tick one row to peek, two to compare.", width="content")
         return
     st.markdown(f"**{len(ticked)}** ticked", width="content")
     if len(ticked) == 2 and tool("Compare the two", "compare_two", icon="compare", type="primary"):

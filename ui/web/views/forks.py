@@ -18,7 +18,7 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.answers.forks import findings, plays
 from ui.presentation.changes import change_words
-from ui.presentation.course import lane
+from ui.presentation.course import lane, turn_words
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
@@ -42,15 +42,12 @@ from ui.web.forks.form import (
 )
 from ui.web.forks.panels import TEXTS, headline, proof, reached, tree
 from ui.web.kit import state
-from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
-from ui.web.kit.widgets import episode_line, nothing_here, run_mark
+from ui.web.kit.widgets import button, episode_line, nothing_here, replay_link, run_mark, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.luck import WORDS, begin_luck, is_open, luck_button, luck_line, luck_plan
-from ui.web.progress.panel import is_under_way, watch
+from ui.web.progress.panel import begin, begin_button, is_under_way, watch
 from ui.web.turns.recording import open_recording
-from ui.web.turns.turn_card import announcement
 from ui.web.turns.workflow import workflow_panel
 
 _FLAG_TITLES = {
@@ -176,7 +173,7 @@ def _form_page(store: Store, ep: str) -> None:
         lambda turn: state.set_params(t=turn + 1, change=None, to=None),
         key="fork_strip",
         name="Which turn is changed",
-        said=announcement(recording.outlines, index),
+        said=turn_words(recording.outlines[index], len(recording.outlines)),
     )
     left, right = st.columns([3, 2], gap="large")
     with left:

@@ -20,9 +20,7 @@ _LOOP_WORDS = (
 
 def show() -> None:
     st.title("Glossary")
-    st.caption(
-        "The words of this app. Most of them also explain themselves where they stand: hover over a (?) mark."
-    )
+    st.caption("Find a word below, or hover over a (?) mark on any page.")
     wanted = st.text_input(
         "Find a word",
         key="word",

@@ -9,30 +9,31 @@ from dataclasses import replace
 import streamlit as st
 
 from core.episode import Role, Status
-from storage.analysis.standings import figures, policies_with_episodes, runs_played, sides_of, task_sets
+from storage.analysis.standings import (
+    PolicySide,
+    figures,
+    policies_with_episodes,
+    runs_played,
+    sides_of,
+    task_sets,
+)
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.progress import strip_moves
 from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.comparison import accuracy_words
-from ui.presentation.glossary import define
+from ui.presentation.runs import names_of, run_name
 from ui.presentation.theme import label
 from ui.presentation.words import ago, decider_words, policy_name, strip_key
 from ui.runs import wiring
-from ui.runs.plans import about, address_of, kind_of, known_plan
+from ui.runs.plans import address_of, kind_of, known_plan
 from ui.runs.queue import has_died
 from ui.runs.settings.batch import BatchPlan
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
-from ui.web.kit.chart import plot
-from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
-from ui.web.pickers.checkpoints import (
-    best_and_baseline,
-    default_checkpoints,
-    generation_of,
-    played_planner,
-)
+from ui.web.kit.figures import plot
+from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure, tool
+from ui.web.pickers.checkpoints import best_and_baseline, default_checkpoints, generation_of, played_planner
 from ui.web.pickers.facets import uncounted_words
 from ui.web.pickers.line import EVERY_RUN, listed
 
@@ -40,7 +41,7 @@ _figures = cached(figures)
 _played = cached(policies_with_episodes)
 _task_sets = cached(task_sets)
 #: How many runs, episodes and saved views the page shows.
-RUNS, EPISODES, VIEWS = 3, 8, 3
+RUNS, EPISODES, VIEWS = 3, 6, 3
 #: How many episodes are looked at for one of so many models, which is as good as more.
 _LOOKED_AT, _MODELS = 100, 3
 _ALL_ROLES = " and ".join(f'any(turn.role == "{role.value}")' for role in Role)
@@ -73,9 +74,8 @@ def show() -> None:
     health = store.health()
     st.title("Why did the coordinator do that?")
     st.caption(
-        "A small learned coordinator chooses, turn by turn, which language model speaks next and in which "
-        "role: Thinker, Worker or Verifier. A Conductor's planner writes all steps at once instead. Here you see every "
-        "choice, its numbers and what came of it."
+        "A small learned coordinator chooses, turn by turn, which language model speaks next and in which role. "
+        "Replay an episode to see why, compare two policies, or play a problem."
     )
     newest = store.episodes.page(limit=EPISODES).items
     _resume()
@@ -94,7 +94,6 @@ def show() -> None:
 
 
 def _resume() -> None:
-    """Back to what was read last in this tab."""
     if (place := state.last_place()) is None:
         return
     page, query = place
@@ -136,7 +135,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     cards: tuple[tuple[str, str, tuple[_Way, ...]], ...] = (
         (
             "1 · Replay an episode",
-            "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
+            "Who was chosen, why, and what came of it.",
             (
                 ("replay", "A good example", ":material/smart_display:", {"ep": telling.id}),
                 *(
@@ -151,12 +150,12 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
         ),
         (
             "2 · Compare two policies",
-            "The same tasks under both: what was won, what was lost, and whether it is luck.",
+            "What was won and lost on the same tasks, and whether it is luck.",
             (("checkpoints", "Before and after evolution", ":material/balance:", beside), *two_systems),
         ),
         (
             "3 · Play a problem live",
-            "Choose a checkpoint and a problem and watch each decision before the model answers.",
+            "Watch each decision before the model answers.",
             (("live", "Start one", ":material/play_circle:", {}),),
         ),
     )
@@ -177,15 +176,13 @@ def _where_the_samples_are(store: Store) -> None:
     counts = store.episodes.facets(EpisodeFilter())
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if counts.samples:
-            st.caption(
-                "Your own runs are shown and counted. The sample runs are kept apart.", width="content"
-            )
+            st.caption("Your own runs are shown.", width="content")
             words = f"The {counts.samples:,} sample episodes"
             state.page_link("episodes", words, icon=":material/school:", samples="only")
         else:
             st.caption(
-                ":material/school: Sample runs, which came with the program, are shown too. Hidden once you record a "
-                "run of your own (live plays and forks don't count)."
+                ":material/school: These are sample runs: the first run of your own takes their place.",
+                help="Live plays and forks do not count as runs of your own.",
             )
 
 
@@ -196,12 +193,13 @@ def _first_of(store: Store, wanted: Sequence[EpisodeFilter]) -> EpisodeSummary |
         for samples in (None, "only"):
             found = store.episodes.page(replace(where, samples=samples), limit=_LOOKED_AT).items
             if found:
-                return max(found, key=lambda one: min(_MODELS, len({slot for slot, _ in _moves(one)})))
+                return max(
+                    found,
+                    key=lambda one: min(
+                        _MODELS, len({slot for slot, _ in strip_moves(one.models, one.strip)})
+                    ),
+                )
     return None
-
-
-def _moves(one: EpisodeSummary) -> Sequence[tuple[str, Role]]:
-    return strip_moves(one.models, one.strip)
 
 
 def _runs(store: Store) -> None:
@@ -212,42 +210,48 @@ def _runs(store: Store) -> None:
     runs = sorted(found, key=lambda run: run.created, reverse=True)[:RUNS]
     if not runs:
         nothing_here("No run of several episodes yet: `trinity run` records one.")
+    names = names_of(runs)
     for run in runs:
         with st.container(border=True):
-            _run(store, run)
+            _run(store, run, names[run.id])
     for name in _OTHERS:
         for run in store.runs.list(name, limit=1):
             kind = kind_of(run)
-            words = f"Newest {kind.words}: :blue[{label(about(run, 56) or run.id, 56)}] :gray[{_stands(run)}]"
+            words = f"Newest {kind.words}: :blue[{label(run_name(run), 64)}] :gray[{_stands(run)}]"
             state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
 def _stands(run: RunSummary) -> str:
-    """Since when, and where it stands."""
     now = time.time()
     return f"{ago(run.created, now)}, {run_mark(run, stalled=has_died(run, now)).word}"
 
 
-def _run(store: Store, run: RunSummary) -> None:
-    tasks = label(about(run), 60)
+def _run(store: Store, run: RunSummary, name: str) -> None:
     left, right = st.columns([4, 1], vertical_alignment="center")
-    left.markdown(f"**{label(run.id)}** {tasks} · {run.finished_episodes:,} episodes · :gray[{_stands(run)}]")
+    sides = _sides(store, run)
+    words = f"**{label(name)}** · {run.finished_episodes:,} episodes · :gray[{_stands(run)}]"
+    left.markdown(words, help=f"Run `{label(run.id)}`. {_accuracy_words(store, run, sides)}")
     with right:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
         figure = standings_figure([Standing.of(one, generation_of(store)) for one in policies])
-        alt = f"Accuracy of each policy of run {run.id} with its 95 % interval"
+        alt = f"Accuracy of each policy of {name} with its 95 % interval"
         plot(figure, key=f"standings_{run.id}", small=True, alt=alt)
-        _accuracy_of(store, run)
+        _with_other_runs(store, run, sides)
 
 
-def _accuracy_of(store: Store, run: RunSummary) -> None:
-    """What a run's accuracies are of, and where those of a checkpoint that played in other runs too are counted
-    together."""
-    here, names = _played(store), generation_of(store)
+def _sides(store: Store, run: RunSummary) -> list[PolicySide]:
+    here = _played(store)
     sides = [side for one in here if one.run == run.id for side in sides_of(here, one.policy, run.id)]
-    sides = list(dict.fromkeys(sides))
+    return list(dict.fromkeys(sides))
+
+
+def _accuracy_words(store: Store, run: RunSummary, sides: Sequence[PolicySide]) -> str:
+    """What a run's accuracies are of, for a tooltip; empty for a run without any."""
+    if not sides:
+        return ""
+    names = generation_of(store)
     words = accuracy_words(
         _task_sets(store, sides),
         _figures(store, sides),
@@ -256,8 +260,12 @@ def _accuracy_of(store: Store, run: RunSummary) -> None:
     )
     plan = known_plan(run)
     seed = f", with seed {plan.seed}" if isinstance(plan, BatchPlan) else ""
-    st.caption(label(f"{words}{seed}.", 600))
-    ids = default_checkpoints(store)
+    return label(f"{words}{seed}.", 600)
+
+
+def _with_other_runs(store: Store, run: RunSummary, sides: Sequence[PolicySide]) -> None:
+    """Links to where a checkpoint's episodes of other runs count too."""
+    here, names, ids = _played(store), generation_of(store), default_checkpoints(store)
     for policy in dict.fromkeys(side.policy for side in sides if side.policy in ids[1:]):
         if runs := {one.run for one in runs_played(here, policy, None)} - {run.id}:
             others = f"{len(runs)} other run{'s' if len(runs) > 1 else ''}"
@@ -276,8 +284,7 @@ def _views(store: Store) -> None:
 
 
 def _newest(store: Store, newest: Sequence[EpisodeSummary]) -> None:
-    st.subheader("Newest episodes", help=define("Turn strip"))
-    st.caption(strip_key(newest))
+    st.subheader("Newest episodes", help=strip_key(newest))
     with st.container(border=True):
         for one in newest:
             question = f":blue[{label(one.question, 64) or '(no question)'}]"
@@ -290,21 +297,20 @@ def _newest(store: Store, newest: Sequence[EpisodeSummary]) -> None:
 def _health_line(store: Store, health: Health) -> None:
     st.divider()
     size = "" if health.size_bytes is None else f" · {health.size_bytes / 1e6:,.1f} MB"
-    free = "" if health.free_bytes is None else f" · {health.free_bytes / 1e9:,.0f} GB free"
     stalled = f" · :red[:material/warning: {health.stalled} stalled]" if health.stalled else ""
     st.caption(
         f":green[:material/database:] {health.episodes:,} episodes in all{uncounted_words(store)}, "
-        f"{health.turns:,} turns, "
-        f"{health.checkpoints:,} checkpoints · {health.running} running{stalled} · schema "
-        f"{label(health.schema)}, {label(health.database)}{size}{free}"
+        f"{health.turns:,} turns, {health.checkpoints:,} checkpoints · {health.running} running{stalled}{size}"
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         words = "Settings & health, with a note on this database" if health.warning else "Settings & health"
         state.page_link("settings", words, icon=":material/settings:")
         if health.stalled:
             state.page_link("settings", "What stalled?", icon=":material/heart_broken:", part="work")
-        state.page_link("glossary", "New words? The glossary explains them", icon=":material/menu_book:")
+        state.page_link("glossary", "Glossary", icon=":material/menu_book:")
         with st.popover("Where the store is", icon=":material/folder:", type="tertiary"):
+            free = "" if health.free_bytes is None else f", {health.free_bytes / 1e9:,.0f} GB free"
+            st.caption(f"{label(health.database)}, schema {label(health.schema)}{free}")
             st.code(health.url, language=None, wrap_lines=True)
             st.caption("How to back it up")
             st.code(health.backup_hint, language=None, wrap_lines=True)

@@ -14,15 +14,13 @@ from ui.runs.queue import stand_by
 from ui.runs.spending import price
 from ui.web.components.transport import Keys
 from ui.web.kit import state
-from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
+from ui.web.kit.widgets import button
 from ui.web.live.form import choose_policy, choose_settings, choose_way, what_will_run
 from ui.web.live.problem import choose_problem
 from ui.web.live.run import run_page
 from ui.web.pickers.checkpoints import play_link, writes_workflows
-from ui.web.progress.begin import begin
-from ui.web.progress.ceiling import spending
-from ui.web.progress.queue import queue_panel
+from ui.web.progress.panel import begin, queue_panel, spending
 
 KEYS: Keys = (
     ("Enter", "play the turn that waits for you, as it is proposed or as you decided it"),

@@ -20,16 +20,15 @@ from ui.presentation.words import Generations, decider_words, dollars, seconds
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
-from ui.web.kit.chart import plot
+from ui.web.kit.figures import plot
 from ui.web.kit.text import diff_block, markdown_table
-from ui.web.kit.widgets import outcome_badge
+from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.progress.luck import luck_line
+from ui.web.turns.bar import save_button
 from ui.web.turns.figures import two_choices
 from ui.web.turns.pair_rows import aligned_rows, choice_kls
 from ui.web.turns.recording import Recording, open_recording
-from ui.web.turns.share import save_button
 from ui.web.turns.turn_card import question_heading, turn_card
 
 #: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
@@ -149,12 +148,8 @@ def _header(a: Recording, b: Recording | None) -> None:
     chosen_b = None if b is None else b.summary
     left, right = st.columns(2)
     with left:
-        _picker(
-            a.store,
-            "a",
-            a.summary,
-            [a.summary, *(one for one in others if b is None or one.id != b.summary.id)],
-        )
+        rest = [one for one in others if b is None or one.id != b.summary.id]
+        _picker(a.store, "a", a.summary, [a.summary, *rest])
     with right:
         _picker(a.store, "b", chosen_b, others)
 
@@ -163,10 +158,8 @@ def _picker(
     store: Store, name: str, current: EpisodeSummary | None, options: Sequence[EpisodeSummary]
 ) -> None:
     """A choice among the episodes of the task; the address stays the one owner of what is chosen."""
-    known = {option.id: option for option in options}
+    known = {one.id: one for one in options} | ({current.id: current} if current else {})
     names = generation_of(store)
-    if current is not None:
-        known[current.id] = current
 
     def write(episode_id: str | None) -> None:
         stop()
@@ -184,12 +177,8 @@ def _picker(
 
 
 def _option(summary: EpisodeSummary, names: Generations) -> str:
-    """An episode in a drop-down: policy, outcome, turns, id; plain text."""
     word = correct_mark(summary.correct).word if summary.status is Status.FINISHED else summary.status.value
-    return one_line(
-        f"{decider_words(summary, names)} · {word} · {summary.turns} turns · {summary.id}",
-        120,
-    )
+    return one_line(f"{decider_words(summary, names)} · {word} · {summary.turns} turns · {summary.id}", 120)
 
 
 def _swap() -> None:
@@ -221,7 +210,6 @@ def _outcomes(a: Recording, b: Recording) -> None:
 
 
 def _totals(recording: Recording) -> dict[str, str]:
-    """How an episode ended and what it used, as markdown."""
     summary = recording.summary
     ended = END_WORDS[summary.end_reason] if summary.end_reason else ""
     given = f"{label(summary.answer, 40)} " if summary.answer else ""
@@ -255,13 +243,9 @@ def first_other_answer(a: Recording, b: Recording, alignment: Alignment) -> int 
 
 def _mode(a: Recording, b: Recording, alignment: Alignment) -> str:
     first, other = alignment.first_divergence, first_other_answer(a, b, alignment)
-    words = (
-        "The choices never differ." if first is None else f"The choices first differ in **row {first + 1}**."
-    )
-    words += (
-        " The answers never differ."
-        if other is None
-        else f" The answers first differ in **row {other + 1}**."
+    words = " ".join(
+        f"The {what} never differ." if row is None else f"The {what} first differ in **row {row + 1}**."
+        for what, row in (("choices", first), ("answers", other))
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         chosen = state.address_select("Rows", MODES, name="rows", key="pair_mode")
@@ -373,14 +357,14 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     alt = "Probability of each model and role under A and under B."
     plot(figure, key="both_decisions", small=True, alt=alt)
     found = choice_kls(da, a.models, db, b.models)
-    if found is not None:
-        models, roles = found
-        st.caption(
-            f"B compared with A: {apart_words(da, a.models, db, b.models, models + roles)}",
-            help=f"Models {models:.3f}, roles {roles:.3f}. D_KL(A ‖ B). {define('KL divergence')}",
-        )
-    else:
+    if found is None:
         st.caption("The decisions cannot be compared: one side has no head, or its pool has other slots.")
+        return
+    models, roles = found
+    st.caption(
+        f"B compared with A: {apart_words(da, a.models, db, b.models, models + roles)}",
+        help=f"Models {models:.3f}, roles {roles:.3f}. D_KL(A ‖ B). {define('KL divergence')}",
+    )
 
 
 if __name__ == "__main__":

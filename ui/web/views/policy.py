@@ -7,45 +7,49 @@ narrows the list of turns (`first`, `cell`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 import streamlit as st
 
 from core.errors import StoreError
-from storage.analysis.policy_diff import MOST_CHECKPOINTS, PolicyDiff, read_diff
-from storage.analysis.second_opinions import EpisodeScope, freshness
+from storage.analysis.policy_diff import MOST_CHECKPOINTS, PolicyDiff
+from storage.analysis.second_opinions import EpisodeScope, rereading_progress
 from storage.filters.episode_filter import EpisodeFilter, filter_of_address, for_totals
 from storage.filters.expression import ExpressionError
-from storage.rows.summaries import CheckpointSummary, SavedView
+from storage.rows.summaries import CheckpointSummary, RunStatus, RunSummary, SavedView
 from storage.store import Store
+from ui.answers.policy import asked_of_checkpoints, diff_of
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import Generations, policy_name
+from ui.presentation.words import Generations, ago, policy_name
+from ui.runs import queue, reading
+from ui.runs.plans import RereadPlan, plan_of
+from ui.runs.queue import Ticket
+from ui.web.analysis.page import show_answers
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
-from ui.web.kit.buttons import replay_link, tool
-from ui.web.kit.cache import remembered
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.cache import cached
+from ui.web.kit.widgets import button, nothing_here, replay_link, tool
 from ui.web.pickers.checkpoints import default_checkpoints, generation_of, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
-from ui.web.pickers.saved_views import named_view
-from ui.web.policy.panels import show_detail, show_overview, show_trust
-from ui.web.policy.rereading import is_pressing, show_reencoding
+from ui.web.pickers.lists import named_view
+from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
-WARNING = (
-    "Teacher-forced: every checkpoint is shown the transcript as it was recorded. After the first disagreement the "
-    "other would have seen another transcript."
+TEXTS = RunTexts(
+    process="reads",
+    stored="All that was read is kept.",
+    stop="Stop",
+    stop_help="All that was read is kept, and it can be resumed.",
+    stopping="Stopping after the transcripts that are being read …",
 )
-#: How a choice is taken: value in the address -> its words.
-BY = {"argmax": "Likeliest choice", "draw": "With the recorded draw"}
 
 
 def show() -> None:
     """Render the page."""
     store = state.store()
     st.title("Policy diff", help=define("Policy diff"))
-    st.caption("What would other checkpoints have chosen at the recorded turns? No model is asked.")
     checkpoints = store.checkpoints.list()
     if len(checkpoints) < 2:
         nothing_here("A policy diff needs two checkpoints; this store has fewer.")
@@ -59,38 +63,22 @@ def show() -> None:
         return
     if scope is None:
         return
-    st.info(WARNING, icon=":material/school:")
-    _how()
-    by_draw = state.param("by") == "draw"
-    fresh = freshness(store, scope, ids)
+    asked = asked_of_checkpoints(
+        store,
+        scope,
+        {one: words[one] for one in ids},
+        choices=st.query_params.to_dict(),
+        remember=cached,
+    )
     with st.spinner("Scoring the recorded turns …"):
-        diff = _read(store, scope, ids, by_draw, fresh)
+        diff = diff_of(asked)
     names = {one: words[one] for one in ids}
-    for one in ids:
-        if prefers_nothing(store, one):
-            st.caption(
-                f"{label(names[one], 60)} prefers nothing: all parameters of its head are zero, so at every turn its "
-                "choice is too close to call."
-            )
-    pressing = is_pressing(store, diff, scope)
+    pressing = _is_pressing(store, diff, scope)
     if pressing:
-        show_reencoding(store, diff, scope, names)
-    if not diff.turns:
-        _nothing(store, scope, diff, names)
-        return
-    show_overview(diff, names)
-    show_detail(diff, names)
-    show_trust(store, scope, diff, names)
+        _show_reencoding(store, diff, scope, names)
+    show_answers("policy", asked)
     if not pressing:
-        show_reencoding(store, diff, scope, names)
-
-
-@remembered(most=6)
-def _read(
-    store: Store, scope: EpisodeScope, ids: Sequence[str], by_draw: bool, fresh: tuple[int, int, int]
-) -> PolicyDiff:
-    """`fresh`: how many episodes, turns and second opinions there are; when there are more, all is read again."""
-    return read_diff(store, scope, ids, by_draw=by_draw)
+        _show_reencoding(store, diff, scope, names)
 
 
 def _words(one: CheckpointSummary, names: Generations) -> str:
@@ -159,12 +147,9 @@ def _episodes(store: Store) -> EpisodeScope | None:
         where, mistake = for_totals(filter_of_address(query, view)), None
     except ExpressionError as error:
         where, mistake = for_totals(own.without("q")), error
-    facets, names = (
-        facets_of(store, where),
-        generation_of(store),
-    )
+    facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, names, where, totals=True)
+        show_facets(store, own, facets, where, totals=True)
     line, views = st.columns([5, 2], vertical_alignment="center")
     with line:
         filter_line(
@@ -177,7 +162,7 @@ def _episodes(store: Store) -> EpisodeScope | None:
         )
     with views:
         _choose_view(store, view)
-    show_chips(own, names, view)
+    show_chips(store, own, view)
     if mistake is not None:
         st.error(label(str(mistake), 400), icon=":material/error:")
         return None
@@ -224,23 +209,72 @@ def _choose_view(store: Store, view: SavedView | None) -> None:
     )
 
 
-def _how() -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
-        state.address_select("How a choice is taken", BY, name="by", key="policy_by")
-        st.caption(
-            "Each checkpoint's choice by the very random numbers that drew the recorded one."
-            if state.param("by") == "draw"
-            else "What each checkpoint finds likeliest; what was recorded may have been drawn below it.",
-            help=define("Argmax and sampling"),
+# Reading transcripts again
+
+
+def _is_pressing(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> bool:
+    """Whether reading again comes before all else: nothing can be judged without it, or it is under way."""
+    run = reading.latest_reading(store, [one.id for one in diff.checkpoints], scope)
+    return not diff.turns or (run is not None and run.status in (RunStatus.QUEUED, RunStatus.RUNNING))
+
+
+def _show_reencoding(store: Store, diff: PolicyDiff, scope: EpisodeScope, names: Mapping[str, str]) -> None:
+    """The newest run about these checkpoints and episodes, and the button that begins one; nothing where every turn
+    can be judged and nothing is under way."""
+    run = reading.latest_reading(store, list(names), scope)
+    under_way = run is not None and is_under_way(run)
+    if not diff.readable() and not under_way:
+        return
+    with st.container(border=True):
+        words = "More turns can be judged" if diff.turns else "The transcripts have to be read again first"
+        st.markdown(f"**{words}**", help=define("Second opinion"))
+        why = label(reading.reading_words(diff, names), 800)
+        st.markdown(
+            "A stored state cannot be used where a checkpoint changes its encoder (SVF), reads it otherwise, or where "
+            "no state was kept. A background process then lets the checkpoint's encoder read the recorded transcript "
+            f"again. No model of the pool is asked, nothing is paid. {why}"
+        )
+        if run is not None and under_way:
+            watch(store, run, TEXTS, _reached)
+            return
+        if run is not None:
+            _last(store, run)
+        if run is None or run.status in (RunStatus.FINISHED, RunStatus.CANCELLED, RunStatus.FAILED):
+            _begin_button(store, diff, scope)
+
+
+def _begin_button(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
+    plan = reading.plan_for(diff, scope, store.now())
+    if plan is not None:
+        button(
+            f"Read {plan.turns:,} turns again",
+            "reencode",
+            lambda: queue.begin(store, plan, Ticket.new()),  # a second click finds the first one's run
+            icon="menu_book",
+            type="primary",
         )
 
 
-def _nothing(store: Store, scope: EpisodeScope, diff: PolicyDiff, names: Mapping[str, str]) -> None:
-    if not diff.judged.turns:
-        nothing_here("No recorded turn matches: remove a condition.")
-        return
-    nothing_here("At none of these turns can all of the checkpoints be judged.", ":material/block:")
-    show_trust(store, scope, diff, names, opened=True)
+def _last(store: Store, run: RunSummary) -> None:
+    """How the run before ended, and how to go on with it."""
+    plan = plan_of(run, RereadPlan)
+    facts = [
+        f"{rereading_progress(store, run.id).done:,} of {plan.turns:,} turns read",
+        f"begun {ago(run.created, time.time())}",
+    ]
+    standing(store, run, TEXTS, [f":gray[{one}]" for one in facts], go_on="Resume")
+
+
+def _reached(store: Store, run: RunSummary) -> Reached:
+    """How many turns are read, on what device, and how long the others take at the pace so far."""
+    plan, read = plan_of(run, RereadPlan), rereading_progress(store, run.id)
+    if not read.done:
+        return Reached(0, plan.turns, "The encoder is being loaded")
+    words = f"{read.done:,} of {plan.turns:,} turns read on {label(', '.join(read.devices), 40)}"
+    if run.started is None or read.done < 20 or read.done >= plan.turns:
+        return Reached(read.done, plan.turns, words)
+    pace_s = (time.time() - run.started) / read.done
+    return Reached(read.done, plan.turns, words, pace_s * (plan.turns - read.done))
 
 
 if __name__ == "__main__":

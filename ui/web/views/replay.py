@@ -10,8 +10,8 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from core.episode import Episode, Protocol, Status
-from storage.reads.episode_steps import Variation
+from core.episode import Protocol, Status
+from storage.reads.episode_steps import Variation, find_in_texts
 from storage.shelves.labels import Label
 from storage.store import Store
 from ui.presentation.course import (
@@ -22,6 +22,7 @@ from ui.presentation.course import (
     Lane,
     StripCell,
     cells,
+    turn_words,
     wrong_since,
 )
 from ui.presentation.glossary import define
@@ -46,25 +47,36 @@ from ui.web.components.transport import (
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.forks.panels import newest_of
 from ui.web.kit import state
-from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
-from ui.web.kit.widgets import popover
-from ui.web.pickers.basket import basket
+from ui.web.kit.widgets import popover, tool
 from ui.web.pickers.checkpoints import generation_in, generation_of
+from ui.web.pickers.lists import basket, neighbours
 from ui.web.pickers.palette import PALETTE
-from ui.web.pickers.saved_views import neighbours
 from ui.web.progress.luck import luck_line
-from ui.web.progress.status import unfinished_words
-from ui.web.turns.bar import Near, Tool, episode_tools, listen, offer, same_task, turn_tools
-from ui.web.turns.course_panels import uncertainty_panel, usage_panel
-from ui.web.turns.find import find_field, found_in, found_list
+from ui.web.progress.panel import unfinished_words
+from ui.web.turns.bar import (
+    MOST_FOUND,
+    Near,
+    Tool,
+    episode_tools,
+    find_field,
+    found_list,
+    listen,
+    offer,
+    position_words,
+    same_task,
+    save_button,
+    shown_turns,
+    turn_filter,
+    turn_tools,
+    ways_to_share,
+)
+from ui.web.turns.decision import prompt_panel
+from ui.web.turns.figures import uncertainty_panel, usage_panel
 from ui.web.turns.labels import label_button, label_panel, labels_given
 from ui.web.turns.panels import PANELS, turn_panel
-from ui.web.turns.prompt import prompt_panel
 from ui.web.turns.recording import Recording, open_recording
-from ui.web.turns.share import save_button, share_popover
-from ui.web.turns.shown_turns import position_words, shown_turns, turn_filter
-from ui.web.turns.turn_card import announcement, before_card, question_heading, turn_card
+from ui.web.turns.turn_card import before_card, question_heading, turn_card
 from ui.web.turns.variations import branch_turns, family_of, variation_tree
 from ui.web.turns.workflow import workflow_panel
 
@@ -154,7 +166,6 @@ def _choose() -> None:
 
 
 def _header(recording: Recording) -> None:
-    """What was asked and how it ended."""
     summary, episode = recording.summary, recording.episode
     question_heading(episode)
     st.markdown(_outcome(recording), help=f"Policy `{label(recording.summary.policy, 80)}`")
@@ -175,7 +186,6 @@ def _back_button() -> None:
 
 
 def _turning_button(recording: Recording) -> None:
-    """The way to what tells which turn mattered."""
     episode = recording.episode
     if episode.status is Status.FINISHED and episode.task.answer and not _zen():
         help = "Plays on from every turn, unchanged and with its runner-up or a right reply"
@@ -209,23 +219,19 @@ def _outcome(recording: Recording) -> str:
         episode.deciders,
         lambda: generation_of(recording.store),
     )
+    rules = "" if episode.protocol is Protocol.PAPER else f", {rules_words(episode.protocol)}"
     taken_over = [one.index for one in recording.outlines if one.origin == "override"]
     parts += [
         f":gray[{label(summary.family)}]",
         f":gray[{label(by, 200)}]",
         *([f":blue[:material/front_hand: {turns_words(taken_over)} chosen by hand]"] if taken_over else []),
-        f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}{_rules(episode)}]",
+        f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}{rules}]",
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
         f":gray[{seconds(summary.latency_s)}]",
         *(f":gray[{label(cost)}]" for cost in if_paid(summary.cost_usd)),
     ]
     return " · ".join(parts)
-
-
-def _rules(episode: Episode) -> str:
-    """Which rules an episode was played by, where they are not the paper's."""
-    return "" if episode.protocol is Protocol.PAPER else f", {rules_words(episode.protocol)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,14 +331,14 @@ def _at_turn(recording: Recording, near: Near, places: _Places) -> None:
 
 def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
     words = (state.param("find") or "").strip()[:200]
-    found = found_in(recording.store, recording.summary.id, words)
+    found = find_in_texts(recording.store, recording.summary.id, words, MOST_FOUND) if words else []
     turn_strip(
         [_marked(recording, shown, cursor, {one.index for one in found})],
         shown.index(cursor),
         by_hand(to),
         key="strip",
         name="Turns of this episode",
-        said=announcement(recording.outlines, cursor),
+        said=turn_words(recording.outlines[cursor], len(recording.outlines)),
         plain=bool(st.session_state.get("plain_strip", False)),
     )
     found_list(found, words, cursor)
@@ -394,12 +400,11 @@ def _ways_on(
     if tool("Fork here", "fork_here", icon="fork_right", shortcut="F"):
         state.go("forks", ep=recording.summary.id, t=cursor + 1)
     _compare(recording)
-    share_popover(recording, cursor)
+    popover("Share", "share", partial(ways_to_share, recording, cursor), icon="share")
     popover("More", "more", partial(_more_menu, recording, others, steps=True), icon="more_horiz")
 
 
 def _bar_without_turns(recording: Recording, near: Near) -> None:
-    """The bar of an episode of which no turn was played."""
     others = _tools(recording, near)
     with bar():
         _back_button()
@@ -430,7 +435,6 @@ def _more_menu(recording: Recording, others: Sequence[Tool], *, steps: bool) -> 
 
 
 def _tools(recording: Recording, near: Near) -> list[Tool]:
-    """What can be done with the episode itself, whichever turn is at hand."""
     found = episode_tools(recording.summary.id, near, _leave_for)
     if recording.outlines:
         words, icon, zen = ("Show", "visibility", None) if _zen() else ("Hide", "visibility_off", 1)

@@ -32,11 +32,10 @@ from ui.presentation.words import (
 )
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
-from ui.web.kit.text import choose_look, markdown_table, reply_block, text_block
-from ui.web.kit.widgets import nothing_here, outcome_badge, popover
+from ui.web.kit.text import choose_look, markdown_table, text_block
+from ui.web.kit.widgets import button, nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.pickers.saved_views import named_view, order_of
+from ui.web.pickers.lists import named_view, order_of
 from ui.web.progress.luck import luck_line
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
@@ -99,14 +98,16 @@ def show() -> None:
     order = order_of({**(view.query if view else {}), **query})
     queue = Queue(store, filter_of_address(query, view), order, labels.author())
     st.title("Review")
-    _choices(queue)
     named = state.param("ep")
     episode_id = named or queue.next(None)
     progress = queue.progress(episode_id)
-    if progress.total.n == 0 and named is None:
+    is_empty = progress.total.n == 0 and named is None
+    if not is_empty:
+        _queue_words(queue, progress)
+    _choices(queue)
+    if is_empty:
         _empty(store)
         return
-    _queue_words(queue, progress)
     if episode_id is None:
         _finished(queue)
     else:
@@ -288,8 +289,8 @@ def _turn(recording: Recording, index: int, hidden: bool, reply_look: str) -> No
             # Of a given width, so that the row breaks on a phone before the words are there, and not when they come.
             tool(words, f"about_turn_{index}", change, icon="label", type=look, width=180)
         text = recording.text(index)
-        key = f"review_{recording.summary.id}_{index}"
-        reply_block(text.said, key=key, empty=missing_reply_words(text), look=reply_look)
+        key = f"review_{recording.summary.id}_{index}_{reply_look}"
+        text_block(text.said, key=key, empty=missing_reply_words(text), look=reply_look)
 
 
 def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
@@ -324,7 +325,6 @@ def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
 
 
 def _go_on(queue: Queue, here: str) -> None:
-    """After a label: to the next one not labelled, when the reviewer wants that."""
     if state.param("on") == "1":
         _open(queue.next(here) or queue.next(None))
 

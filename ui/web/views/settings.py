@@ -22,20 +22,20 @@ from storage.rows.summaries import Health, RunStatus, RunSummary
 from storage.store import Store
 from storage.upkeep.inventory import table_sizes
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
+from ui.presentation.runs import run_name
 from ui.presentation.theme import badge, label, plain
 from ui.presentation.words import ago, label_words, retention_words, size_words
 from ui.program import packages, version
 from ui.runs import queue, wiring
 from ui.runs.lease import process_words
-from ui.runs.plans import about, address_of, kind_of
+from ui.runs.plans import address_of, kind_of
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
 from ui.web.endpoint.panels import endpoint_panel
 from ui.web.kit import state
-from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import markdown_table
-from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.kit.widgets import button, nothing_here, run_mark, tool
 from ui.web.pickers.facets import uncounted_words
-from ui.web.progress import status as live
+from ui.web.progress.panel import workers_words
 from ui.web.turns.labels import author_field
 
 PARTS = {
@@ -115,7 +115,7 @@ def _work(store: Store) -> None:
     counts = ", ".join(f"{n} {word}" for word, n in marks.items())
     st.markdown(f"**{counts or 'Nothing is running'}**")
     st.caption(
-        f"{live.workers_words(sum(run.status is RunStatus.QUEUED for run in found))} "
+        f"{workers_words(sum(run.status is RunStatus.QUEUED for run in found))} "
         "To have more or fewer, start with TRINITY_WORKERS, or run `trinity worker` as often as you like."
     )
     if not found:
@@ -130,14 +130,12 @@ def _work(store: Store) -> None:
 
 def _run(run: RunSummary, now: float) -> None:
     stalled = queue.has_died(run, now)
-    parts = [badge(run_mark(run, stalled=stalled)), f"**{label(run.id)}**", kind_of(run).words]
-    if subject := about(run):
-        parts.append(label(subject, 60))
+    parts = [badge(run_mark(run, stalled=stalled)), f"**{label(run_name(run))}**"]
     if run.episodes:
         parts.append(f"{run.finished_episodes:,} of {run.episodes:,} episodes")
     if run.generations:
         parts.append(f"{run.generations:,} generations")
-    st.markdown(" · ".join(parts))
+    st.markdown(" · ".join(parts), help=f"Run `{label(run.id)}`")
     alive = "no sign of life yet" if run.heartbeat is None else f"last sign of life {ago(run.heartbeat, now)}"
     owner = label(process_words(run.owner), 60) if run.owner else "no process"
     st.caption(f"begun {ago(run.created, now)} · {owner} · {alive}")

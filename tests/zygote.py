@@ -1,0 +1,226 @@
+"""A process that has imported what the program needs, and forks for each command that a test starts.
+
+To import torch, transformers and Streamlit takes a process longer than most tests play. What `forked` names is called
+as the program and the interpreter are: it hands its arguments, folder, environment and streams to this process, which
+forks one that runs the command; it passes signals on, and ends as the command ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TextIO
+
+#: What commands import before they do anything.
+PRELOADED = (
+    "torch",
+    "transformers.models.qwen3.modeling_qwen3",
+    "sqlalchemy.dialects.sqlite",
+    "anyio._backends._asyncio",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.lifespan.on",
+    "streamlit.web.cli",
+    "plotly.graph_objects",
+    "tests.ui.cli.dying",
+    "core.pool_file",
+    "core.pool.pool",
+    "core.pool.hosted",
+    "core.play.role_check",
+    "ui.cli.commands",
+    "ui.cli.pool",
+    "ui.cli.run",
+    "ui.cli.evolve",
+    "ui.cli.analysis",
+    "ui.cli.endpoint",
+    "ui.cli.serve",
+    "ui.endpoint.api",
+    "ui.endpoint.service",
+    "ui.runs.batch",
+    "ui.runs.evolution",
+    "ui.runs.queue",
+    "ui.web.kit.state",
+    "ui.web.turns.recording",
+)
+#: What stands for `trinity` and `python`: a script that this interpreter runs without its libraries.
+STANDS_FOR = ("trinity", "python")
+CALLER = Path(__file__).with_name("zygote_caller.py")
+PATIENCE_S = 600  # a busy machine is no failure
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a forked process is to run: `trinity` or `python -m` with arguments as `sys.argv` has them, or a function of
+    a module, as `module:function`, which gets the arguments and returns an exit status. `modules` are imported once for
+    all that come after it."""
+
+    argv: list[str]
+    folder: str
+    environment: dict[str, str]
+    modules: Sequence[str] = ()
+
+    def run(self) -> None:
+        """Run it to its end in this process, which is then as one that was started for it."""
+        os.chdir(self.folder)
+        os.environ.clear()
+        os.environ.update(self.environment)
+        name, *arguments = self.argv
+        if Path(name).name == "trinity":
+            sys.argv = self.argv
+            from ui.cli import main
+
+            sys.exit(main())
+        module, called, function = name.partition(":")
+        if called:
+            sys.exit(getattr(import_module(module), function)(*arguments))
+        assert arguments[0] == "-m"
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+
+
+@cache
+def forked(name: str) -> Path:
+    """What is called in place of `trinity` or `python`. The process is started with the first, and ends with this
+    one."""
+    return _folder() / name
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A command that was begun: the id of its process, and what says how it ended."""
+
+    pid: int
+    answers: TextIO
+
+    def ended(self) -> int:
+        """Its exit status once it has one; below zero the signal that it died of."""
+        with self.answers:
+            return int(self.answers.readline())
+
+
+def begin(command: Command, streams: Sequence[int]) -> Child:
+    """Begin a command with these files as its standard input, output and error."""
+    sys.audit("subprocess.Popen", command.argv[0], command.argv)  # it starts a process, though elsewhere
+    folder, until = _folder(), time.monotonic() + PATIENCE_S
+    asker = socket.socket(socket.AF_UNIX)
+    while asker.connect_ex(str(folder / "socket")):  # it is still importing
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    socket.send_fds(asker, [json.dumps(asdict(command)).encode()], streams)
+    answers = asker.makefile()
+    asker.close()  # the file holds it
+    return Child(int(answers.readline()), answers)
+
+
+@cache
+def _folder() -> Path:
+    folder = Path(mkdtemp(prefix="zygote"))
+    for name in STANDS_FOR:
+        (folder / name).write_text(f"#!{sys.executable} -SE\n{CALLER.read_text('utf-8')}")
+        (folder / name).chmod(0o755)
+    own = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", __name__, str(folder / "socket")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=own, cwd=CALLER.parents[1])
+    atexit.register(_end, process, folder)
+    return folder
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    process.communicate()  # the end of its standard input is its own
+    shutil.rmtree(folder)
+
+
+@dataclass
+class Zygote:
+    """Forks for everybody who asks, until the process that started this one is gone."""
+
+    listener: socket.socket
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    #: The file of a process that runs -> its id, and who waits for its end.
+    running: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
+
+    def serve(self) -> Command | None:
+        """In a forked process: what it is to run. In this one: None, at the end."""
+        self.selector.register(self.listener, selectors.EVENT_READ, self._fork)
+        self.selector.register(sys.stdin, selectors.EVENT_READ)
+        while True:
+            for ready, _ in self.selector.select():
+                if ready.data is None:
+                    for process in self.running:
+                        self._kill(process)
+                    return None
+                command = ready.data()
+                if command is not None:
+                    return command  # type: ignore[no-any-return]
+
+    def _fork(self) -> Command | None:
+        asker, _ = self.listener.accept()
+        said, streams, *_ = socket.recv_fds(asker, 1 << 20, 3)
+        command = Command(**json.loads(said))
+        for name in command.modules:
+            import_module(name)
+        pid = os.fork()
+        if not pid:
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+            asker.close()
+        for stream in streams:
+            os.close(stream)
+        if not pid:
+            return command
+        process = os.pidfd_open(pid)
+        self.running[process] = pid, asker
+        self.selector.register(process, selectors.EVENT_READ, partial(self._ended, process))
+        self.selector.register(asker, selectors.EVENT_READ, partial(self._kill, process))
+        asker.sendall(f"{pid}\n".encode())
+        return None
+
+    def _kill(self, process: int) -> None:
+        """Who waited for it is gone."""
+        if process in self.running:
+            pid, asker = self.running[process]
+            os.kill(pid, signal.SIGKILL)
+            self.selector.unregister(asker)
+
+    def _ended(self, process: int) -> None:
+        pid, asker = self.running.pop(process)
+        _, status = os.waitpid(pid, 0)
+        with asker, suppress(BrokenPipeError):
+            asker.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        with suppress(KeyError, ValueError):
+            self.selector.unregister(asker)
+        self.selector.unregister(process)
+        os.close(process)
+
+
+def serve(path: str) -> Command | None:
+    """Import what is needed and listen at the path of a socket; see `Zygote.serve`."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        for name in PRELOADED:
+            import_module(name)
+        assert threading.active_count() == 1, "a thread would not be there in a forked process"
+        listener.listen(100)
+        return Zygote(listener).serve()
+
+
+if __name__ == "__main__":
+    asked = serve(sys.argv[1])
+    if asked is not None:
+        asked.run()

@@ -1,0 +1,267 @@
+"""Pool: how each model has been answering, what it costs in which role, and what would happen without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from core.analysis.metrics import wilson_interval
+from core.episode import Flag
+from core.errors import TrinityError
+from core.pocket import MODELS
+from core.settings import POCKET_POOL
+from storage.analysis.costs import PLANNER, Spending, planning, spending_by, together
+from storage.analysis.lapses import LOUD, Lapses, Share, lapses_of
+from storage.analysis.model_health import ModelHealth, model_health
+from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
+from storage.filters.episode_filter import EpisodeFilter
+from storage.store import Store
+from ui.answers.asked import SIDE, Asked, Row, Side
+from ui.answers.blocks import Address, Answer, Cell, Column, Grid, Table, Way
+from ui.answers.pages import Analysis, Part
+from ui.answers.roles import ROLES
+from ui.answers.worth import without
+from ui.presentation.theme import percent
+from ui.presentation.words import dollars, role_word, share_words
+from ui.runs import wiring
+
+#: What replies may lack, as far as a picture shows it: the kind of lapse, its words.
+_LACKS = {
+    "failed": "failed",
+    "no answer": "no answer",
+    "no plan": "no plan",
+    "no verdict": "no verdict",
+    "cut": "cut",
+}
+#: Verifier turns that judged an answer, and those of them that accepted it.
+_ACCEPTED = (VerdictOutcome.ACCEPTED_RIGHT, VerdictOutcome.ACCEPTED_WRONG)
+_JUDGED = (*_ACCEPTED, VerdictOutcome.REVISED_RIGHT, VerdictOutcome.REVISED_WRONG)
+
+
+class _Calls(NamedTuple):
+    """What was asked of the pool in the episodes of a side: turns for which a model was asked, alike ones together,
+    and what planning cost each model."""
+
+    health: Sequence[ModelHealth]
+    groups: Sequence[TurnGroup]
+    plans: Mapping[str, Spending]
+    lapses: Mapping[str, Lapses]
+    spent: Mapping[str, Spending]
+
+
+def calls_in(store: Store, where: EpisodeFilter) -> _Calls:
+    """What was asked in these episodes: live plays, forks and requests count as well, unless they are left out."""
+    where = replace(where, forks=where.forks or "with")
+    # A reply that was reused, no model was asked for; turns that forks carry are not among them.
+    groups = [one for one in turn_groups(store, where) if Flag.REUSED not in one.flags]
+    plans = planning(store, where, of_pool=True)
+    spent = spending_by(groups, lambda group: group.model)
+    for name, planned in plans.items():
+        if summed := together([planned, *([spent[name]] if name in spent else [])]):
+            spent[name] = summed
+    lapses = {one.model: one for one in lapses_of(groups)}
+    return _Calls(model_health(store, where), groups, plans, lapses, spent)
+
+
+def _calls(asked: Asked, side: Side) -> _Calls:
+    return asked.read(calls_in, side.where)
+
+
+def health(asked: Asked) -> Answer:
+    """How the models have been answering."""
+    rows = asked.rows(lambda side: _calls(asked, side).health)
+    names = [f"{row.side.letter} {row.of.model}".strip() for row in rows]
+    cells = [[_cell(_lack(asked, row, kind)) for kind in _LACKS] for row in rows]
+    unasked = sum(one.n for side in asked.sides for one in _calls(asked, side).groups if not one.asked)
+    planned = any(_calls(asked, side).plans for side in asked.sides)
+    notes = [
+        "Percent of the replies of a model in which something could be missing: an answer as a Worker, a plan as a "
+        "Thinker, a verdict as a Verifier; cut are replies that hit their token limit. Live plays, forks and requests "
+        "count too, unless they are left out."
+    ]
+    if unasked:
+        notes.append(
+            f"A call is a turn at which the model was asked{', or a plan that it wrote' * planned}. {unasked:,} more "
+            f"turn{'s' * (unasked > 1)} of Verifiers came before any answer: no model is asked then."
+        )
+    return Answer(
+        "health",
+        "How have they been answering?",
+        asked.each(lambda side: _health_words(_calls(asked, side))),
+        [Grid(names, list(_LACKS.values()), ("model", "lacks"), cells), _health_table(asked, rows)]
+        if rows
+        else [],
+        notes,
+        ways=[
+            Way(
+                "Episodes that failed",
+                Address("episodes", {**asked.sides[0].listed().params, "status": "missing"}),
+            ),
+            Way("Who is called in which role", Address("routing", {})),
+            Way("Tiers and keys of the endpoint", Address("settings", {"part": "endpoint"})),
+        ],
+    )
+
+
+def _health_words(found: _Calls) -> str:
+    if not found.health:
+        return "No model was asked in these episodes."
+    calls, bad = sum(one.calls for one in found.health), sum(one.failed + one.lost for one in found.health)
+    failed = (
+        f"{bad:,} failed, {share_words(bad / calls, wilson_interval(bad, calls))}" if bad else "none failed"
+    )
+    said = [f"{len(found.health)} models answered {calls:,} calls; {failed}."]
+    specialists = _specialists()
+    for one in found.health:
+        if one.lost:
+            times = f"{one.lost:,} time{'s' * (one.lost > 1)}"
+            said.append(f"{one.model} could not be asked {times}: those episodes are missing.")
+        lapses = found.lapses.get(one.model)
+        loud = [name for name in (lapses.loud if lapses else ()) if name not in ("refused", "failed")]
+        # What a pocket specialist cannot do is part of its world, no setting mends it.
+        if loud and lapses and one.model not in specialists:
+            shares = ", ".join(f"{name} in {percent(lapses.shares[name].value)}" for name in loud)
+            said.append(
+                f"{one.model} often gives replies that cannot be read ({shares}). Above {percent(LOUD)} look at its "
+                "replies and its settings."
+            )
+    return " ".join(said)
+
+
+def _specialists() -> set[str]:
+    """The names that are pocket models here."""
+    try:
+        specs = wiring.pool_specs(wiring.settings().pool)
+    except TrinityError:
+        return {*MODELS}
+    return {*MODELS} - {spec.name for spec in specs if spec.provider != POCKET_POOL}
+
+
+def _lack(asked: Asked, row: Row[ModelHealth], kind: str) -> Share | None:
+    lapses = _calls(asked, row.side).lapses.get(row.of.model)
+    share = lapses.shares[kind] if lapses else None
+    return share if share and share.n else None
+
+
+def _cell(share: Share | None) -> Cell:
+    return Cell(None) if share is None else Cell(share.value, f"{share.k:,} of {share.n:,} replies")
+
+
+def _health_table(asked: Asked, rows: Sequence[Row[ModelHealth]]) -> Table:
+    def lacks(kind: str, words: str, help: str) -> Column:
+        return Column(
+            kind.replace(" ", "_"), words, "share", lambda row: _value(_lack(asked, row, kind)), help
+        )
+
+    return Table.of(
+        rows,
+        SIDE,
+        Column("model", "Model", get=lambda row: row.of.model),
+        Column("calls", "Calls", "count", lambda row: row.of.calls),
+        Column("p50", "Median, seconds", "number", lambda row: row.of.latency_p50_s, places=2),
+        Column(
+            "p95",
+            "p95, seconds",
+            "number",
+            lambda row: row.of.latency_p95_s,
+            "95 of 100 calls took no longer",
+            2,
+        ),
+        Column(
+            "errors",
+            "Errors",
+            "share",
+            lambda row: row.of.error_share,
+            "Calls that failed, or could not be made at all",
+        ),
+        lacks("no answer", "No answer", "As a Worker, of its replies"),
+        lacks("no plan", "No plan", "As a Thinker, of its replies"),
+        lacks("no verdict", "No verdict", "As a Verifier, of its replies"),
+        lacks("cut", "Cut", "Replies that hit their token limit"),
+        Column(
+            "accepts",
+            "Accepts",
+            "share",
+            lambda row: _accepts(_calls(asked, row.side).groups, row.of.model),
+            "As a Verifier: of the answers it judged",
+        ),
+        Column("cost", "Cost", "usd", lambda row: _cost(_calls(asked, row.side).spent.get(row.of.model))),
+        Column("last", "Last asked", "time", lambda row: row.of.last),
+        Column(
+            "open", "Episodes", "link", lambda row: row.side.listed(f'any(turn.model == "{row.of.model}")')
+        ),
+        key="models",
+    )
+
+
+def _value(share: Share | None) -> float | None:
+    return None if share is None else share.value
+
+
+def _cost(spent: Spending | None) -> float | None:
+    return None if spent is None else spent.cost_usd
+
+
+def _accepts(groups: Sequence[TurnGroup], model: str) -> float | None:
+    judged = [one for one in groups if one.model == model and one.judgement in _JUDGED]
+    n = sum(one.n for one in judged)
+    return sum(one.n for one in judged if one.judgement in _ACCEPTED) / n if n else None
+
+
+def spending(asked: Asked) -> list[Answer]:
+    """Where tokens, or dollars where any are known, go."""
+    return [
+        _spending(side, _calls(asked, side), f"spending_{side.letter}".rstrip("_").lower())
+        for side in asked.sides
+        if _calls(asked, side).health
+    ]
+
+
+def _spending(side: Side, found: _Calls, key: str) -> Answer:
+    """By model and role, and of models that plan workflows for `plans`."""
+    models = [one.model for one in found.health]
+    rows = [*(role_word(role) for role in ROLES), *[PLANNER] * bool(found.plans)]
+    spent: dict[tuple[str, str], Spending | None] = {
+        (model, role_word(role)): spending_by(
+            [one for one in found.groups if (one.model, one.role) == (model, role)], lambda group: group.model
+        ).get(model)
+        for model in models
+        for role in ROLES
+    }
+    spent |= {(model, PLANNER): found.plans.get(model) for model in models}
+    in_dollars = any(one and one.cost_usd for one in spent.values())
+    unit = "dollars" if in_dollars else "tokens"
+    amounts = {
+        place: 0.0 if one is None else float(one.cost_usd or 0.0) if in_dollars else float(one.tokens)
+        for place, one in spent.items()
+    }
+    total = sum(amounts.values()) or 1.0
+    (model, role), most = max(amounts.items(), key=lambda one: one[1])
+    cells = [[Cell(amounts.get((model, row), 0.0) / total) for model in models] for row in rows]
+    of, amount = (
+        f" of {side.letter}" if side.letter else "",
+        dollars(total) if in_dollars else f"{total:,.0f} tokens",
+    )
+    return Answer(
+        key,
+        f"Where do the {unit}{of} go?",
+        f"Most go to {model} as {role}: {percent(most / total)} of {amount}. All are counted, so there is no interval.",
+        [Grid(rows, models, ("role", "model"), cells)],
+    )
+
+
+def missed(asked: Asked) -> Answer | None:
+    """Who would be missed; None where nobody was asked. Turns that forks play again and again count once."""
+    if not any(_calls(asked, side).health for side in asked.sides):
+        return None
+    sides = [
+        replace(side, where=replace(side.where, forks="without"))
+        if side.where.forks in (None, "with")
+        else side
+        for side in asked.sides
+    ]
+    return without(asked.alone(*sides))
+
+
+ANALYSIS = Analysis((Part("pool", "Pool", (health, spending, missed)),), everything=True)

@@ -1,0 +1,122 @@
+"""What models' replies lacked, by model and loudly where it is much, and which calls had to be repeated."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ui.cli.console import percent, print_table, printable, say, tell
+
+if TYPE_CHECKING:
+    from core.pool.spec import ModelSpec
+    from storage.analysis.lapses import FlaggedTurns
+_SHORTENED = 'any("prompt_shortened" in turn.flags)'
+#: The turns with each kind of lapse, in the filter language.
+WHERE = {
+    "no answer": 'any("no_answer" in turn.flags)',
+    "no plan": 'any("no_suggestion" in turn.flags)',
+    "no verdict": 'any("verdict_unreadable" in turn.flags)',
+    "cut": 'any("truncated" in turn.flags)',
+    "unknown end": 'any("unknown_finish" in turn.flags)',
+    "unasked tool": 'any("unasked_tool_call" in turn.flags)',
+    "refused": 'any("refused" in turn.flags)',
+    "failed": 'any("model_error" in turn.flags and "refused" not in turn.flags)',
+}
+
+
+def tell_lapses(
+    groups: Iterable[FlaggedTurns], specs: Sequence[ModelSpec], run_id: str, *, recorded: bool = True
+) -> None:
+    """Tell what could not be read in the replies of a run, if anything. `recorded`: its episodes are stored, and can be
+    read."""
+    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses_of, shortened_prompts
+
+    groups = list(groups)
+    # That a pocket specialist cannot play a role is part of its world, and no setting mends it.
+    mendable = {spec.name for spec in specs if spec.provider != "pocket"}
+    found = [one for one in lapses_of(groups) if one.any]
+    if found:
+        tell()
+        tell("What replies lacked, as a share of the turns in which they could:", "bold")
+        print_table(
+            ["model", *(f">{kind}" for kind in KINDS)],
+            [
+                (one.model, *(percent(share.value) if share.k else "" for share in one.shares.values()))
+                for one in found
+            ],
+        )
+
+    def read_some(where: str) -> str:
+        command = f"trinity episodes --run {run_id} --where '{where}'"
+        return f"Read some: {command}" if recorded else "Keep some to read by --record share"
+
+    for one in found:
+        for kind in one.loud if one.model in mendable else ():
+            say(
+                f"Warning: {printable(one.model)}, {kind}: {one.shares[kind].k} of {one.shares[kind].n} turns, more "
+                f"than {percent(LOUD)}. {read_some(WHERE[kind])}"
+            )
+    for model, share in shortened_prompts(groups).items():
+        say(
+            f"Warning: {printable(model)} was sent a shortened transcript in {share.k} of {share.n} turns, as its "
+            f"window holds no more. {read_some(_SHORTENED)}"
+        )
+    if (cut := cut_transcripts(groups)).k:
+        say(
+            f"Warning: the encoder's window cut the transcript in {cut.k} of {cut.n} turns, so the coordinator did "
+            "not see all of it. Name an encoder with a longer window by --encoder."
+        )
+
+
+#: What a failed try says of itself -> how the summary calls it.
+_REASONS = (
+    (re.compile(r"answered (\d{3} [A-Za-z ]+)"), None),
+    (re.compile("cannot be reached"), "could not be reached"),
+    (re.compile("cannot be read"), "gave an answer that is none"),
+)
+_MODEL = re.compile(r"Model \\?'([^'\\]+)")
+
+
+class RetrySummary(logging.Handler):
+    """Hears of each retry (stamina's records) and says nothing until `tell`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counted: Counter[tuple[str, str]] = Counter()
+
+    def __enter__(self) -> RetrySummary:
+        logger = logging.getLogger("stamina")
+        logger.addHandler(self)
+        logger.propagate = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logger = logging.getLogger("stamina")
+        logger.removeHandler(self)
+        logger.propagate = True
+        self.tell()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count one retry."""
+        cause = str(record.__dict__.get("stamina.caused_by", ""))
+        model = _MODEL.search(cause)
+        self._counted[model[1] if model else "a model", _reason(cause)] += 1
+
+    def tell(self) -> None:
+        """One line for each model that was asked again; nothing where none was."""
+        for model in dict.fromkeys(name for name, _ in sorted(self._counted)):
+            reasons = {reason: n for (name, reason), n in self._counted.items() if name == model}
+            told = ", ".join(
+                f"{n} after {reason}" for reason, n in sorted(reasons.items(), key=lambda one: -one[1])
+            )
+            say(f"{printable(model)} was asked again {sum(reasons.values())} times: {told}.")
+
+
+def _reason(cause: str) -> str:
+    for pattern, words in _REASONS:
+        if found := pattern.search(cause):
+            return words or found[1].strip()
+    return "another fault"

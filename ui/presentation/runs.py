@@ -1,0 +1,88 @@
+"""A run in words: what it is about, and the name by which every page calls it instead of its id."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import PurePath
+
+from core.settings import POCKET_POOL
+from storage.rows.summaries import RunKind, RunSummary
+from storage.store import Store
+from ui.presentation.theme import one_line
+from ui.presentation.words import distinct
+
+#: What a run's name says before what it is about, where that alone would not tell its kind.
+_KINDS: dict[RunKind, str] = {
+    "evolve": "evolution",
+    "train": "training",
+    "live": "live play of",
+    "fork": "forks of",
+    "attribute": "attribution of",
+    "reencode": "reading again",
+    "serve": "endpoint",
+}
+
+
+def about(run: RunSummary, cut: int = 60) -> str:
+    """What a run is about, plain text on one line: its question, the row of a table it is, its name or its tasks; empty
+    where it does not say."""
+    words = _subject(run)
+    return one_line(f"{words} (sample)" if run.is_sample and words != "sample" else words, cut)
+
+
+def run_name(run: RunSummary) -> str:
+    """A run as a reader knows it, plain text: `pocket test, 24 Nov`, `evolution mine, 24 Nov`."""
+    return _dated(run, "")
+
+
+def names_of(runs: Sequence[RunSummary]) -> dict[str, str]:
+    """Run id -> its name; those that are alike with the time of day, then with their ids."""
+    names = {run.id: run_name(run) for run in runs}
+    alike = Counter(names.values())
+    return distinct(
+        {run.id: _dated(run, " %H:%M") if alike[names[run.id]] > 1 else names[run.id] for run in runs}
+    )
+
+
+def run_names(store: Store, ids: Collection[str]) -> dict[str, str]:
+    """The names of these runs; of what the store does not hold the id."""
+    return {one: one for one in ids} | names_of(store.runs.list(ids=ids, limit=len(ids)))
+
+
+def _dated(run: RunSummary, clock: str) -> str:
+    words = " ".join(one for one in (_KINDS.get(run.kind), _tasks(run) or about(run, 40)) if one) or "run"
+    at = time.localtime(run.created)
+    return f"{words}, {at.tm_mday} {time.strftime(f'%b{clock}', at)}"
+
+
+def _tasks(run: RunSummary) -> str:
+    """The tasks of a batch run, by their file or their split; empty for other runs."""
+    tasks = run.config.get("tasks")
+    if run.kind != "run" or not isinstance(tasks, str):
+        return ""
+    name = one_line(PurePath(tasks).name, 40)
+    if tasks.split("/")[0] == POCKET_POOL:
+        name = f"{tasks.removesuffix('/all')} {run.config.get('split', '')}".strip()
+    return f"{name} (sample)" if run.is_sample else name
+
+
+def _subject(run: RunSummary) -> str:
+    config = run.config
+    match run.kind:
+        case "live":
+            task = config.get("task")
+            words = task.get("question") if isinstance(task, dict) else ""
+        case "fork" | "attribute":
+            words = config.get("question")
+        case "reproduction":
+            row = config.get("reproduction")
+            words = f"{row.get('label')}, seed {config.get('seed')}" if isinstance(row, dict) else ""
+        case "serve":
+            words = ", ".join(config.get("tiers") or ())
+        case "reencode":
+            words = ""
+        case _:
+            words = run.name or config.get("tasks")
+    return words if isinstance(words, str) else ""

@@ -1,1 +1,0 @@
-"""Checkpoints over the same recorded turns."""

@@ -1,1 +1,0 @@
-"""How well decisions can be read off hidden states."""
