@@ -13,9 +13,9 @@ from core.errors import ConfigError, TaskError
 from core.fields import MOST_SEED, MOST_TASKS, RULES, Setting, Turns
 from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool
 from core.tasks.sets import digest_of_tasks, load_tasks
+from ui.runs.policies import LearnsFrom, cycles_of, learns_from
 
 if TYPE_CHECKING:
-    from ui.runs.policies import LearnsFrom
     from ui.runs.settings.learning import LearningPlan
 
 #: Questions that a policy which is taught before it plays learns from, where nothing else is said.
@@ -135,15 +135,11 @@ class BatchPlan:
     @property
     def undecided(self) -> tuple[str, ...]:
         """The policies whose cycle of roles is still to be chosen: of those that play, and that others learn from."""
-        from ui.runs.policies import cycles_of
-
         follow = (one for name in self.policies for one in cycles_of(name, self.models))
         return tuple(dict.fromkeys(one for one in follow if one not in self.cycles)) if self.choosing else ()
 
     def learns_from(self, what: LearnsFrom) -> bool:
         """Whether a policy is chosen, or taught, by such tasks before it plays."""
-        from ui.runs.policies import learns_from
-
         return any(learns_from(name, self.models) == what for name in self.policies)
 
     def choosing_tasks(self) -> list[Task]:
