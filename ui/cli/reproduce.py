@@ -99,7 +99,7 @@ def reproduce(
     """
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
-    from ui.runs.paper.tables import needed, rows_of, stored
+    from ui.runs.paper.tables import needed, read_rows, rows_of
     from ui.runs.settings import absolute_pool, absolute_tasks
 
     doors = {key: given.get(key) for key in ("pool", "encoder")}
@@ -118,7 +118,7 @@ def reproduce(
             for one in (suite.tasks, suite.held_out):
                 name_task_file(opened, one)
             _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
-        played = stored(opened, rows_of(opened, suite), {row.key for row in needed(wanted)})
+        played = read_rows(opened, rows_of(opened, suite), {row.key for row in needed(wanted)})
         beside = _checked(opened, suite, wanted, played) if check else None
         _report(opened, suite, wanted, played, save, as_json, beside)
     if any(one.same_config and not one.same_outcomes for one in beside or ()):

@@ -56,7 +56,7 @@ class BatchParts(Parts):
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
         below_ceiling = MeteredPool(self.pool, plan.max_cost_usd, reckoned=self.reckoned)
-        plan, policies = yield from made_ready(
+        plan, policies = yield from choose_and_teach(
             store, run, plan, self.policies, self.tasks, below_ceiling, self.shelf
         )
         metered = below_ceiling.anew(store.runs.spent_usd(run) + plan.choice_usd)
@@ -191,7 +191,7 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     return plan, why
 
 
-def made_ready(
+def choose_and_teach(
     store: Store,
     run: str,
     plan: BatchPlan,

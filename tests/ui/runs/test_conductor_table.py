@@ -18,7 +18,7 @@ from tests.core.planner.tiny import MODELS, tiny_planner, tiny_pool
 from ui.runs import wiring
 from ui.runs.lease import owner
 from ui.runs.paper.reproduction import Reproduction, episodes_at_most, possible
-from ui.runs.paper.tables import TABLES, TRAINED, TableRow, outcomes, stored, suites
+from ui.runs.paper.tables import TABLES, TRAINED, TableRow, outcomes, read_rows, suites
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import Suite
@@ -95,7 +95,7 @@ def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) ->
         measure(game, row)
     assert not game.missing([(0, row) for row in played])
     [(_, runs)] = suites(game.store)
-    kept = stored(game.store, runs, {row.key for row in played})
+    kept = read_rows(game.store, runs, {row.key for row in played})
     found = {one.row: one for one in outcomes(TABLE, kept)}
     assert set(found) == {row.key for row in played}
     # Ann alone is right: every workflow that may choose its models on validation tasks ends with her.

@@ -41,7 +41,7 @@ from ui.runs.forks.results import (
     by_turn,
     decisive,
     decisive_words,
-    ended,
+    endings,
     luck_runs,
     luck_words,
     read_luck,
@@ -336,9 +336,9 @@ def child(number: int, correct: bool | None, status: Status = Status.FINISHED) -
 
 
 def test_plays_count_in_their_order_whichever_is_over_first() -> None:
-    assert ended([child(2, True), child(0, False), child(1, None, Status.RUNNING)]) == (False,)
-    assert ended([child(0, False), child(1, None, Status.MISSING), child(2, True)]) == (False, True)
-    assert ended([child(1, True)]) == ()
+    assert endings([child(2, True), child(0, False), child(1, None, Status.RUNNING)]) == (False,)
+    assert endings([child(0, False), child(1, None, Status.MISSING), child(2, True)]) == (False, True)
+    assert endings([child(1, True)]) == ()
 
 
 def test_a_run_that_was_stopped_goes_on_with_what_it_has(world: Sums, store: Store, missed: str) -> None:

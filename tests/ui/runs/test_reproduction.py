@@ -40,7 +40,7 @@ from ui.runs.paper.tables import (
     TableRow,
     needed,
     outcomes,
-    stored,
+    read_rows,
     suites,
 )
 from ui.runs.plans import to_config
@@ -174,7 +174,7 @@ def _curves(store: Store, table: str) -> list[tuple[TableRow, Curve]]:
     """What each learner of a table came to as it learned, under the first seed."""
     (_, runs), *_ = suites(store)
     rows = TABLES[table].rows
-    played = stored(store, runs, {row.key for row in rows})
+    played = read_rows(store, runs, {row.key for row in rows})
     return [(row, played[row.key][0].curve) for row in rows if row.key in played]
 
 
@@ -398,7 +398,7 @@ def test_a_seed_that_learned_under_other_settings_is_not_mixed_in(store: Store) 
         record_finished_run(store, played, plan.kind, to_config(plan), [ended])
     ((_, runs),) = suites(store)
     assert list(runs) == ["rrow3", "rrow2", "rrow1", "rrow0"]
-    found = stored(store, runs, {"evolved:trinity"})
+    found = read_rows(store, runs, {"evolved:trinity"})
     assert [one.kept.seed for one in found["evolved:trinity"]] == [0, 1, 3]
 
 

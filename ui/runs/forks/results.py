@@ -315,7 +315,7 @@ def read_luck(store: Store, run: str, plan: ForkPlan) -> Luck:
     reused = [name for branch in plan.branches for name in branch.reused.values()]
     children = [*forks.of_runs(store, [run])[run], *forks.by_id(store, reused)]
     parent = next(iter(store.episodes.summaries([plan.branches[0].parent])), None)
-    outcomes = ended(children)
+    outcomes = endings(children)
     return Luck(outcomes, told(outcomes), parent is not None and parent.correct is True)
 
 
@@ -324,7 +324,7 @@ def is_told(store: Store, run: str, plan: ForkPlan) -> bool:
     return plan.asks_luck and read_luck(store, run, plan).told is not None
 
 
-def ended(children: Iterable[Child]) -> tuple[bool, ...]:
+def endings(children: Iterable[Child]) -> tuple[bool, ...]:
     """How plays ended, by their numbers, as far as all before them are over: quick ones are not counted first, which
     are right more often or less often than slow ones. What was lost by a failure of the infrastructure counts as never
     played."""

@@ -260,7 +260,7 @@ def rows_of(store: Store, suite: Suite) -> Runs:
     return next((runs for one, runs in suites(store) if one == suite), {})
 
 
-def stored(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow]]:
+def read_rows(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow]]:
     """The rows of these keys among runs of one suite, by key, seeds in order; of a repeated row the newest, and no seed
     that learned under other settings than the newest did."""
     found: dict[tuple[str, int], PlayedRow] = {}
