@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from core.errors import ConfigError
 from core.fields import model_of
-from core.pocket.specs import MAX_TOKENS, pocket_spec
+from core.pocket.models import MAX_TOKENS, pocket_spec
 from core.pool.costs import listed_prices
 from core.pool.pool import MixedPool, Pool
 from core.pool.spec import ModelSpec, Service, Temperature
@@ -96,7 +96,7 @@ def _providers(path: Path, tables: Any) -> dict[str, tuple[Service, dict[str, An
     for number, table in enumerate(tables if isinstance(tables, list) else [tables], start=1):
         table = table if isinstance(table, dict) else {}
         limits = {k: v for k, v in table.items() if k in _LIMITS.model_fields}
-        service = Service(**_checked(f"{path}, provider {number}", _LIMITS, limits).model_dump())
+        service = Service(**_check(f"{path}, provider {number}", _LIMITS, limits).model_dump())
         if service.name in found or service.name in ("openai", "pocket"):
             raise ConfigError(
                 f"{path}, provider {number} ('{service.name}'): name is already taken; give each its own."
@@ -136,7 +136,7 @@ def _spec(
             f"{path}, model {number}: there is no provider '{named}'; it has {', '.join(providers)}."
         )
     kind = _POCKET if entry.get("provider") == "pocket" else _HOSTED  # which also says what else it may be
-    checked = _checked(f"{path}, model {number}", kind, entry)
+    checked = _check(f"{path}, model {number}", kind, entry)
     if kind is _POCKET:
         given = checked.model_dump(exclude={"provider"}, exclude_unset=True)
         return replace(pocket_spec(given.pop("name")), **given)
@@ -151,10 +151,10 @@ def _spec(
             f"{path}, model {number} ('{spec.name}'): context_window must be larger than max_tokens, which is "
             f"{spec.max_tokens}: a prompt and its reply share the window."
         )
-    return _priced(spec)
+    return _with_prices(spec)
 
 
-def _priced(spec: ModelSpec) -> ModelSpec:
+def _with_prices(spec: ModelSpec) -> ModelSpec:
     """The entry with list prices where it gives none."""
     if None not in (spec.price_in, spec.price_cached, spec.price_out):
         return spec
@@ -172,7 +172,7 @@ def _priced(spec: ModelSpec) -> ModelSpec:
     )
 
 
-def _checked(where: str, kind: type[BaseModel], entry: Mapping[str, Any]) -> BaseModel:
+def _check(where: str, kind: type[BaseModel], entry: Mapping[str, Any]) -> BaseModel:
     """What stands in a table. ConfigError for its first mistake, which never repeats a value: it may be a key."""
     try:
         return kind.model_validate(entry)

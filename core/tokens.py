@@ -103,9 +103,9 @@ class PromptTokens:
 
     def plain(self, text: str) -> list[int]:
         """Ids of untrusted text: no control token, whatever it says."""
-        return [index for index, _, _ in self._located(text)]
+        return [index for index, _, _ in self._locate(text)]
 
-    def _located(self, text: str) -> Iterator[tuple[int, int, int]]:
+    def _locate(self, text: str) -> Iterator[tuple[int, int, int]]:
         """The ids of untrusted text, each with the characters that it stands for: from, to."""
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be tokenised
         pieces = self._blank_pattern.split(text) if self._blank_pattern else [text]
@@ -135,11 +135,11 @@ class PromptTokens:
 
     def placed(self, transcript: Transcript) -> list[PlacedToken]:
         """The tokens of a transcript's segments, the ids of its `prompt`, each with its place in the texts."""
-        parts = [("user", transcript.question), *_named(transcript)]
+        parts = [("user", transcript.question), *_names(transcript)]
         question, *turns = [
             self._placed_segment(part, name, text) for part, (name, text) in enumerate(parts, -1)
         ]
-        found, _ = self._fitted(question, turns, [name for name, _ in parts[1:]])
+        found, _ = self._fit(question, turns, [name for name, _ in parts[1:]])
         return [*found, *map(PlacedToken, self._suffix)]
 
     def _placed_segment(self, part: int, name: str, text: str) -> tuple[PlacedToken, ...]:
@@ -148,19 +148,19 @@ class PromptTokens:
             PlacedToken(index, part, max(start - before, 0), end - before)
             if end > before
             else PlacedToken(index)
-            for index, start, end in self._located(f"{name}\n{text}")
+            for index, start, end in self._locate(f"{name}\n{text}")
         ]
         return (PlacedToken(self.controls[TURN_START]), *told, *map(PlacedToken, self._close))
 
     def _segments(self, transcript: Transcript) -> Prompt:
         """Append-only: the ids of a transcript without the suffix are a prefix of the ids one turn later."""
-        named = _named(transcript)
+        named = _names(transcript)
         question = self._segment("user", transcript.question)
         turns = [self._segment(name, text) for name, text in named]
-        ids, cut = self._fitted(question, turns, [name for name, _ in named])
+        ids, cut = self._fit(question, turns, [name for name, _ in named])
         return Prompt((*ids, *self._suffix), cut)
 
-    def _fitted(
+    def _fit(
         self, question: tuple[T, ...], turns: Sequence[tuple[T, ...]], names: Sequence[str]
     ) -> tuple[list[T], bool]:
         """The segments one after the other, cut to leave room for the suffix, and whether anything was cut."""
@@ -194,7 +194,7 @@ class PromptTokens:
 
     def _chat(self, messages: Sequence[Message]) -> Prompt:
         """The tokenizer's own chat template around the messages, thinking off (trinity.md 1.2)."""
-        stretches = self._rendered(messages)
+        stretches = self._render(messages)
         parts = [self.plain(one) if i % 2 == 0 else [self.controls[one]] for i, one in enumerate(stretches)]
         excess = sum(map(len, parts)) - self.max_tokens
         if excess > 0:
@@ -204,7 +204,7 @@ class PromptTokens:
             del longest[start : start + excess]
         return Prompt(tuple(index for part in parts for index in part)[-self.max_tokens :], excess > 0)
 
-    def _rendered(self, messages: Sequence[Message]) -> list[str]:
+    def _render(self, messages: Sequence[Message]) -> list[str]:
         """The chat as text and control tokens in turn, beginning with text.
 
         The template only ever sees place holders; the messages are put in afterwards, as text."""
@@ -226,7 +226,7 @@ class PromptTokens:
         return stretches
 
 
-def _named(transcript: Transcript) -> list[tuple[str, str]]:
+def _names(transcript: Transcript) -> list[tuple[str, str]]:
     """The earlier replies, each with the name that its segment begins with."""
     return [(f"{entry.role} {entry.model}", entry.text) for entry in transcript.entries]
 

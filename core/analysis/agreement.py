@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from core.analysis.head_lens import Choices, likeliest_choices, sampled_choices
 from core.analysis.metrics import ClusteredShare
-from core.analysis.rounding import Choices, likeliest_choices, sampled_choices
 from core.episode import ROLE_ORDER
 from core.heads import Array, split
 
@@ -212,7 +212,6 @@ class Divergence:
 
 
 def divergence_by_turn(found: Agreement) -> list[Divergence]:
-    """The divergence turn by turn, the first first."""
     result = []
     for index in np.unique(found.at.indices).tolist():
         values = found.divergence[found.at.indices == index]

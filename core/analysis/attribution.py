@@ -66,15 +66,14 @@ class WordLeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """What the parts and words of a transcript contribute to a choice. `logits`: those with nothing left out, of the
-    models, then of the roles. `words` is empty where only parts were asked for."""
+    """What the parts of a transcript contribute to a choice. `logits`: those with nothing left out, of the models, then
+    of the roles."""
 
     chosen: Pair
     rival: Pair
     full: Lead
     parts: tuple[PartLeftOut, ...]
     logits: tuple[float, ...] = ()
-    words: tuple[WordLeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,13 @@ def by_part(policy: Policy, request: Decide, chosen: Pair, rival: Pair | None = 
     """Leave out the question and every earlier reply in turn, all in one batch. `rival`: what the choice is put
     against; the runner-up where it is None. ConfigError where there is nothing to put it against, or the coordinator
     does not read a transcript."""
+    if request.messages:
+        raise ConfigError(
+            "Attribution needs a coordinator that reads the transcript; this one reads the chat of the "
+            "released protocol, whose words cannot be left out one by one."
+        )
     parts = [QUESTION, *range(len(request.transcript.entries))]
-    full, *others = policy.decide([_checked(request), *(without_part(request, part) for part in parts)])
+    full, *others = policy.decide([request, *(without_part(request, part) for part in parts)])
     rival = rival or rival_of(policy, full, chosen)
     lead = lead_of(policy, full, chosen, rival)
     found = [
@@ -111,12 +115,6 @@ def by_part(policy: Policy, request: Decide, chosen: Pair, rival: Pair | None = 
         for without in [lead_of(policy, decision, chosen, rival)]
     ]
     return Attribution(chosen, rival, lead, tuple(found), (*full.model_logits, *full.role_logits))
-
-
-def by_word(policy: Policy, request: Decide, chosen: Pair, rival: Pair | None = None) -> Attribution:
-    """Parts as in `by_part`, and every word left out in turn as well."""
-    found = by_part(policy, request, chosen, rival)
-    return replace(found, words=tuple(leave_out(policy, request, found, words_of(request.transcript))))
 
 
 def leave_out(
@@ -247,12 +245,3 @@ def lead_of(policy: Policy, decision: Decision, chosen: Pair, rival: Pair) -> Le
 def times_likelier(lead: float) -> float:
     """A lead in logits as how many times likelier the choice is than its rival."""
     return math.exp(min(lead, 700.0))
-
-
-def _checked(request: Decide) -> Decide:
-    if request.messages:
-        raise ConfigError(
-            "Attribution needs a coordinator that reads the transcript; this one reads the chat of the "
-            "released protocol, whose words cannot be left out one by one."
-        )
-    return request

@@ -43,9 +43,16 @@ def blame(episode: Episode) -> Blame | None:
     since = max((i + 1 for i in range(len(right)) if right[i] and not (i and right[i - 1])), default=0)
     given = next(turn.index for turn in episode.turns[since:] if turn.answer_after == episode.answer)
     # A short value stands in many texts by chance, and one of the question is in every text about it.
-    if stands(episode.task.question, value):
+    if is_written(episode.task.question, value):
         return Blame(given, "answer", value)
-    first = next((turn for turn in episode.turns[since:given] if holds(_text(turn), value)), None)
+    first = next(
+        (
+            turn
+            for turn in episode.turns[since:given]
+            if contains_value(f"{turn.suggestion}\n{turn.reply.text}", value)
+        ),
+        None,
+    )
     if first is None:
         return Blame(given, "answer", value)
     return Blame(first.index, "plan" if first.decision.role is Role.THINKER else "text", value)
@@ -57,15 +64,15 @@ def last_worker(episode: Episode) -> Turn | None:
     return next((turn for turn in reversed(episode.turns) if turn.decision.role is Role.WORKER), None)
 
 
-def holds(text: str, value: str) -> bool:
+def contains_value(text: str, value: str) -> bool:
     """Whether a value stands in a text, or is what a sum in it, such as 14 - 4, comes to."""
-    if stands(text, value):
+    if is_written(text, value):
         return True
     sums = _SUM.findall(text) if _NUMBER.fullmatch(value) else []
     return any(_result(one) == Fraction(value) for one in sums)
 
 
-def stands(text: str, value: str) -> bool:
+def is_written(text: str, value: str) -> bool:
     """Whether a value is written in a text as a word or number of its own."""
     pattern = rf"(?<![\w.,-]){re.escape(value)}(?![\w-])(?![.,]\d)"
     return re.search(pattern, text, re.IGNORECASE) is not None
@@ -93,7 +100,3 @@ def _result(text: str) -> Fraction | None:
             case _:
                 terms.append(number if sign == "+" else -number)
     return sum(terms, Fraction(0))
-
-
-def _text(turn: Turn) -> str:
-    return f"{turn.suggestion}\n{turn.reply.text}"

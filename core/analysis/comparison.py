@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,6 @@ class AlignmentRow:
 
     @property
     def same_choice(self) -> bool:
-        """Both played the same model in the same role."""
         return self.cost == SAME
 
 
@@ -188,7 +188,7 @@ def accuracy_over_tasks(played: Sequence[tuple[int, int, int]]) -> tuple[float, 
 
 def _merged(counted: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:
     """Equal values put together, least first; what draws from them does not depend on the order they came in."""
-    found: dict[float, int] = {}
+    found = Counter[float]()
     for value, tasks in counted:
-        found[round(value, 12)] = found.get(round(value, 12), 0) + tasks
+        found[round(value, 12)] += tasks
     return sorted(found), [found[value] for value in sorted(found)]

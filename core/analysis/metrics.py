@@ -1,4 +1,5 @@
-"""Statistics of outcomes and decisions: intervals, paired tests, entropy, margin and divergence."""
+"""Statistics of outcomes and decisions: intervals, paired tests, entropy, margin and divergence, and how far reviewers
+agree beyond chance (Cohen's kappa for two, Krippendorff's alpha for any number)."""
 
 from __future__ import annotations
 
@@ -107,11 +108,6 @@ def _interval_of_clusters(share: float, error: float, clusters: int, n: int) -> 
             effective = few**2 * share * (1 - share) / error**2
         effective = min(float(n), max(1.0, effective))
     return exact_interval(share * effective, effective)
-
-
-def _generator(key: str) -> np.random.Generator:
-    digest = hashlib.sha256(key.encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
 def paired_score_interval(both: int, only_a: int, only_b: int, neither: int) -> PairedDifference:
@@ -330,7 +326,8 @@ def sign_flip_p(values: Sequence[float], tasks: Sequence[int], *, key: str) -> f
             sizes.setdefault(round(abs(value), 12), [0, 0])[value > 0] += count
     if len(sizes) < 2:
         return mcnemar_p(*next(iter(sizes.values()), (0, 0)))
-    rng = _generator(f"sign-flip/{key}")
+    digest = hashlib.sha256(f"sign-flip/{key}".encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
     totals = np.zeros(SIGN_FLIPS)
     for size, (down, up) in sizes.items():
         totals += size * (2.0 * rng.binomial(down + up, 0.5, size=SIGN_FLIPS) - (down + up))
@@ -429,3 +426,58 @@ class ClusteredShare:
         share = self.k / self.n
         squares = self.squared_k - 2 * share * self.k_times_n + share**2 * self.squared_n
         return math.sqrt(max(0.0, squares) * self.clusters / (self.clusters - 1)) / self.n
+
+
+@dataclass(frozen=True, slots=True)
+class Kappa:
+    """Cohen's kappa of two reviewers over `n` items: 1 is full agreement, 0 what chance would give. `kappa` and its
+    interval are None where chance alone agrees on everything, so that kappa is not defined."""
+
+    kappa: float | None
+    low: float | None
+    high: float | None
+    observed: float  # share of items with the same value
+    n: int
+
+
+def cohen_kappa(counts: Sequence[Sequence[int]]) -> Kappa:
+    """Kappa (Cohen 1960) of a square table: items that the first reviewer gave value i and the second value j.
+
+    The 95 % interval is the large-sample one (Fleiss, Cohen and Everitt 1969), held within [-1, 1]."""
+    n = sum(map(sum, counts))
+    if n == 0:
+        return Kappa(None, None, None, 0.0, 0)
+    shares = [[count / n for count in row] for row in counts]
+    rows = [sum(row) for row in shares]
+    columns = [sum(column) for column in zip(*shares, strict=True)]
+    observed = sum(shares[i][i] for i in range(len(shares)))
+    expected = sum(row * column for row, column in zip(rows, columns, strict=True))
+    if math.isclose(expected, 1.0):
+        return Kappa(None, None, None, observed, n)
+    kappa = (observed - expected) / (1 - expected)
+    size = range(len(shares))
+    agreeing = sum(shares[i][i] * (1 - (rows[i] + columns[i]) * (1 - kappa)) ** 2 for i in size)
+    differing = (1 - kappa) ** 2 * sum(
+        shares[i][j] * (columns[i] + rows[j]) ** 2 for i in size for j in size if i != j
+    )
+    variance = agreeing + differing - (kappa - expected * (1 - kappa)) ** 2
+    half = NormalDist().inv_cdf(0.975) * math.sqrt(max(variance, 0.0) / n) / (1 - expected)
+    return Kappa(kappa, max(-1.0, kappa - half), min(1.0, kappa + half), observed, n)
+
+
+def krippendorff_alpha(items: Sequence[Sequence[str]]) -> float | None:
+    """Alpha of values without order (Krippendorff 2011): each item holds its reviewers' values, however many there
+    are.
+
+    None where fewer than two values were compared, or where all are the same."""
+    compared = [Counter(values) for values in items if len(values) > 1]
+    totals = sum(compared, Counter[str]())
+    n = totals.total()
+    chance = n * n - sum(count * count for count in totals.values())
+    if chance == 0:
+        return None
+    disagreeing = sum(
+        (found.total() ** 2 - sum(count * count for count in found.values())) / (found.total() - 1)
+        for found in compared
+    )
+    return 1 - (n - 1) * disagreeing / chance

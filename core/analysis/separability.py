@@ -89,7 +89,6 @@ class Classes:
 
     @property
     def enough(self) -> bool:
-        """Whether there are two classes to tell apart."""
         return len(self.frequent) > 1
 
 

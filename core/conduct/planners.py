@@ -1,9 +1,10 @@
-"""Planners that need no training: frozen workflows, random ones, a model of the pool, and the control of one model."""
+"""Planners that need no training: frozen workflows, random ones, a model of the pool, the control of one model, and
+recorded workflows, which are run again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Unpack
 
@@ -11,7 +12,7 @@ from core.conduct.prompts import subtask_word
 from core.conduct.reading import read_workflow, write_workflow
 from core.conduct.session import Planner, conduct
 from core.draws import uniform
-from core.episode import Decide, Decision, Episode, Reply, Usage, WritePlan
+from core.episode import Episode, Reply, Turn, Usage, WritePlan
 from core.errors import ConfigError
 from core.play.policy import Masks
 from core.pool.spec import ModelSpec
@@ -44,20 +45,15 @@ _FREE = Usage(0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class FixedPlanner:
+class FixedPlanner(Planner):
     """The same workflow for every problem."""
 
     id: str
     models: tuple[str, ...]
     workflow: Workflow
-    mode: AccessMode = AccessMode.CHOOSE_POSITION
-    asked_model: str = ""
-    rounds: int = 1
-    show_names: bool = False
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """Its lists, for every request."""
-        return [_written(self.workflow)] * len(requests)
+        return [Reply(write_workflow(self.workflow), usage=_FREE)] * len(requests)
 
 
 def fixed_planner(name: str, models: tuple[str, ...], team: Sequence[str] = ()) -> FixedPlanner:
@@ -76,19 +72,16 @@ def fixed_planner(name: str, models: tuple[str, ...], team: Sequence[str] = ()) 
 
 
 @dataclass(frozen=True, slots=True)
-class RandomPlanner:
+class RandomPlanner(Planner):
     """A random workflow that makes sense for every problem: what a planner has to be better than."""
 
     models: tuple[str, ...]
     id: str = f"{CONDUCTOR}random"
-    mode: AccessMode = AccessMode.CHOOSE_POSITION
-    asked_model: str = ""
-    rounds: int = 1
-    show_names: bool = False
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The lists of one random workflow per request, drawn by its key."""
-        return [_written(random_workflow(request.key, request.allowed)) for request in requests]
+        drawn = [random_workflow(request.key, request.allowed) for request in requests]
+        return [Reply(write_workflow(one), usage=_FREE) for one in drawn]
 
 
 def random_workflow(
@@ -147,7 +140,7 @@ def makes_sense(workflow: Workflow) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptedPlanner:
+class PromptedPlanner(Planner):
     """A model of the pool that is asked for a workflow; nothing is trained."""
 
     models: tuple[str, ...]
@@ -155,46 +148,28 @@ class PromptedPlanner:
     mode: AccessMode = AccessMode.AUTO
     rounds: int = 1
     show_names: bool = True
+    id: str = field(init=False)
 
-    @property
-    def id(self) -> str:
-        return f"{CONDUCTOR}prompted:{self.asked_model}"
-
-    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """ConfigError: its plans come from the pool."""
-        raise ConfigError(f"Model {self.asked_model} writes the plans of '{self.id}', not the policy itself.")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", f"{CONDUCTOR}prompted:{self.asked_model}")
 
 
-@dataclass(frozen=True, slots=True)
-class SameModelPlanner:
+class WrappedPlanner(Planner):
+    """Base of a planner that changes what another one, `inner`, writes."""
+
+    def __init__(self, inner: Planner) -> None:
+        self.inner, self.id, self.models = inner, inner.id, inner.models
+        self.mode, self.rounds, self.show_names = inner.mode, inner.rounds, inner.show_names
+        self.iteration = inner.iteration
+
+
+class SameModelPlanner(WrappedPlanner):
     """Another planner's workflows with every step given to one model: as many calls, no team."""
 
-    inner: Planner
-    model: str
-
-    @property
-    def id(self) -> str:
-        return f"{CONDUCTOR}same-model:{self.model}:{self.inner.id.removeprefix(CONDUCTOR)}"
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return self.inner.models
-
-    @property
-    def mode(self) -> AccessMode:
-        return self.inner.mode
-
-    @property
-    def asked_model(self) -> str:
-        return ""
-
-    @property
-    def rounds(self) -> int:
-        return self.inner.rounds
-
-    @property
-    def show_names(self) -> bool:
-        return self.inner.show_names
+    def __init__(self, inner: Planner, model: str) -> None:
+        super().__init__(inner)
+        self.model, self.iteration = model, None
+        self.id = f"{CONDUCTOR}same-model:{model}:{inner.id.removeprefix(CONDUCTOR)}"
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The other planner's lists with one model everywhere; what cannot be read stays as it is."""
@@ -209,89 +184,31 @@ class SameModelPlanner:
         return changed
 
 
-def _written(workflow: Workflow) -> Reply:
-    return Reply(write_workflow(workflow), usage=_FREE)
-
-
-@dataclass(frozen=True, slots=True)
-class Conductor:
-    """A planner as a policy that stands beside every other."""
-
-    planner: Planner
-
-    @property
-    def id(self) -> str:
-        return self.planner.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return self.planner.models
-
-    @property
-    def rounds(self) -> int:
-        return self.planner.rounds
-
-    @property
-    def iteration(self) -> int | None:
-        """After how many iterations of its training a planner is that was trained; None for others."""
-        found: int | None = getattr(self.planner, "iteration", None)
-        return found
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """ConfigError: it writes whole workflows."""
-        raise ConfigError(
-            f"Policy '{self.id}' writes whole workflows, not single turns: compare its episodes instead."
-        )
-
-    def begin(self, episode: Episode) -> Episode:
-        """The episode as it is."""
-        return episode
-
-    def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
-    ) -> Generator[Any, Any, Episode]:
-        """The episode, run by this planner's workflows of the models that it does not leave out; a step has no role to
-        mask."""
-        return conduct(
-            episode, specs, self.planner, model_mask=allowed_models(episode, masks.get("model_mask", ()))
-        )
-
-    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """The planner's replies."""
-        return self.planner.write(requests)
-
-
-def allowed_models(episode: Episode, model_mask: Sequence[bool] = ()) -> tuple[bool, ...]:
-    """Which of the episode's models a workflow may name: those that it does not leave out, and the mask allows."""
-    own = [name not in episode.left_out for name in episode.models]
-    return tuple(a and b for a, b in zip(own, model_mask, strict=True)) if model_mask else tuple(own)
-
-
 def planner_policy(
     name: str, models: tuple[str, ...], trained: Callable[[str], Planner] | None = None
-) -> Conductor:
+) -> Planner:
     """The policy of a name that begins with CONDUCTOR. `trained` gives the planner of a checkpoint's id. ConfigError
     for one that is not understood, or names a model that the pool does not have."""
     kind, _, rest = name.removeprefix(CONDUCTOR).partition(":")
     match kind:
         case "random" if not rest:
-            return Conductor(RandomPlanner(models))
+            return RandomPlanner(models)
         case "fixed":
             which, _, team = rest.partition(":")
-            return Conductor(fixed_planner(which, models, team.split("+") if team else ()))
+            return fixed_planner(which, models, team.split("+") if team else ())
         case "prompted" if rest:
-            return Conductor(PromptedPlanner(models, _known(rest, models)))
+            return PromptedPlanner(models, _known(rest, models))
         case "same-model" if rest:
             model, _, inner = rest.partition(":")
-            planner = planner_policy(CONDUCTOR + (inner or "random"), models, trained).planner
+            planner = planner_policy(CONDUCTOR + (inner or "random"), models, trained)
             if planner.asked_model:
                 raise ConfigError(
                     "same-model needs the planner of a checkpoint, a fixed or a random one: a prompted planner "
                     "would write other workflows."
                 )
-            return Conductor(SameModelPlanner(planner, _known(model, models)))
+            return SameModelPlanner(planner, _known(model, models))
         case _ if kind and not rest and trained is not None:
-            return Conductor(trained(kind))
+            return trained(kind)
     raise ConfigError(
         f"Policy '{name}' is not understood: give conductor:fixed:NAME ({', '.join(FIXED)}), conductor:random, "
         "conductor:CHECKPOINT, conductor:prompted:MODEL or conductor:same-model:MODEL:PLANNER."
@@ -302,3 +219,22 @@ def _known(model: str, models: tuple[str, ...]) -> str:
     if model not in models:
         raise ConfigError(f"There is no model '{model}' in the pool: choose one of {', '.join(models)}.")
     return model
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedWorkflows(Planner):
+    """Runs the plans that its episodes hold, as many rounds as each has, under the name of whoever wrote them; it
+    writes none. `carried` are the turns that are taken over, by episode and number (see `conduct`)."""
+
+    id: str
+    models: tuple[str, ...]
+    carried: Mapping[tuple[str, int], Turn] = field(default_factory=dict)
+    mode: AccessMode = AccessMode.AUTO
+    rounds: int = 1
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+    ) -> Generator[Any, Any, Episode]:
+        carried = {index: turn for (name, index), turn in self.carried.items() if name == episode.id}
+        own = replace(self, rounds=len({plan.round for plan in episode.plans}))
+        return conduct(episode, specs, own, model_mask=masks.get("model_mask", ()), carried=carried)

@@ -1,14 +1,32 @@
-"""What a planner and the steps of its workflow are sent, in full instructions and in the pocket models' short form."""
+"""What a planner and the steps of its workflow are sent, in full instructions and in the pocket models' short form;
+what steps pass on of it, which of them the last one never uses, and whether a change of one can reach the answer.
+
+A step may read what its access list names; what it is sent of that is another matter. In full instructions it is every
+reply. In the short form of the pocket models it is one plan or one answer, or nothing.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
 
-from core.episode import Message, Role, Task, Verdict
-from core.play import general, terse
-from core.pool.spec import ModelSpec
+from core.episode import Change, Flag, Message, Reply, Role, Task, Turn, Verdict
+from core.play.forking import ForkedStep
+from core.play.roles import (
+    answer_format,
+    check_prompt,
+    dialect_and_tag,
+    quoted,
+    terse_answer,
+    terse_prompt,
+    terse_verdict,
+    work_prompt,
+)
+from core.play.session import visible_text
+from core.pool.spec import Dialect, ModelSpec
 from core.workflow import MOST_STEPS, AccessMode
 
 #: Version of the instruction that planners are given; a recording keeps it whole.
@@ -59,6 +77,15 @@ class Done:
     plan: str = ""
     answer: str = ""
 
+    @classmethod
+    def of(cls, model: int, subtask: str, reply: Reply, seen: Sequence[Done] | None) -> Done:
+        """A step that is over. `seen`: what it could see itself, of a step in the short form; None of any other."""
+        text = visible_text(reply).strip()
+        if seen is None:
+            return cls(model, subtask, text)
+        plan = text if terse_role(subtask) is Role.THINKER else ""
+        return cls(model, subtask, text, plan, _given_answer(subtask, text, seen))
+
 
 def planner_messages(
     question: str,
@@ -74,11 +101,11 @@ def planner_messages(
     known = [
         f"Model id {slot}: {name}" if show_names else f"Model id {slot}" for slot, name in models.items()
     ]
-    sections = [general.quoted("The problem:", question), "The models:\n" + "\n".join(known)]
+    sections = [quoted("The problem:", question), "The models:\n" + "\n".join(known)]
     if before is not None:
         sections += [
-            general.quoted("Your workflow:", before[0]),
-            general.quoted("Its final answer:", before[1]),
+            quoted("Your workflow:", before[0]),
+            quoted("Its final answer:", before[1]),
             _AGAIN,
         ]
     system = _PLANNER.format(example=example, access=_ACCESS[mode])
@@ -90,15 +117,15 @@ def step_messages(
 ) -> tuple[Message, ...]:
     """What a step's model is sent: the whole question, what its access list allows and nothing else of the episode."""
     if spec.dialect == "terse":
-        return (Message("user", _terse(task.question, subtask, visible)),)
-    sections = [general.quoted("The problem:", task.question)]
+        return (Message("user", terse_step(task.question, subtask, visible)),)
+    sections = [quoted("The problem:", task.question)]
     for one in visible:
         if one.text:
             heading = f"Model id {one.model} was asked: {_one_line(one.subtask)}\nIts answer:"
-            sections.append(general.quoted(heading, one.text))
+            sections.append(quoted(heading, one.text))
     duty = f"Your step: {_one_line(subtask)}"
     if last:
-        duty += "\n" + _LAST.format(format=general.answer_format(task.grader))
+        duty += "\n" + _LAST.format(format=answer_format(task.grader))
     return (Message("system", _STEP_SYSTEM), Message("user", "\n\n".join([*sections, duty])))
 
 
@@ -120,16 +147,13 @@ def terse_role(subtask: str) -> Role:
     return Role.WORKER
 
 
-def _terse(question: str, subtask: str, visible: Sequence[Done]) -> str:
-    match subtask_word(subtask):
-        case "plan":
-            return terse.think_prompt(question)
-        case "check" | "merge":
-            return terse.check_prompt(question, judged(subtask, visible))
-    return terse.work_prompt(question, next((one.plan for one in reversed(visible) if one.plan), ""))
+def terse_step(question: str, subtask: str, visible: Sequence[Done]) -> str:
+    """What a pocket model is sent for a step: the latest plan that it sees, or the answer that it is to judge."""
+    plan = next((one.plan for one in reversed(visible) if one.plan), "")
+    return terse_prompt(terse_role(subtask), question, plan, answer_to_judge(subtask, visible))
 
 
-def judged(subtask: str, visible: Sequence[Done]) -> str:
+def answer_to_judge(subtask: str, visible: Sequence[Done]) -> str:
     """The answer that a pocket model is shown to judge: `check` the latest one that it sees, `merge` the most frequent
     one, of equally frequent ones the latest; empty where it sees none."""
     answers = [one.answer for one in visible if one.answer]
@@ -138,19 +162,19 @@ def judged(subtask: str, visible: Sequence[Done]) -> str:
     return _most_frequent(answers) if subtask_word(subtask) == "merge" else answers[-1]
 
 
-def given_answer(subtask: str, reply: str, visible: Sequence[Done]) -> str:
+def _given_answer(subtask: str, reply: str, visible: Sequence[Done]) -> str:
     """The answer that a pocket model's step gives: who solves, its own; who judges, the one that it accepts. `merge`
     that rejects one gives the most frequent of the others. Empty for none."""
     match subtask_word(subtask):
         case "plan":
             return ""
         case "check" | "merge" as word:
-            shown = judged(subtask, visible)
-            if terse.read_verdict(reply) == Verdict.ACCEPT:
+            shown = answer_to_judge(subtask, visible)
+            if terse_verdict(reply) == Verdict.ACCEPT:
                 return shown
             others = [one.answer for one in visible if one.answer and one.answer != shown]
             return _most_frequent(others) if word == "merge" and others else ""
-    return terse.read_answer(reply)
+    return terse_answer(reply)
 
 
 def _most_frequent(answers: Sequence[str]) -> str:
@@ -161,3 +185,193 @@ def _most_frequent(answers: Sequence[str]) -> str:
 def subtask_word(subtask: str) -> str:
     """Its first word, in lower case and without a mark after it; empty for none."""
     return subtask.split(maxsplit=1)[0].lower().strip(".:,") if subtask.split() else ""
+
+
+#: What a step of the short form passes on.
+Part = Literal["plan", "answer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What one step was given of earlier turns (numbered from 0, in order). `sent`: those whose reply, plan or answer
+    stood in what its model was sent; None where nobody knows, because its messages were removed. `used`: these, and
+    those whose answers were counted to find the one that was sent. `asked`: whether a model was; `short`: in the short
+    form."""
+
+    sent: tuple[int, ...] | None
+    used: tuple[int, ...]
+    asked: bool = True
+    short: bool = False
+
+
+def passed(question: str, turns: Sequence[Turn]) -> dict[int, Passed]:
+    """What each of an episode's turns was given, by its number; `turns` are all those of its workflows that are over,
+    in order. Turns that are no steps are left out."""
+    return _follow(question, turns)[0]
+
+
+def _follow(question: str, turns: Sequence[Turn]) -> tuple[dict[int, Passed], int | None]:
+    """What each turn was given, and the turn that gave the answer in force at the end, None where none did."""
+    done: dict[int, Done] = {}
+    found: dict[int, Passed] = {}
+    source = None
+    for turn in turns:
+        if turn.step is None:
+            continue
+        visible = {one: done[one] for one in turn.step.visible if one in done}
+        found[turn.index] = _passed(question, turn, visible)
+        done[turn.index] = _done(turn, [*visible.values()])
+        source = turn.index if _gives_answer(turn, done[turn.index]) else source
+    return found, source
+
+
+def unused(question: str, turns: Sequence[Turn]) -> frozenset[int]:
+    """The turns of which nothing reached the last step of their round, directly or through others, and which the
+    episode's answer does not come from either. Empty where it cannot be told of some."""
+    given, source = _follow(question, turns)
+    if any(one.sent is None for one in given.values()):
+        return frozenset()
+    last = {turn.step.round: turn.index for turn in turns if turn.step is not None}
+    reached: set[int] = set()
+    to_do = [*last.values(), *([] if source is None else [source])]
+    while to_do:
+        if (turn := to_do.pop()) not in reached:
+            reached.add(turn)
+            to_do += given[turn].used if turn in given else ()
+    return frozenset(given) - reached
+
+
+class Reach(StrEnum):
+    """How far a change can get."""
+
+    ANSWER = "answer"
+    FALLBACK = "fallback"  # the answer only where every later step gives none
+    NOWHERE = "nowhere"
+    SAME = "same"  # nobody is sent anything else than before
+
+
+def reach_of(step: ForkedStep, change: Change, dialects: Mapping[str, Dialect] | None = None) -> Reach:
+    """How far a change of a workflow's step can get in a fork. `dialects` are those of the pool's models; without them
+    each model is taken to be prompted as it was. ConfigError for a change that makes the workflow illegal."""
+    return _Effect(step, change, dialects or {}).reach()
+
+
+class _Effect:
+    """A change of a step, beside what is recorded of its round. Steps are told by their places, from 0."""
+
+    def __init__(self, step: ForkedStep, change: Change, dialects: Mapping[str, Dialect]) -> None:
+        self.step, self.change = step, change
+        self.before, self.after = step.workflow, step.changed(change)
+        self.dialects = dialects
+        own = range(step.first, step.first + len(self.before))
+        self.turns = {turn.index - step.first: turn for turn in step.parent.turns if turn.index in own}
+        self.done: dict[int, Done] = {}
+        for place, turn in self.turns.items():
+            seen = [self.done[one] for one in self.before.reads[place] if one in self.done]
+            self.done[place] = _done(turn, seen)
+
+    def reach(self) -> Reach:
+        if len(self.turns) < len(self.before) or any(map(_is_unknown, self.turns.values())):
+            return Reach.ANSWER  # what is not over, or not kept, may do anything
+        place = self.step.place
+        changed = {place} if self._speaks_anew(place) else set()
+        passes_on = {place}  # its subtask stands before its reply where that is quoted whole
+        for later in range(place + 1, len(self.after)):
+            if self._is_sent_another(later, changed, passes_on):
+                changed.add(later)
+                passes_on.add(later)
+        if not changed:
+            return Reach.SAME
+        kept = {turn.index - self.step.first for turn in self.step.kept}
+        sources = [one for one in self.turns if _gives_answer(self.turns[one], self.done[one])]
+        may = [one for one in changed if self._may_give(one, "answer")]
+        if any(one >= max(sources, default=-1) for one in may):
+            return Reach.ANSWER
+        certain = max((one for one in sources if one in kept), default=-1)
+        return Reach.FALLBACK if any(one > certain for one in may) else Reach.NOWHERE
+
+    def _dialect(self, place: int) -> Dialect:
+        """How a step's model is prompted after the change."""
+        model = self.step.parent.models[self.after.models[place]]
+        was = _dialect(self.turns[place])
+        return self.dialects.get(model, was) if self.after.models[place] != self.before.models[place] else was
+
+    def _speaks_anew(self, place: int) -> bool:
+        """Whether the changed step itself may reply otherwise: in the short form a subtask is its first word alone, and
+        what it may read is not all that it is sent."""
+        if self.change.kind in ("model", "reply") or self._dialect(place) != "terse":
+            return True
+        before, after = self.before.subtasks[place], self.after.subtasks[place]
+        old = [self.done[one] for one in self.before.reads[place]]
+        new = [self.done[one] for one in self.after.reads[place]]
+        if terse_step("", before, old) != terse_step("", after, new):
+            return True
+        words = {subtask_word(before), subtask_word(after)}
+        if "merge" in words and (
+            len(words) > 1 or [one.answer for one in old] != [one.answer for one in new]
+        ):
+            return True  # which answers it counts can change what it gives, though it is sent the same
+        step = self.turns[place].step
+        # An earlier round, whose part in it is not told.
+        return step is not None and len(step.visible) > len(old)
+
+    def _is_sent_another(self, place: int, changed: set[int], passes_on: set[int]) -> bool:
+        """Whether a later step may be sent, or count, something else."""
+        reads = self.after.reads[place]
+        if self._dialect(place) != "terse":
+            return not passes_on.isdisjoint(reads)
+        word = subtask_word(self.after.subtasks[place])
+        if word in ("plan", "merge"):  # the one reads nothing, the other counts all answers
+            return word == "merge" and any(one in changed and self._may_give(one, "answer") for one in reads)
+        part: Part = "answer" if word == "check" else "plan"
+        unchanged = [one for one in reads if getattr(self.done[one], part) and one not in changed]
+        latest = max(unchanged, default=-1)
+        return any(one in changed and one > latest and self._may_give(one, part) for one in reads)
+
+    def _may_give(self, place: int, part: Part) -> bool:
+        """Whether a step that speaks anew may give a plan, or an answer."""
+        gave = bool(getattr(self.done[place], part))
+        if self._dialect(place) != "terse":
+            return gave or part == "answer"
+        return gave or (terse_role(self.after.subtasks[place]) is Role.THINKER) == (part == "plan")
+
+
+def _passed(question: str, turn: Turn, seen: Mapping[int, Done]) -> Passed:
+    if not turn.messages:
+        return Passed(None, ()) if _is_unknown(turn) else Passed((), (), asked=False, short=True)
+    assert turn.step is not None
+    content = turn.messages[-1].content
+    if _dialect(turn) != "terse":
+        whole = tuple(index for index, one in seen.items() if one.text and one.text in content)
+        return Passed(whole, whole)
+    word, latest = subtask_word(turn.step.subtask), [*seen.items()][::-1]
+    if word in ("check", "merge"):
+        sent = [
+            index
+            for index, one in seen.items()
+            if one.answer and check_prompt(question, one.answer) == content
+        ]
+        counted = [index for index, one in seen.items() if one.answer] if word == "merge" else sent[-1:]
+        return Passed(tuple(sent if word == "merge" else sent[-1:]), tuple(counted), short=True)
+    plans = (index for index, one in latest if one.plan and work_prompt(question, one.plan) == content)
+    plan = tuple([index for index in [next(plans, None)] if index is not None])
+    return Passed(plan, plan, short=True)
+
+
+def _done(turn: Turn, seen: Sequence[Done]) -> Done:
+    assert turn.step is not None
+    return Done.of(0, turn.step.subtask, turn.reply, seen if _dialect(turn) == "terse" else None)
+
+
+def _dialect(turn: Turn) -> Dialect:
+    """How a step's model was prompted; of one that asked nobody, as only the short form has them."""
+    return dialect_and_tag(turn.messages)[0] if turn.messages else "terse"
+
+
+def _is_unknown(turn: Turn) -> bool:
+    """Whether nobody knows any more what its model was sent."""
+    return not turn.messages and Flag.NOTHING_TO_JUDGE not in turn.flags
+
+
+def _gives_answer(turn: Turn, done: Done) -> bool:
+    return bool(done.answer) if _dialect(turn) == "terse" else turn.answer_rule is not None

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Unpack
 
-from core.conduct.prompts import Done, given_answer, judged, planner_messages, step_messages, terse_role
+from core.conduct.prompts import Done, answer_to_judge, planner_messages, step_messages, terse_role
 from core.conduct.reading import read_workflow, write_workflow
 from core.draws import reply_seed, turn_key
 from core.episode import (
     Ask,
     AskSteps,
+    Decide,
     Decision,
     EndReason,
     Episode,
@@ -39,7 +40,8 @@ from core.errors import ConfigError
 from core.finish import ONLY_UNASKED_CALLS
 from core.play import reading
 from core.play.answers import find_answer
-from core.play.session import NOT_ASKED, finish_marks, visible_text
+from core.play.policy import Masks
+from core.play.session import NOT_ASKED, reply_flags, visible_text
 from core.pool.spec import ModelSpec
 from core.workflow import AccessMode, PlanFault, Workflow
 
@@ -51,35 +53,41 @@ Response = Reply | tuple[int, Reply] | bool | Failure | None
 Conduct = Generator[Request, Response, Episode]
 
 
-class Planner(Protocol):
-    """Who writes the workflows of an episode."""
+class Planner:
+    """Base of a policy that writes whole workflows, which stands beside every other; `id` and `models` as in `Policy`.
 
-    @property
-    def id(self) -> str:
-        """Its name as a policy."""
+    `mode`: the form in which its access lists are written. `asked_model`: the model of the pool that is asked for
+    plans; empty where `write` gives them. `rounds`: the most rounds of plan and workflow. `show_names`: whether it is
+    told the models' names, and not their ids alone. `iteration`: after how many iterations of training; None without.
+    """
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The pool slots that its workflows name, in order."""
-
-    @property
-    def mode(self) -> AccessMode:
-        """The form in which its access lists are written."""
-
-    @property
-    def asked_model(self) -> str:
-        """The model of the pool that is asked for plans; empty where the planner answers WritePlan itself."""
-
-    @property
-    def rounds(self) -> int:
-        """The most rounds of plan and workflow."""
-
-    @property
-    def show_names(self) -> bool:
-        """Whether it is told the models' names, and not their ids alone."""
+    id: str
+    models: tuple[str, ...]
+    mode: AccessMode = AccessMode.CHOOSE_POSITION
+    asked_model: str = ""
+    rounds: int = 1
+    show_names: bool = False
+    iteration: int | None = None
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """One reply per request, in order; the same requests give the same replies."""
+        raise NotImplementedError
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """ConfigError: it writes whole workflows."""
+        raise ConfigError(
+            f"Policy '{self.id}' writes whole workflows, not single turns: compare its episodes instead."
+        )
+
+    def begin(self, episode: Episode) -> Episode:
+        """The episode as it is."""
+        return episode
+
+    def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
+        """The episode, run by its workflows of the models that it does not leave out; a step has no role to mask."""
+        mask = masks.get("model_mask") or (True,) * len(episode.models)
+        kept = [own and name not in episode.left_out for own, name in zip(mask, episode.models, strict=True)]
+        return conduct(episode, specs, self, model_mask=kept)
 
 
 def conduct(
@@ -172,13 +180,13 @@ def _run(
 ) -> Generator[Request, Response, Failure | None]:
     """All steps of a round, whose turns begin at number `first`."""
     round_state = _Round(state, workflow, round_, first)
-    while not round_state.is_over:
+    while len(round_state.replies) < len(workflow):
         for place in round_state.ready():
-            decision, messages = round_state.begin(place)
+            decision, messages, known = round_state.begin(place)
             yield TurnStarted(state.episode.id, first + place, decision, messages)
-            if (known := round_state.known(place)) is not None:
+            if known is not None:
                 yield Replied(state.episode.id, first + place, known)
-                round_state.take(place, known)
+                round_state.replies[place] = known
         if round_state.asked:
             answered = yield AskSteps(dict(round_state.asked))
             assert isinstance(answered, tuple)
@@ -186,7 +194,8 @@ def _run(
             if reply.error is not None and reply.error.kind == "infrastructure":
                 return reply.error
             yield Replied(state.episode.id, index, reply)
-            round_state.take(index - first, reply)
+            del round_state.asked[index]
+            round_state.replies[index - first] = reply
     for place in range(len(workflow)):
         turn = round_state.turn(place)
         if turn.answer_after is not None and turn.answer_after not in state.grades and state.can_grade:
@@ -196,7 +205,7 @@ def _run(
             state.grades[turn.answer_after] = bool(correct)
         if turn.answer_after is not None and state.can_grade:
             turn = replace(turn, correct_after=state.grades[turn.answer_after])
-        state.add(turn)
+        state.turns.append(turn)
         if first + place >= len(state.episode.turns):
             yield turn
     return None
@@ -229,11 +238,7 @@ class _Conducted:
     def answer(self) -> str | None:
         return self.turns[-1].answer_after if self.turns else None
 
-    def add(self, turn: Turn) -> None:
-        self.turns.append(turn)
-
     def first_turn(self, round_: int) -> int:
-        """The number of a round's first turn."""
         run = (plan.workflow for plan in self.plans if plan.round < round_)
         return sum(len(workflow) for workflow in run if workflow is not None)
 
@@ -283,10 +288,6 @@ class _Round:
             self.begun[place] = turn.decision, turn.messages
             self.replies[place] = turn.reply
 
-    @property
-    def is_over(self) -> bool:
-        return len(self.replies) == len(self.workflow)
-
     def ready(self) -> list[int]:
         """Steps that can begin: what they read is there. Until all of these are begun none of them is asked."""
         return [
@@ -295,17 +296,16 @@ class _Round:
             if place not in self.begun and all(earlier in self.replies for earlier in seen)
         ]
 
-    def begin(self, place: int) -> tuple[Decision, tuple[Message, ...]]:
-        """Who does a step and what it is sent; it then waits for its reply, unless that is known."""
+    def begin(self, place: int) -> tuple[Decision, tuple[Message, ...], Reply | None]:
+        """Who does a step, what it is sent, and its reply where nobody is asked for it."""
         state, model = self.state, self._model(place)
         if (carried := state.carried.get(self.first + place)) is not None:
             self.begun[place] = carried.decision, carried.messages
-            return self.begun[place]
+            return carried.decision, carried.messages, carried.reply
         spec, subtask, seen = state.specs[model], self.workflow.subtasks[place], self.seen(place)
         role = terse_role(subtask) if spec.dialect == "terse" else Role.WORKER
-        judges = role is Role.VERIFIER
         messages: tuple[Message, ...] = ()
-        if not judges or judged(subtask, seen):
+        if role is not Role.VERIFIER or answer_to_judge(subtask, seen):
             last = place == len(self.workflow) - 1
             messages = step_messages(spec, state.episode.task, subtask, seen, last=last)
         decision = Decision(model, role, sampled=False)
@@ -320,47 +320,37 @@ class _Round:
                 temperature=spec.role_temperature.get(role),
                 episode=state.episode.id,
             )
-        return decision, messages
-
-    def known(self, place: int) -> Reply | None:
-        """The reply of a step that has begun and for which nobody is asked; None where somebody is."""
-        if (carried := self.state.carried.get(self.first + place)) is not None:
-            return carried.reply
-        return None if self.begun[place][1] else NOT_ASKED
-
-    def take(self, place: int, reply: Reply) -> None:
-        """The reply of a step has come."""
-        self.asked.pop(self.first + place, None)
-        self.replies[place] = reply
+        return decision, messages, None if messages else NOT_ASKED
 
     def seen(self, place: int) -> list[Done]:
         """What a step may read: the steps that its access list names, and where these are all earlier ones, in a later
         round also the round before."""
-        reads = self.workflow.reads[place]
-        return [*self._earlier_rounds(place), *(self.done(earlier) for earlier in reads)]
-
-    def visible(self, place: int) -> tuple[int, ...]:
-        """The turns that a step may read."""
-        return (*self._turns_before(place), *(self.first + earlier for earlier in self.workflow.reads[place]))
+        found = []
+        for number in self._turns_before(place):
+            turn = self.state.turns[number]
+            assert turn.step is not None  # every turn of a workflow has one
+            slot = self.state.episode.models.index(turn.decision.model)
+            answer = (turn.answer_after or "") if turn.decision.role is not Role.THINKER else ""
+            text = visible_text(turn.reply).strip()
+            found.append(Done(slot, turn.step.subtask, text, turn.suggestion, answer))
+        return [*found, *(self.done(earlier) for earlier in self.workflow.reads[place])]
 
     def done(self, place: int) -> Done:
-        """A step that is over, as later ones see it."""
-        model, subtask, reply = self._model(place), self.workflow.subtasks[place], self.replies[place]
-        text = visible_text(reply).strip()
-        slot = self.state.episode.models.index(model)
-        if self.state.specs[model].dialect != "terse":
-            return Done(slot, subtask, text)
-        plan = text if terse_role(subtask) is Role.THINKER else ""
-        return Done(slot, subtask, text, plan, given_answer(subtask, text, self.seen(place)))
+        model = self._model(place)
+        return Done.of(
+            self.state.episode.models.index(model),
+            self.workflow.subtasks[place],
+            self.replies[place],
+            self.seen(place) if self.state.specs[model].dialect == "terse" else None,
+        )
 
     def turn(self, place: int) -> Turn:
         """A finished step as a turn, all but the grade of its answer."""
         state = self.state
         decision, messages = self.begun[place]
         reply, spec, done = self.replies[place], state.specs[decision.model], self.done(place)
-        terse = spec.dialect == "terse"
         found, flags = reading.Reading(), list[Flag]()
-        if terse:
+        if spec.dialect == "terse":
             answer = done.answer
             if reply != NOT_ASKED:
                 found = reading.read_reply(state.episode.rules, "terse", decision.role, done.text)
@@ -375,11 +365,7 @@ class _Round:
             found = reading.Reading(answer_rule=rule[1] if rule else None)
             if last and not answer:
                 flags.append(Flag.NO_ANSWER)
-        marks = {
-            Flag.MODEL_ERROR: reply.error is not None,
-            **finish_marks(reply),
-            Flag.REUSED: reply.reused,
-        }
+        visible = (*self._turns_before(place), *(self.first + one for one in self.workflow.reads[place]))
         return Turn(
             episode_id=state.episode.id,
             index=self.first + place,
@@ -391,8 +377,8 @@ class _Round:
             verdict_raw=found.verdict_raw,
             answer_rule=found.answer_rule,
             answer_after=answer or state.answer,
-            flags=(*flags, *(flag for flag, holds in marks.items() if holds)),
-            step=Step(self.round, place, self.workflow.subtasks[place], self.visible(place)),
+            flags=(*flags, *reply_flags(reply)),
+            step=Step(self.round, place, self.workflow.subtasks[place], visible),
         )
 
     def _model(self, place: int) -> str:
@@ -404,15 +390,3 @@ class _Round:
         if not (self.round and complete):
             return ()
         return tuple(range(self.state.first_turn(self.round - 1), self.first))
-
-    def _earlier_rounds(self, place: int) -> list[Done]:
-        found = []
-        for number in self._turns_before(place):
-            turn = self.state.turns[number]
-            assert turn.step is not None  # every turn of a workflow has one
-            text = visible_text(turn.reply).strip()
-            slot = self.state.episode.models.index(turn.decision.model)
-            plan = turn.suggestion
-            answer = (turn.answer_after or "") if turn.decision.role is not Role.THINKER else ""
-            found.append(Done(slot, turn.step.subtask, text, plan, answer))
-        return found

@@ -25,8 +25,7 @@ from core.checkpoint import Dtype, EncoderIdentity, InputFormat
 from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
 from core.episode import Decide
 from core.errors import CheckpointError
-from core.pocket.progress_bars import no_progress_bar
-from core.pocket.threads import is_small, suited_threads
+from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
 from core.tokens import Prompt, PromptTokens
 
@@ -249,7 +248,7 @@ class Encoder:
                 with torch.inference_mode():
                     hidden = split.above(self._enter(split, ids, digests))
                 self.forwards += len(positions) * (1 - split.cut / len(self.model.layers))
-                yield _picked(hidden, positions)
+                yield _pick(hidden, positions)
             return
         # Helpers have the weights of the folder.
         processes = Processes(1) if self._offsets_key else self._processes
@@ -263,7 +262,7 @@ class Encoder:
         _, _, ids, positions = job
         with torch.inference_mode(), suited_threads(self._small):
             hidden = self.model(input_ids=self._tensor(ids), use_cache=False).last_hidden_state
-        return base64.b64encode(_picked(hidden, positions).tobytes()).decode()
+        return base64.b64encode(_pick(hidden, positions).tobytes()).decode()
 
     def _enter(self, split: SplitModel, ids: Sequence[Sequence[int]], digests: Sequence[str]) -> torch.Tensor:
         """What enters the changed layers [rows, length, hidden size]; it is the same for all offsets."""
@@ -282,7 +281,7 @@ class Encoder:
         return torch.tensor(ids).to(self.model.device)
 
 
-def _picked(hidden: torch.Tensor, positions: Sequence[int]) -> NDArray[np.float32]:
+def _pick(hidden: torch.Tensor, positions: Sequence[int]) -> NDArray[np.float32]:
     """The states float32 [n, hidden size] at one position of each of the first n of [rows, length, hidden size]."""
     with torch.inference_mode():
         picked = hidden[torch.arange(len(positions)), torch.tensor(positions)].float().cpu().numpy()

@@ -86,7 +86,7 @@ def evolve(
     pool = shared(pool)
     label_episodes = None
     if start is None and config.label_questions:
-        template, label_episodes = taught(config, template, encoder, pool, grade, tasks)
+        template, label_episodes = teach(config, template, encoder, pool, grade, tasks)
     if config.learner == "reinforce" and (template.head_kind != "linear" or template.svf_layout):
         raise ConfigError(
             "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
@@ -107,7 +107,7 @@ def evolve(
     yield from learn(evolution, **rhythm, pool=pool, grade=grade, after=after)
 
 
-def taught(
+def teach(
     config: EvolveConfig,
     template: Checkpoint,
     encoder: Encoder,

@@ -35,7 +35,7 @@ class NoticedTurns(NamedTuple):
     n: int
 
 
-def _parted(stored: Any) -> Any:
+def _by_pair(stored: Any) -> Any:
     """Shares by (model, role) of those by `MODEL ROLE`; a model's name may hold blanks."""
     return {
         tuple(key.rsplit(" ", 1)) if isinstance(key, str) else key: share
@@ -54,9 +54,9 @@ class EpisodeStatistics:
     missing: int = 0
     turns_mean: float = math.nan
     accept_rate: float = math.nan
-    shares: Annotated[Mapping[tuple[str, Role], float], BeforeValidator(_parted), PlainSerializer(joined)] = (
-        field(default_factory=dict)
-    )
+    shares: Annotated[
+        Mapping[tuple[str, Role], float], BeforeValidator(_by_pair), PlainSerializer(joined)
+    ] = field(default_factory=dict)
     error: float = math.nan
     noticed: tuple[NoticedTurns, ...] = ()
 
@@ -150,12 +150,12 @@ def statistics_of(episodes: Sequence[Episode]) -> EpisodeStatistics:
         turns_mean=turns / max(len(finished), 1),
         accept_rate=sum(one.end_reason is EndReason.ACCEPTED for one in finished) / max(len(finished), 1),
         shares={pair: count / turns for pair, count in sorted(picks.items())},
-        noticed=_noticed(episodes),
+        noticed=_notice(episodes),
         error=ClusteredShare.counted((one.task.id, one.reward == 1) for one in finished).standard_error,
     )
 
 
-def _noticed(episodes: Iterable[Episode]) -> tuple[NoticedTurns, ...]:
+def _notice(episodes: Iterable[Episode]) -> tuple[NoticedTurns, ...]:
     """All turns of the episodes, counted by model, role and flags."""
     alike = Counter(
         (turn.decision.model, turn.decision.role, turn.flags) for one in episodes for turn in one.turns

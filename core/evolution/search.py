@@ -82,7 +82,7 @@ class SearchSpace:
         if self.constant_spread is None:
             return points
         constant = self.constant_spread / self.step_size
-        return _folded(self.template, points, self.survey.mean_state, constant)
+        return _fold(self.template, points, self.survey.mean_state, constant)
 
 
 def space_of(
@@ -115,7 +115,7 @@ def survey_of(config: EvolveConfig, template: Checkpoint, encoder: Encoder, task
 
     def spread(step: float) -> float:
         points = template.vector + step * draws
-        vectors = points if config.constant_spread is None else _folded(template, points, mean, 0.0)
+        vectors = points if config.constant_spread is None else _fold(template, points, mean, 0.0)
         z = [template.head.logits(states, one[template.svf_size :], turns) for one in vectors]
         return float(np.sqrt(np.var(z, axis=0).mean()))
 
@@ -132,7 +132,7 @@ def survey_of(config: EvolveConfig, template: Checkpoint, encoder: Encoder, task
     return Survey(steps, mean)
 
 
-def _folded(template: Checkpoint, points: Vector, mean: Vector, constant: float) -> Vector:
+def _fold(template: Checkpoint, points: Vector, mean: Vector, constant: float) -> Vector:
     """Points whose head's moves from the template are, along what its arrays read of the mean state, scaled so that
     a step of 1 moves the logits by `constant` there."""
     head, start = template.head, template.svf_size

@@ -98,7 +98,7 @@ class SepCMAState(LearnerState):
     def normals(self) -> Vector:
         """The generation's standard normal numbers [rows, n]; of mirrored pairs the first half."""
         rows = self.population // 2 if self.mirrored else self.population
-        return _drawn(self.seed, self.generation, rows, len(self.mean))
+        return _draw(self.seed, self.generation, rows, len(self.mean))
 
     def ask(self) -> Vector:
         """The generation's candidates [population, n] ~ N(m, sigma^2 C)."""
@@ -119,7 +119,7 @@ class SepCMAState(LearnerState):
         if known.sum() < 2 or np.ptp(fitness[known]) == 0:
             return moved
         rates = _rates(len(self.mean), int(known.sum()), self.preset)
-        mean_z, surplus, mu_eff = _recombined(fitness, rates.weights, self.normals())
+        mean_z, surplus, mu_eff = _recombine(fitness, rates.weights, self.normals())
         scale = np.sqrt(self.variances)
         step = scale * mean_z  # (eq. 41)
 
@@ -162,7 +162,7 @@ def default_population(n: int, mirrored: bool = True) -> int:
 
 
 @lru_cache(maxsize=1)  # ask and tell of one generation need the same numbers
-def _drawn(seed: int, generation: int, rows: int, n: int) -> Vector:
+def _draw(seed: int, generation: int, rows: int, n: int) -> Vector:
     key = hashlib.sha256(f"sep-cma/{seed}/{generation}".encode()).digest()[:16]
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
     normals = generator.standard_normal((rows, n))
@@ -170,7 +170,7 @@ def _drawn(seed: int, generation: int, rows: int, n: int) -> Vector:
     return normals
 
 
-def _recombined(fitness: Vector, weights: Vector, normals: Vector) -> tuple[Vector, Vector, float]:
+def _recombine(fitness: Vector, weights: Vector, normals: Vector) -> tuple[Vector, Vector, float]:
     """The better half's mean of the normal numbers and the weighted sum of their squares less 1, each [n], and mu_eff
     of that mean: 1 over its variance under random selection. `fitness` [population], `weights` by rank of the known
     ones."""

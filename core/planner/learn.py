@@ -25,7 +25,7 @@ from core.learning import learn as learn_by
 from core.planner.config import LearnConfig
 from core.planner.grpo import check_installed, learn_from, named_weights, new_optimiser
 from core.planner.planner import LanguagePlanner
-from core.planner.rollouts import disagreed, exam_of, readable_freely, rollouts_of, unplayed
+from core.planner.rollouts import disputed_questions, exam_of, free_share, rollouts_of, unplayed
 from core.planner.statistics import IterationStats, statistics_of
 from core.play.drive import GradeMany
 from core.pool.pool import Pool
@@ -188,7 +188,7 @@ class Training:
 
     def examined(self, update: Iteration, played: list[Episode]) -> Iteration:
         """With the statistics of its validation."""
-        return replace(update, validation=statistics_of(played), free=readable_freely(self.planner, played))
+        return replace(update, validation=statistics_of(played), free=free_share(self.planner, played))
 
     def _saved(self, iteration: Iteration) -> Iteration:
         """With checkpoint and state, where they are due."""
@@ -232,7 +232,7 @@ def learn(
     planner = start.frozen(temperature=config.temperature, constrained=config.constrained)
     optimiser = new_optimiser(planner, config)
     if state is None:
-        questions = disagreed(config, start.models, tasks, pool, grade)
+        questions = disputed_questions(config, start.models, tasks, pool, grade)
     else:
         restore(state, planner, optimiser, config)
         by_id = {task.id: task for task in tasks}

@@ -17,13 +17,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from core.checkpoint import write_folder
 from core.conduct.planners import CONDUCTOR
+from core.conduct.session import Planner
 from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Grammar, Place, Shown, list_form, shown_messages
 from core.pocket.language_model import KeyedPrompt, sample
-from core.pocket.progress_bars import no_progress_bar
-from core.pocket.threads import is_small, suited_threads
+from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.tokens import PromptTokens
 
 #: Requests that are written in one batch.
@@ -122,8 +122,8 @@ class _Steered:
         return logits if self.bias is None else logits + self.bias
 
 
-class LanguagePlanner:
-    """Writes workflows with a language model (a `Planner` of core.conduct.session).
+class LanguagePlanner(Planner):
+    """Writes workflows with a language model.
 
     `argmax`: it writes the most likely token each time, whatever its temperature. `rounds`: the most rounds of plan and
     workflow; the short form knows one."""
@@ -143,7 +143,7 @@ class LanguagePlanner:
         self.argmax, self.rounds = argmax, rounds
         self.id, self.models, self.mode = f"{CONDUCTOR}{card.id}", card.models, card.mode
         self.iteration = card.iteration  # after how many of its training
-        self.asked_model, self.show_names = "", card.shown is Shown.NAMES
+        self.show_names = card.shown is Shown.NAMES
         window = int(getattr(model.config, "max_position_embeddings", 0) or _WINDOW)
         self._prompts = PromptTokens(tokenizer, min(window, _WINDOW + card.most_tokens) - card.most_tokens)
         self._end = int(tokenizer.eos_token_id)
@@ -174,7 +174,7 @@ class LanguagePlanner:
         return cls(card, model, tokenizer, argmax=argmax, rounds=rounds)
 
     @classmethod
-    def begin(
+    def untrained(
         cls, folder: Path, models: Sequence[str], *, device: str = "cpu", **fields: Any
     ) -> LanguagePlanner:
         """A planner that has learned nothing yet, of any causal language model in a folder; `fields` are its card's."""

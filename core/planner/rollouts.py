@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core.conduct.planners import Conductor, FixedPlanner, random_workflow
+from core.conduct.planners import FixedPlanner, WrappedPlanner, random_workflow
 from core.conduct.reading import read_workflow
 from core.conduct.session import Planner
 from core.draws import derive_seed, uniform
@@ -56,14 +56,14 @@ class Rollouts:
         return sum(differ) / len(differ)
 
 
-@dataclass(frozen=True, slots=True)
-class LearningPolicy(Conductor):
+class LearningPolicy(WrappedPlanner):
     """A planner as a policy of rollouts: it writes for each episode by a key of that episode's own, and the tokens that
     it wrote are kept."""
 
-    planner: LanguagePlanner
-    key: str
-    written: dict[str, Sampled] = field(default_factory=dict)  # by episode
+    def __init__(self, planner: LanguagePlanner, key: str) -> None:
+        super().__init__(planner)
+        self.planner, self.key = planner, key
+        self.written: dict[str, Sampled] = {}  # by episode
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The planner's replies, by keys of the episodes."""
@@ -72,7 +72,7 @@ class LearningPolicy(Conductor):
         return [as_reply(one) for one in sampled]
 
 
-def disagreed(
+def disputed_questions(
     config: LearnConfig, models: Sequence[str], tasks: Sequence[Task], pool: Pool, grade: GradeMany
 ) -> list[Task]:
     """The first `config.problems` tasks, in their order, that some probes solve and others do not. ConfigError where
@@ -80,7 +80,7 @@ def disagreed(
     kept: list[Task] = []
     for start in range(0, len(tasks), _AT_ONCE):
         some = tasks[start : start + _AT_ONCE]
-        solved = _probed(config, tuple(models), some, pool, grade)
+        solved = _probe_all(config, tuple(models), some, pool, grade)
         kept += [task for task in some if len(solved[task.id]) > 1]
         if len(kept) >= config.problems:
             break
@@ -92,7 +92,7 @@ def disagreed(
     return kept[: config.problems]
 
 
-def _probed(
+def _probe_all(
     config: LearnConfig, models: tuple[str, ...], tasks: Sequence[Task], pool: Pool, grade: GradeMany
 ) -> dict[str, set[bool]]:
     """By task, what its probes came to: True where one was right, False where one was wrong."""
@@ -102,7 +102,7 @@ def _probed(
     for number in range(len(models) + config.probes):
         planner = _probe(models, number, f"{config.seed}/probes/{number}")
         episodes = _episodes(tasks, planner, seed, f"p{number}")
-        played += play_all(episodes, Conductor(planner), pool, grade)
+        played += play_all(episodes, planner, pool, grade)
     check_answered(played, "for the choice of questions")
     for one in played:
         if one.correct is not None:
@@ -174,11 +174,11 @@ def rollouts_of(config: LearnConfig, candidates: Candidates, played: Sequence[Ep
         config.rollouts,
         tuple(played),
         tuple(written[one.id] for one in played),
-        tuple(earned(config, one) for one in played),
+        tuple(reward_of(config, one) for one in played),
     )
 
 
-def earned(config: LearnConfig, episode: Episode) -> float:
+def reward_of(config: LearnConfig, episode: Episode) -> float:
     """The reward of a played episode; NaN where it is missing."""
     if episode.status is not Status.FINISHED:
         return math.nan
@@ -193,7 +193,7 @@ def exam_of(config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task]
     return Candidates(episodes, LearningPolicy(planner, f"{config.seed}/validation"))
 
 
-def readable_freely(planner: LanguagePlanner, played: Sequence[Episode]) -> float:
+def free_share(planner: LanguagePlanner, played: Sequence[Episode]) -> float:
     """The share of readable plans that a planner writes without the grammar that forces their form, for the questions
     of the first `FREE_PLANS` of these episodes; NaN for a planner that writes without one anyway."""
     asked = [one for one in played if one.plans][:FREE_PLANS]

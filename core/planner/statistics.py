@@ -15,7 +15,7 @@ from core.learning import joined, statistics_json, statistics_of_json
 from core.workflow import PlanFault, Topology
 
 
-def _parted(stored: Any) -> Any:
+def _by_pair(stored: Any) -> Any:
     """Shares by (place, name) of those by `PLACE NAME`."""
     return {
         tuple(key.split(" ", 1)) if isinstance(key, str) else key: share
@@ -24,7 +24,7 @@ def _parted(stored: Any) -> Any:
 
 
 #: Shares by (place of a step from 0, name).
-ByPlace = Annotated[Mapping[tuple[int, str], float], BeforeValidator(_parted), PlainSerializer(joined)]
+ByPlace = Annotated[Mapping[tuple[int, str], float], BeforeValidator(_by_pair), PlainSerializer(joined)]
 
 
 @dataclass(frozen=True, slots=True)

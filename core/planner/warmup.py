@@ -28,11 +28,9 @@ from core.planner.forms import WORDS, short_prompt, write_short
 from core.planner.planner import LanguagePlanner, weights_digest
 from core.planner.rollouts import random_subset
 from core.pocket import TRAINED_FAMILIES
-from core.pocket.muon import Muon
 from core.pocket.tasks import draw_problems
 from core.pocket.threads import is_small, suited_threads
-from core.pocket.tokenizer import train_tokenizer
-from core.pocket.training import IGNORED, TrainingProgress, collate, new_model
+from core.pocket.training import IGNORED, Muon, TrainingProgress, collate, new_model, train_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ def warm_up(
             weights = torch.where(replies, 1.0, settings.question_weight).masked_fill(labels == IGNORED, 0.0)
             weight = weights[:, 1:].flatten()
             loss = (losses * weight).sum() / weight.sum()
-            forgotten = _forgotten(hidden[replies] @ recall.T, tokens, labels, replies)
+            forgotten = _recall_loss(hidden[replies] @ recall.T, tokens, labels, replies)
             torch.autograd.backward(loss + settings.recall_weight * forgotten)
             torch.nn.utils.clip_grad_norm_([*model.parameters(), recall], 1.0)
             for optimiser in optimisers:
@@ -127,7 +125,7 @@ def warm_up(
     torch.nn.Module.eval(model)
 
 
-def _forgotten(
+def _recall_loss(
     logits: torch.Tensor, tokens: torch.Tensor, labels: torch.Tensor, replies: torch.Tensor
 ) -> torch.Tensor:
     """How badly the tokens of the question are told from the hidden states of its reply: the mean cross-entropy (nats)

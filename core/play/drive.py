@@ -6,10 +6,10 @@ import contextlib
 import logging
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, Unpack
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar, Unpack
 
 from core.episode import (
     Ask,
@@ -18,17 +18,23 @@ from core.episode import (
     Delta,
     EndReason,
     Episode,
+    EpisodeFinished,
     EpisodeStarted,
     Event,
     Failure,
     Grade,
     Message,
+    Plan,
+    Replied,
     Reply,
+    Status,
+    Turn,
+    TurnStarted,
     WritePlan,
 )
 from core.errors import BudgetError, TaskError, TrinityError
-from core.play.policy import Masks, Policy
-from core.play.seats import Seat, Stop, raising, seat_of
+from core.play.policy import Masks, Policy, WorkflowPolicy, conducting_policy, innermost
+from core.play.session import play
 from core.pool.pool import Flight, Pool, closing, flight_of
 
 log = logging.getLogger(__name__)
@@ -39,6 +45,8 @@ Answered = TypeVar("Answered")
 #: Whether an answer is right, or why nobody can tell, once somebody has worked it out.
 PendingVerdict = Future[bool | Failure]
 GradeMany = Callable[[Sequence[Grade]], Sequence[bool | Failure | PendingVerdict]]
+#: Why an episode shall end now, None when it shall not.
+Stop = Callable[[Episode], EndReason | None]
 Terms = Callable[[Episode, Ask], Ask | EndReason]
 #: Replies by what was asked: (episode id, turn index, model, messages).
 StoredReplies = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
@@ -136,15 +144,105 @@ def drive_arriving(
         while True:
             while table.has_room:
                 next_one = next_one or arrivals.take(wait=not table.seats)
-                if next_one is None or not table.affords(next_one):
+                played = (seat.episode.id for seat in table.seats)
+                if next_one is None or not table.flight.affords(
+                    next_one, played
+                ):  # BudgetError: it never can
                     break
                 yield from table.seat(next_one)
                 next_one = None
             if not table.seats:
                 return
-            if give_up is not None:
-                yield from table.give_up(give_up)
+            yield from table.give_up(give_up)
             yield from table.go_on()
+
+
+#: A call, and the turn that it is for of a workflow's steps.
+Call = tuple[int | None, Ask]
+
+
+@dataclass(slots=True)
+class Seat:
+    """One episode being played: its generator, what it waits for and its turns so far.
+
+    `under_way` are the calls that have been made, by the number of their turn (None: of the turn that is played);
+    `halting` is why no more are made, while those are waited for."""
+
+    episode: Episode
+    generator: Generator[Any, Any, Episode]
+    writer: WorkflowPolicy | None = None
+    turns: list[Turn] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    request: Decide | WritePlan | Ask | AskSteps | Grade | None = None
+    outcome: Episode | None = None
+    under_way: set[int | None] = field(default_factory=set)
+    halting: EndReason | None = None
+
+    def advance(self, response: object = None) -> Iterator[Event]:
+        """Send the answer to `play`, yield its events, and halt at its next request or at the end."""
+        self.request = None
+        try:
+            step = self.generator.send(response)
+            while isinstance(step, Plan | TurnStarted | Replied | Turn):
+                if isinstance(step, Turn):
+                    self.turns.append(step)
+                elif isinstance(step, Plan):
+                    self.plans.append(step)
+                yield step
+                step = self.generator.send(None)
+            self.request = step
+        except StopIteration as ended:
+            self.outcome = ended.value
+            yield EpisodeFinished(ended.value)
+
+    @property
+    def so_far(self) -> Episode:
+        if not self.turns and not self.plans:
+            return self.episode
+        return replace(self.episode, turns=tuple(self.turns), plans=tuple(self.plans))
+
+    def interrupt(self, reason: EndReason) -> Iterator[Event]:
+        """End the episode early; what it has come to is kept, and it can be resumed."""
+        self.generator.close()
+        yield self._cut(Status.INTERRUPTED, reason)
+
+    def break_off(self, fault: Exception) -> Iterator[Event]:
+        """End the episode as missing because of a fault of this program; what it has come to is kept."""
+        with contextlib.suppress(Exception):  # the fault may be its own
+            self.generator.close()
+        where = f"at turn {len(self.turns) + 1}" if self.writer is None else "in a workflow"
+        failed = f"This program failed {where} ({type(fault).__name__}); its log says more."
+        message = str(fault) if isinstance(fault, TrinityError) else failed
+        yield self._cut(Status.MISSING, EndReason.ERROR, message)
+
+    def next_call(self) -> Call | None:
+        """A call that it waits for and that nobody has made yet."""
+        match self.request:
+            case Ask() if not self.under_way:
+                return None, self.request
+            case AskSteps():
+                fresh = ((step, ask) for step, ask in self.request.asks.items() if step not in self.under_way)
+                return next(fresh, None)
+        return None
+
+    def answer(self, step: int | None, reply: Reply) -> Iterator[Event]:
+        return self.advance(reply if step is None else (step, reply))
+
+    def _cut(self, status: Status, reason: EndReason, error: str | None = None) -> EpisodeFinished:
+        self.request = None
+        answer, correct = None, None
+        if self.turns:
+            answer, correct = self.turns[-1].answer_after, self.turns[-1].correct_after
+        self.outcome = replace(
+            self.so_far, status=status, end_reason=reason, answer=answer, correct=correct, error=error
+        )
+        return EpisodeFinished(self.outcome)
+
+
+def raising(fault: Exception) -> Generator[Any, Any, Any]:
+    """Raises a fault where its first value is asked for: the play of an episode that cannot begin."""
+    raise fault
+    yield
 
 
 @dataclass
@@ -156,13 +254,12 @@ class _Table:
     grade: GradeMany
     options: DriveOptions
     seats: list[Seat] = field(default_factory=list)
-    asked: dict[int, tuple[Seat, int | None]] = field(
-        default_factory=dict
-    )  # who waits for which call, and for which step of a workflow
+    # Who waits for which call, and for which step of a workflow.
+    asked: dict[int, tuple[Seat, int | None]] = field(default_factory=dict)
     judged: list[tuple[PendingVerdict, Seat]] = field(default_factory=list)  # who waits for which verdict
     flight: Flight = field(init=False)
     numbered: int = 0
-    due: list[tuple[Seat, int | None, Ask]] = field(default_factory=list)  # calls that are about to begin
+    due: list[tuple[Seat, Call]] = field(default_factory=list)  # calls that are about to begin
     faults: set[str] = field(default_factory=set)  # of which kinds the log has told all
 
     def __post_init__(self) -> None:
@@ -170,7 +267,6 @@ class _Table:
 
     @property
     def stops(self) -> tuple[type[Exception], ...]:
-        """The errors that end everything."""
         return self.options.get("stops", (TrinityError,))
 
     def apart(self, seat: Seat, events: Iterable[Event]) -> Iterator[Event]:
@@ -195,24 +291,25 @@ class _Table:
 
     def one_by_one(
         self,
-        seats: Sequence[Seat],
-        asked: Sequence[Asked],
+        waiting: Sequence[tuple[Seat, Asked]],
         answer: Callable[[Sequence[Asked]], Sequence[Answered]],
         go_on: Callable[[Seat, Answered], Iterator[Event]],
     ) -> Iterator[Event]:
         """Answer what many seats ask in one batch, and let each go on; where that fails, each alone."""
+        if not waiting:
+            return
         try:
-            answered = [*zip(seats, answer(asked), strict=True)]
+            answered = [*zip(waiting, answer([asked for _, asked in waiting]), strict=True)]
         except self.stops:
             raise
         except Exception as fault:
-            if len(seats) == 1:
-                yield from self.apart(seats[0], raising(fault))
-                return
-            for seat, request in zip(seats, asked, strict=True):
-                yield from self.one_by_one([seat], [request], answer, go_on)
+            for seat, asked in waiting:
+                if len(waiting) == 1:
+                    yield from self.apart(seat, raising(fault))
+                elif seat.outcome is None:
+                    yield from self.one_by_one([(seat, asked)], answer, go_on)
             return
-        for seat, one in answered:
+        for (seat, _), one in answered:
             yield from self.apart(seat, go_on(seat, one))
 
     @property
@@ -220,29 +317,29 @@ class _Table:
         """Whether another episode is worth beginning."""
         return self.flight.capacity is None or len(self.seats) - len(self.judged) < self.flight.capacity
 
-    def affords(self, episode: Episode) -> bool:
-        """Whether it can be paid for beside those that are being played. BudgetError when there are none, and it
-        cannot."""
-        return self.flight.affords(episode, (seat.episode.id for seat in self.seats))
-
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
-        options, temperatures = self.options, (self.options.get("temperatures") or {}).items()
         try:
-            seat = seat_of(
-                episode,
-                self.policy,
-                self.pool,
-                model_mask=options.get("model_mask", ()),
-                role_mask=options.get("role_mask", ()),
-                temperatures={index: at for (name, index), at in temperatures if name == episode.id},
-            )
+            seat = self.seat_of(episode)
         except self.stops:
             raise
         except Exception as fault:
             seat = Seat(episode, raising(fault))
         self.seats.append(seat)
         yield from self.apart(seat, self.begin(seat, episode))
+
+    def seat_of(self, episode: Episode) -> Seat:
+        """The seat of an episode that begins, or goes on with the turns that it carries."""
+        specs, options = {spec.name: spec for spec in self.pool.specs}, self.options
+        masks = Masks(model_mask=options.get("model_mask", ()), role_mask=options.get("role_mask", ()))
+        fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+        if (whole := conducting_policy(self.policy, episode)) is not None:
+            writer = inner if isinstance(inner := innermost(whole), WorkflowPolicy) else None
+            conducted = whole.conduct(fresh, specs, **masks)
+            return Seat(fresh, conducted, writer, turns=list(episode.turns), plans=list(episode.plans))
+        asked_at = (options.get("temperatures") or {}).items()
+        temperatures = {index: at for (name, index), at in asked_at if name == episode.id}
+        return Seat(fresh, play(fresh, specs, temperatures=temperatures, **masks), turns=list(episode.turns))
 
     def begin(self, seat: Seat, episode: Episode) -> Iterator[Event]:
         """Tell that an episode begins, unless it goes on, and let it come to its first request."""
@@ -253,7 +350,10 @@ class _Table:
     def go_on(self) -> Iterator[Event]:
         """Take up verdicts, decide and ask for everyone who waits for that, take up the replies that are there, and
         grade."""
-        yield from self.take_up_verdicts()
+        come = [one for one in self.judged if one[0].done()]
+        self.judged = [one for one in self.judged if one not in come]
+        for verdict, seat in come:
+            yield from self.apart(seat, self.take_verdict(seat, verdict))
         yield from self.decide_all()
         yield from self.ask_all()
         busy = any(seat.request is not None for seat in self.seats)
@@ -261,36 +361,29 @@ class _Table:
             wait([verdict for verdict, _ in self.judged], return_when=FIRST_COMPLETED)
         for number, reply in self.flight.ready(wait=not busy):
             if number in self.asked:
-                yield from self.take(number, reply)
-        if not self.flight.under_way:
-            for number in [*self.asked]:
-                if number in self.asked:
-                    yield from self.take(number, _no_reply("pool"))
+                seat, step = self.asked.pop(number)
+                yield from self.apart(seat, self.take(seat, step, reply))
+        while self.asked and not self.flight.under_way:
+            seat, step = self.asked.pop(min(self.asked))
+            yield from self.apart(seat, self.take(seat, step, _no_reply("pool")))
         yield from self.grade_all()
         self.seats = [seat for seat in self.seats if seat.outcome is None]
 
-    def give_up(self, reason_to: Stop) -> Iterator[Event]:
+    def give_up(self, reason_to: Stop | None) -> Iterator[Event]:
         """End those that wait for a reply and have a reason to; their calls are cancelled."""
         for seat in {id(seat): seat for seat, _ in self.asked.values()}.values():
-            yield from self.apart(seat, self.give_up_one(seat, reason_to))
+            yield from self.apart(seat, self.end_early(seat, reason_to))
 
-    def give_up_one(self, seat: Seat, reason_to: Stop) -> Iterator[Event]:
+    def end_early(self, seat: Seat, reason_to: Stop | None) -> Iterator[Event]:
         """End one where it has a reason to."""
-        if reason := reason_to(seat.so_far):
+        if reason := reason_to and reason_to(seat.so_far):
             self.cancel(seat)
             yield from seat.interrupt(reason)
 
-    def take(self, number: int, reply: Reply) -> Iterator[Event]:
+    def take(self, seat: Seat, step: int | None, reply: Reply) -> Iterator[Event]:
         """Go on with whoever waited for this reply."""
-        seat, step = self.asked.pop(number)
-        if step is None:
-            return self.apart(seat, seat.advance(reply))
-        return self.apart(seat, self.take_step(seat, step, reply))
-
-    def take_step(self, seat: Seat, step: int, reply: Reply) -> Iterator[Event]:
-        """Go on with a workflow of which one step has been answered."""
-        seat.under_way.remove(step)
-        yield from seat.advance((step, reply))
+        seat.under_way.discard(step)
+        yield from seat.answer(step, reply)
         if seat.outcome is not None:  # a failure: what the other steps would have said is of no use
             self.cancel(seat)
         elif seat.halting is not None and not seat.under_way:
@@ -306,64 +399,23 @@ class _Table:
     def ask_all(self) -> Iterator[Event]:
         """Put every call that a seat asks for under way; what is stored, or streamed, is answered here."""
         for seat in self.seats:
-            yield from self.apart(seat, self.ask_steps(seat))
-            if isinstance(ask := seat.request, Ask):
-                yield from self.apart(seat, self.ask_one(seat, ask))
-        due, self.due = self.due, []
-        yield from self.begin_calls([one for one in due if one[0].outcome is None])
+            yield from self.apart(seat, self.ask(seat))
+        due, self.due = [one for one in self.due if one[0].outcome is None], []
+        yield from self.one_by_one(due, self.begin_calls, self.wait_for_reply)
 
-    def begin_calls(self, calls: Sequence[tuple[Seat, int | None, Ask]]) -> Iterator[Event]:
-        """Begin these calls together; where that fails, each alone."""
-        if not calls:
-            return
-        try:
-            self.flight.add([ask for _, _, ask in calls])
-        except self.stops:
-            raise
-        except Exception as fault:
-            if len(calls) == 1:
-                yield from self.apart(calls[0][0], raising(fault))
-                return
-            for one in calls:
-                yield from self.begin_calls([one] if one[0].outcome is None else [])
-            return
-        for seat, step, _ in calls:
-            self.asked[self.numbered] = seat, step
-            self.numbered += 1
-
-    def ask_one(self, seat: Seat, ask: Ask) -> Iterator[Event]:
-        """Put the call that a seat asks for under way; it is answered here where it is stored, or streamed."""
+    def ask(self, seat: Seat) -> Iterator[Event]:
+        """Put the calls of a seat under way, those of a workflow's steps side by side; what is stored, or streamed, is
+        answered here. A reason to stop makes no more of them, and ends the episode once those under way have been
+        answered."""
         stored, stop = self.options.get("stored_replies") or {}, self.options.get("stop")
         terms = self.options.get("terms")
-        if reply := stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)):
-            yield from seat.advance(reply)
-        elif reason := seat.halts(stop):
-            yield from seat.interrupt(reason)
-        elif isinstance(agreed := terms(seat.so_far, ask) if terms else ask, EndReason):
-            yield from seat.interrupt(agreed)
-        elif self.options.get("stream"):
-            yield from _stream(seat, agreed, self.pool, stop)
-        else:
-            self.due.append((seat, None, agreed))
-            seat.request = None  # it waits for its reply
-
-    def ask_steps(self, seat: Seat) -> Iterator[Event]:
-        """Put the steps of a workflow under way that can begin, side by side; what is stored, or streamed, is answered
-        here. A reason to stop begins no more of them, and ends the episode once those under way have been answered."""
-        stored, stop = self.options.get("stored_replies") or {}, self.options.get("stop")
-        terms = self.options.get("terms")
-        while isinstance(request := seat.request, AskSteps):
-            fresh = next(
-                ((step, ask) for step, ask in request.asks.items() if step not in seat.under_way), None
-            )
-            if fresh is None:
-                seat.request = None  # it waits for its replies
-                return
+        while (fresh := seat.next_call()) is not None:
             step, ask = fresh
-            if reply := stored.get((seat.episode.id, step, ask.model, ask.messages)):
-                yield from seat.advance((step, reply))
+            index = len(seat.turns) if step is None else step
+            if reply := stored.get((seat.episode.id, index, ask.model, ask.messages)):
+                yield from seat.answer(step, reply)
                 continue
-            agreed: Ask | EndReason = seat.halting or seat.halts(stop) or ask
+            agreed: Ask | EndReason = seat.halting or (stop and stop(seat.so_far)) or ask
             if isinstance(agreed, Ask) and terms:
                 agreed = terms(seat.so_far, agreed)
             if isinstance(agreed, EndReason):
@@ -373,33 +425,35 @@ class _Table:
             elif self.options.get("stream"):
                 yield from _stream(seat, agreed, self.pool, stop, step)
             else:
-                self.due.append((seat, step, agreed))
+                self.due.append((seat, (step, agreed)))
                 seat.under_way.add(step)
+        if seat.under_way:
+            seat.request = None  # it waits for its replies
+
+    def begin_calls(self, calls: Sequence[Call]) -> list[tuple[int, int | None]]:
+        """Begin these calls together; the number of each, and what it is for."""
+        self.flight.add([ask for _, ask in calls])
+        first, self.numbered = self.numbered, self.numbered + len(calls)
+        return [(first + place, step) for place, (step, _) in enumerate(calls)]
+
+    def wait_for_reply(self, seat: Seat, call: tuple[int, int | None]) -> Iterator[Event]:
+        number, step = call
+        self.asked[number] = seat, step
+        return iter(())
 
     def grade_all(self) -> Iterator[Event]:
         """Have every answer graded that waits for it; what takes long is worked on meanwhile."""
         waiting = [(seat, seat.request) for seat in self.seats if isinstance(seat.request, Grade)]
-        if waiting:
-            seats, asked = zip(*waiting, strict=True)
-            yield from self.one_by_one(seats, asked, self.grade, self.take_verdict)
+        yield from self.one_by_one(waiting, self.grade, self.take_verdict)
 
     def take_verdict(self, seat: Seat, verdict: bool | Failure | PendingVerdict) -> Iterator[Event]:
         """Go on with whoever waited for this verdict; one that is still worked on is waited for."""
-        if isinstance(verdict, Future):
+        if isinstance(verdict, Future) and not verdict.done():
             seat.request = None  # it waits for its verdict
             self.judged.append((verdict, seat))
             verdict.add_done_callback(lambda _: self.flight.wake())
         else:
-            yield from seat.advance(verdict)
-
-    def take_up_verdicts(self) -> Iterator[Event]:
-        """Go on with those whose verdict has come."""
-        waiting, self.judged = self.judged, []
-        for verdict, seat in waiting:
-            if verdict.done():
-                yield from self.apart(seat, _with_result(seat, verdict))
-            else:
-                self.judged.append((verdict, seat))
+            yield from seat.advance(verdict.result() if isinstance(verdict, Future) else verdict)
 
     def decide_all(self) -> Iterator[Event]:
         """Have every decision made, and every workflow written, that a seat waits for."""
@@ -407,7 +461,7 @@ class _Table:
         planning: dict[int, list[tuple[Seat, WritePlan]]] = {}
         for seat in self.seats:
             if isinstance(seat.request, Decide | WritePlan):
-                yield from self.apart(seat, self.halt(seat))
+                yield from self.apart(seat, self.end_early(seat, self.options.get("stop")))
             if isinstance(seat.request, Decide):
                 waiting.append((seat, seat.request))
             elif isinstance(seat.request, WritePlan):
@@ -415,20 +469,8 @@ class _Table:
         for some in planning.values():
             writer = some[0][0].writer
             assert writer is not None  # nobody else asks for plans
-            seats, plans = zip(*some, strict=True)
-            yield from self.one_by_one(seats, plans, writer.write, Seat.advance)
-        if waiting:
-            seats, asked = zip(*waiting, strict=True)
-            yield from self.one_by_one(seats, asked, self.policy.decide, Seat.advance)
-
-    def halt(self, seat: Seat) -> Iterator[Event]:
-        """Interrupt an episode that has a reason to stop."""
-        if reason := seat.halts(self.options.get("stop")):
-            yield from seat.interrupt(reason)
-
-
-def _with_result(seat: Seat, verdict: PendingVerdict) -> Iterator[Event]:
-    yield from seat.advance(verdict.result())
+            yield from self.one_by_one(some, writer.write, Seat.advance)
+        yield from self.one_by_one(waiting, self.policy.decide, Seat.advance)
 
 
 def _stream(seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | None = None) -> Iterator[Event]:
@@ -440,13 +482,13 @@ def _stream(seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | Non
                     reply = piece
                     break
                 yield Delta(seat.episode.id, len(seat.turns) if step is None else step, piece)
-                if reason := seat.halts(stop):
+                if reason := stop and stop(seat.so_far):
                     yield from seat.interrupt(reason)
                     return
     except BudgetError:
         yield from seat.interrupt(EndReason.COST_CEILING)
         return
-    yield from seat.advance(reply if step is None else (step, reply))
+    yield from seat.answer(step, reply)
 
 
 def _no_reply(where: str) -> Reply:

@@ -80,7 +80,6 @@ class _Whole:
                     response = yield step
 
     def ended(self, status: Status, **outcome: Any) -> Episode:
-        """The whole once it is over."""
         return replace(self.episode, turns=tuple(self.turns), status=status, **outcome)
 
     def missing(self, part: Episode) -> Episode:
@@ -109,7 +108,6 @@ class MajorityVote(WrappedPolicy):
         return self.name
 
     def begin(self, episode: Episode) -> Episode:
-        """The episode with the turns of all votes."""
         return replace(episode, turn_budget=self.votes * (self.turns or episode.turn_budget))
 
     def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
@@ -201,7 +199,6 @@ class WithoutRole(WrappedPolicy):
         return f"without:{self.role}:{self.inner.id}"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The inner policy's decisions among the other roles."""
         return self.inner.decide([replace(one, role_mask=self._mask(one.role_mask)) for one in requests])
 
     def _mask(self, other: Sequence[bool]) -> tuple[bool, ...]:
@@ -229,7 +226,6 @@ class WithoutModels(WrappedPolicy):
         return replace(whole, left_out=left_out)
 
     def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
-        """The inner policy's episode of the models that are left."""
         mask = masks.get("model_mask") or (True,) * len(episode.models)
         masks["model_mask"] = tuple(
             own and name not in episode.left_out for own, name in zip(mask, episode.models, strict=True)

@@ -124,7 +124,6 @@ class PolicyPerEpisode:
         return each.decide(requests)
 
     def policy_for(self, episode: Episode) -> Policy:
-        """Whoever plays this episode."""
         return self.policy_of(episode.id)
 
 

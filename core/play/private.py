@@ -12,12 +12,12 @@ from core.episode import (
     EpisodeStarted,
     Event,
     Plan,
+    Removable,
     Replied,
     Reply,
     Turn,
     TurnStarted,
 )
-from core.workflow import Workflow
 
 #: Stands where the question, the answer or a failure's words would.
 NOT_KEPT = "(not kept)"
@@ -26,8 +26,10 @@ NOT_KEPT = "(not kept)"
 def without_texts(event: Event, now: float) -> Event | None:
     """The event as the store may know it; None where nothing of it may be known. `now` is in Unix seconds."""
     match event:
-        case EpisodeStarted():
-            return EpisodeStarted(_never_kept(event.episode, now))
+        case EpisodeStarted() | EpisodeFinished():
+            day = datetime.fromtimestamp(now, UTC).date().isoformat()
+            never_kept: dict[Removable, str] = {"texts": day, "prompts": day, "states": day}
+            return replace(event, episode=replace(episode_without_texts(event.episode), removed=never_kept))
         case Plan():
             return _plan(event)
         case TurnStarted():
@@ -36,10 +38,7 @@ def without_texts(event: Event, now: float) -> Event | None:
             return replace(event, reply=_reply(event.reply))
         case Turn():
             return _turn(event)
-        case EpisodeFinished():
-            return EpisodeFinished(_never_kept(event.episode, now))
-        case _:
-            return None
+    return None
 
 
 def episode_without_texts(episode: Episode) -> Episode:
@@ -56,13 +55,11 @@ def episode_without_texts(episode: Episode) -> Episode:
     )
 
 
-def _never_kept(episode: Episode, now: float) -> Episode:
-    day = datetime.fromtimestamp(now, UTC).date().isoformat()
-    return replace(episode_without_texts(episode), removed={"texts": day, "prompts": day, "states": day})
-
-
 def _plan(plan: Plan) -> Plan:
-    return replace(plan, messages=(), reply=_reply(plan.reply), workflow=_workflow(plan.workflow))
+    """Who works and reads whom, without what each step was asked."""
+    flow = plan.workflow
+    bare = None if flow is None else replace(flow, subtasks=(NOT_KEPT,) * len(flow))
+    return replace(plan, messages=(), reply=_reply(plan.reply), workflow=bare)
 
 
 def _turn(turn: Turn) -> Turn:
@@ -76,11 +73,6 @@ def _turn(turn: Turn) -> Turn:
         verdict_raw="",
         answer_after=None if turn.answer_after is None else NOT_KEPT,
     )
-
-
-def _workflow(workflow: Workflow | None) -> Workflow | None:
-    """Who works and reads whom, without what each step was asked."""
-    return None if workflow is None else replace(workflow, subtasks=(NOT_KEPT,) * len(workflow))
 
 
 def _decision(decision: Decision) -> Decision:

@@ -12,9 +12,9 @@ from typing import Literal
 
 from core.episode import AnswerRule, Flag, Protocol, Role, Verdict
 from core.grader_names import Grader
-from core.play import terse
 from core.play.answers import find_answer, last_tagged
 from core.play.marks import own_turn, without_marks, without_thinking
+from core.play.roles import is_negated, terse_answer, terse_verdict
 from core.pool.spec import Dialect
 
 
@@ -65,7 +65,7 @@ def read_reply(
             return Reading(suggestion=suggestion, suggested_role=suggested_role)
         case Role.WORKER:
             if terse_reply:
-                answer, rule = terse.read_answer(text), None
+                answer, rule = terse_answer(text), None
             elif released:  # as its authors' code does
                 answer, rule = last_tagged("answer", text), None
             else:
@@ -75,7 +75,7 @@ def read_reply(
             return Reading(answer=answer, answer_rule=rule)
         case Role.VERIFIER:
             if terse_reply:
-                raw = terse.read_verdict(text)
+                raw = terse_verdict(text)
             else:
                 raw = _first_verdict(text) if released else _tagged_verdict(text, tag, whole)
             verdict = Verdict.ACCEPT if raw.upper() == "ACCEPT" else Verdict.REVISE
@@ -85,9 +85,9 @@ def read_reply(
 def output_of_other_role(text: str) -> Literal["answer", "verdict"] | None:
     """What a Thinker's reply gave that only another role is asked for, in either dialect; None when it only planned."""
     text = without_marks(text)
-    if last_tagged("answer", text) or terse.read_answer(text):
+    if last_tagged("answer", text) or terse_answer(text):
         return "answer"
-    return "verdict" if terse.read_verdict(text) else None
+    return "verdict" if terse_verdict(text) else None
 
 
 def with_verdict(protocol: Protocol, dialect: Dialect, text: str, tag: str, verdict: Verdict) -> str:
@@ -109,7 +109,7 @@ def with_verdict(protocol: Protocol, dialect: Dialect, text: str, tag: str, verd
 
 def reply_with_answer(dialect: Dialect, answer: str) -> str:
     """The shortest reply of a Worker that gives this answer in the asked form."""
-    return terse.answer_reply(answer) if dialect == "terse" else f"<answer>{answer}</answer>"
+    return f"answer {answer}" if dialect == "terse" else f"<answer>{answer}</answer>"
 
 
 # Verdicts
@@ -195,7 +195,7 @@ def _first_verdict(text: str) -> str:
         return match[1]
     found = list(re.finditer(r"\b(?:accept|reject)", text, re.IGNORECASE | re.ASCII))
     if len({match[0].lower() for match in found}) != 1 or any(
-        terse.is_negated(text[: match.start()]) for match in found
+        is_negated(text[: match.start()]) for match in found
     ):
         return ""
     return found[0][0]

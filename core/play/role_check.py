@@ -49,7 +49,6 @@ class RoleCheck:
 
 
 def call_count(specs: Sequence[ModelSpec]) -> int:
-    """How many calls `check_roles` makes."""
     return len(ROLE_ORDER) * sum(1 + _is_streamed(spec) for spec in specs)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 
 from core.draws import reply_seed, turn_key
 from core.episode import (
@@ -37,7 +37,7 @@ from core.episode import (
 )
 from core.errors import CheckpointError, ConfigError
 from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish
-from core.play import general, reading, roles
+from core.play import reading, roles
 from core.play.marks import without_marks
 from core.pool.spec import ModelSpec
 
@@ -64,9 +64,7 @@ def play(
     infrastructure failure, of a model or of the grader, returns the episode as missing, without the turn it fell in.
     Raises ConfigError for an episode that cannot be played."""
     _check(episode, specs, model_mask, role_mask)
-    state = _EpisodeState(episode, tuple(model_mask), tuple(role_mask))
-    for recorded in episode.turns:
-        state.add(recorded)
+    state = _EpisodeState(episode, episode.turns, tuple(model_mask), tuple(role_mask))
     answer = state.situation.answer
     can_grade = bool(episode.task.answer)
     if answer is not None and answer not in state.grades and can_grade:  # recorded, but never graded
@@ -80,7 +78,10 @@ def play(
         decision = state.heed_suggested_role(choice)
         index, spec = len(state.turns), specs[decision.model]
         nothing_to_judge = decision.role is Role.VERIFIER and state.judged is None
-        messages = () if nothing_to_judge else state.messages(decision, spec)
+        messages: tuple[Message, ...] = ()
+        if not nothing_to_judge:  # nothing either where its window cannot hold it
+            room, dialect = spec.prompt_tokens, spec.dialect
+            messages = roles.messages_for(dialect, decision.role, state.situation, key=state.key, room=room)
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response
         if messages:
@@ -111,16 +112,10 @@ def play(
 
 def request_at(episode: Episode, index: int) -> Decide:
     """What the coordinator is asked before turn `index` of an episode; CheckpointError when it ended before."""
-    specs = {name: ModelSpec(name) for name in episode.models}
-    begun = replace(episode, turns=episode.turns[:index], turn_budget=index + 1)
-    course = play(begun, specs)
-    try:
-        request = next(course)
-        while not isinstance(request, Decide):
-            request = course.send(True)  # a grade, which no prompt holds
-    except StopIteration:
-        raise CheckpointError(f"This episode was over before turn {index + 1}.") from None
-    return request
+    state = _EpisodeState(replace(episode, turn_budget=index + 1), episode.turns[:index])
+    if state.ending():
+        raise CheckpointError(f"This episode was over before turn {index + 1}.")
+    return state.decide()
 
 
 def propose(
@@ -128,9 +123,7 @@ def propose(
 ) -> Decision | None:
     """What would be decided for the turn that an episode goes on with; None when it is over. Nobody is asked but
     `decide`."""
-    state = _EpisodeState(episode, tuple(model_mask))
-    for recorded in episode.turns:
-        state.add(recorded)
+    state = _EpisodeState(episode, episode.turns, tuple(model_mask))
     return None if state.ending() else state.heed_suggested_role(decide(state.decide()))
 
 
@@ -138,10 +131,7 @@ def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:
     """Recorded turn `index` with another reply of its model, read by the rules that read the recorded one.
 
     The grade of an answer that no turn before it had is left open (None). Only for a turn whose model was asked."""
-    state = _EpisodeState(episode)
-    for recorded in episode.turns[:index]:
-        state.add(recorded)
-    turn = episode.turns[index]
+    state, turn = _EpisodeState(episode, episode.turns[:index]), episode.turns[index]
     return state.read(turn.decision, turn.messages, reply)
 
 
@@ -178,6 +168,7 @@ class _EpisodeState:
     """The state of an episode after its turns so far, recorded and played alike."""
 
     episode: Episode
+    recorded: InitVar[Sequence[Turn]] = ()
     model_mask: tuple[bool, ...] = ()
     role_mask: tuple[bool, ...] = ()
     turns: list[Turn] = field(default_factory=list)
@@ -187,8 +178,10 @@ class _EpisodeState:
     grades: dict[str, bool] = field(default_factory=dict)
     asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, recorded: Sequence[Turn]) -> None:
         self.situation = roles.Situation(self.episode.task, self.episode.rules)
+        for turn in recorded:
+            self.add(turn)
 
     @property
     def released(self) -> bool:
@@ -257,12 +250,6 @@ class _EpisodeState:
         """What a Verifier would judge: the authors' code any Worker reply, the paper an answer."""
         return self.situation.response if self.released else self.situation.answer
 
-    def messages(self, decision: Decision, spec: ModelSpec) -> tuple[Message, ...]:
-        """What the model is sent; nothing where its window cannot hold it."""
-        return roles.messages_for(
-            spec.dialect, decision.role, self.situation, key=self.key, room=spec.prompt_tokens
-        )
-
     def ask(self, decision: Decision, messages: tuple[Message, ...], spec: ModelSpec) -> Ask:
         return Ask(
             model=decision.model,
@@ -291,15 +278,11 @@ class _EpisodeState:
         answer = self.situation.answer
         if role is Role.WORKER and (found.answer is not None or self.released):
             answer = found.answer
+        is_judge = bool(messages) and role is Role.VERIFIER
         marks = {
-            Flag.MODEL_ERROR: reply.error is not None,
-            **finish_marks(reply),
-            Flag.REUSED: reply.reused,
             Flag.PROMPT_OVERFLOW: decision.prompt_overflow,
-            Flag.PROMPT_SHORTENED: general.is_shortened(messages),
-            Flag.SELF_VERIFIED: bool(messages)
-            and role is Role.VERIFIER
-            and decision.model == self.answered_by,
+            Flag.PROMPT_SHORTENED: roles.is_shortened(messages),
+            Flag.SELF_VERIFIED: is_judge and decision.model == self.answered_by,
         }
         return Turn(
             episode_id=self.episode.id,
@@ -314,7 +297,7 @@ class _EpisodeState:
             answer_rule=found.answer_rule,
             answer_after=answer,
             correct_after=None if answer is None else self.grades.get(answer),
-            flags=(*found.flags, *(flag for flag, holds in marks.items() if holds)),
+            flags=(*found.flags, *reply_flags(reply), *(flag for flag, holds in marks.items() if holds)),
         )
 
     def ended(self, status: Status, reason: EndReason) -> Episode:
@@ -330,14 +313,17 @@ class _EpisodeState:
         return replace(self.ended(Status.MISSING, EndReason.ERROR), error=failure.message)
 
 
-def finish_marks(reply: Reply) -> dict[Flag, bool]:
-    """What is noticed of why a model stopped writing."""
-    return {
+def reply_flags(reply: Reply) -> list[Flag]:
+    """What is noticed of a reply, whoever wrote it: its failure, and why the model stopped writing."""
+    noticed = {
+        Flag.MODEL_ERROR: reply.error is not None,
         Flag.REFUSED: reply.finish is Finish.FILTERED,
         Flag.TRUNCATED: reply.finish is Finish.CUT,
         Flag.UNKNOWN_FINISH: reply.finish is Finish.UNKNOWN,
         Flag.UNASKED_TOOL_CALL: reply.finish_reason in (UNASKED_CALLS, ONLY_UNASKED_CALLS),
+        Flag.REUSED: reply.reused,
     }
+    return [flag for flag, holds in noticed.items() if holds]
 
 
 def _too_long_for(spec: ModelSpec) -> Reply:

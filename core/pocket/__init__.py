@@ -1,6 +1,8 @@
 """The pocket world: small real tasks, small real models and their training; the embedded default pool.
 
-Everything here is labelled `pocket` wherever it appears: its figures say nothing about frontier models.
+Everything here is labelled `pocket` wherever it appears: its figures say nothing about frontier models. `families` and
+`held_out` make problems and `tasks` draws them; `models` has pool entries, recipes and cards, `corpus` and `training`
+make the models, `language_model` runs one (`threads`: on how many), and `pool` answers with them.
 """
 
 from pathlib import Path

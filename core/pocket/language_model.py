@@ -17,9 +17,8 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerFast,
 
 from core.draws import uniform
 from core.errors import PoolError
-from core.pocket.progress_bars import no_progress_bar
-from core.pocket.specs import MAX_TOKENS
-from core.pocket.threads import is_small, suited_threads
+from core.pocket.models import MAX_TOKENS
+from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.tokens import PromptTokens
 
 #: Positions a pocket model was built for; a longer prompt loses its end, never its place for the reply.

@@ -14,7 +14,7 @@ from core.episode import Ask, Failure, Reply, Usage
 from core.errors import PoolError
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.language_model import LanguageModel, Written
-from core.pocket.specs import pocket_spec
+from core.pocket.models import pocket_spec
 from core.pool.pool import closing, entry
 from core.pool.spec import ModelSpec
 from core.processes import Processes

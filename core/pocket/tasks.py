@@ -1,4 +1,5 @@
-"""Draws pocket tasks: seeded, and disjoint between splits by the question's own text, or by its template."""
+"""Pocket tasks of the eight families: seeded, and disjoint between splits by the question's own text, or by its
+template."""
 
 from __future__ import annotations
 
@@ -9,8 +10,12 @@ from collections.abc import Iterator, Mapping
 from core.episode import Task
 from core.errors import TaskError
 from core.pocket import FAMILIES
-from core.pocket.families import BY_NAME
-from core.pocket.problem import Problem
+from core.pocket.families import CODE, KNOWLEDGE, LOGIC, MATH, Family, Problem
+from core.pocket.held_out import DATES, SEQUENCES, SETS, UNITS
+
+BY_NAME: dict[str, Family] = {
+    family.name: family for family in (MATH, LOGIC, KNOWLEDGE, CODE, DATES, UNITS, SEQUENCES, SETS)
+}
 
 #: Share of the question space that each split owns, in hundredths. `train` is for training models.
 SPLITS: dict[str, range] = {

@@ -1,8 +1,8 @@
-"""How many of torch's threads a model runs on: a small one on a single thread, a large one on torch's own number.
+"""Around a model of torch and transformers: how many of torch's threads it runs on, and no progress bars.
 
-A forward of a small model is hundreds of operations of microseconds. Threads that meet after each of them gain nothing
-on an idle machine, and wait for each other's turn on a busy one: the same work then takes several times as long.
-"""
+A small model runs on a single thread, a large one on torch's own number. A forward of a small model is hundreds of
+operations of microseconds. Threads that meet after each of them gain nothing on an idle machine, and wait for each
+other's turn on a busy one: the same work then takes several times as long."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers.utils import logging as transformers_logging
 
 #: Parameters up to which one thread is quicker. Pocket models have under a million, the paper's encoder 600 million.
 SMALL = 10_000_000
@@ -54,3 +55,16 @@ def suited_threads(small: bool) -> Iterator[None]:
             _torch_threads.inside -= 1
             if torch.get_num_threads() != _torch_threads.threads:
                 torch.set_num_threads(_torch_threads.threads)
+
+
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """No bars inside; outside as before."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    if shown:
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

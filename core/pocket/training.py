@@ -1,25 +1,126 @@
-"""Trains the pocket models by their recorded recipes; the same recipe on one CPU thread gives the same weights."""
+"""Trains the pocket models and their tokenizer by their recorded recipes; the same recipe on one CPU thread gives the
+same weights.
+
+The tokenizer is a byte-level BPE of 1,024 tokens, one token per digit, control tokens and turns as Qwen3's.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from core.errors import ConfigError
 from core.pocket import ENCODER, FAMILIES
-from core.pocket.corpus import Exercise, exercises
-from core.pocket.muon import Muon
-from core.pocket.recipes import RECIPES, Mix, Recipe
-from core.pocket.tokenizer import train_tokenizer
-from core.pocket.transcripts import training_transcripts
+from core.pocket.corpus import Exercise, exercises, training_transcripts
+from core.pocket.models import RECIPES, Mix, Recipe
+from core.tokens import THINK_END, THINK_START, TURN_END, TURN_START
+
+END_OF_TEXT = "<|endoftext|>"
+
+#: The turn markers of Qwen3, without its tool and system defaults.
+CHAT_TEMPLATE = (
+    f"{{% for message in messages %}}{TURN_START}{{{{ message.role }}}}\n{{{{ message.content }}}}{TURN_END}\n"
+    f"{{% endfor %}}{{% if add_generation_prompt %}}{TURN_START}assistant\n"
+    f"{{% if enable_thinking is defined and enable_thinking is false %}}{THINK_START}\n\n{THINK_END}\n\n{{% endif %}}"
+    "{% endif %}"
+)
+
+
+def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Train on sample texts. Digits stand alone so that numbers keep their places; any byte can be encoded."""
+    core = Tokenizer(models.BPE())
+    pieces = Regex(r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\n+|\s+")
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(pieces, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    core.decoder = decoders.ByteLevel()
+    special = [END_OF_TEXT, TURN_START, TURN_END]
+    trainer = trainers.BpeTrainer(
+        vocab_size=1024 - 3,  # <think>, </think> and the double newline come on top
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        min_frequency=2,
+        show_progress=False,
+    )
+    core.train_from_iterator(texts, trainer)
+    # As in Qwen3: think marks are added tokens but not special ones, and "\n\n" is one token, so that </think>
+    # stands at the penultimate position of the generation suffix.
+    core.add_tokens([AddedToken(mark, normalized=False, special=False) for mark in (THINK_START, THINK_END)])
+    if core.token_to_id("ĊĊ") is None:
+        core.add_tokens([AddedToken("\n\n", normalized=False, special=False)])
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=core, eos_token=TURN_END, pad_token=END_OF_TEXT, clean_up_tokenization_spaces=False
+    )
+    tokenizer.add_special_tokens({"additional_special_tokens": [TURN_START]})
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+#: Coefficients of the Newton-Schulz step, chosen by its authors for speed: singular values end between 0.7 and 1.2.
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024) in float32, for matrices only: gradient steps made orthogonal. `lr` is as for AdamW: an
+    update has a root mean square of about a fifth of it.
+
+    torch.optim.Muon computes in bfloat16. CPUs without such instructions take ten times as long for it, more than for
+    the model itself. Numbers are as there: Nesterov momentum, five Newton-Schulz steps, a rate matched to AdamW's."""
+
+    def __init__(
+        self, matrices: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.01
+    ) -> None:
+        super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Move every matrix by its gradient; `closure` is not used."""
+        for group in self.param_groups:
+            alike: dict[torch.Size, list[Tensor]] = {}
+            for matrix in group["params"]:
+                alike.setdefault(matrix.shape, []).append(matrix)
+            for shape, matrices in alike.items():  # one batch per shape
+                updates = orthogonal(
+                    torch.stack([self._nesterov(one, group["momentum"]) for one in matrices])
+                )
+                rate = group["lr"] * 0.2 * math.sqrt(max(shape))
+                for matrix, update in zip(matrices, updates, strict=True):
+                    matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=rate)
+
+    def _nesterov(self, matrix: Tensor, momentum: float) -> Tensor:
+        gradient = matrix.grad
+        if gradient is None:
+            raise ValueError("every matrix needs a gradient")
+        past = self.state[matrix].setdefault("momentum", torch.zeros_like(gradient))
+        past.lerp_(gradient, 1 - momentum)
+        return gradient.lerp(past, momentum)
+
+
+def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
+    """About the nearest orthogonal matrix of each [batch, rows, columns], by Newton-Schulz iteration."""
+    a, b, c = NEWTON_SCHULZ
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    result: Tensor = x.mT if tall else x
+    return result
+
 
 #: Label of tokens whose prediction is not scored (PyTorch's cross-entropy default).
 IGNORED = -100
@@ -49,7 +150,6 @@ def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[Train
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int) -> Qwen3ForCausalLM:
-    """A Qwen3 of this shape with random weights."""
     return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),

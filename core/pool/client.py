@@ -77,7 +77,7 @@ class RedactedPieces:
     def feed(self, piece: str) -> str:
         """As much of the text as can be told now."""
         text = self.secrets.without(self._waiting + piece)
-        begun = max((_begun(key, text) for key in self.secrets.keys), default=0)
+        begun = max((_beginning(key, text) for key in self.secrets.keys), default=0)
         self._waiting = text[len(text) - begun :]
         return text[: len(text) - begun]
 
@@ -86,7 +86,7 @@ class RedactedPieces:
         return self._waiting
 
 
-def _begun(key: str, text: str) -> int:
+def _beginning(key: str, text: str) -> int:
     """How many characters of the key stand at the end of the text, less than the whole key."""
     return next((n for n in range(len(key) - 1, 0, -1) if text.endswith(key[:n])), 0)
 
@@ -391,24 +391,17 @@ class ChatClient:
 
 def _connections(spec: ModelSpec, is_private: bool) -> httpcore.AsyncConnectionPool:
     """Connections to the model's server, or to its proxy, which then resolves the server's name itself."""
-    context = tls_context(spec.ca_file)
-    allow_private = spec.allow_private or is_private
+    options: dict[str, Any] = {
+        "ssl_context": tls_context(spec.ca_file),
+        "max_connections": spec.concurrency,
+        "keepalive_expiry": 30.0,
+    }
     if spec.proxy:
         at_hand = is_private_by_name(httpx.URL(spec.proxy).host)
         backend = GuardedBackend(allow_private=spec.allow_private or at_hand)
-        return httpcore.AsyncHTTPProxy(
-            spec.proxy,
-            ssl_context=context,
-            max_connections=spec.concurrency,
-            keepalive_expiry=30.0,
-            network_backend=backend,
-        )
-    return httpcore.AsyncConnectionPool(
-        ssl_context=context,
-        max_connections=spec.concurrency,
-        keepalive_expiry=30.0,
-        network_backend=GuardedBackend(allow_private=allow_private),
-    )
+        return httpcore.AsyncHTTPProxy(spec.proxy, network_backend=backend, **options)
+    backend = GuardedBackend(allow_private=spec.allow_private or is_private)
+    return httpcore.AsyncConnectionPool(network_backend=backend, **options)
 
 
 @cache

@@ -178,7 +178,7 @@ def call_usd(spec: ModelSpec, tokens_in: float, tokens_out: float, cached: float
 def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:
     """The most one call can cost in USD: a token is at least one byte of text."""
     tokens_in = sum(len(message.content.encode()) + 16 for message in messages)
-    return call_usd(_priced(spec), tokens_in, spec.max_tokens) or 0.0
+    return call_usd(_with_prices(spec), tokens_in, spec.max_tokens) or 0.0
 
 
 def bound_usd(spec: ModelSpec, ask: Ask) -> float:
@@ -190,16 +190,16 @@ def counted_usd(spec: ModelSpec, ask: Ask, counts: Counts) -> float:
     """What an answer to this call has cost, each part that its server did not count taken for the most that it can
     be."""
     if counts.known:
-        return call_usd(_priced(spec), counts.sent or 0, counts.written or 0, counts.cached) or 0.0
+        return call_usd(_with_prices(spec), counts.sent or 0, counts.written or 0, counts.cached) or 0.0
     if counts.sent is not None:
-        return call_usd(_priced(spec), counts.sent, spec.max_tokens, counts.cached) or 0.0
+        return call_usd(_with_prices(spec), counts.sent, spec.max_tokens, counts.cached) or 0.0
     most = bound_usd(spec, ask)
     if counts.written is not None:
         most -= (spec.max_tokens - counts.written) * (spec.price_out or 0.0) / 1e6
     return most
 
 
-def _priced(spec: ModelSpec) -> ModelSpec:
+def _with_prices(spec: ModelSpec) -> ModelSpec:
     """The entry with 0 for a price that is not known: of the other one something can be told all the same."""
     return replace(spec, price_in=spec.price_in or 0.0, price_out=spec.price_out or 0.0)
 

@@ -54,7 +54,7 @@ class ToolCalls:
         """Take fragments: each goes to the call with its index or its id, else to the last call, unless it begins
         another one."""
         for piece in _read(tool_calls, function_call):
-            call = self._begun(piece)
+            call = self._open_call(piece)
             if call is None:
                 self.calls.append(piece)
                 continue
@@ -74,7 +74,7 @@ class ToolCalls:
             seen.add(call.id)
         return json.dumps([call.sent for call in self.calls[:MOST_CALLS]]) if self.calls else ""
 
-    def _begun(self, piece: ToolCall) -> ToolCall | None:
+    def _open_call(self, piece: ToolCall) -> ToolCall | None:
         """The call that a fragment goes on with."""
         if piece.index is not None:
             same = [call for call in self.calls if call.index == piece.index]

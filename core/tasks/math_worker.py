@@ -94,7 +94,6 @@ def _parsed(text: str) -> Any:
 
 
 def _column(found: re.Match[str]) -> str:
-    """A matrix of one column as a tuple."""
     rows = found[1].split(2 * "\\")
     return f"({','.join(rows)})"
 

@@ -45,7 +45,6 @@ def _verdict(function: Callable[..., Any], line: str) -> str:
 
 
 def _raised(error: BaseException) -> str:
-    """What was raised, on one line."""
     return f"it raises {type(error).__name__} ({' '.join(str(error).split())[:200]})"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from core.episode import Failure
 from core.grader_names import own_grader
-from core.tasks.children import LineChild
+from core.tasks.background import LineChild
 
 #: Seconds that one answer may take, and that importing the file may take.
 LIMIT_S, START_S = 30.0, 120.0
@@ -88,7 +88,6 @@ _LOCAL = threading.local()
 
 
 def _child_of(function: OwnFunction) -> LineChild:
-    """This thread's process for a function."""
     children: dict[OwnFunction, LineChild] = _LOCAL.__dict__.setdefault("children", {})
     if function not in children:
         command = [sys.executable, str(_WORKER), str(function.file), function.name, function.digest]

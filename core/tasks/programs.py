@@ -33,7 +33,6 @@ class ProgramTest:
     expected: Any  # a text, or a value as `encoded` has it
 
     def is_passed(self, said: str | None) -> bool:
-        """Whether this is the right output."""
         if said is None:
             return False
         if "input" in self.given:

@@ -37,7 +37,7 @@ from core.grader_names import FixedGrader, Grader, is_grader, own_grader
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
 from core.tasks.choices import read_choice
-from core.tasks.math_text import math_answer
+from core.tasks.mathematics import math_answer
 from core.tasks.numbers import read_number
 from core.tasks.own_graders import OwnFunction, find_function
 from core.tasks.programs import read_tests
@@ -122,10 +122,9 @@ def read_task_file(path: Path) -> list[Task]:
             f"There is no task file {path}: give its path. If a run from another machine names it, copy it "
             "into this folder."
         ) from None
-    except OSError as error:
-        raise TaskError(f"The task file {path} cannot be read: {error.strerror or error}.") from None
-    except UnicodeError as error:
-        raise TaskError(f"The task file {path} cannot be read: {error}.") from None
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise TaskError(f"The task file {path} cannot be read: {why}.") from None
     tasks: list[Task] = []
     seen: dict[str, int] = {}
     defaults: dict[str, Any] = {}

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, and_, case, func, literal, or_, select
 
+from core.analysis.head_lens import likeliest_choices, rounding
 from core.analysis.metrics import ClusteredShare
-from core.analysis.rounding import likeliest_choices, rounding
 from core.checkpoint import Checkpoint
 from core.episode import Decision, EndReason, Role, Status
 from core.heads import Array, common_mask, softmax, split

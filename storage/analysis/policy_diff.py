@@ -23,7 +23,7 @@ from core.analysis.agreement import (
     first_differences,
     picks,
 )
-from core.analysis.rounding import rounding, sampled_choices
+from core.analysis.head_lens import rounding, sampled_choices
 from core.checkpoint import Checkpoint, same_reading
 from core.draws import turn_key, uniform
 from core.episode import ROLE_ORDER

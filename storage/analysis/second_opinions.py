@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, insert, select
 
-from core.play.deciders import decider_at
+from core.play.policy import decider_at
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
 from storage.rows.mapping import to_deciders

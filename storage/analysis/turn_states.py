@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import func, select
 
+from core.analysis.head_lens import read_half
 from core.analysis.learning import AnswerState, answer_states
 from core.analysis.metrics import ClusteredShare
-from core.analysis.rounding import read_half
 from core.draws import uniform
 from core.episode import Flag, Protocol, Role, Status
 from core.heads import Array

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, select
 
-from core.play.deciders import decider_at
+from core.play.policy import decider_at
 from storage.files.atomic import atomic_file
 from storage.files.label_columns import LabelColumns, label_columns, label_rows, opinion_rows
 from storage.files.selection import (

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from sqlalchemy import Engine, func, not_, select
 
-from core.analysis.kappa import Kappa, cohen_kappa, krippendorff_alpha
+from core.analysis.metrics import Kappa, cohen_kappa, krippendorff_alpha
 from storage.filters.current_labels import current_labels
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import ORDERS

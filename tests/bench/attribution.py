@@ -26,7 +26,15 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from core.analysis.attribution import QUESTION, WordLeftOut, by_part, by_word, lead_of, without_words
+from core.analysis.attribution import (
+    QUESTION,
+    WordLeftOut,
+    by_part,
+    lead_of,
+    leave_out,
+    without_words,
+    words_of,
+)
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.gradients import word_gradients
 from core.draws import uniform
@@ -131,7 +139,7 @@ def _measured(
     words = (
         [*word_gradients(policy, request, chosen, found.rival)][-1].words
         if gradients
-        else by_word(policy, request, chosen).words
+        else leave_out(policy, request, found, words_of(request.transcript))
     )
     words_s = time.perf_counter() - began
     n = max(1, round(share * len(words)))

@@ -9,7 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.episode import ROLE_ORDER, Ask, Decide, Decision, Episode, Event, Grade, Reply, Role, Task, Usage
+from core.episode import (
+    ROLE_ORDER,
+    Ask,
+    Decide,
+    Decision,
+    Episode,
+    EpisodeFinished,
+    Event,
+    Grade,
+    Reply,
+    Role,
+    Task,
+    Usage,
+)
 from core.ids import episode_id
 from core.play.drive import drive_many
 from tests.builders.pools import ScriptedPool, specs
@@ -127,3 +140,17 @@ def births(
 def events(episodes: Iterable[Episode], policy: HashPolicy | None = None) -> Iterator[Event]:
     """The events of playing these episodes."""
     return drive_many(episodes, policy or HashPolicy(), pool(), grade)
+
+
+def ends(events: Iterable[Event]) -> dict[str, Episode]:
+    """How episodes ended, by id; each ends once."""
+    over = [event.episode for event in events if isinstance(event, EpisodeFinished)]
+    found = {one.id: one for one in over}
+    assert len(found) == len(over)
+    return found
+
+
+def end(events: Iterable[Event]) -> Episode:
+    """How the only episode ended."""
+    [episode] = ends(events).values()
+    return episode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from core.conduct.planners import Conductor, PromptedPlanner, planner_policy
+from core.conduct.planners import PromptedPlanner, planner_policy
 from core.episode import Ask, Episode, EpisodeFinished, Failure, Task
 from core.play.drive import drive_many
 from core.play.policies import PolicyPerEpisode, RandomPolicy
@@ -59,7 +59,7 @@ def record_workflows(store: Store) -> list[Episode]:
     policies: dict[str, Policy] = {
         FIXED: planner_policy(FIXED, MODELS),
         RANDOM: planner_policy(RANDOM, ("ann", "bob")),
-        ASKED: Conductor(PromptedPlanner(MODELS, "cid", rounds=3)),
+        ASKED: PromptedPlanner(MODELS, "cid", rounds=3),
         "random": RandomPolicy(("ann", "bob")),
     }
     begin_run(store, "r1", "run", {})

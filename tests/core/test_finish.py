@@ -6,7 +6,7 @@ import pytest
 
 from core.episode import Flag, Reply
 from core.finish import Finish, finish_of
-from core.play.session import finish_marks
+from core.play.session import reply_flags
 
 WORDS = {
     Finish.DONE: "stop STOP eos end_turn endTurn stop_sequence COMPLETE FinishReason.STOP FINISH_REASON_STOP Stop",
@@ -44,5 +44,4 @@ def test_what_is_not_recorded_and_what_nobody_was_asked_for_is_done() -> None:
     ],
 )
 def test_a_turn_is_flagged_by_what_its_reason_means(reason: str, flag: Flag | None) -> None:
-    marks = finish_marks(Reply("x", finish_reason=reason))
-    assert [one for one, holds in marks.items() if holds] == ([flag] if flag else [])
+    assert reply_flags(Reply("x", finish_reason=reason)) == ([flag] if flag else [])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from core.analysis.luck import MOST_PLAYS
+from core.analysis.power import MOST_PLAYS
 from storage.reads.forks import Child
 from storage.store import Store
 from ui.answers.blocks import (

@@ -40,7 +40,7 @@ def cards(
 
     [dim]$[/] trinity pocket cards jack
     """
-    from core.pocket.cards import read_card
+    from core.pocket.models import read_card
 
     found = [read_card(one) for one in _named(name, (*MODELS, ENCODER))]
     if as_json:
@@ -85,8 +85,8 @@ def temperatures(
     """
     from core.evolution.cycles import best_tried, try_temperatures
     from core.pocket import TRAINED_FAMILIES, WEIGHTS
+    from core.pocket.models import pocket_spec
     from core.pocket.pool import PocketPool
-    from core.pocket.specs import pocket_spec
     from core.pocket.tasks import draw_tasks
     from core.tasks.graders import grade_many
     from ui.runs import wiring
@@ -131,8 +131,7 @@ def train(
 
     [dim]$[/] trinity pocket train pip --out ./my-weights
     """
-    from core.pocket.cards import measure_card
-    from core.pocket.recipes import RECIPES
+    from core.pocket.models import RECIPES, measure_card
     from core.pocket.training import train as train_model
     from core.tasks.graders import grade_many
 

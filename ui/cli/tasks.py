@@ -69,7 +69,7 @@ def check(
     from core.episode import Grade, Task
     from core.grader_names import own_grader
     from core.play.drive import settled
-    from core.tasks.grading import grading_of
+    from core.tasks.graders import grading_of
     from core.tasks.own_graders import find_function
     from ui.runs import wiring
 

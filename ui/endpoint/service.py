@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from core.conduct.planners import Conductor
 from core.episode import Episode, Event, Task
 from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
@@ -243,8 +242,9 @@ class Service:
 
 def _most_likely(policy: Policy) -> Policy:
     """The same coordinator or planner, always taking the likeliest choice; other policies as they are."""
-    if isinstance(policy, Conductor) and (likeliest := getattr(policy.planner, "most_likely", None)):
-        return Conductor(likeliest())
+    if likeliest := getattr(policy, "most_likely", None):
+        planner: Policy = likeliest()
+        return planner
     checkpoint = getattr(policy, "checkpoint", None)
     if checkpoint is None:
         return policy

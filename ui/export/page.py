@@ -26,7 +26,7 @@ from core.analysis.comparison import (
     TurnKey,
     align,
 )
-from core.analysis.overruled import Pair, overruled_pair
+from core.analysis.head_lens import Pair, overruled_pair
 from core.episode import ROLE_ORDER, Decision, Episode, Status
 from core.heads import softmax
 from storage.analysis.second_opinions import EpisodeScope, Opinion, read_opinions

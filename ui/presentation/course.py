@@ -156,11 +156,6 @@ def blunders(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
     return tuple(i for i, here in enumerate(happenings(outlines)) if BLUNDERS & set(here))
 
 
-def low_margins(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
-    """Indices of the turns whose decision hung on little."""
-    return tuple(i for i, o in enumerate(outlines) if o.margin is not None and o.margin < LOW_MARGIN)
-
-
 def next_of(turns: Sequence[int], after: int) -> int | None:
     """The next of `turns` after the cursor, going round to the first; None when there are none."""
     return next((turn for turn in turns if turn > after), turns[0] if turns else None)
@@ -172,7 +167,7 @@ def turn_words(outline: TurnOutline, total: int | None) -> str:
     parts = [place, ROLE_STYLES[outline.role].word, one_line(outline.model, 40)]
     if outline.stage != "finished":
         return ", ".join([*parts, "not finished"])
-    if mark := _verdict(outline):
+    if mark := verdict_of(outline):
         parts.append(mark.word)
     if outline.answer_after is None:
         parts.append("no answer yet")
@@ -184,7 +179,8 @@ def turn_words(outline: TurnOutline, total: int | None) -> str:
     return ", ".join([*parts, *(FLAG_WORDS[flag] for flag in outline.flags)])
 
 
-def _verdict(outline: TurnOutline) -> Mark | None:
+def verdict_of(outline: TurnOutline) -> Mark | None:
+    """The mark of a Verifier's turn; None for a turn without a verdict."""
     return verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
 
 
@@ -223,7 +219,7 @@ def _cell(
 ) -> StripCell:
     colour = model_colour(outline.model, models)
     unfinished = outline.stage != "finished"
-    mark = _verdict(outline)
+    mark = verdict_of(outline)
     uncertainty = None if outline.entropy is None else min(1.0, max(0.0, outline.entropy / most_entropy))
     return StripCell(
         letter=ROLE_STYLES[outline.role].letter,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from core.analysis.overruled import Pair
+from core.analysis.head_lens import Pair
 from core.episode import ROLE_ORDER, Decision, Role
 from ui.presentation.theme import model_colour, one_line, percent
 from ui.presentation.words import pair_words, role_word

@@ -136,15 +136,12 @@ def _list(node: SyntaxTreeNode) -> str:
     tight = all(one.hidden for item in node.children for one in item.children if one.type == "paragraph")
     for place, item in enumerate(node.children):
         mark = "- " if number is None else f"{number + place}. "
-        blocks = _blocks(item.children, "\n" if tight and _plain_item(item) else "\n\n")
+        plainly = all(one.type in ("paragraph", "bullet_list", "ordered_list") for one in item.children)
+        blocks = _blocks(item.children, "\n" if tight and plainly else "\n\n")
         # Every line that holds anything: one that looks blank here need not be so for the page.
         lines = [f"{' ' * len(mark)}{line}" if line else "" for line in blocks.split("\n")]
         items.append(mark + lines[0][len(mark) :] + "".join(f"\n{line}" for line in lines[1:]))
     return ("\n" if tight else "\n\n").join(items)
-
-
-def _plain_item(item: SyntaxTreeNode) -> bool:
-    return all(one.type in ("paragraph", "bullet_list", "ordered_list") for one in item.children)
 
 
 def _code_block(content: str, info: str = "") -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from core.analysis.attribution import QUESTION, Attribution, PartLeftOut, WordAttribution, WordLeftOut
 from core.analysis.blame import Blame, blame, last_worker
-from core.analysis.overruled import Pair, overruled_pair
+from core.analysis.head_lens import Pair, overruled_pair
 from core.episode import (
     ROLE_ORDER,
     Decision,
@@ -20,7 +20,8 @@ from core.episode import (
     Turn,
     Verdict,
 )
-from ui.presentation.theme import ROLE_STYLES, one_line, percent
+from ui.presentation.comparison import enumerated
+from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line, percent
 from ui.presentation.words import pair_words, turns_words
 
 #: Proposals that are told one by one; the others are counted.
@@ -77,7 +78,8 @@ def _proposals(episode: Episode) -> list[str]:
         if turn.answer_after is None or turn.answer_after == standing:
             continue
         standing = turn.answer_after
-        words = f"{_model(turn)} gave {_answer(standing)} in turn {turn.index + 1}, which is {_judged(turn)}"
+        judged = correct_mark(turn.correct_after).word
+        words = f"{_model(turn)} gave {_answer(standing)} in turn {turn.index + 1}, which is {judged}"
         told.append(
             f"{words}{_verdicts(episode.turns[place + 1 :], standing, right=turn.correct_after is True)}."
         )
@@ -142,10 +144,6 @@ def _first(episode: Episode, named: Blame) -> str:
         case "text":
             return f"{value} comes first in what {_model(turn)} wrote in {where}"
     return f"{value} was first given by {_model(turn)} in {where}"
-
-
-def _judged(turn: Turn) -> str:
-    return {True: "right", False: "wrong", None: "not judged"}[turn.correct_after]
 
 
 def _model(turn: Turn) -> str:
@@ -224,7 +222,7 @@ def _quoted(told: list[WordLeftOut], transcript: Transcript) -> str:
         f"{part_words(transcript, part)}"
         for part, own in by_part.items()
     ]
-    return f"the word{'s' if len(told) > 1 else ''} {', '.join(places[:-1])}{' and ' * (len(places) > 1)}{places[-1]}"
+    return f"the word{'s' if len(told) > 1 else ''} {enumerated(places)}"
 
 
 def _quotation(part: int, own: list[WordLeftOut], transcript: Transcript) -> str:

@@ -189,12 +189,6 @@ def missing_reply_words(text: TurnText) -> str:
     return "The model has only been thinking." if text.reply.strip() else "The model said nothing."
 
 
-def unsaid_words(text: TurnText) -> str:
-    """What of a reply nobody else reads."""
-    characters = max(1, len(text.reply) - len(text.said))
-    return f"{characters:,} characters of thinking or of chat template marks are left out here."
-
-
 #: Of a part of two texts that are compared: in both, only in the first, only in the second.
 Side = Literal["both", "removed", "added"]
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from core.analysis.sharing import calls_made, options_of
+from core.analysis.power import calls_made, options_of
 from core.conduct.planners import CONDUCTOR
 from core.episode import ROLE_ORDER
 from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, LABEL_REPEATS, EvolveConfig

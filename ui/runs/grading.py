@@ -15,7 +15,7 @@ from core.episode import Episode, Task
 from core.errors import ConfigError, StoreError
 from core.grader_names import own_grader
 from core.play.drive import GradeMany
-from core.tasks.grading import grading_of
+from core.tasks.graders import grading_of
 from core.tasks.own_graders import OwnFunction
 from core.tasks.sets import own_functions
 from storage.reads import forks

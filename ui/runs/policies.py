@@ -130,13 +130,12 @@ class Policies:
     def stored(self, name: str) -> Policy:
         """A checkpoint of the store, or of a folder."""
         from core.checkpoint import load_checkpoint
-        from core.conduct.planners import Conductor
 
         if os.path.isdir(name):  # of a name that no path can have: no error, no folder
             return self.coordinator(load_checkpoint(name))
         self.check_stored(name)
         if self.store.checkpoints.has(name, planner=True):
-            return Conductor(self.planner(name))
+            return self.planner(name)
         return self.coordinator(self.store.checkpoints.load(name))
 
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
@@ -385,7 +384,7 @@ def _teams(lessons: Lessons) -> Policy:
     """Plan, work and check by each family's hand-made team of pocket models."""
     from core.play.policies import PLAN_WORK_CHECK, CyclePolicy, PolicyPerRequest
     from core.pocket import MODELS
-    from core.pocket.specs import TEAMS
+    from core.pocket.models import TEAMS
 
     models, family_of = lessons.arena.models, {task.question: task.family for task in lessons.tasks}
     if models != MODELS or (others := {*family_of.values()} - TEAMS.keys()):

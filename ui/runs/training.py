@@ -116,7 +116,7 @@ def _start(store: Store, plan: TrainingPlan) -> LanguagePlanner:
     device = best_device()
     if (folder / CARD_FILE).exists():
         return LanguagePlanner.load(folder, plan.models, device=device)
-    return LanguagePlanner.begin(
+    return LanguagePlanner.untrained(
         folder,
         plan.models,
         device=device,

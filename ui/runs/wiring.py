@@ -23,7 +23,7 @@ from core.checkpoint import Checkpoint, Dtype
 from core.errors import CheckpointError, ConfigError, StoreError
 from core.planner.card import PlannerCard
 from core.pocket import MODELS, WEIGHTS
-from core.pocket.specs import pocket_spec
+from core.pocket.models import pocket_spec
 from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
 from core.processes import Processes, cores

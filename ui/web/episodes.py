@@ -40,10 +40,6 @@ _FEW = 5
 _PEEKING = ("open", "answer", "question", "turns")
 
 
-def _link(one: EpisodeSummary) -> str:
-    return state.href("replay", **state.replay_of_list(one.id))
-
-
 def _answer_mark(one: EpisodeSummary) -> str:
     mark = correct_mark(one.correct) if one.status is Status.FINISHED else STATUS_MARKS[one.status]
     return f"{mark.glyph} {mark.word}"
@@ -54,7 +50,10 @@ _localized = partial(_number, format="localized")
 #: Column -> how it is called and drawn, and what it says of an episode, texts as text. The first ones are shown until
 #: others are chosen.
 _COLUMNS: dict[str, tuple[ColumnConfig, Callable[[EpisodeSummary], object]]] = {
-    "open": (st.column_config.LinkColumn("Open", width=70, display_text="Replay"), _link),
+    "open": (
+        st.column_config.LinkColumn("Open", width=70, display_text="Replay"),
+        lambda one: state.href("replay", **state.replay_of_list(one.id)),
+    ),
     "answer": (_text("Answer", width=95), _answer_mark),
     "question": (_text("Question"), lambda one: one.question),
     "turns": (_text("Turns"), lambda one: strip_text(one.strip)),

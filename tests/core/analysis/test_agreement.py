@@ -18,14 +18,14 @@ from core.analysis.agreement import (
     first_differences,
     picks,
 )
-from core.analysis.metrics import ClusteredShare, exact_interval, kl_divergence
-from core.analysis.rounding import (
+from core.analysis.head_lens import (
     likeliest_choice,
     likeliest_choices,
     rounding,
     sampled_choice,
     sampled_choices,
 )
+from core.analysis.metrics import ClusteredShare, exact_interval, kl_divergence
 from core.draws import draw_index
 from core.heads import HeadKind, head_of, softmax
 

@@ -12,8 +12,8 @@ import pytest
 from core.analysis.attribution import (
     QUESTION,
     by_part,
-    by_word,
     lead_of,
+    leave_out,
     rival_of,
     times_likelier,
     without_part,
@@ -26,6 +26,7 @@ from core.coordinator.encoder import POCKET_ENCODER, load_encoder
 from core.episode import ROLE_ORDER, Decide, Decision, Message, Role, Transcript, TranscriptEntry
 from core.errors import ConfigError
 from core.heads import softmax
+from tests.bench.attribution import over_tasks
 
 MODELS = ("ann", "bob", "cid")
 REQUEST = Decide(
@@ -78,11 +79,12 @@ def test_every_part_is_left_out_in_turn() -> None:
 
 
 def test_every_word_is_left_out_in_turn() -> None:
-    found = by_word(Counting(), REQUEST, ("ann", Role.VERIFIER), ("ann", Role.WORKER))
+    found = by_part(Counting(), REQUEST, ("ann", Role.VERIFIER), ("ann", Role.WORKER))
+    words = leave_out(Counting(), REQUEST, found, words_of(REQUEST.transcript))
     assert found.full.value == 1.75
-    named = {(one.part, _text(one.part)[one.start : one.end]): one.gives for one in found.words if one.gives}
+    named = {(one.part, _text(one.part)[one.start : one.end]): one.gives for one in words if one.gives}
     assert named == {(1, "answer"): 2.0}
-    assert len(found.words) == len(words_of(REQUEST.transcript)) == 8
+    assert len(words) == 8
     cut = without_words(REQUEST, [(QUESTION, 0, 3), (1, 0, 6), (1, 7, 8)]).transcript
     assert (cut.question, cut.entries[1].text, cut.entries[0]) == (
         " two numbers",
@@ -133,9 +135,16 @@ def test_a_real_coordinator_s_parts_are_its_own_decisions() -> None:
     policy = Coordinator(begun.with_vector(vector), encoder)
     [decision] = policy.decide([REQUEST])
     chosen = decision.argmax_model, decision.argmax_role or Role.WORKER
-    found = by_word(policy, REQUEST, chosen)
+    found = by_part(policy, REQUEST, chosen)
     assert found.full.value > 0
     for one in found.parts:
         [alone] = policy.decide([without_part(REQUEST, one.part)])
         assert one.without == lead_of(policy, alone, found.chosen, found.rival)
-    assert any(abs(one.gives) > 0 for one in found.words)
+    assert any(one.gives for one in leave_out(policy, REQUEST, found, words_of(REQUEST.transcript)))
+
+
+def test_turns_of_one_task_count_once() -> None:
+    mean, low, high = over_tasks([1, 1, 1, 1, 0, 0], ["a", "a", "a", "a", "b", "c"])
+    assert mean == pytest.approx(1 / 3, abs=1e-4)
+    assert low < 0 < mean < 1 < high, "three tasks tell little"
+    assert over_tasks([1, 0] * 50, [str(place) for place in range(100)])[0] == 0.5

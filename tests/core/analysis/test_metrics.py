@@ -11,13 +11,13 @@ import pytest
 import scipy.stats
 from scipy.stats import binomtest
 
-from core.analysis.kappa import cohen_kappa
 from core.analysis.metrics import (
     ClusteredShare,
     Mean,
     PairedDifference,
     clustered_difference,
     clustered_share,
+    cohen_kappa,
     decision_entropy,
     decision_margin,
     difference_over_tasks,

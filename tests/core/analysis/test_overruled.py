@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.analysis.overruled import overruled_pair
+from core.analysis.head_lens import overruled_pair
 from core.draws import turn_key
 from core.episode import Decide, Decision, Episode, Fork, Protocol, Role, Task, Transcript
 from core.play.policies import RandomPolicy, overridden

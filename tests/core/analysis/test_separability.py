@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -26,6 +27,12 @@ from core.analysis.separability import (
 )
 
 KINDS = ("add", "sort", "spell")
+T = TypeVar("T")
+
+
+def known(found: T | None) -> T:
+    assert found is not None
+    return found
 
 
 def points(n: int = 120, apart: float = 6.0, size: int = 12, per_task: int = 2, seed: int = 0) -> Points:
@@ -46,21 +53,18 @@ def points(n: int = 120, apart: float = 6.0, size: int = 12, per_task: int = 2, 
 
 
 def test_clusters_are_read_and_shuffled_labels_are_not() -> None:
-    found = accuracy(points(), "task", "hidden")
-    assert found is not None
+    found = known(accuracy(points(), "task", "hidden"))
     assert min(found.linear.mean, found.rbf.mean) > 0.98
     assert (found.classes, found.n) == (3, 120)
     assert found.majority == pytest.approx(1 / 3)
     assert found.chance == pytest.approx(1 / 3)
-    nothing = accuracy(points(apart=0.0, n=300), "task", "hidden")
-    assert nothing is not None
+    nothing = known(accuracy(points(apart=0.0, n=300), "task", "hidden"))
     assert max(nothing.linear.mean, nothing.rbf.mean) < 0.5
 
 
 def test_the_model_is_read_off_the_logits_and_not_off_states_that_do_not_know_it() -> None:
-    read, unread = (accuracy(points(n=240), "model", space) for space in ("logits", "hidden"))
-    assert read is not None
-    assert unread is not None
+    read = known(accuracy(points(n=240), "model", "logits"))
+    unread = known(accuracy(points(n=240), "model", "hidden"))
     assert read.linear.mean > 0.9 > 0.5 > unread.linear.mean
 
 
@@ -70,23 +74,17 @@ def test_within_a_family_only_what_the_family_does_not_tell_is_read() -> None:
     rng = np.random.default_rng(1)
     models = tuple("xyz"[KINDS.index(family)] if rng.random() < 0.8 else "w" for family in told.families)
     following = replace(told, models=models)
-    together = accuracy(following, "model", "hidden")
-    assert together is not None
+    together = known(accuracy(following, "model", "hidden"))
     assert together.linear.mean > together.majority + 0.3
     apart = within_families(following, "hidden")
     assert set(apart) == set(KINDS)
-    for one in apart.values():
-        assert one is not None
-        assert one.linear.mean < one.majority + 0.1
+    assert all(one.linear.mean < one.majority + 0.1 for one in map(known, apart.values()))
 
 
 def test_the_index_is_the_share_of_variance_between_classes() -> None:
     far, near, none = (
-        separability_index(points(apart=apart), "task", "hidden") for apart in (30.0, 3.0, 0.0)
+        known(separability_index(points(apart=apart), "task", "hidden")) for apart in (30.0, 3.0, 0.0)
     )
-    assert far is not None
-    assert near is not None
-    assert none is not None
     assert none < 0.05 < near < far
     alike = replace(points(n=120), hidden=np.repeat(np.eye(3, dtype=np.float32), 40, axis=0))
     classes_as_points = replace(alike, families=tuple(KINDS[i // 40] for i in range(120)))
@@ -107,8 +105,7 @@ def test_kernels_by_matrix_products_are_those_of_scikit_learn() -> None:
 
     given = points(apart=1.5)
     x, y, tasks = given.hidden.astype(float), given.labels("task"), np.array(given.tasks)
-    found = accuracy(given, "task", "hidden")
-    assert found is not None
+    found = known(accuracy(given, "task", "hidden"))
     for kernel, score in (("linear", found.linear), ("rbf", found.rbf)):
         peer = make_pipeline(StandardScaler(), SVC(kernel=kernel, gamma=1 / x.shape[1]))
         by_fold = [peer.fit(x[fit], y[fit]).score(x[test], y[test]) for fit, test in folds(y, tasks)]
@@ -134,10 +131,8 @@ def test_what_only_tells_episodes_apart_is_not_taken_for_knowledge_of_the_family
     rng = np.random.default_rng(1)
     places = rng.normal(size=(50, 12)) * 20
     hidden = (places[np.array(given.tasks)] + rng.normal(size=(200, 12))).astype(np.float32)
-    found = accuracy(replace(given, hidden=hidden), "task", "hidden")
-    by_turn = accuracy(replace(given, hidden=hidden, tasks=tuple(range(200))), "task", "hidden")
-    assert found is not None
-    assert by_turn is not None
+    found = known(accuracy(replace(given, hidden=hidden), "task", "hidden"))
+    by_turn = known(accuracy(replace(given, hidden=hidden, tasks=tuple(range(200))), "task", "hidden"))
     assert found.rbf.mean < 0.5 < 0.95 < by_turn.rbf.mean
 
 
@@ -152,11 +147,9 @@ def test_a_class_of_fewer_tasks_than_folds_is_left_out() -> None:
     given = replace(given, families=tuple(families), tasks=tuple(tasks))
     assert classes(given, "task").frequent == KINDS
     assert classes(given, "task").rare == ("rare",)
-    found = accuracy(given, "task", "hidden")
-    assert found is not None
+    found = known(accuracy(given, "task", "hidden"))
     assert found.n == sum(name != "rare" for name in families)
-    plane = discriminate(given, "task", "hidden")
-    assert plane is not None
+    plane = known(discriminate(given, "task", "hidden"))
     assert len(plane.projection.xy) == len(given)
 
 
@@ -181,8 +174,7 @@ def test_discriminants_are_those_of_scikit_learn_where_nothing_is_shrunk(
 ) -> None:
     monkeypatch.setattr(covariance, "ledoit_wolf_shrinkage", lambda *_, **__: 0.0)
     given = points(apart=2.0, n=240)
-    plane = discriminate(given, "task", "hidden")
-    assert plane is not None
+    plane = known(discriminate(given, "task", "hidden"))
     labels = given.labels("task")
     peer = LinearDiscriminantAnalysis().fit_transform(given.hidden.astype(float), labels)[:, :2]
     for ours, theirs in zip(plane.projection.xy.T, peer.T, strict=True):
@@ -191,10 +183,8 @@ def test_discriminants_are_those_of_scikit_learn_where_nothing_is_shrunk(
 
 
 def test_a_discriminant_says_what_it_finds_in_noise() -> None:
-    there = discriminate(points(), "task", "hidden")
-    noise = discriminate(points(apart=0.0, size=400, n=90), "task", "hidden")
-    assert there is not None
-    assert noise is not None
+    there = known(discriminate(points(), "task", "hidden"))
+    noise = known(discriminate(points(apart=0.0, size=400, n=90), "task", "hidden"))
     assert there.fisher > 10 * there.shuffled
     assert noise.fisher < 2 * noise.shuffled
 
@@ -217,8 +207,7 @@ def test_two_classes_have_a_second_axis_all_the_same() -> None:
     given = points()
     two = tuple("same" if name == "sort" else name for name in given.families)
     two = tuple("same" if name == "spell" else name for name in two)
-    plane = discriminate(replace(given, families=two), "task", "hidden")
-    assert plane is not None
+    plane = known(discriminate(replace(given, families=two), "task", "hidden"))
     assert plane.projection.axes == ("LD 1", "PC 1 of the rest")
     assert (plane.projection.xy.std(axis=0) > 0.1).all()
 
@@ -260,6 +249,5 @@ def test_features_that_do_not_vary_are_no_features() -> None:
     assert accuracy(padded, "task", "hidden") == accuracy(given, "task", "hidden")
     flat = replace(given, logits=np.zeros_like(given.logits))
     assert discriminate(flat, "task", "logits") is None
-    found = accuracy(flat, "task", "logits")
-    assert found is not None
+    found = known(accuracy(flat, "task", "logits"))
     assert found.linear.mean < 0.5

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.conduct.planners import CHECK, MERGE, PLAN, SOLVE, legal_workflow, planner_policy
+from core.conduct.planners import CHECK, MERGE, PLAN, SOLVE, RecordedWorkflows, legal_workflow, planner_policy
 from core.conduct.reading import write_workflow
-from core.conduct.recorded import RecordedWorkflows
 from core.draws import reply_seed
 from core.episode import (
     Ask,
@@ -19,7 +18,6 @@ from core.episode import (
     ChangeKind,
     EndReason,
     Episode,
-    EpisodeFinished,
     Flag,
     Reply,
     Status,
@@ -33,18 +31,19 @@ from core.play.forking import (
     check_change,
     child_seed,
     decision_at,
+    forked_step,
     new_child,
     possible_changes,
     prefix_digest,
     turns_left,
 )
 from core.play.policy import Policy, new_episode
-from core.play.step_forks import forked_step
 from core.pool.spec import Dialect
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow
+from tests.builders.play import end
 from tests.builders.pools import Script, ScriptedPool, specs
-from tests.core.conduct.test_session import Texts, writes
+from tests.core.conduct.test_session import Texts
 
 MODELS = ("ann", "bob", "cid")
 TASK = Task("t1", "What is six times seven?", "42", "number")
@@ -64,18 +63,14 @@ def run(
     episode: Episode, policy: Policy, script: Script = said, dialect: Dialect = "general"
 ) -> tuple[Episode, ScriptedPool]:
     pool = ScriptedPool(specs(MODELS, dialect), script)
-    *_, last = drive_many([episode], policy, pool, grade_many)
-    assert isinstance(last, EpisodeFinished)
-    return last.episode, pool
+    return end(drive_many([episode], policy, pool, grade_many)), pool
 
 
 def recorded(
     workflow: Workflow = SIDES, *later: str, script: Script = said, dialect: Dialect = "general"
 ) -> Episode:
     """An episode run by this workflow, and by the lists of later rounds."""
-    texts = Texts((write_workflow(workflow), *later), 1 + len(later), mode=workflow.mode)
-    policy = writes()
-    policy = replace(policy, planner=texts)
+    policy = Texts((write_workflow(workflow), *later), 1 + len(later), mode=workflow.mode)
     episode = new_episode("r1", 0, TASK, policy, turns=9, seed=1, argmax=False)
     return run(episode, policy, script, dialect)[0]
 
@@ -257,24 +252,18 @@ def test_naming_models_in_the_access_list_keeps_who_reads_whom() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "index", "says"),
     [
-        ("model", "ann", 0, "changes nothing"),
-        ("model", "eve", 0, "no model 'eve'"),
-        ("subtask", "  ", 0, "must have between 1"),
-        ("subtask", "left", 0, "changes nothing"),
-        ("subtask", " left ", 0, "changes nothing"),
-        ("access", "1", 0, "first step of its workflow"),
+        ("model", "ann", 0, "changes nothing"), ("model", "eve", 0, "no model 'eve'"),
+        ("subtask", "  ", 0, "must have between 1"), ("subtask", "left", 0, "changes nothing"),
+        ("subtask", " left ", 0, "changes nothing"), ("access", "1", 0, "first step of its workflow"),
         ("access", "3", 2, "Turn 3 cannot read turn 3: choose among 1, 2, or none"),
-        ("access", "4", 2, "cannot read turn 4"),
-        ("access", "0", 2, "cannot read turn 0"),
-        ("access", "first", 2, "such as 1,2: 'first' does not"),
-        ("access", "1", 2, "changes nothing"),
+        ("access", "4", 2, "cannot read turn 4"), ("access", "0", 2, "cannot read turn 0"),
+        ("access", "first", 2, "such as 1,2: 'first' does not"), ("access", "1", 2, "changes nothing"),
         ("access", "2", 2, "no step would read turn 1"),
         ("role", "worker", 0, "is a step of a workflow: change its model"),
-        ("stop", "", 1, "is a step of a workflow"),
-        ("reply", " ", 1, "must have between 1"),
+        ("stop", "", 1, "is a step of a workflow"), ("reply", " ", 1, "must have between 1"),
         ("model", "ann", 4, "between 1 and 4"),
     ],
-)
+)  # fmt: skip
 def test_what_makes_the_workflow_illegal_is_one_sentence(
     kind: ChangeKind, value: str, index: int, says: str
 ) -> None:
@@ -339,5 +328,5 @@ def test_a_planner_is_never_asked_again() -> None:
     assert steps(pool) == ["bob left", "cid check", "ann merge"]
     assert ended.policy == "conductor:prompted:cid"
     assert RecordedWorkflows(ended.policy, MODELS).models == ended.models
-    with pytest.raises(ConfigError, match="replays recorded workflows"):
+    with pytest.raises(ConfigError, match="writes whole workflows"):
         RecordedWorkflows(ended.policy, MODELS).decide([])

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from core.conduct.passing import Passed, Reach, passed, reach_of, unused
+from core.conduct.prompts import Passed, Reach, passed, reach_of, unused
 from core.episode import Ask, Change, Episode, Reply
-from core.play.step_forks import forked_step
+from core.play.forking import forked_step
 from core.pool.spec import Dialect
 from core.workflow import AccessMode, Workflow
 from tests.core.conduct.test_forks import MODELS, recorded

@@ -17,18 +17,16 @@ from core.conduct.planners import (
     MERGE,
     PLAN,
     SOLVE,
-    Conductor,
     legal_workflow,
     planner_policy,
 )
 from core.conduct.reading import write_workflow
-from core.conduct.session import MOST_ATTEMPTS, conduct
+from core.conduct.session import MOST_ATTEMPTS, Planner, conduct
 from core.episode import (
     Ask,
     AskSteps,
     EndReason,
     Episode,
-    EpisodeFinished,
     Event,
     Failure,
     Flag,
@@ -50,6 +48,7 @@ from core.pool.cache import CachedPool
 from core.pool.spec import Dialect, ModelSpec
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, PlanFault, Workflow
+from tests.builders.play import end, ends
 from tests.builders.pools import Line, Script, ScriptedPool, specs
 
 MODELS = ("ann", "bob", "cid")
@@ -67,8 +66,7 @@ def play(
     pool = ScriptedPool(specs(MODELS, dialect), script)
     episode = new_episode("r1", 0, TASK, policy, turns=turns, seed=1, argmax=False)
     events = [*drive(episode, policy, pool, grade_many, **options)]
-    assert isinstance(events[-1], EpisodeFinished)
-    return events[-1].episode, events, pool
+    return end(events), events, pool
 
 
 def told(ask: Ask) -> Line:
@@ -106,7 +104,7 @@ def test_a_step_sees_the_steps_that_its_list_names_and_no_others(number: int, di
 
 def assert_access(workflow: Workflow, dialect: Dialect) -> None:
     by_name = {name: ModelSpec(name, dialect=dialect) for name in MODELS}
-    planner = planner_policy("conductor:random", MODELS).planner
+    planner = planner_policy("conductor:random", MODELS)
     episode = Episode("e1", "r1", TASK, "conductor:random", MODELS, turn_budget=5)
     course = conduct(episode, by_name, planner)
     next(course)
@@ -182,7 +180,7 @@ def test_the_short_form_passes_on_plans_answers_and_what_a_judge_accepts() -> No
 
 
 @dataclass(frozen=True)
-class Texts:
+class Texts(Planner):
     """A planner that writes these texts, one per round."""
 
     texts: tuple[str, ...]
@@ -190,15 +188,13 @@ class Texts:
     id: str = "conductor:texts"
     models: tuple[str, ...] = MODELS
     mode: AccessMode = AccessMode.CHOOSE_POSITION
-    asked_model: str = ""
-    show_names: bool = False
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         return [Reply(self.texts[one.round], usage=Usage(0, 0, 0.0)) for one in requests]
 
 
-def writes(*texts: str, rounds: int = 1) -> Conductor:
-    return Conductor(Texts(texts, rounds))
+def writes(*texts: str, rounds: int = 1) -> Texts:
+    return Texts(texts, rounds)
 
 
 def test_independent_steps_are_asked_at_once_and_an_early_reply_is_used_at_once() -> None:
@@ -311,11 +307,10 @@ def test_a_ceiling_stops_before_the_next_call_and_the_rest_is_played_on_without_
         for event in replies
     }
     rest = ScriptedPool(specs(MODELS, "general"), told)
-    ended = [*drive(halted, policy, rest, grade_many, stored_replies=stored)][-1]
+    ended = end(drive(halted, policy, rest, grade_many, stored_replies=stored))
     straight, _, _ = play(policy, told)
-    assert isinstance(ended, EpisodeFinished)
     assert len(rest.asks) == 3
-    assert ended.episode == straight
+    assert ended == straight
 
 
 def test_a_second_round_keeps_or_writes_anew_and_sees_the_first_where_its_access_is_complete() -> None:
@@ -364,23 +359,12 @@ def test_many_episodes_are_planned_and_asked_together_as_alone() -> None:
         new_episode("r1", n, replace(TASK, id=f"t{n}"), policy, turns=5, seed=1, argmax=False)
         for n in range(30)
     ]
-    together = [
-        event.episode
-        for event in drive_many(episodes, policy, pool, grade_many)
-        if isinstance(event, EpisodeFinished)
-    ]
-    assert len(together) == 30
-    for one in together:
-        alone = [
-            *drive(
-                episodes[int(one.task.id[1:])],
-                policy,
-                ScriptedPool(specs(MODELS, "general"), told),
-                grade_many,
-            )
-        ][-1]
-        assert isinstance(alone, EpisodeFinished)
-        assert alone.episode == one
+    together = ends(drive_many(episodes, policy, pool, grade_many))
+    for one in episodes:
+        assert (
+            end(drive(one, policy, ScriptedPool(specs(MODELS, "general"), told), grade_many))
+            == together[one.id]
+        )
 
 
 def test_a_step_that_fails_in_the_middle_of_a_batch_ends_its_own_episode_and_no_other() -> None:
@@ -397,9 +381,5 @@ def test_a_step_that_fails_in_the_middle_of_a_batch_ends_its_own_episode_and_no_
         for place, task in enumerate(tasks)
     ]
     pool = CachedPool(ScriptedPool(specs(MODELS, "general"), faulty))
-    ended = {
-        event.episode.task.id: event.episode.status
-        for event in drive_many(episodes, policy, pool, grade_many)
-        if isinstance(event, EpisodeFinished)
-    }
-    assert ended == {"t1": Status.FINISHED, "t2": Status.MISSING}
+    ended = ends(drive_many(episodes, policy, pool, grade_many)).values()
+    assert {one.task.id: one.status for one in ended} == {"t1": Status.FINISHED, "t2": Status.MISSING}

@@ -18,7 +18,7 @@ from core.planner.config import PUBLISHED, LearnConfig
 from core.planner.grpo import learn_from, new_optimiser
 from core.planner.learn import Iteration, PlannerState, learn
 from core.planner.planner import LanguagePlanner
-from core.planner.rollouts import Rollouts, disagreed, questions_of, rollouts_of, unplayed
+from core.planner.rollouts import Rollouts, disputed_questions, questions_of, rollouts_of, unplayed
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
@@ -214,10 +214,10 @@ def test_questions_are_those_that_the_pool_disagrees_on() -> None:
     pool = ScriptedPool(
         specs(MODELS), lambda ask: "answer -1" if "0 plus 0" in str(ask) else right_by_ann(ask)
     )
-    kept = disagreed(replace(CONFIG, probes=0), MODELS, [easy, hard, *TASKS[2:5]], pool, grade_many)
+    kept = disputed_questions(replace(CONFIG, probes=0), MODELS, [easy, hard, *TASKS[2:5]], pool, grade_many)
     assert kept == TASKS[2:5]
     with pytest.raises(ConfigError, match="None of the 2 questions"):
-        disagreed(replace(CONFIG, probes=0), MODELS, [easy, hard], pool, grade_many)
+        disputed_questions(replace(CONFIG, probes=0), MODELS, [easy, hard], pool, grade_many)
 
 
 def test_every_question_comes_before_one_comes_again() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from core.conduct.planners import Conductor
 from core.conduct.reading import read_workflow
 from core.conduct.session import Planner
 from core.episode import EndReason, EpisodeFinished, WritePlan
@@ -123,7 +122,7 @@ def test_the_id_follows_from_what_the_card_says() -> None:
 
 
 def test_its_episodes_are_played_as_any_conductor_is() -> None:
-    policy = Conductor(tiny_planner())
+    policy = tiny_planner()
     episodes = [
         new_episode("r1", place, task, policy, turns=5, seed=1, argmax=False)
         for place, task in enumerate(TASKS)

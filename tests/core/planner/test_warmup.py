@@ -17,7 +17,7 @@ from core.planner.rollouts import random_subset
 from core.planner.warmup import WarmUp, examples, new_planner, warm_up
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks
-from core.pocket.tokenizer import train_tokenizer
+from core.pocket.training import train_tokenizer
 from core.workflow import AccessMode, Workflow
 
 SETTINGS = WarmUp(("ann", "bob", "cid", "dan"), width=32, layers=1, steps=24, batch=8)

@@ -39,6 +39,7 @@ from core.errors import BudgetError
 from core.play.drive import drive, drive_many
 from core.play.policies import RandomPolicy, single_policy
 from core.tasks.graders import grade_many
+from tests.builders.play import ends
 from tests.builders.pools import Line, ScriptedPool, specs
 
 MODELS = ("ann", "bob", "cid")
@@ -78,12 +79,18 @@ def episodes(n: int, seed: int = 3, protocol: Protocol = Protocol.PAPER) -> list
     ]
 
 
-def ends(events: Iterator[Event]) -> dict[str, Episode]:
-    return {event.episode.id: event.episode for event in events if isinstance(event, EpisodeFinished)}
-
-
 def crowd(many: Sequence[Episode], **more: object) -> dict[str, Episode]:
     return ends(drive_many(many, RandomPolicy(MODELS), pool(), grade_many, **more))  # type: ignore[arg-type]
+
+
+WORKER = single_policy("ann", MODELS, (Role.WORKER,))
+
+
+def alone(**more: object) -> Episode:
+    """The end of one episode, of a worker unless `policy` is given, over a pool of chatter unless `pool` is."""
+    policy, asked = more.pop("policy", WORKER), more.pop("pool", None) or pool()
+    events = drive(episodes(1)[0], policy, asked, grade_many, **more)  # type: ignore[arg-type]
+    return ends(events)["e0000"]
 
 
 class Counting(RandomPolicy):
@@ -165,10 +172,8 @@ class TestCrowd:
     def test_a_thousand_at_once_all_come_to_an_end(self) -> None:
         end = crowd(episodes(1_000))
         assert len(end) == 1_000
+        assert crowd([]) == {}
         assert set(Counter(one.end_reason for one in end.values())) == {EndReason.ACCEPTED, EndReason.BUDGET}
-
-    def test_nothing_to_play_is_nothing(self) -> None:
-        assert list(drive_many([], RandomPolicy(MODELS), pool(), grade_many)) == []
 
     def test_a_reply_is_reported_before_the_next_one_is_waited_for(self) -> None:
         served: list[int] = []
@@ -224,8 +229,7 @@ class TestStream:
             return EndReason.CANCELLED if pieces >= 2 else None
 
         events = []
-        policy = single_policy("ann", MODELS, (Role.WORKER,))
-        for event in drive(episodes(1)[0], policy, pool(), grade_many, stop=stop, stream=True):
+        for event in drive(episodes(1)[0], WORKER, pool(), grade_many, stop=stop, stream=True):
             events.append(event)
             pieces += isinstance(event, Delta)
         end = events[-1]
@@ -233,24 +237,8 @@ class TestStream:
         assert (end.episode.status, end.episode.end_reason) == (Status.INTERRUPTED, EndReason.CANCELLED)
         assert pieces == 2
 
-    def test_closing_the_driver_closes_the_stream(self) -> None:
-        closed = []
-
-        class Watched(ScriptedPool):
-            def stream(self, ask: Ask) -> Iterator[str | Reply]:
-                try:
-                    yield from ScriptedPool.stream(self, ask)
-                finally:
-                    closed.append(ask)
-
-        events = drive(
-            episodes(1)[0], single_policy("ann", MODELS), Watched(SPECS, chatter), grade_many, stream=True
-        )
-        assert any(isinstance(event, Delta) for event in events)
-        events.close()  # type: ignore[attr-defined]
-        assert len(closed) == 1
-
-    def test_closing_the_driver_closes_the_answers_of_the_pool(self) -> None:
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_closing_the_driver_closes_what_the_pool_says(self, stream: bool) -> None:
         closed = []
 
         class Answers:
@@ -272,9 +260,15 @@ class TestStream:
             def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
                 return Answers(ScriptedPool.ask(self, asks))
 
+            def stream(self, ask: Ask) -> Iterator[str | Reply]:
+                try:
+                    yield from ScriptedPool.stream(self, ask)
+                finally:
+                    closed.append(True)
+
         policy = single_policy("ann", MODELS)
-        events = drive_many(episodes(2), policy, Watched(SPECS, chatter), grade_many)
-        assert any(isinstance(event, Replied) for event in events)
+        events = drive_many(episodes(2), policy, Watched(SPECS, chatter), grade_many, stream=stream)
+        assert any(isinstance(event, Delta if stream else Replied) for event in events)
         events.close()  # type: ignore[attr-defined]
         assert closed == [True]
 
@@ -283,13 +277,9 @@ class TestStream:
             def stream(self, ask: Ask) -> Iterator[str | Reply]:
                 yield "answer"
 
-        events = list(
-            drive(episodes(1)[0], single_policy("ann", MODELS), Cut(SPECS, chatter), grade_many, stream=True)
-        )
-        end = events[-1]
-        assert isinstance(end, EpisodeFinished)
-        assert end.episode.status is Status.MISSING
-        assert "stream" in (end.episode.error or "")
+        end = alone(pool=Cut(SPECS, chatter), stream=True)
+        assert end.status is Status.MISSING
+        assert "stream" in (end.error or "")
 
 
 class TestStop:
@@ -298,9 +288,8 @@ class TestStop:
         def stop(so_far: Episode) -> EndReason | None:
             return reason if len(so_far.turns) >= 2 else None
 
-        policy = single_policy("ann", MODELS, (Role.WORKER,))
         scripted = ScriptedPool(SPECS, lambda ask: "answer 12")
-        end = ends(drive(episodes(1)[0], policy, scripted, grade_many, stop=stop))["e0000"]
+        end = alone(pool=scripted, stop=stop)
         assert (end.status, end.end_reason, end.reward) == (Status.INTERRUPTED, reason, None)
         assert (len(end.turns), end.answer, end.correct) == (2, "12", True)
         assert len(scripted.asks) == 2
@@ -333,6 +322,12 @@ Asked = tuple[str, int, str, tuple[Message, ...]]
 def key(begun: TurnStarted) -> Asked:
     """What a turn asked, as kept replies are found."""
     return begun.episode_id, begun.index, begun.decision.model, begun.messages
+
+
+def kept_reply() -> dict[Asked, Reply]:
+    """A reply to the first call of a worker."""
+    events = drive(episodes(1)[0], WORKER, pool(), grade_many)
+    return {key(next(e for e in events if isinstance(e, TurnStarted))): Reply("answer 7")}
 
 
 class TestResume:
@@ -372,12 +367,8 @@ class TestResume:
         assert paid <= len(first.asks) + len(second.asks) <= paid + unstored
 
     def test_a_kept_reply_is_used_for_the_very_same_call_only(self) -> None:
-        one = episodes(1)[0]
-        worker = single_policy("ann", MODELS, (Role.WORKER,))
-        begun = next(e for e in drive(one, worker, pool(), grade_many) if isinstance(e, TurnStarted))
-        kept = {key(begun): Reply("answer 7")}
-        turns = ends(drive(one, worker, pool(), grade_many, stored_replies=kept))[one.id].turns
-        assert turns[0].reply.text == "answer 7"
+        one, kept = episodes(1)[0], kept_reply()
+        assert alone(stored_replies=kept).turns[0].reply.text == "answer 7"
         for other in (single_policy("bob", MODELS, (Role.WORKER,)), single_policy("ann", MODELS)):
             for events in (
                 drive(one, other, pool(), grade_many, stored_replies=kept),
@@ -387,44 +378,29 @@ class TestResume:
 
     @pytest.mark.parametrize("stream", [False, True])
     def test_a_kept_reply_costs_nothing_and_is_used_after_the_ceiling_too(self, stream: bool) -> None:
-        one = episodes(1)[0]
-        worker = single_policy("ann", MODELS, (Role.WORKER,))
-        begun = next(e for e in drive(one, worker, pool(), grade_many) if isinstance(e, TurnStarted))
         first_decision = iter([None])
-        events = drive(
-            one,
-            worker,
-            pool(),
-            grade_many,
+        end = alone(
             stop=lambda _: next(first_decision, EndReason.COST_CEILING),
-            stored_replies={key(begun): Reply("answer 7")},
+            stored_replies=kept_reply(),
             stream=stream,
         )
-        assert [turn.reply.text for turn in ends(events)[one.id].turns] == ["answer 7"]
+        assert [turn.reply.text for turn in end.turns] == ["answer 7"]
 
     def test_a_call_the_pool_will_not_pay_for_ends_a_streamed_episode(self) -> None:
         class Spent(ScriptedPool):
             def stream(self, ask: Ask) -> Iterator[str | Reply]:
                 raise BudgetError("Nothing is left.")
 
-        one = episodes(1)[0]
-        worker = single_policy("ann", MODELS, (Role.WORKER,))
-        begun = next(e for e in drive(one, worker, pool(), grade_many) if isinstance(e, TurnStarted))
-        paid = {key(begun): Reply("answer 7")}
-        events = drive(one, worker, Spent(SPECS, chatter), grade_many, stored_replies=paid, stream=True)
-        end = ends(events)[one.id]
+        end = alone(pool=Spent(SPECS, chatter), stored_replies=kept_reply(), stream=True)
         assert (end.status, end.end_reason) == (Status.INTERRUPTED, EndReason.COST_CEILING)
         assert [turn.reply.text for turn in end.turns] == ["answer 7"]
 
-    def test_a_resumed_episode_is_not_begun_again(self) -> None:
+    def test_a_resumed_episode_is_not_begun_again_and_is_whole_at_its_end(self) -> None:
         one = episodes(1)[0]
         end = crowd([one])[one.id]
         events = list(drive(replace(one, turns=end.turns[:1]), RandomPolicy(MODELS), pool(), grade_many))
         assert not any(isinstance(event, EpisodeStarted) for event in events)
         assert events[-1] == EpisodeFinished(end)
-
-    def test_an_interrupted_episode_that_goes_on_is_whole_again(self) -> None:
-        one = episodes(1)[0]
         stopped = crowd([one], stop=lambda so_far: EndReason.DEADLINE if so_far.turns else None)[one.id]
         assert crowd([stopped]) == crowd([one])
 

@@ -12,7 +12,6 @@ from core.episode import (
     Ask,
     EndReason,
     Episode,
-    EpisodeFinished,
     Failure,
     Replied,
     Role,
@@ -26,6 +25,7 @@ from core.play.ensembles import MajorityVote, MixtureOfAgents, WithoutModels, Wi
 from core.play.policies import CyclePolicy, RandomPolicy, single_policy
 from core.play.policy import Policy, new_episode
 from core.tasks.graders import grade_many
+from tests.builders.play import ends
 from tests.builders.pools import Line, ScriptedPool, specs
 
 MODELS = ("even", "odd", "judge")
@@ -62,11 +62,7 @@ def games(policy: Policy, tasks: Sequence[Task] = TASKS, turns: int = 5) -> list
 def played(policy: Policy, lines: object, unplayed: Sequence[Episode] | None = None) -> list[Episode]:
     episodes = games(policy) if unplayed is None else unplayed
     pool = ScriptedPool(specs(MODELS), lines)  # type: ignore[arg-type]
-    ended = {
-        event.episode.id: event.episode
-        for event in drive_many(episodes, policy, pool, grade_many)
-        if isinstance(event, EpisodeFinished)
-    }
+    ended = ends(drive_many(episodes, policy, pool, grade_many))
     return [ended[one.id] for one in episodes]
 
 

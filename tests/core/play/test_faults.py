@@ -34,6 +34,7 @@ from core.play.policies import CyclePolicy, single_policy
 from core.play.policy import Policy
 from core.pool.pool import Pool, WaveFlight
 from core.tasks.graders import grade_many
+from tests.builders import play
 from tests.builders.pools import ScriptedPool, specs
 
 MODELS = ("ann", "bob")
@@ -162,26 +163,14 @@ def is_graded_later() -> Parts:
 
 
 STAGES: dict[str, Callable[[], Parts]] = {
-    "beginning": begins,
-    "deciding": lambda: decides(KeyError("e2")),
-    "stopping": stops,
-    "agreeing": agrees,
-    "adding a call": is_added,
-    "calling": is_asked,
-    "streaming": is_streamed,
-    "grading": is_graded,
+    "beginning": begins, "deciding": lambda: decides(KeyError("e2")), "stopping": stops, "agreeing": agrees,
+    "adding a call": is_added, "calling": is_asked, "streaming": is_streamed, "grading": is_graded,
     "grading later": is_graded_later,
-}
+}  # fmt: skip
 
 
 def ends(parts: Parts) -> dict[str, Episode]:
-    events = drive_many(MANY, parts.policy, parts.pool, parts.grade, **(parts.options or {}))
-    found: dict[str, Episode] = {}
-    for event in events:
-        if isinstance(event, EpisodeFinished):
-            assert event.episode.id not in found  # an episode ends once
-            found[event.episode.id] = event.episode
-    return found
+    return play.ends(drive_many(MANY, parts.policy, parts.pool, parts.grade, **(parts.options or {})))
 
 
 #: How all end where nothing fails.

@@ -1,4 +1,5 @@
-"""Forks: what fits a turn, what is carried, how an edited turn is read again, and who decides from there."""
+"""Forks: what fits a turn, what is carried, how an edited turn is read again, who decides from there, and which
+changes cannot change the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ from core.episode import (
     Decision,
     EndReason,
     Episode,
-    EpisodeFinished,
     Flag,
     Fork,
     Protocol,
@@ -33,6 +33,7 @@ from core.play.forking import (
     check_change,
     child_seed,
     decision_at,
+    keeps_answer,
     new_child,
     possible_changes,
     prefix_digest,
@@ -40,8 +41,9 @@ from core.play.forking import (
     turns_left,
 )
 from core.pool.spec import Dialect
-from tests.builders.play import grade
+from tests.builders.play import end, grade
 from tests.builders.pools import ScriptedPool, specs
+from tests.builders.recorded import episode
 
 T, W, V = Role.THINKER, Role.WORKER, Role.VERIFIER
 TASK = Task("t1", "What is 5 + 7?", "12", "number")
@@ -80,9 +82,7 @@ def pool(dialect: Dialect = "terse") -> ScriptedPool:
 def play(episode: Episode, dialect: Dialect = "terse", **options: object) -> tuple[Episode, ScriptedPool]:
     asked = pool(dialect)
     policy = options.pop("policy", None) or Fixed()
-    *_, last = drive_many([episode], policy, asked, grade, **options)  # type: ignore[arg-type]
-    assert isinstance(last, EpisodeFinished)
-    return last.episode, asked
+    return end(drive_many([episode], policy, asked, grade, **options)), asked  # type: ignore[arg-type]
 
 
 def recorded(dialect: Dialect = "terse") -> Episode:
@@ -128,18 +128,13 @@ def test_a_right_reply_is_the_known_answer_or_the_verdict_that_the_answer_deserv
 @pytest.mark.parametrize(
     ("kind", "value", "index", "says"),
     [
-        ("model", "bob", 1, "changes nothing"),
-        ("model", "eve", 1, "no model 'eve'"),
-        ("role", "judge", 1, "no role 'judge'"),
-        ("verdict", "ACCEPT", 2, "changes nothing"),
-        ("verdict", "REVISE", 1, "not a Verifier's"),
-        ("temperature", "hot", 1, "between 0 and 2"),
-        ("temperature", "nan", 1, "between 0 and 2"),
-        ("reply", "  ", 1, "must have between 1"),
-        ("stop", "", 0, "is the first"),
-        ("model", "ann", 3, "between 1 and 3"),
+        ("model", "bob", 1, "changes nothing"), ("model", "eve", 1, "no model 'eve'"),
+        ("role", "judge", 1, "no role 'judge'"), ("verdict", "ACCEPT", 2, "changes nothing"),
+        ("verdict", "REVISE", 1, "not a Verifier's"), ("temperature", "hot", 1, "between 0 and 2"),
+        ("temperature", "nan", 1, "between 0 and 2"), ("reply", "  ", 1, "must have between 1"),
+        ("stop", "", 0, "is the first"), ("model", "ann", 3, "between 1 and 3"),
     ],
-)
+)  # fmt: skip
 def test_a_change_that_makes_no_sense_is_one_sentence(
     kind: ChangeKind, value: str, index: int, says: str
 ) -> None:
@@ -252,3 +247,31 @@ def test_the_prefix_hash_tells_every_change_before_the_turn_and_none_after_it() 
     )  # fork of a fork
     assert again.fork is not None
     assert (again.fork.parent, len(again.turns), again.turns[1].correct_after) == ("e2", 2, True)
+
+
+@pytest.fixture
+def parent() -> Episode:
+    """An episode of a Thinker, a Worker and a Verifier, say, whose last turn is the last that its budget allows."""
+    made = episode("e-parent")
+    return replace(made, turn_budget=len(made.turns), status=Status.FINISHED)
+
+
+def test_to_stop_keeps_the_answer_where_it_was_there_already(parent: Episode) -> None:
+    for index in range(1, len(parent.turns)):
+        same = parent.turns[index - 1].answer_after == parent.answer
+        assert keeps_answer(parent, index, Change("stop")) is same
+
+
+def test_at_the_last_turn_only_who_works_can_change_the_answer(parent: Episode) -> None:
+    last = len(parent.turns) - 1
+    before = parent.turns[last - 1].answer_after == parent.answer
+    assert keeps_answer(parent, last, Change("role", "thinker")) is before
+    assert not keeps_answer(parent, last, Change("role", "worker"))
+    assert not keeps_answer(parent, last, Change("policy", "random"))
+
+
+def test_what_can_still_be_played_on_or_is_not_over_may_change_it(parent: Episode) -> None:
+    last = len(parent.turns) - 1
+    more = replace(parent, turn_budget=parent.turn_budget + 1)
+    assert not keeps_answer(more, last, Change("role", "thinker"))
+    assert not keeps_answer(replace(parent, status=Status.INTERRUPTED), last, Change("stop"))

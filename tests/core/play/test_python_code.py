@@ -26,132 +26,119 @@ def fenced(*blocks: str, language: str = "python") -> str:
 
 #: Tests and a reply whose program adds 3 and 4.
 RIGHT: list[tuple[list[str], str]] = [
-    (CALLED, fenced(ADD, "print(add(1, 2))")),
-    (CALLED, fenced(ADD, "x = int(input())\nprint(add(x, 1))")),
-    (CALLED, fenced(ADD, "assert add(1, 2) == 4")),
-    (CALLED, fenced(ADD) + "\n\nTime: O(1)\n\n```\nTime: O(1)\n```"),
-    (CALLED, fenced("import math", "def add(a, b):\n    return int(math.fsum([a, b]))")),
-    (CALLED, fenced("from math import *", "def add(a, b):\n    return int(fsum([a, b]))")),
-    (CALLED, fenced(SUBTRACT, ADD)),
-    (
-        CALLED,
-        "First:\n"
-        + fenced(SUBTRACT)
-        + "\nThat is wrong. Corrected version:\n"
-        + fenced(ADD, "print(add(5, 5))"),
+    *(
+        (CALLED, reply)
+        for reply in (
+            fenced(ADD, "print(add(1, 2))"),
+            fenced(ADD, "x = int(input())\nprint(add(x, 1))"),
+            fenced(ADD, "assert add(1, 2) == 4"),
+            fenced(ADD) + "\n\nTime: O(1)\n\n```\nTime: O(1)\n```",
+            fenced("import math", "def add(a, b):\n    return int(math.fsum([a, b]))"),
+            fenced("from math import *", "def add(a, b):\n    return int(fsum([a, b]))"),
+            fenced(SUBTRACT, ADD),
+            "First:\n"
+            + fenced(SUBTRACT)
+            + "\nThat is wrong. Corrected version:\n"
+            + fenced(ADD, "print(add(5, 5))"),
+            fenced(ADD) + "\n\n```bash\npython add.py\n```\n\n```text\n7\n```",
+            fenced(ADD) + '\n\n```json\n{"a": 1}\n```',
+            fenced(ADD) + "\n\n```\n7\n```",
+            fenced(ADD, language=""),
+            fenced(ADD, language="py"),
+            fenced(ADD, language="Python3"),
+            fenced(ADD, language="{.python}"),
+            fenced(ADD, language='python title="a.py"'),
+            fenced(ADD).replace("```", "~~~"),
+            fenced(ADD).replace("```", "````"),
+            "  ```python\n  def add(a, b):\n      return a + b\n  ```",
+            "1. Do:\n\n   ```python\n   def add(a, b):\n       return a + b\n   ```\n",
+            "```python\n" + ADD,
+            ADD + "\n```",
+            "Here it is:\n\n" + ADD + "\n```\nIt adds.",
+            "Here is the function:\n\n" + ADD + "\n\nIt adds two numbers.",
+            "```python\r\n" + ADD.replace("\n", "\r\n") + "\r\n```\r\nDone.",
+            "```python\n>>> def add(a, b):\n...     return a + b\n>>> add(1, 2)\n3\n```",
+            fenced(ADD) + "\n\n```python\n>>> add(1, 2)\n3\n```",
+            "<answer>" + fenced(ADD) + "</answer>",
+            fenced(ADD) + "\n<answer>see the code above</answer>",
+            "<answer>" + ADD + "</answer>",
+            "<think>" + fenced(SUBTRACT) + "</think>" + fenced(ADD),
+            fenced(ADD) + "<|im_end|>",
+            fenced("def add(a, b):\n    ...", ADD),
+            fenced(ADD, "def add(a, b): ..."),
+            fenced("class Node:\n    pass", "def add(a, b):\n    n = Node()\n    return a + b"),
+            fenced(
+                "def helper(a, b):\n    return a + b",
+                "def add(a, b):\n    return helper(a, b)",
+                "import unittest\nclass T(unittest.TestCase):\n"
+                "    def test(self):\n        self.assertEqual(add(1, 2), 4)\n"
+                "unittest.main()",
+            ),
+            fenced("add = lambda a, b: a + b"),
+            fenced("MOD = 10**9", "def add(a, b):\n    return (a + b) % MOD"),
+            fenced(ADD, "raise SystemExit(1)"),
+            fenced(
+                'def add(a, b):\n    """Adds.\n\n    ```\n    add(1, 2)\n    ```\n    """\n    return a + b'
+            ),
+        )
     ),
-    (CALLED, fenced(ADD) + "\n\n```bash\npython add.py\n```\n\n```text\n7\n```"),
-    (CALLED, fenced(ADD) + '\n\n```json\n{"a": 1}\n```'),
-    (CALLED, fenced(ADD) + "\n\n```\n7\n```"),
-    (CALLED, fenced(ADD, language="")),
-    (CALLED, fenced(ADD, language="py")),
-    (CALLED, fenced(ADD, language="Python3")),
-    (CALLED, fenced(ADD, language="{.python}")),
-    (CALLED, fenced(ADD, language='python title="a.py"')),
-    (CALLED, fenced(ADD).replace("```", "~~~")),
-    (CALLED, fenced(ADD).replace("```", "````")),
-    (CALLED, "  ```python\n  def add(a, b):\n      return a + b\n  ```"),
-    (CALLED, "1. Do:\n\n   ```python\n   def add(a, b):\n       return a + b\n   ```\n"),
-    (CALLED, "```python\n" + ADD),
-    (CALLED, ADD + "\n```"),
-    (CALLED, "Here it is:\n\n" + ADD + "\n```\nIt adds."),
-    (CALLED, "Here is the function:\n\n" + ADD + "\n\nIt adds two numbers."),
-    (CALLED, "```python\r\n" + ADD.replace("\n", "\r\n") + "\r\n```\r\nDone."),
-    (CALLED, "```python\n>>> def add(a, b):\n...     return a + b\n>>> add(1, 2)\n3\n```"),
-    (CALLED, fenced(ADD) + "\n\n```python\n>>> add(1, 2)\n3\n```"),
-    (CALLED, "<answer>" + fenced(ADD) + "</answer>"),
-    (CALLED, fenced(ADD) + "\n<answer>see the code above</answer>"),
-    (CALLED, "<answer>" + ADD + "</answer>"),
-    (CALLED, "<think>" + fenced(SUBTRACT) + "</think>" + fenced(ADD)),
-    (CALLED, fenced(ADD) + "<|im_end|>"),
-    (CALLED, fenced("def add(a, b):\n    ...", ADD)),
-    (CALLED, fenced(ADD, "def add(a, b): ...")),
-    (CALLED, fenced("class Node:\n    pass", "def add(a, b):\n    n = Node()\n    return a + b")),
-    (
-        CALLED,
-        fenced(
-            "def helper(a, b):\n    return a + b",
-            "def add(a, b):\n    return helper(a, b)",
-            "import unittest\nclass T(unittest.TestCase):\n"
-            "    def test(self):\n        self.assertEqual(add(1, 2), 4)\n"
-            "unittest.main()",
-        ),
+    *(
+        (METHOD, reply)
+        for reply in (
+            fenced(
+                "class Solution:\n    def add(self, a: int, b: int) -> int:\n        return a + b",
+                "s = Solution()\nprint(s.add(1, 2))",
+            ),
+            fenced(
+                "from typing import List",
+                "class Solution:\n    def add(self, a: int, b: int) -> int:\n        x: List[int] = [a, b]\n"
+                "        return sum(x)",
+            ),
+            fenced(
+                "class Solution:\n    def add(self, a, b):\n        return a + b",
+                "class Solution:\n    def brute(self, a, b):\n        return a",
+            ),
+            fenced(
+                "class Solution:\n    pass", "def add(self, a, b):\n    return a + b", "Solution.add = add"
+            ),
+        )
     ),
-    (CALLED, fenced("add = lambda a, b: a + b")),
-    (CALLED, fenced("MOD = 10**9", "def add(a, b):\n    return (a + b) % MOD")),
-    (CALLED, fenced(ADD, "raise SystemExit(1)")),
-    (
-        METHOD,
-        fenced(
-            "class Solution:\n    def add(self, a: int, b: int) -> int:\n        return a + b",
-            "s = Solution()\nprint(s.add(1, 2))",
-        ),
-    ),
-    (
-        METHOD,
-        fenced(
-            "from typing import List",
-            "class Solution:\n    def add(self, a: int, b: int) -> int:\n        x: List[int] = [a, b]\n"
-            "        return sum(x)",
-        ),
-    ),
-    (
-        METHOD,
-        fenced(
-            "class Solution:\n    def add(self, a, b):\n        return a + b",
-            "class Solution:\n    def brute(self, a, b):\n        return a",
-        ),
-    ),
-    (
-        METHOD,
-        fenced("class Solution:\n    pass", "def add(self, a, b):\n    return a + b", "Solution.add = add"),
-    ),
-    (RUN, fenced("def main():\n" + "    a, b = map(int, input().split())\n    print(a + b)", "main()")),
-    (RUN, fenced(ADD, "a, b = map(int, input().split())\nprint(add(a, b))")),
-    (
-        RUN,
-        fenced(
-            "import sys",
-            "def main():\n    a, b = map(int, sys.stdin.readline().split())\n    print(a + b)\n\n"
-            "if __name__ == '__main__':\n    main()",
-            "print('example: 3 4 -> 7')",
-        ),
-    ),
-    (RUN, fenced("a, b = map(int, input().split())\nprint(a - b)", MAIN)),
-    (RUN, fenced(MAIN) + "\n\n```\n7\n```\n"),
-    (RUN, fenced(MAIN) + "\n\n```\n$ echo 3 4 | python a.py\n```"),
-    (RUN, fenced(MAIN, "import io, sys\nsys.stdin = io.StringIO('1 2')\nprint(3)")),
-    (
-        RUN,
-        fenced(
-            ADD + "\nif __name__ == '__main__':\n    print(add(*map(int, input().split())))",
-            "print(add(1, 2))",
-        ),
-    ),
-    (RUN, fenced(MAIN, "a = int(input('First: '))\nb = int(input('Second: '))\nprint(a + b)")),
-    (RUN, fenced("import sys\na, b = map(int, open(0).read().split())\nprint(a + b)")),
-    (RUN, MAIN),
-    (RUN, "`print(sum(map(int, input().split())))`"),
-    (RUN, "```python\n" + MAIN + "\nprint('</s>', end='')if 0 else None\n```</s>"),
-    (
-        CALLED,
-        fenced('def add(a, b):\n    """Adds.\n\n    ```\n    add(1, 2)\n    ```\n    """\n    return a + b'),
+    *(
+        (RUN, reply)
+        for reply in (
+            fenced("def main():\n" + "    a, b = map(int, input().split())\n    print(a + b)", "main()"),
+            fenced(ADD, "a, b = map(int, input().split())\nprint(add(a, b))"),
+            fenced(
+                "import sys",
+                "def main():\n    a, b = map(int, sys.stdin.readline().split())\n    print(a + b)\n\n"
+                "if __name__ == '__main__':\n    main()",
+                "print('example: 3 4 -> 7')",
+            ),
+            fenced("a, b = map(int, input().split())\nprint(a - b)", MAIN),
+            fenced(MAIN) + "\n\n```\n7\n```\n",
+            fenced(MAIN) + "\n\n```\n$ echo 3 4 | python a.py\n```",
+            fenced(MAIN, "import io, sys\nsys.stdin = io.StringIO('1 2')\nprint(3)"),
+            fenced(
+                ADD + "\nif __name__ == '__main__':\n    print(add(*map(int, input().split())))",
+                "print(add(1, 2))",
+            ),
+            fenced(MAIN, "a = int(input('First: '))\nb = int(input('Second: '))\nprint(a + b)"),
+            fenced("import sys\na, b = map(int, open(0).read().split())\nprint(a + b)"),
+            MAIN,
+            "`print(sum(map(int, input().split())))`",
+            "```python\n" + MAIN + "\nprint('</s>', end='')if 0 else None\n```</s>",
+        )
     ),
 ]
 #: What does not.
 WRONG: list[tuple[list[str], str]] = [
-    (CALLED, fenced(ADD, SUBTRACT)),
-    (CALLED, fenced(SUBTRACT)),
-    (CALLED, "Time: O(1)"),
-    (CALLED, "```\nTime: O(1)\n```"),
-    (CALLED, fenced("print(7)")),
-    (RUN, fenced(MAIN, "a, b = map(int, input().split())\nprint(a * b)")),
-    (CALLED, "no code"),
+    (CALLED, fenced(ADD, SUBTRACT)), (CALLED, fenced(SUBTRACT)), (CALLED, "Time: O(1)"),
+    (CALLED, "```\nTime: O(1)\n```"), (CALLED, fenced("print(7)")),
+    (RUN, fenced(MAIN, "a, b = map(int, input().split())\nprint(a * b)")), (CALLED, "no code"),
     (CALLED, "<think>" + fenced(ADD) + "</think>" + fenced(SUBTRACT)),
     (CALLED, "<answer>" + SUBTRACT + "</answer>\n" + fenced(ADD)),
-    (CALLED, fenced(ADD) + "<answer>" + SUBTRACT + "</answer>"),
-    (METHOD, fenced(ADD)),
-]
+    (CALLED, fenced(ADD) + "<answer>" + SUBTRACT + "</answer>"), (METHOD, fenced(ADD)),
+]  # fmt: skip
 
 
 def came_to(calls: list[str], reply: str, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from core.episode import ANSWER_RULES, Flag, Protocol, Role, Verdict
 from core.grader_names import Grader
 from core.play.answers import find_answer
-from core.play.marks import without_marks
 from core.play.reading import read_reply, with_verdict
 from core.tasks.choices import read_choice
-from core.tasks.math_text import math_answer
+from core.tasks.mathematics import math_answer
 from core.tasks.numbers import read_number
 from tests.core.play.verdict_corpus import (
     GENERAL_ACCEPTS,
@@ -87,19 +86,13 @@ class TestGeneralReplies:
     @pytest.mark.parametrize(
         ("text", "answer"),
         [
-            ("so <answer>12</answer>", "12"),
-            ("<answer>11</answer> no: <answer> 12 </answer>", "12"),
-            ("<ANSWER>12</Answer>", "12"),
-            ("<answer>a<answer>b</answer>", "b"),
-            ("<answer>two\nlines</answer>", "two\nlines"),
-            ("<answer>12</answer> and <answer>13", "12"),
-            ("<answer></answer>", None),
-            ("<answer>  </answer>", None),
-            ("the answer is 12", "12"),
-            ("<answer>12", "12"),
-            ("", None),
+            ("so <answer>12</answer>", "12"), ("<answer>11</answer> no: <answer> 12 </answer>", "12"),
+            ("<ANSWER>12</Answer>", "12"), ("<answer>a<answer>b</answer>", "b"),
+            ("<answer>two\nlines</answer>", "two\nlines"), ("<answer>12</answer> and <answer>13", "12"),
+            ("<answer></answer>", None), ("<answer>  </answer>", None), ("the answer is 12", "12"),
+            ("<answer>12", "12"), ("", None),
         ],
-    )
+    )  # fmt: skip
     def test_the_last_answer_in_the_asked_form_counts(self, text: str, answer: str | None) -> None:
         reading = read_reply(PAPER, "general", Role.WORKER, text)
         assert reading.answer == answer
@@ -143,21 +136,6 @@ class TestGeneralReplies:
 
 
 class TestThinkingAloud:
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            ("<think>hm</think>so 12", "so 12"),
-            (" <think>\nhm</think>\n\nso 12", "so 12"),
-            ("hm</think>so 12", "so 12"),
-            ("<think>never closed", ""),
-            ("so 12", "so 12"),
-            ("so <think>x</think> 12", "so 12"),
-            ("", ""),
-        ],
-    )
-    def test_only_what_follows_the_thinking_is_said(self, text: str, said: str) -> None:
-        assert without_marks(text) == said
-
     def test_a_verdict_or_answer_in_thought_is_none(self) -> None:
         thought = f"<think>VERDICT-{TAG}: ACCEPT</think>"
         assert verify(thought) is Verdict.REVISE

@@ -118,16 +118,12 @@ class TestReleased:
             ("  Reject: wrong", Verdict.REVISE, "Reject"),
             ("REJECT although one might accept", Verdict.REVISE, "REJECT"),
             ("I think we should accept.", Verdict.ACCEPT, "accept"),
-            ("I must reject.", Verdict.REVISE, "reject"),
-            ("Should I accept or reject?", Verdict.REVISE, ""),
-            ("I do not accept this.", Verdict.REVISE, ""),
-            ("The answer is unacceptable.", Verdict.REVISE, ""),
-            ("There is no fault, so I accept.", Verdict.ACCEPT, "accept"),
-            ("REVISE", Verdict.REVISE, ""),
-            ("", Verdict.REVISE, ""),
-            ("\u0410CCEPT", Verdict.REVISE, ""),
+            ("I must reject.", Verdict.REVISE, "reject"), ("Should I accept or reject?", Verdict.REVISE, ""),
+            ("I do not accept this.", Verdict.REVISE, ""), ("The answer is unacceptable.", Verdict.REVISE, ""),
+            ("There is no fault, so I accept.", Verdict.ACCEPT, "accept"), ("REVISE", Verdict.REVISE, ""),
+            ("", Verdict.REVISE, ""), ("\u0410CCEPT", Verdict.REVISE, ""),
         ],
-    )
+    )  # fmt: skip
     def test_verdicts_as_the_authors_code_reads_them_but_for_negated_ones(
         self, text: str, verdict: Verdict, raw: str
     ) -> None:

@@ -85,9 +85,68 @@ class Hand:
         return [request.messages[-1].content for request in self.seen if isinstance(request, Ask)]
 
 
+def course(text: str) -> list[tuple[str, Role]]:
+    """Who plays which role: "aW bV" is ann as a Worker, then bob as a Verifier."""
+    names, roles = {"a": "ann", "b": "bob"}, {"T": T, "W": W, "V": V}
+    return [(names[one[0]], roles[one[1]]) for one in text.split()]
+
+
+FAILED = Reply("answer 12", error=Failure("model", "refused"))
+CUT, CUT_VERDICT = (Reply(text, finish_reason="length") for text in ("answer 12", "so 12 given 12 ACCEPT"))
+UNREADABLE = ["", "ACCEPT REVISE", "fine", "ACCEPT ACCEPT"]
+NONE, CUT_OFF, UNREAD = Flag.NO_ANSWER, Flag.TRUNCATED, Flag.VERDICT_UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("roles", "replies", "reason", "answers", "flags"),
+    [
+        ("aT", ["x"] * 5, EndReason.BUDGET, [None] * 5, [()] * 5),
+        (
+            "aW",  # a Worker who says accept changes nothing
+            ["ACCEPT", "answer 11 ACCEPT", "answer ACCEPT", "so 12 ACCEPT", "VERDICT: ACCEPT"],
+            EndReason.BUDGET,
+            [None, "11 ACCEPT", "ACCEPT", "ACCEPT", "ACCEPT"],
+            [(NONE,), (), (), (NONE,), (NONE,)],
+        ),
+        ("aW", ["answer 11", "answer 12", "er"], EndReason.BUDGET, ["11", "12", "12"], [(), (), (NONE,)]),
+        ("aW", ["answer 11", "answer 12"] * 2, EndReason.BUDGET, ["11", "12"] * 2, [()] * 4),
+        ("aW bV", ["hm", "hm"], EndReason.BUDGET, [None, None], [(NONE,), (Flag.NOTHING_TO_JUDGE,)]),
+        *(("aW bV", ["answer 12", one], EndReason.BUDGET, ["12"] * 2, [(), (UNREAD,)]) for one in UNREADABLE),
+        ("aW bV", ["answer 11", "so 11 ACCEPT"], EndReason.ACCEPTED, ["11", "11"], [(), ()]),
+        ("aW", [FAILED, "answer 12"], EndReason.BUDGET, [None, "12"], [(NONE, Flag.MODEL_ERROR), ()]),
+        ("aW", [CUT], EndReason.BUDGET, ["12"], [(CUT_OFF,)]),
+        ("aW bV", ["answer 12", CUT_VERDICT], EndReason.BUDGET, ["12"] * 2, [(), (UNREAD, CUT_OFF)]),
+    ],
+)
+def test_what_a_course_comes_to(
+    roles: str,
+    replies: list[str | Reply],
+    reason: EndReason,
+    answers: list[str | None],
+    flags: list[tuple[Flag, ...]],
+) -> None:
+    hand = Hand(course(roles), replies)
+    end = hand.play(episode(turns=5 if len(flags) == 5 else len(answers)))
+    assert (end.end_reason, [turn.answer_after for turn in end.turns]) == (reason, answers)
+    assert [turn.flags for turn in end.turns] == flags
+    assert [turn.correct_after for turn in end.turns] == [one and one == "12" for one in answers]
+    assert (end.answer, end.correct, end.reward) == (
+        answers[-1],
+        answers[-1] == "12",
+        float(answers[-1] == "12"),
+    )
+    assert len(hand.of(Grade)) == len({one for one in answers if one}), (
+        "a repeated answer is graded from memory"
+    )
+    accepted = Verdict.ACCEPT if reason is EndReason.ACCEPTED else Verdict.REVISE
+    assert [turn.verdict for turn in end.turns] == [
+        accepted if turn.decision.role is V else None for turn in end.turns
+    ]
+
+
 class TestPaper:
     def test_plan_work_check_in_order(self) -> None:
-        hand = Hand([("ann", T), ("bob", W), ("ann", V)], ["5 and 7 then 5 + 7", "answer 12", "so 12 ACCEPT"])
+        hand = Hand(course("aT bW aV"), ["5 and 7 then 5 + 7", "answer 12", "so 12 ACCEPT"])
         end = hand.play(episode())
         kinds = [Decide, TurnStarted, Ask, Replied, Turn]
         asked = [type(request) for request in hand.seen]
@@ -102,13 +161,13 @@ class TestPaper:
         ]
 
     def test_a_role_with_a_temperature_of_its_own_is_asked_at_it(self) -> None:
-        hand = Hand([("ann", T), ("bob", W), ("ann", V)], ["5 + 7", "answer 12", "so 12 ACCEPT"])
+        hand = Hand(course("aT bW aV"), ["5 + 7", "answer 12", "so 12 ACCEPT"])
         hand.play(episode())
         asks = [request for request in hand.seen if isinstance(request, Ask)]
         assert [one.temperature for one in asks] == [None, None, 0.1]
 
     def test_the_coordinator_sees_every_reply_as_it_was_said(self) -> None:
-        hand = Hand([("ann", T), ("bob", W), ("ann", V)], [" plan ", "answer 11", "so 12 REVISE"])
+        hand = Hand(course("aT bW aV"), [" plan ", "answer 11", "so 12 REVISE"])
         hand.play(episode(turns=3))
         last = hand.of(Decide)[-1]
         assert isinstance(last, Decide)
@@ -118,36 +177,8 @@ class TestPaper:
         ]
         assert last.messages == ()
 
-    def test_the_budget_counts_every_role(self) -> None:
-        hand = Hand([("ann", T)], ["x"] * 5)
-        end = hand.play(episode())
-        assert (len(end.turns), end.end_reason, end.answer, end.correct) == (5, EndReason.BUDGET, None, False)
-        assert end.reward == 0.0
-        assert hand.of(Grade) == []
-
-    def test_a_worker_who_says_accept_changes_nothing(self) -> None:
-        texts = ["ACCEPT", "answer 11 ACCEPT", "answer ACCEPT", "so 12 ACCEPT", "VERDICT: ACCEPT"]
-        hand = Hand([("ann", W)], texts)
-        end = hand.play(episode())
-        assert (len(end.turns), end.end_reason) == (5, EndReason.BUDGET)
-        assert all(turn.verdict is None for turn in end.turns)
-
-    def test_the_latest_answer_counts_and_a_lost_one_does_not_erase_it(self) -> None:
-        hand = Hand([("ann", W)], ["answer 11", "answer 12", "er"])
-        end = hand.play(episode(turns=3))
-        assert [turn.answer_after for turn in end.turns] == ["11", "12", "12"]
-        assert [turn.correct_after for turn in end.turns] == [False, True, True]
-        assert end.turns[2].flags == (Flag.NO_ANSWER,)
-        assert end.correct
-
-    def test_a_repeated_answer_is_graded_from_memory(self) -> None:
-        hand = Hand([("ann", W)], ["answer 11", "answer 12", "answer 11", "answer 12"])
-        end = hand.play(episode(turns=4))
-        assert len(hand.of(Grade)) == 2
-        assert [turn.correct_after for turn in end.turns] == [False, True, False, True]
-
     def test_a_verifier_before_any_answer_spends_a_turn_and_asks_nobody(self) -> None:
-        hand = Hand([("ann", V), ("bob", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"])
+        hand = Hand(course("aV bW bV"), ["answer 12", "so 12 ACCEPT"])
         end = hand.play(episode())
         first = end.turns[0]
         assert (first.verdict, first.flags, first.messages) == (Verdict.REVISE, (Flag.NOTHING_TO_JUDGE,), ())
@@ -156,64 +187,27 @@ class TestPaper:
         assert (len(end.turns), end.end_reason) == (3, EndReason.ACCEPTED)
         assert end.turns[2].flags == (Flag.SELF_VERIFIED,)
 
-    def test_a_worker_without_a_readable_answer_leaves_nothing_to_judge(self) -> None:
-        end = Hand([("ann", W), ("bob", V)], ["hm", "hm"]).play(episode(turns=2))
-        assert end.turns[1].flags == (Flag.NOTHING_TO_JUDGE,)
-
-    @pytest.mark.parametrize("text", ["", "ACCEPT REVISE", "fine", "ACCEPT ACCEPT"])
-    def test_an_unreadable_verdict_is_a_flagged_revise(self, text: str) -> None:
-        end = Hand([("ann", W), ("bob", V)], ["answer 12", text]).play(episode(turns=2))
-        assert (end.turns[1].verdict, end.turns[1].flags) == (Verdict.REVISE, (Flag.VERDICT_UNREADABLE,))
-        assert end.end_reason is EndReason.BUDGET
-
-    def test_acceptance_of_a_wrong_answer_is_no_reward(self) -> None:
-        end = Hand([("ann", W), ("bob", V)], ["answer 11", "so 11 ACCEPT"]).play(episode())
-        assert (end.end_reason, end.correct, end.reward) == (EndReason.ACCEPTED, False, 0.0)
-
-    def test_a_failed_model_is_an_empty_reply_that_is_played_on(self) -> None:
-        failed = Reply("answer 12", error=Failure("model", "refused"))
-        end = Hand([("ann", W)], [failed, "answer 12"]).play(episode(turns=2))
-        assert end.turns[0].answer_after is None
-        assert end.turns[0].flags == (Flag.NO_ANSWER, Flag.MODEL_ERROR)
-        assert end.correct
-
     def test_an_infrastructure_failure_is_missing_and_never_zero(self) -> None:
         lost = Reply("", error=Failure("infrastructure", "no route to host"))
-        hand = Hand([("ann", W)], ["answer 11", lost])
+        hand = Hand(course("aW"), ["answer 11", lost])
         end = hand.play(episode())
         assert (end.status, end.end_reason, end.reward) == (Status.MISSING, EndReason.ERROR, None)
         assert (len(end.turns), end.error) == (1, "no route to host")
         assert len(hand.of(Replied)) == 1
-
-    def test_a_cut_reply_is_flagged(self) -> None:
-        end = Hand([("ann", W)], [Reply("answer 12", finish_reason="length")]).play(episode(turns=1))
-        assert end.turns[0].flags == (Flag.TRUNCATED,)
-
-    def test_a_verdict_that_was_cut_off_is_none(self) -> None:
-        cut = Reply("so 12 given 12 ACCEPT", finish_reason="length")
-        end = Hand([("ann", W), ("bob", V)], ["answer 12", cut]).play(episode(turns=2))
-        assert (end.turns[1].verdict, end.turns[1].flags) == (
-            Verdict.REVISE, (Flag.VERDICT_UNREADABLE, Flag.TRUNCATED))  # fmt: skip
 
     def test_general_models_get_a_tag_of_their_own_and_must_use_it(self) -> None:
         def verdict(game_prompt: str) -> str:
             tag = game_prompt.split("VERDICT-")[1].split(":")[0]
             return f"Right.\nVERDICT-{tag}: ACCEPT"
 
-        hand = Hand([("ann", W), ("bob", V)], ["<answer>12</answer>"])
-        hand.replies.append("")  # replaced once the prompt is known
-        game = play(episode(), specs("general"))
-        response: Response = None
-        while True:
-            try:
-                request = game.send(response)
+        class Judge(Hand):
+            def answer(self, request: Request) -> Response:
                 if isinstance(request, Ask) and request.role is V:
-                    hand.replies[0] = verdict(request.messages[-1].content)
-                response = hand.answer(request)
-            except StopIteration as end:
-                final: Episode = end.value
-                break
-        assert final.end_reason is EndReason.ACCEPTED
+                    self.replies = [verdict(request.messages[-1].content)]
+                return super().answer(request)
+
+        end = Judge(course("aW bV"), ["<answer>12</answer>"]).play(episode(), "general")
+        assert end.end_reason is EndReason.ACCEPTED
 
 
 CHANNELS = (
@@ -234,7 +228,7 @@ CHANNELS = (
 @pytest.mark.parametrize("protocol", [*Protocol])
 def test_what_is_not_said_is_read_by_nobody_else(dress: str, dialect: Dialect, protocol: Protocol) -> None:
     said = ["Add. <suggestion>5 + 7</suggestion>", "so <answer>12</answer>", "answer 12"]
-    hand = Hand([("ann", T), ("bob", W), ("ann", W)], [dress.format(one) for one in said])
+    hand = Hand(course("aT bW aW"), [dress.format(one) for one in said])
     end = hand.play(episode(protocol, 3), dialect)
     assert [turn.reply.text for turn in end.turns] == [dress.format(one) for one in said], (
         "the reply itself is kept"
@@ -251,19 +245,19 @@ def test_what_is_not_said_is_read_by_nobody_else(dress: str, dialect: Dialect, p
 
 class TestKeys:
     def test_keys_name_seed_task_and_turn_only(self) -> None:
-        hand = Hand([("ann", T)], ["x"] * 5)
+        hand = Hand(course("aT"), ["x"] * 5)
         hand.play(episode(seed=9))
         assert [r.key for r in hand.of(Decide) if isinstance(r, Decide)] == [f"9/t1/{i}" for i in range(5)]
 
     def test_repeating_a_prompt_counts_the_sample_and_keeps_the_seed(self) -> None:
-        hand = Hand([("ann", W), ("ann", W), ("bob", W), ("ann", T), ("ann", W)], ["answer 1"] * 5)
+        hand = Hand(course("aW aW bW aT aW"), ["answer 1"] * 5)
         hand.play(episode())
         asks = [r for r in hand.of(Ask) if isinstance(r, Ask)]
         assert [ask.sample for ask in asks] == [0, 1, 0, 0, 0]  # the plan of turn 3 makes the last prompt new
         assert len({ask.seed for ask in asks}) == 1
 
     def test_two_routes_to_one_prompt_ask_the_same(self) -> None:
-        one, two = Hand([("ann", W)], ["answer 1"]), Hand([("bob", V), ("ann", W)], ["answer 1"])
+        one, two = Hand(course("aW"), ["answer 1"]), Hand(course("bV aW"), ["answer 1"])
         one.play(replace(episode(turns=1), id="e5", policy="x"))
         two.play(episode(turns=2))
         assert one.of(Ask) == two.of(Ask)
@@ -316,7 +310,7 @@ class TestResume:
         assert turns[len(turns) - len(again) :] == again
 
     def test_a_recorded_answer_without_a_grade_is_graded(self) -> None:
-        hand = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"])
+        hand = Hand(course("aW bV"), ["answer 12", "so 12 ACCEPT"])
         whole = hand.play(episode())
         ungraded = replace(whole, turns=tuple(replace(turn, correct_after=None) for turn in whole.turns))
         later = Hand([], [])
@@ -324,7 +318,7 @@ class TestResume:
         assert later.seen == [Grade(TASK, "12")]
 
     def test_where_nobody_knows_the_answer_nothing_is_judged(self) -> None:
-        hand = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"])
+        hand = Hand(course("aW bV"), ["answer 12", "so 12 ACCEPT"])
         end = hand.play(replace(episode(), task=replace(TASK, answer="")))
         assert (end.status, end.end_reason, end.answer) == (Status.FINISHED, EndReason.ACCEPTED, "12")
         assert (end.correct, end.reward) == (None, None)
@@ -332,10 +326,13 @@ class TestResume:
         assert [turn.correct_after for turn in end.turns] == [None, None]
 
     def test_a_finished_episode_asks_nothing(self) -> None:
-        end = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"]).play(episode())
+        end = Hand(course("aW bV"), ["answer 12", "so 12 ACCEPT"]).play(episode())
         idle = Hand([], [])
         assert idle.play(replace(episode(), turns=end.turns)) == end
         assert idle.seen == []
+
+
+VERIFIER_NEXT = "<suggested_role>verifier</suggested_role>"
 
 
 class TestReleased:
@@ -343,61 +340,59 @@ class TestReleased:
         hand = Hand(choices, texts)
         return hand, hand.play(episode(Protocol.RELEASED, turns), "general")
 
-    def test_a_verifier_first_ends_with_reward_zero(self) -> None:
-        hand, end = self.play([("ann", V)], [])
-        assert (end.end_reason, end.reward, len(end.turns)) == (EndReason.VERIFIER_FIRST, 0.0, 1)
-        assert hand.of(Ask) == []
-
-    def test_a_thinker_does_not_make_something_to_judge(self) -> None:
-        _, end = self.play([("ann", T), ("ann", V)], ["hm"])
-        assert end.end_reason is EndReason.VERIFIER_FIRST
+    @pytest.mark.parametrize(
+        ("roles", "texts", "turns", "reason", "answer", "calls"),
+        [
+            ("aV", [], 5, EndReason.VERIFIER_FIRST, None, 0),
+            ("aT aV", ["hm"], 5, EndReason.VERIFIER_FIRST, None, 1),  # a Thinker gives nothing to judge
+            ("aT bW", [f"<suggestion>x</suggestion>{VERIFIER_NEXT}"], 5, EndReason.VERIFIER_FIRST, None, 1),
+            ("aW bV", ["<answer>11</answer>", "REJECT. No."], 2, EndReason.BUDGET, "11", 2),
+            ("aW bV", ["<answer>12</answer>", "ACCEPT"], 5, EndReason.ACCEPTED, "12", 2),
+            (
+                "aW",
+                ["<answer>12</answer>", "12, I think"],
+                2,
+                EndReason.BUDGET,
+                None,
+                2,
+            ),  # it replaces the answer
+            ("aW", ["<answer>1</answer>"] * 9, 5, EndReason.BUDGET, "1", 5),
+        ],
+    )
+    def test_how_an_episode_ends(
+        self, roles: str, texts: list[str], turns: int, reason: EndReason, answer: str | None, calls: int
+    ) -> None:
+        hand, end = self.play(course(roles), texts, turns)
+        assert (end.end_reason, end.answer, end.reward) == (reason, answer, float(answer == "12"))
+        assert len(hand.of(Ask)) == calls
+        if end.turns[-1].verdict_raw:
+            word = texts[-1].partition(".")[0]
+            assert (end.turns[-1].verdict is Verdict.REVISE, end.turns[-1].verdict_raw) == (
+                word == "REJECT",
+                word,
+            )
 
     def test_the_suggested_role_overrides_exactly_the_next_turn(self) -> None:
         think = "<suggestion>add</suggestion><suggested_role>solver</suggested_role>"
-        hand, end = self.play(
-            [("ann", T), ("bob", V), ("ann", T)],
-            [think, "<answer>12</answer>", "hm", "<answer>12</answer>"],
-            4,
-        )
+        said = [think, "<answer>12</answer>", "hm", "<answer>12</answer>"]
+        hand, end = self.play(course("aT bV aT"), said, 4)
         assert [turn.decision.role for turn in end.turns] == [T, W, T, T]
-        assert [turn.decision.origin for turn in end.turns] == [
-            "policy",
-            "suggested_role",
-            "policy",
-            "policy",
-        ]
+        origins = [turn.decision.origin for turn in end.turns]
+        assert origins == ["policy", "suggested_role", "policy", "policy"]
         assert end.turns[1].decision.model == "bob"  # the agent is still the head's
         assert "<suggestion>add</suggestion>" in hand.prompts[1]
 
     def test_a_suggestion_is_used_once(self) -> None:
         think = "<suggestion>add</suggestion><suggested_role>solver</suggested_role>"
-        hand, _ = self.play([("ann", T), ("bob", W), ("bob", W)], [think, "a", "b"], 3)
+        hand, _ = self.play(course("aT bW bW"), [think, "a", "b"], 3)
         assert "<suggestion>" in hand.prompts[1]
         assert "<suggestion>" not in hand.prompts[2]
 
-    def test_a_suggested_verifier_without_response_ends_at_zero(self) -> None:
-        think = "<suggestion>check</suggestion><suggested_role>verifier</suggested_role>"
-        _, end = self.play([("ann", T), ("bob", W)], [think])
-        assert (end.end_reason, end.reward) == (EndReason.VERIFIER_FIRST, 0.0)
-
     def test_a_suggestion_does_not_lift_the_mask(self) -> None:
-        think = "<suggestion>check</suggestion><suggested_role>verifier</suggested_role>"
-        hand = Hand([("ann", T), ("bob", W)], [think, "<answer>12</answer>"])
+        think = f"<suggestion>check</suggestion>{VERIFIER_NEXT}"
+        hand = Hand(course("aT bW"), [think, "<answer>12</answer>"])
         end = hand.play(episode(Protocol.RELEASED, 2), "general", role_mask=(True, True, False))
         assert [turn.decision.role for turn in end.turns] == [T, W]
-
-    def test_reject_is_a_revise_that_keeps_its_word(self) -> None:
-        _, end = self.play([("ann", W), ("bob", V)], ["<answer>11</answer>", "REJECT. No."], 2)
-        assert (end.turns[1].verdict, end.turns[1].verdict_raw) == (Verdict.REVISE, "REJECT")
-        assert end.end_reason is EndReason.BUDGET
-
-    def test_accept_scores_the_latest_worker_response(self) -> None:
-        _, end = self.play([("ann", W), ("bob", V)], ["<answer>12</answer>", "ACCEPT"])
-        assert (end.end_reason, end.reward) == (EndReason.ACCEPTED, 1.0)
-
-    def test_a_response_without_answer_tags_replaces_the_answer(self) -> None:
-        _, end = self.play([("ann", W), ("ann", W)], ["<answer>12</answer>", "12, I think"], 2)
-        assert (end.answer, end.reward) == (None, 0.0)
 
     def test_only_worker_thoughts_enter_the_discussion(self) -> None:
         hand, end = self.play(
@@ -411,10 +406,6 @@ class TestReleased:
         assert "<reference_thought_0>add</reference_thought_0>" in last.messages[1].content
         assert "deep plan" not in last.messages[1].content
         assert len(last.messages) == 2
-
-    def test_at_most_five_calls(self) -> None:
-        hand, end = self.play([("ann", W)], ["<answer>1</answer>"] * 9)
-        assert (len(hand.of(Ask)), end.end_reason) == (5, EndReason.BUDGET)
 
 
 class TestRefusals:

@@ -11,12 +11,10 @@ from safetensors.torch import load_file
 from core.episode import Ask, Message, Reply, Role
 from core.errors import ConfigError, PoolError
 from core.pocket import ENCODER, FAMILIES, MODELS, WEIGHTS, training
-from core.pocket.cards import read_card
 from core.pocket.language_model import LanguageModel
+from core.pocket.models import RECIPES, TEMPERATURES, read_card
 from core.pocket.pool import PocketPool
-from core.pocket.recipes import RECIPES
-from core.pocket.specs import TEMPERATURES
-from core.pocket.tokenizer import train_tokenizer
+from core.pocket.training import train_tokenizer
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from core.episode import Ask, Message, Reply, Role
+from core.pocket.models import pocket_spec
 from core.pocket.pool import PocketPool
-from core.pocket.specs import pocket_spec
-from core.pocket.tokenizer import train_tokenizer
+from core.pocket.training import train_tokenizer
 from core.pool.hosted import HttpPool
 from core.pool.pool import check_pool
 from core.pool_file import load_pool

@@ -112,40 +112,22 @@ LETTERS: list[tuple[str, tuple[str, ...]]] = [
     (
         "B",
         (
-            "B \u2014 a safe choice",
-            "B, the capital of France",
-            "B: it fits all the clues",
-            "Option (B)",
-            "(B) is correct",
-            "B is the correct answer",
-            "The correct option is B because it is in France",
-            "B (Paris)",
-            "B - Paris",
-            "\\boxed{\\textbf{(B)}}",
-            "<B>",
-            "choice B",
-            "the second one is wrong, so B",
-            "\uff22",
-            "#### B",
-            "B) Paris, because it lies on the Seine",
+            "B \u2014 a safe choice", "B, the capital of France", "B: it fits all the clues", "Option (B)",
+            "(B) is correct", "B is the correct answer", "The correct option is B because it is in France",
+            "B (Paris)", "B - Paris", "\\boxed{\\textbf{(B)}}", "<B>", "choice B",
+            "the second one is wrong, so B", "\uff22", "#### B", "B) Paris, because it lies on the Seine",
         ),
     ),
     (
         "C",
         (
-            "Oslo (C)",
-            "Oslo [C]",
-            "A and B are wrong, so C",
-            "A and B are wrong, so C.",
-            "C. Oslo",
-            "A, B and D are ruled out, leaving C",
-            "Since A and B are false, C",
-            "It is C, as neither A nor B holds",
-            "neither A nor B, so C",
+            "Oslo (C)", "Oslo [C]", "A and B are wrong, so C", "A and B are wrong, so C.", "C. Oslo",
+            "A, B and D are ruled out, leaving C", "Since A and B are false, C",
+            "It is C, as neither A nor B holds", "neither A nor B, so C",
         ),
     ),
     ("D", ("D, not B", "**D**", "\\text{D}", "d.", "not B, the answer is D")),
-]
+]  # fmt: skip
 NO_LETTER = (
     "Oslo (B) or (C)", "A or B", "A and B", "B, C", "not B", "neither A nor B", "A and B are wrong", "B - or C", "B?",
     "A and B are wrong, so C or D", "B \u2014 or maybe C", "B, but C is possible", "maybe B", "B (not sure)",
@@ -167,13 +149,6 @@ def test_an_options_whole_text_is_its_letter_and_another_ones_is_a_contradiction
     same = ("Oslo", "oslo.", "the answer is Oslo", "**Oslo**", "C, Oslo", "Oslo (C)")
     assert [one for one in same if read_choice(one, OSLO) != "C"] == []
     other = (
-        "Oslo (B)",
-        "B - Oslo",
-        "B) Oslo",
-        "B (Oslo)",
-        "Rome or B",
-        "not Oslo",
-        "Oslo and Paris",
-        "B, Oslo",
-    )
+        "Oslo (B)", "B - Oslo", "B) Oslo", "B (Oslo)", "Rome or B", "not Oslo", "Oslo and Paris", "B, Oslo",
+    )  # fmt: skip
     assert [one for one in other if read_choice(one, OSLO)] == []

@@ -12,7 +12,7 @@ from core.episode import Failure, Grade, Task
 from core.errors import TaskError
 from core.grader_names import is_grader
 from core.tasks import own_graders
-from core.tasks.grading import grading_of
+from core.tasks.graders import grading_of
 from core.tasks.sets import load_tasks, own_functions, read_task_file
 
 pytestmark = pytest.mark.process

@@ -14,7 +14,7 @@ from core.episode import Failure, Grade, Task
 from core.errors import TaskError
 from core.play.drive import settled
 from core.tasks.bubblewrap import Limits, _interpreter, check_sandbox
-from core.tasks.grading import grading_of
+from core.tasks.graders import grading_of
 from core.tasks.programs import passes, read_tests
 
 pytestmark = pytest.mark.process

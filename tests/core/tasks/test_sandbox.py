@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.tasks.sandbox import evaluate_many, is_allowed
+from core.tasks.graders import evaluate_many, is_allowed
 
 pytestmark = pytest.mark.process
 
@@ -21,39 +21,14 @@ def test_allowed_expressions_have_their_python_values() -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        "().__class__.__bases__[0].__subclasses__()",
-        "open('/etc/passwd').read()",
-        "__import__('os').system('true')",
-        "eval('1')",
-        "exec('x = 1')",
-        "(lambda: 1)()",
-        "[].append(1)",
-        "f'{1}'",
-        "9 ** 9 ** 9",
-        "x",
-        "__builtins__",
-        "sum.__self__",
-        "(x := 5)",
-        "[y for x in [1]]",
-        "sum([1], start=2)",
-        "1; 2",
-        "import os",
-        "b'x'",
-        "1e400",
-        "await x",
-        "(" * 300 + "1" + ")" * 300,
-        "[" * 90 + "]" * 90 + "]",
-        "",
-        "\0",
-        "1 +",
-        "getattr(1, 'real')",
-        "range.__init__",
-        "[*[1]]",
-        "print(1)",
-        "input()",
-        "globals()",
+        "().__class__.__bases__[0].__subclasses__()", "open('/etc/passwd').read()",
+        "__import__('os').system('true')", "eval('1')", "exec('x = 1')", "(lambda: 1)()", "[].append(1)",
+        "f'{1}'", "9 ** 9 ** 9", "x", "__builtins__", "sum.__self__", "(x := 5)", "[y for x in [1]]",
+        "sum([1], start=2)", "1; 2", "import os", "b'x'", "1e400", "await x", "(" * 300 + "1" + ")" * 300,
+        "[" * 90 + "]" * 90 + "]", "", "\0", "1 +", "getattr(1, 'real')", "range.__init__", "[*[1]]",
+        "print(1)", "input()", "globals()",
     ],
-)
+)  # fmt: skip
 def test_everything_else_is_refused_before_it_runs(expression: str) -> None:
     assert not is_allowed(expression)
     assert evaluate_many([expression]) == [None]

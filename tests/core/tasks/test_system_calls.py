@@ -13,100 +13,38 @@ from pathlib import Path
 
 import pytest
 
-from core.tasks import bubblewrap, system_calls
-from core.tasks.bubblewrap import Limits, NoSandbox, check_sandbox, outputs
-from core.tasks.system_calls import FILTER, make_filter
+from core.tasks import bubblewrap
+from core.tasks.bubblewrap import FILTER, Limits, NoSandbox, check_sandbox, make_filter, outputs
 
 #: Numbers of what must not be made, on x86_64 and aarch64; None where a machine has it not.
 FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
-    "acct": (163, 89),
-    "add_key": (248, 217),
-    "bpf": (321, 280),
-    "chroot": (161, 51),
-    "clock_adjtime": (305, 266),
-    "clock_settime": (227, 112),
-    "clone3": (435, 435),
-    "create_module": (174, None),
-    "delete_module": (176, 106),
-    "execveat": (322, 281),
-    "fanotify_init": (300, 262),
-    "finit_module": (313, 273),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fsopen": (430, 430),
-    "fspick": (433, 433),
-    "init_module": (175, 105),
-    "io_setup": (206, 0),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "io_uring_setup": (425, 425),
-    "ioperm": (173, None),
-    "iopl": (172, None),
-    "kcmp": (312, 272),
-    "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104),
-    "keyctl": (250, 219),
-    "landlock_create_ruleset": (444, 444),
-    "mbind": (237, 235),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "migrate_pages": (256, 238),
-    "modify_ldt": (154, None),
-    "mount": (165, 40),
-    "mount_setattr": (442, 442),
-    "move_mount": (429, 429),
-    "move_pages": (279, 239),
-    "mq_open": (240, 180),
-    "msgget": (68, 186),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "open_tree": (428, 428),
-    "perf_event_open": (298, 241),
-    "personality": (135, 92),
-    "pidfd_getfd": (438, 438),
-    "pidfd_open": (434, 434),
-    "pivot_root": (155, 41),
-    "process_madvise": (440, 440),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "ptrace": (101, 117),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "reboot": (169, 142),
-    "request_key": (249, 218),
-    "seccomp": (317, 277),
-    "semget": (64, 190),
-    "sethostname": (170, 161),
-    "setns": (308, 268),
-    "setuid": (105, 146),
-    "shmget": (29, 194),
-    "swapon": (167, 224),
-    "syslog": (103, 116),
-    "umount2": (166, 39),
-    "unshare": (272, 97),
-    "userfaultfd": (323, 282),
-    "vhangup": (153, 58),
+    "acct": (163, 89), "add_key": (248, 217), "bpf": (321, 280), "chroot": (161, 51),
+    "clock_adjtime": (305, 266), "clock_settime": (227, 112), "clone3": (435, 435),
+    "create_module": (174, None), "delete_module": (176, 106), "execveat": (322, 281),
+    "fanotify_init": (300, 262), "finit_module": (313, 273), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fsopen": (430, 430), "fspick": (433, 433), "init_module": (175, 105), "io_setup": (206, 0),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup": (425, 425),
+    "ioperm": (173, None), "iopl": (172, None), "kcmp": (312, 272), "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104), "keyctl": (250, 219), "landlock_create_ruleset": (444, 444), "mbind": (237, 235),
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "migrate_pages": (256, 238),
+    "modify_ldt": (154, None), "mount": (165, 40), "mount_setattr": (442, 442), "move_mount": (429, 429),
+    "move_pages": (279, 239), "mq_open": (240, 180), "msgget": (68, 186), "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265), "open_tree": (428, 428), "perf_event_open": (298, 241),
+    "personality": (135, 92), "pidfd_getfd": (438, 438), "pidfd_open": (434, 434), "pivot_root": (155, 41),
+    "process_madvise": (440, 440), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "ptrace": (101, 117), "quotactl": (179, 60), "quotactl_fd": (443, 443), "reboot": (169, 142),
+    "request_key": (249, 218), "seccomp": (317, 277), "semget": (64, 190), "sethostname": (170, 161),
+    "setns": (308, 268), "setuid": (105, 146), "shmget": (29, 194), "swapon": (167, 224), "syslog": (103, 116),
+    "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282), "vhangup": (153, 58),
     "a call of the future": (999, 999),
-}
+}  # fmt: skip
 #: Some of what Python needs.
 NEEDED: dict[str, tuple[int | None, int | None]] = {
-    "read": (0, 63),
-    "write": (1, 64),
-    "open": (2, None),
-    "openat": (257, 56),
-    "mmap": (9, 222),
-    "execve": (59, 221),
-    "exit_group": (231, 94),
-    "futex": (202, 98),
-    "wait4": (61, 260),
-    "getrandom": (318, 278),
-    "epoll_pwait": (281, 22),
-    "clock_nanosleep": (230, 115),
-    "sendmsg": (46, 211),
-    "rt_sigreturn": (15, 139),
-    "fchmodat2": (452, 452),
-    "rseq": (334, 293),
-}
+    "read": (0, 63), "write": (1, 64), "open": (2, None), "openat": (257, 56), "mmap": (9, 222),
+    "execve": (59, 221), "exit_group": (231, 94), "futex": (202, 98), "wait4": (61, 260),
+    "getrandom": (318, 278), "epoll_pwait": (281, 22), "clock_nanosleep": (230, 115), "sendmsg": (46, 211),
+    "rt_sigreturn": (15, 139), "fchmodat2": (452, 452), "rseq": (334, 293),
+}  # fmt: skip
 X86_64, AARCH64, I386, X32 = 0xC000003E, 0xC00000B7, 0x40000003, 0x40000000
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 ARCHES = {"x86_64": X86_64, "aarch64": AARCH64}
@@ -216,7 +154,7 @@ def said(program: str, limits: Limits = LIMITS) -> str | None:
 
 @pytest.mark.process
 def test_inside_everything_that_is_forbidden_is_not_there() -> None:
-    place = system_calls.MACHINES.index(platform.machine())
+    place = bubblewrap.MACHINES.index(platform.machine())
     numbers = {name: pair[place] for name, pair in FORBIDDEN.items() if pair[place] is not None}
     found = json.loads(
         said(f"""
@@ -252,7 +190,7 @@ TRIED = {
 
 @pytest.mark.process
 def test_inside_no_call_can_be_asked_for_more_than_python_needs() -> None:
-    clone = (56, 220)[system_calls.MACHINES.index(platform.machine())]
+    clone = (56, 220)[bubblewrap.MACHINES.index(platform.machine())]
     found = json.loads(
         said(f"""
             import ctypes, errno, fcntl, json, os, socket

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from core.analysis.kappa import cohen_kappa, krippendorff_alpha
+from core.analysis.metrics import cohen_kappa, krippendorff_alpha
 from core.errors import ConfigError, ImportFormatError, StoreError
 from storage.files.interchange import export_runs, import_file
 from storage.filters.episode_filter import EpisodeFilter

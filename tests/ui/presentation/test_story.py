@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.analysis.blame import Blame, blame, holds
+from core.analysis.blame import Blame, blame, contains_value
 from core.episode import (
     ROLE_ORDER,
     Decision,
@@ -164,4 +164,4 @@ def test_many_answers_are_counted() -> None:
     ],
 )
 def test_a_value_stands_for_itself(text: str, value: str, found: bool) -> None:
-    assert holds(text, value) is found
+    assert contains_value(text, value) is found

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from core.analysis.attribution import Attribution, WordAttribution, by_word
+from core.analysis.attribution import Attribution, WordAttribution, by_part, leave_out, words_of
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.episode import Decision, Episode, Message, Removable, Role
@@ -86,9 +86,9 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
         policy = Coordinator(checkpoint, diffed.encoder)
         assert found.parts is not None
         assert found.words is not None
-        whole = by_word(policy, turn.request, found.parts.chosen)
-        assert found.parts == replace(whole, words=())
-        assert found.words.words == whole.words
+        assert found.parts == by_part(policy, turn.request, found.parts.chosen)
+        places = words_of(turn.request.transcript)
+        assert [*found.words.words] == leave_out(policy, turn.request, found.parts, places)
         assert found.words.complete
         assert found.complete(turn)
     decision = episode.turns[2].decision

@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
-from core.analysis.luck import MOST_PLAYS, told
 from core.analysis.metrics import wilson_interval
+from core.analysis.power import MOST_PLAYS, luck_verdict
 from core.episode import ROLE_ORDER, Change, Decision, Episode, EpisodeFinished, Fork, Role, Status
 from core.errors import ConfigError, StoreError
 from core.heads import softmax
@@ -327,7 +327,7 @@ def test_what_is_drawn_is_drawn_anew(world: Sums, store: Store) -> None:
 )
 def test_the_sentence_says_no_more_than_the_plays_do(outcomes: tuple[bool, ...], says: str) -> None:
     right = "success" in says
-    assert Luck(outcomes, told(outcomes), recorded_right=right).sentence.endswith(says)
+    assert Luck(outcomes, luck_verdict(outcomes), recorded_right=right).sentence.endswith(says)
 
 
 def child(number: int, correct: bool | None, status: Status = Status.FINISHED) -> Any:

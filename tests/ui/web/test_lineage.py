@@ -9,9 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from core.analysis.head_lens import cosines, head_rows
+from core.analysis.head_lens import cosines, head_rows, rounding
 from core.analysis.metrics import wilson_interval
-from core.analysis.rounding import rounding
 from core.checkpoint import Checkpoint, reads_alike
 from core.episode import Decision, EndReason, Role, Status
 from core.errors import StoreError

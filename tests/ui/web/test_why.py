@@ -12,7 +12,15 @@ import pytest
 from playwright.sync_api import Page
 from sqlalchemy import update
 
-from core.analysis.attribution import Attribution, Lead, WordAttribution, WordLeftOut, by_word
+from core.analysis.attribution import (
+    Attribution,
+    Lead,
+    WordAttribution,
+    WordLeftOut,
+    by_part,
+    leave_out,
+    words_of,
+)
 from core.coordinator.coordinator import Coordinator
 from core.episode import Decide, Decision, Episode, Flag, Role
 from core.play.session import request_at
@@ -46,23 +54,24 @@ def said(page: Any) -> str:
     return shown(page).replace("\\", "").replace("\u2060", "")
 
 
-def explained(diffed: Diffed, episode: Episode, index: int) -> Attribution:
-    """What leaving out finds for the recorded pair."""
-    decision = episode.turns[index].decision
+def explained(diffed: Diffed, episode: Episode, index: int) -> tuple[Attribution, list[WordLeftOut]]:
+    """What leaving out parts, and words, finds for the recorded pair."""
+    decision, request = episode.turns[index].decision, request_at(episode, index)
     policy = Coordinator(diffed.a, diffed.encoder)
-    return by_word(policy, request_at(episode, index), (decision.model, decision.role))
+    found = by_part(policy, request, (decision.model, decision.role))
+    return found, leave_out(policy, request, found, words_of(request.transcript))
 
 
 def test_each_part_says_what_would_have_been_chosen_without_it(diffed: Diffed) -> None:
     episode = played(diffed)
-    found = explained(diffed, episode, 2)
+    found, each = explained(diffed, episode, 2)
     page = opened("replay", ep=episode.id, t="3", panel="why")
     words = said(page)
     unreadable = Flag.VERDICT_UNREADABLE
     verdicts = {
         one.index: one.verdict for one in episode.turns if one.verdict and unreadable not in one.flags
     }
-    weighed = WordAttribution(found.words, len(found.words), len(found.words))
+    weighed = WordAttribution(tuple(each), len(each), len(each))
     sentence = reason(found, weighed, request_at(episode, 2).transcript, verdicts)
     assert f"**{sentence}**" in words
     assert "logits" not in sentence
@@ -80,7 +89,7 @@ def test_each_part_says_what_would_have_been_chosen_without_it(diffed: Diffed) -
         assert line.endswith(f"**{pair_words(likeliest[1], likeliest[0])}**, {percent(one.without.p)}")
         assert ("still likeliest" in line) is (likeliest == found.full.likeliest)
         assert "likeliest" in line
-    strongest = max(found.words, key=lambda one: one.gives)
+    strongest = max(each, key=lambda one: one.gives)
     assert f"{strongest.gives:+.2f} |" in words
     assert "other logits than recorded" not in words
 

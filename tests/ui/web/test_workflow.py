@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.conduct.passing import Passed
 from core.conduct.planners import planner_policy
+from core.conduct.prompts import Passed
 from core.episode import Change, EpisodeFinished, Fork, Task
 from core.play.drive import drive_many
 from core.play.policies import PolicyPerEpisode, RandomPolicy

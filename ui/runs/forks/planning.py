@@ -10,25 +10,25 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from core.analysis.head_lens import runner_up
-from core.analysis.luck import MOST_PLAYS
-from core.conduct.passing import Reach, reach_of
+from core.analysis.power import MOST_PLAYS
+from core.conduct.prompts import Reach, reach_of
 from core.episode import FORK, ROLE_ORDER, Change, ChangeKind, Episode, Fork, Role, Status, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (
     check_change,
     child_seed,
     decided_by,
+    forked_step,
     forked_turn,
+    is_held,
     keeps_answer,
     possible_changes,
     prefix_digest,
     right_reply,
-    stands,
     turns_anew,
     turns_left,
 )
 from core.play.policies import Cycle, needs_no_checkpoint
-from core.play.step_forks import forked_step
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.settings import POCKET_POOL
 from storage.filters.episode_filter import EpisodeFilter
@@ -421,7 +421,7 @@ def _standing(
         if number is None or one.correct is None:
             continue
         own = change if part == FORK else None
-        held = stands(change, part)
+        held = is_held(change, part)
         wanted = Fork(parent.id, branch.turn, own, number, branch.prefix, pool_digest, held)
         in_charge = decided_by(parent, branch.turn)
         policy = change.value if part == FORK and change and change.kind == "policy" else in_charge

@@ -8,13 +8,13 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from core.analysis.luck import MOST_PLAYS, enough
-from core.conduct.recorded import RecordedWorkflows
+from core.analysis.power import MOST_PLAYS, enough
+from core.conduct.planners import RecordedWorkflows
 from core.episode import BASELINE, FORK, Decision, Episode, Event, Status, Turn
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive_many
-from core.play.forking import HeldDecisions, carried_later, decision_at, new_child, stands
+from core.play.forking import HeldDecisions, carried_later, decision_at, is_held, new_child
 from core.play.policies import Cycle
 from core.play.policy import Policy
 from core.pool.pool import Pool
@@ -130,7 +130,7 @@ def siblings(
     place = 0
     for branch in plan.branches:
         parent, own = parents[branch.parent], plan.change_at(branch)
-        held, change = stands(own, part), own if part == FORK else None
+        held, change = is_held(own, part), own if part == FORK else None
         temperature = float(change.value) if change is not None and change.kind == "temperature" else None
         first = place if part == BASELINE else place + branch.baseline
         for number in range(branch.baseline if part == BASELINE else branch.n):

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.analysis.luck import ERROR, MOST_PLAYS, Told, told
 from core.analysis.metrics import PairedDifference, clustered_difference, clustered_share
-from core.analysis.power import difference_seen
+from core.analysis.power import ERROR, MOST_PLAYS, LuckVerdict, difference_seen, luck_verdict
 from core.episode import BASELINE, FORK, Change, Status
 from storage.reads import forks
 from storage.reads.forks import Child
@@ -284,7 +283,7 @@ class Luck:
     nothing; and how it ended when it was recorded."""
 
     outcomes: tuple[bool, ...]
-    told: Told | None
+    told: LuckVerdict | None
     recorded_right: bool
 
     @property
@@ -316,7 +315,7 @@ def read_luck(store: Store, run: str, plan: ForkPlan) -> Luck:
     children = [*forks.of_runs(store, [run])[run], *forks.by_id(store, reused)]
     parent = next(iter(store.episodes.summaries([plan.branches[0].parent])), None)
     outcomes = endings(children)
-    return Luck(outcomes, told(outcomes), parent is not None and parent.correct is True)
+    return Luck(outcomes, luck_verdict(outcomes), parent is not None and parent.correct is True)
 
 
 def is_told(store: Store, run: str, plan: ForkPlan) -> bool:

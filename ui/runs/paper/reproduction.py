@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from core.conduct.planners import CONDUCTOR, FIXED, Conductor, SameModelPlanner, fixed_planner
+from core.conduct.planners import CONDUCTOR, FIXED, SameModelPlanner, fixed_planner
 from core.coordinator.encoder import Encoder
 from core.episode import Protocol, Task
 from core.errors import ConfigError
@@ -24,7 +24,7 @@ from core.planner.config import LearnConfig
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE
 from core.play.policy import Policy
-from core.pocket.specs import TEAMS
+from core.pocket.models import TEAMS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.settings import POCKET_POOL
@@ -238,7 +238,7 @@ class Reproduction:
         places = range(len(FIXED[name]))
 
         def accuracy(team: tuple[str, ...]) -> float:
-            return self._accuracy(Conductor(fixed_planner(name, self.models, team)))
+            return self._accuracy(fixed_planner(name, self.models, team))
 
         found = []
         for order in ([*places], [*places][::-1]):
@@ -301,7 +301,7 @@ class Reproduction:
         if kind != "same-model":
             return f"{CONDUCTOR}{chosen.checkpoint_id}"
         planner = wiring.load_planner(self.store, chosen.checkpoint_id or "", self.models, argmax=argmax)
-        tried = [Conductor(SameModelPlanner(planner, model)) for model in self.models]
+        tried = [SameModelPlanner(planner, model) for model in self.models]
         return max(tried, key=self._accuracy).id
 
     def _learned_nothing(self, kind: str, seed: int) -> str:

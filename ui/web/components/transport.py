@@ -175,7 +175,9 @@ def transport(
             ("Last", "go_last", "last_page", "End", total - 1, last),
         ):
             if words == "Next":
-                _play_button(what, cursor, total, go)
+                play = partial(_play, what, cursor, total, go)
+                name, sign, act = ("Pause", "pause", stop) if playing(what) else ("Play", "play_arrow", play)
+                tool(name, "go_play", act, icon=sign, type="primary", shortcut="Space", disabled=total < 2)
             # An icon with its words in the tooltip, so that the whole bar fits a phone.
             look = {"type": "secondary", "shortcut": shortcut, "help": f"{words} {noun.lower()}"}
             tool("", key, partial(step, to), icon=icon, disabled=disabled, **look)
@@ -210,12 +212,6 @@ def speed_choice() -> None:
         label_visibility="collapsed",
         persist_state="session",
     )
-
-
-def _play_button(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
-    plays, play = playing(what), partial(_play, what, cursor, total, go)
-    words, icon, act = ("Pause", "pause", stop) if plays else ("Play", "play_arrow", play)
-    tool(words, "go_play", act, icon=icon, type="primary", shortcut="Space", disabled=total < 2)
 
 
 def autoplay(what: str, cursor: int, total: int, characters: int, go: Callable[[int], None]) -> None:

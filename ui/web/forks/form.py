@@ -13,9 +13,16 @@ from core.analysis.power import pairs_to_see
 from core.episode import Change, ChangeKind, Episode, Role, Verdict
 from core.errors import TrinityError
 from core.fields import settings_of
-from core.play.forking import decided_by, forked_turn, possible_changes, prefix_digest, turns_left
+from core.play.forking import (
+    ForkedStep,
+    decided_by,
+    forked_step,
+    forked_turn,
+    possible_changes,
+    prefix_digest,
+    turns_left,
+)
 from core.play.session import visible_text
-from core.play.step_forks import ForkedStep, forked_step
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL
 from storage.reads import forks

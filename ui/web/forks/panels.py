@@ -12,7 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.analysis.luck import MOST_PLAYS
+from core.analysis.power import MOST_PLAYS
 from core.episode import BASELINE, FORK, Role, Verdict
 from storage.reads.episode_steps import read_head
 from storage.reads.forks import Child

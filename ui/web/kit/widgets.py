@@ -71,13 +71,9 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
     return estimates_figure(sorted(found, key=lambda one: -one.value), "answered right, with 95 % interval")
 
 
-def is_dark() -> bool:
-    return st.context.theme.type == "dark"
-
-
 def ink() -> str:
     """The colour of numbers drawn on a chart's tinted cells."""
-    return "#E4E9F0" if is_dark() else "#111827"
+    return "#E4E9F0" if st.context.theme.type == "dark" else "#111827"
 
 
 def episode_line(summary: EpisodeSummary, name: str) -> str:

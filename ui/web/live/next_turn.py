@@ -9,7 +9,7 @@ from functools import partial
 
 import streamlit as st
 
-from core.analysis.overruled import Pair
+from core.analysis.head_lens import Pair
 from core.episode import ROLE_ORDER, Decision, Role
 from storage.rows.summaries import RunSummary
 from storage.store import Store

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import streamlit as st
 
-from core.analysis.luck import MOST_PLAYS
+from core.analysis.power import MOST_PLAYS
 from core.episode import Status
 from core.errors import TrinityError
 from storage.rows.summaries import EpisodeSummary

@@ -18,10 +18,10 @@ import streamlit as st
 
 from core.episode import Role
 from storage.reads.episode_steps import TextMatch
-from storage.rows.summaries import EpisodeSummary, TurnOutline
+from storage.rows.summaries import LOW_MARGIN, EpisodeSummary, TurnOutline
 from storage.store import Store
 from ui.export.page import episode_page, pair_page, read_played
-from ui.presentation.course import BLUNDER_WORDS, LOW_WORDS, blunders, happenings, low_margins, next_of
+from ui.presentation.course import BLUNDER_WORDS, LOW_WORDS, blunders, happenings, next_of
 from ui.presentation.theme import label, plain
 from ui.presentation.words import CUT, decider_words
 from ui.web.kit import state
@@ -76,10 +76,11 @@ def turn_tools(
     verifiers = tuple(one.index for one in outlines if one.role is Role.VERIFIER)
     same_model = tuple(one.index for one in outlines if one.model == here.model)
     same_role = tuple(one.index for one in outlines if one.role is here.role)
+    low = tuple(one.index for one in outlines if one.margin is not None and one.margin < LOW_MARGIN)
     kinds: tuple[tuple[str, str, str, str | None, Sequence[int]], ...] = (
         ("Next blunder", "next_blunder", "B", BLUNDER_WORDS, blunders(outlines) if judged else ()),
         ("Next Verifier", "next_verifier", "V", None, verifiers),
-        ("Next low margin", "next_low_margin", "M", LOW_WORDS, low_margins(outlines)),
+        ("Next low margin", "next_low_margin", "M", LOW_WORDS, low),
         ("Next of the same model", "next_same_model", "S", None, same_model),
         ("Next in the same role", "next_same_role", "O", None, same_role),
     )

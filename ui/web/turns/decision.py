@@ -9,8 +9,7 @@ from functools import partial
 
 import streamlit as st
 
-from core.analysis.head_lens import Lens, LogitCheck, compare_logits, lens_of
-from core.analysis.overruled import Pair
+from core.analysis.head_lens import Lens, LogitCheck, Pair, compare_logits, lens_of
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decide, Decision, Role
 from core.errors import CheckpointError, TrinityError

@@ -10,11 +10,12 @@ import streamlit as st
 
 from core.analysis.comparison import Alignment, AlignmentRow
 from core.analysis.metrics import kl_divergence
-from core.episode import Decision, Flag, Status
+from core.episode import Decision, Status
 from storage.reads.episode_steps import read_decisions
 from ui.presentation.comparison import ALIGNMENT_WORDS
+from ui.presentation.course import verdict_of
 from ui.presentation.glossary import define
-from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line, verdict_mark
+from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line
 from ui.web.kit import state
 from ui.web.kit.cache import remembered
 from ui.web.kit.tables import height_of
@@ -141,7 +142,7 @@ def _choice(side: Recording, turn: int | None) -> str | None:
         return None
     outline = side.outlines[turn]
     look = ROLE_STYLES[outline.role]
-    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
+    mark = verdict_of(outline)
     words = f"{look.shape} {look.letter} {one_line(outline.model, 24)}"
     words += f" {mark.glyph} {mark.word}" if mark else ""
     return f"{state.href('replay', ep=side.summary.id, t=turn + 1)}#{quote(words)}"

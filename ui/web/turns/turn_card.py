@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from core.episode import Decision, Episode, Flag, Role
+from core.episode import Decision, Episode, Role
 from storage.rows.summaries import TurnOutline, TurnText
-from ui.presentation.course import SENT_BACK_WORDS, sent_back
+from ui.presentation.course import SENT_BACK_WORDS, sent_back, verdict_of
 from ui.presentation.theme import (
     FLAG_WORDS,
     READ_BY,
@@ -22,9 +22,8 @@ from ui.presentation.theme import (
     correct_mark,
     label,
     plain,
-    verdict_mark,
 )
-from ui.presentation.words import if_paid, missing_reply_words, seconds, unsaid_words
+from ui.presentation.words import if_paid, missing_reply_words, seconds
 from ui.web.components import key_focus
 from ui.web.kit import state
 from ui.web.kit.text import diff_block, text_block
@@ -66,8 +65,7 @@ def turn_heading(
         f"{look.shape} {look.word}",
         f"**{label(outline.model, 40)}**",
     ]
-    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
-    if mark:
+    if mark := verdict_of(outline):
         parts.append(badge(mark))
     if outline.stage == "asked":
         parts.append(":blue[:material/edit_note: writing]" if running else ":orange[cut off]")
@@ -174,7 +172,10 @@ def _reply(
     empty = wait if waiting and not text.reply else missing_reply_words(text)
     text_block(said, key=key, empty=empty, look=look)
     if said != text.reply:
-        st.caption(f"{unsaid_words(text)} Raw shows them.")
+        unsaid = max(1, len(text.reply) - len(said))
+        st.caption(
+            f"{unsaid:,} characters of thinking or of chat template marks are left out here. Raw shows them."
+        )
     if outline.stage != "finished" and (text.reply or not waiting):
         st.caption("Still being written." if waiting else "This turn was never finished.")
 

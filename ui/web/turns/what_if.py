@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import streamlit as st
 
-from core.analysis.head_lens import AlternativeDecision, alternative_decision, decision_without, lens_of
-from core.analysis.rounding import read_half
+from core.analysis.head_lens import (
+    AlternativeDecision,
+    alternative_decision,
+    decision_without,
+    lens_of,
+    read_half,
+)
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decision, Role
 from core.heads import Array, common_mask
@@ -297,8 +301,8 @@ def neighbours_panel(context: DecisionContext) -> None:
         return
     st.markdown(f"**What did the {len(found.near)} nearest decisions choose, and how did it end?**")
     first, rest = found.choices[:_MOST_CHOICES], found.choices[_MOST_CHOICES:]
-    rows = [_choice_row(pair_markdown(one.role, one.model), [one]) for one in first]
-    rows += [_choice_row("any other", rest)] if rest else []
+    rows = [_choice_row(pair_markdown(role, model), turns) for (model, role), turns in first]
+    rows += [_choice_row("any other", [turn for _, turns in rest for turn in turns])] if rest else []
     markdown_table(("Chosen there", "times", "ended right"), rows, "lrr")
     for one in found.near[:SHOWN]:
         mark = correct_mark(one.turn.correct)
@@ -319,10 +323,9 @@ def neighbours_panel(context: DecisionContext) -> None:
     )
 
 
-def _choice_row(words: str, of: Sequence[ChoiceCount]) -> tuple[str, str, str]:
-    judged = sum(one.judged for one in of)
-    right = percent(sum(one.right for one in of) / judged) if judged else "–"
-    return words, str(sum(one.n for one in of)), right
+def _choice_row(words: str, turns: Sequence[StateTurn]) -> tuple[str, str, str]:
+    judged = [one.correct for one in turns if one.correct is not None]
+    return words, str(len(turns)), percent(sum(judged) / len(judged)) if judged else "–"
 
 
 def here_link(words: str, index: int) -> None:
@@ -345,17 +348,6 @@ class NearDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceCount:
-    """What was chosen near by: how often, and how many of these episodes were judged, and ended right."""
-
-    model: str
-    role: Role
-    n: int
-    judged: int
-    right: int
-
-
-@dataclass(frozen=True, slots=True)
 class Neighbourhood:
     """The nearest decisions, nearest first, out of `compared` of `total`."""
 
@@ -364,15 +356,12 @@ class Neighbourhood:
     total: int
 
     @property
-    def choices(self) -> list[ChoiceCount]:
-        """The choices among them, the most frequent first."""
-        counted = Counter((one.turn.model, one.turn.role) for one in self.near)
-        found = []
-        for (model, role), n in counted.most_common():
-            ends = [one.turn.correct for one in self.near if (one.turn.model, one.turn.role) == (model, role)]
-            judged = [end for end in ends if end is not None]
-            found.append(ChoiceCount(model, role, n, len(judged), sum(judged)))
-        return found
+    def choices(self) -> list[tuple[tuple[str, Role], list[StateTurn]]]:
+        """What was chosen there, with the turns that chose it, the most frequent first."""
+        found: dict[tuple[str, Role], list[StateTurn]] = {}
+        for one in self.near:
+            found.setdefault((one.turn.model, one.turn.role), []).append(one.turn)
+        return sorted(found.items(), key=lambda choice: -len(choice[1]))
 
 
 def neighbourhood(

@@ -9,11 +9,11 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.conduct.passing import Passed, passed, unused
-from core.conduct.prompts import subtask_word
+from core.conduct.prompts import Passed, passed, subtask_word, unused
 from core.episode import ChangeKind, Episode, Plan, Status, Turn
 from core.workflow import Workflow
 from ui.presentation.changes import change_words
+from ui.presentation.comparison import enumerated
 from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_colour, one_line
 from ui.presentation.words import Generations, policy_name, seconds, turns_words
 from ui.presentation.workflows import FAULT_WORDS
@@ -110,9 +110,10 @@ def _heading(episode: Episode, plans: Sequence[Plan], names: Generations) -> Non
         )
         st.markdown(f"**{name}** · {label(kept)}")
         return
+    writer = one_line(policy_name(last.planner, names.get(last.planner, episode.generation)), 60)
     shape = f"{workflow.topology.value}, {len(workflow)} {'step' if len(workflow) == 1 else 'steps'}"
     side = f", {workflow.width} side by side" if workflow.width > 1 else ""
-    st.markdown(f"**{name}** · {shape}{side} · written by {label(_writer(episode, last, names))}")
+    st.markdown(f"**{name}** · {shape}{side} · written by {label(writer)}")
 
 
 def _steps(episode: Episode, part: Round, place: int | None, number: int, *, forks: bool) -> None:
@@ -134,10 +135,6 @@ def _written(plans: Sequence[Plan]) -> None:
                 st.caption(f"Try {plan.attempt + 1}: {fault_words(plan) if plan.fault else 'read'}")
             written = plan.reply.text or (plan.reply.error.message if plan.reply.error else "")
             text_block(written or "(nothing)", key=f"plan_{plan.round}_{plan.attempt}")
-
-
-def _writer(episode: Episode, plan: Plan, names: Generations) -> str:
-    return one_line(policy_name(plan.planner, names.get(plan.planner, episode.generation)), 60)
 
 
 def chosen_by(episode: Episode, index: int) -> str:
@@ -196,8 +193,7 @@ def step_words(part: Round, place: int) -> str:
 
 
 def _named(part: Round, places: Sequence[int]) -> str:
-    named = [f"turn {part.first + one + 1} ({label(part.names[one], 30)})" for one in places]
-    return ", ".join(named[:-1]) + (" and " if named[:-1] else "") + named[-1]
+    return enumerated([f"turn {part.first + one + 1} ({label(part.names[one], 30)})" for one in places])
 
 
 def _sent_words(part: Round, place: int) -> Iterator[str]:
@@ -228,11 +224,8 @@ def _sent_words(part: Round, place: int) -> Iterator[str]:
     )
     if rest := [one for one in seen if one not in sent]:
         why = f": {_SHORT_FORM.get(word, _SOLVES)}" if short else ", which said nothing"
-        yield f"It was allowed to read {_named(part, rest)} too, and was sent nothing of {_it(rest)}{why}."
-
-
-def _it(places: Sequence[int]) -> str:
-    return "it" if len(places) == 1 else "them"
+        them = "it" if len(rest) == 1 else "them"
+        yield f"It was allowed to read {_named(part, rest)} too, and was sent nothing of {them}{why}."
 
 
 def legend_words(part: Round) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 
 import streamlit as st
 
-from core.analysis.kappa import Kappa
+from core.analysis.metrics import Kappa
 from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter, filter_of_address, is_silent
 from storage.rows.summaries import Order

@@ -8,8 +8,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Literal
 
-from core.pocket.families.math import NAMES
-from core.pocket.problem import Computation, Family, Problem, number_problem, sum_of
+from core.pocket.families import NAMES, Computation, Family, Problem, number_problem, sum_of
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
