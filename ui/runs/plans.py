@@ -26,10 +26,9 @@ from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """What is played live: the task `repeats` times, with seeds from `seed` on. `left_out` are models masked before the
-    softmax; `temperature` is at which the models are asked (None: as their pool says); `pace_s` is how long a
-    decision is shown before the model is asked; `pool` is "pocket" or a pool.toml's path; `protocol` as in
-    `new_episode`; `tasks` is the file that the task comes from, empty for another one."""
+    """What is played live: the task `repeats` times. `left_out` are models masked before the softmax; `pace_s` is how
+    long a decision is shown before the model is asked; `tasks` is the file that the task comes from, empty for another
+    one."""
 
     task: Task
     policy: str

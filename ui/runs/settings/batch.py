@@ -93,12 +93,11 @@ class ReproducedRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
-    `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choosing` the number of validation
-    tasks on which those are chosen that have none (0: they plan, work and check), `questions` the number of tasks of
-    the evolve split that policies are taught with, `choice_usd` what all that cost; `digest` is of the tasks, which
-    `task_seed` draws (None: `seed`); `protocol` as in `new_episode`; `reuse`: whether replies that other runs have got
-    are used; `reproduction`: the row of the paper's tables that it is, if it is one."""
+    """The same tasks under each policy. Paths are absolute; `models` are the pool's slots; `cycles` the chosen roles of
+    those that follow a cycle, `choosing` the number of validation tasks on which those are chosen that have none (0:
+    they plan, work and check), `questions` the number of tasks of the evolve split that policies are taught with,
+    `choice_usd` what all that cost; `digest` is of the tasks; `reproduction`: the row of the paper's tables that it
+    is, if it is one."""
 
     policies: Annotated[tuple[str, ...], Setting(group="tasks", option="--policy")]
     """A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under several."""

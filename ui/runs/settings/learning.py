@@ -47,11 +47,8 @@ RunName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan:
-    """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
-    empty; `barred`, `token_position` and `protocol` as in a checkpoint; `neutral_start`: whether a head begins where
-    every choice is equally likely, also the low-rank one; `controls`: whether they are played at the end; `digest`
-    tells when a task file changed; `reuse`: whether replies that other runs have got are used, and its own kept for
-    others; `record`: whose episodes are stored."""
+    """An evolution as its run keeps it: enough to resume it. `barred`, `token_position` and `protocol` as in a
+    checkpoint; `digest` tells when a task file changed."""
 
     tasks: LearnedTasks = "pocket"
     n: Annotated[
@@ -106,10 +103,7 @@ class EvolutionPlan:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The training of a planner as its run keeps it: enough to resume it. `planner` is what learns: "pocket" for a new
-    small one after `warm_up_steps` of supervised training, the id of a stored one, or the folder of a language model
-    that has learned nothing yet; `mode`, `most_tokens` and `show_names` are of such a one. `digest` tells when a task
-    file changed; `reuse` as in an evolution."""
+    """The training of a planner as its run keeps it: enough to resume it. `digest` tells when a task file changed."""
 
     tasks: LearnedTasks = "pocket"
     n: Annotated[
