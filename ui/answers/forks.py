@@ -3,6 +3,7 @@ ending was luck; and every play."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from types import MappingProxyType
 
@@ -39,6 +40,8 @@ from ui.runs.forks.results import (
 )
 from ui.runs.plans import ForkPlan
 
+#: So many different endings of plays are told in a sentence, the most frequent ones.
+_ENDS = 8
 NO_NAMES: Generations = MappingProxyType({})
 
 
@@ -146,9 +149,13 @@ def plays(grown: Grown, *, pairs: bool) -> Answer:
             link="Compare with the recorded play",
         ),
     )
-    begun = "" if every else "No play has begun yet."
-    said = PAIR_WORDS if pairs else f"At most {MOST_PLAYS} plays, each with random draws of its own."
-    return Answer("plays", "How did every play end?", begun, [table] if every else [], [said])
+    ends = Counter((side, _outcome(child), child.summary.answer or "no answer") for _, side, child in every)
+    said = "; ".join(
+        f"{n} {side} {outcome}, {answer}" for (side, outcome, answer), n in ends.most_common(_ENDS)
+    )
+    measured = [] if pairs else [f"At most {MOST_PLAYS} plays, each with random draws of its own."]
+    begun = [table] if every else []
+    return Answer("plays", "How did every play end?", said or "No play has begun yet.", begun, measured)
 
 
 def episodes(store: Store, run: str, results: Results, names: Generations) -> Answer:
@@ -163,6 +170,9 @@ def episodes(store: Store, run: str, results: Results, names: Generations) -> An
         parent = parents.get(one.branch.parent)
         return decider_words(parent, names) if parent else ""
 
+    changes = [_mean(one) or 0.0 for one in results.grown]
+    more, less = sum(one > 0 for one in changes), sum(one < 0 for one in changes)
+    said = f"Of {len(changes)} episodes {more} ended right more often with the change, {less} less often."
     table = Table.of(
         sorted(results.grown, key=lambda one: -abs(_mean(one) or 0.0)),
         Column("question", "question", get=parent_words),
@@ -179,7 +189,7 @@ def episodes(store: Store, run: str, results: Results, names: Generations) -> An
             link="Its plays",
         ),
     )
-    return Answer("episodes", "In which episodes did it matter?", "", [table])
+    return Answer("episodes", "In which episodes did it matter?", said, [table])
 
 
 def _estimate(side: ForkSide) -> Estimate:
