@@ -7,6 +7,7 @@ All values are frozen and comparable. Text, numbers and enums only: no tensors, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, get_args
@@ -158,6 +159,10 @@ class Failure:
 
     kind: Literal["model", "infrastructure"]
     message: str
+
+
+#: Whether an answer is right, or why nobody can tell, once somebody has worked it out.
+PendingVerdict = Future[bool | Failure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +328,7 @@ class Episode:
     task: Task
     policy: str  # checkpoint id, "single:NAME", "random", ...
     models: tuple[str, ...]  # pool slots in head order
-    protocol: Protocol | None = Protocol.PAPER  # None: not recorded, of an imported one
+    protocol: Protocol = Protocol.PAPER
     turn_budget: int = 5
     seed: int = 0
     argmax: bool = False
@@ -340,11 +345,6 @@ class Episode:
     error: str | None = None  # why it is missing
     removed: Mapping[Removable, str] = field(default_factory=dict)  # -> day (UTC, 2026-11-05) of removal
     meta: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def rules(self) -> Protocol:
-        """The protocol by which its turns are read; the paper's where none is recorded."""
-        return self.protocol or Protocol.PAPER
 
     @property
     def reward(self) -> float | None:

@@ -8,13 +8,11 @@ was acknowledged; a reply that cost money also survives a power cut. Finished ep
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, func, insert, select, update
 from sqlalchemy.exc import DataError
@@ -34,10 +32,9 @@ from core.episode import (
 from core.errors import StoreError
 from storage.rows import mapping
 from storage.rows.engine import writing
-from storage.rows.full_episodes import TimedEpisode, insert_episodes, new_episode_row, read_episodes
+from storage.rows.full_episodes import new_episode_row, read_episodes
 from storage.rows.progress import EpisodeProgress
-from storage.rows.schema import episode, plan, run, state, text, turn
-from storage.rows.summaries import PURPOSES, RunKind, RunStatus
+from storage.rows.schema import episode, plan, state, text, turn
 from storage.shelves.runs import check_owner
 from storage.store import Store
 
@@ -88,31 +85,6 @@ def _thrown(source: Generator[Event], fault: Exception) -> Event | None:
         return source.throw(fault)
     except StopIteration:
         return None
-
-
-def record_finished_run(
-    store: Store,
-    run_id: str,
-    kind: RunKind,
-    config: Mapping[str, Any],
-    episodes: Sequence[Episode],
-    pool: str | None = None,
-) -> None:
-    """Store a run that is over, with its finished episodes, in one transaction: all of it or nothing. `pool` is the
-    digest of the models that answered."""
-    at = store.now()
-    row = {
-        "id": run_id,
-        "kind": kind,
-        "purpose": PURPOSES[kind],
-        "status": RunStatus.FINISHED.value,
-        "config": json.dumps(dict(config)),
-        "pool": pool,
-        **dict.fromkeys(("created", "started", "heartbeat", "finished"), at),
-    }
-    with writing(store.engine) as connection:
-        connection.execute(insert(run), row)
-        insert_episodes(connection, [TimedEpisode(one, at, at, [at] * len(one.turns)) for one in episodes])
 
 
 @contextmanager
@@ -287,7 +259,7 @@ class _EventWriter:
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
         deciders = connection.execute(select(episode.c.deciders).where(episode.c.id == ended.id)).scalar()
-        ended = replace(ended, deciders=mapping.to_deciders(deciders))  # by a person, meanwhile
+        ended = replace(ended, deciders=deciders or {})  # by a person, meanwhile
         changed = connection.execute(
             update(episode)
             .where(episode.c.id == ended.id, episode.c.status != Status.FINISHED)

@@ -1,27 +1,131 @@
-"""The store: one opened database and its parts, from runs and episodes to the keys of the endpoint."""
+"""The store: one opened database and its parts, from runs and episodes to the keys of the endpoint; how it is, and
+whether it was written to."""
 
 from __future__ import annotations
 
+import secrets
+import shlex
+import shutil
+import sqlite3
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, PoolProxiedConnection, and_, func, select
+from sqlalchemy import text as sql
 
-from storage.rows.engine import address, connect, database_url, is_read_only, url_without_password
-from storage.rows.summaries import Health
-from storage.rows.watch import Watch
+from storage.rows.engine import (
+    address,
+    connect,
+    database_url,
+    fetch_scalar,
+    is_read_only,
+    reading,
+    schema_revision,
+    url_without_password,
+)
+from storage.rows.schema import checkpoint, episode, run
+from storage.rows.summaries import Health, RunStatus
 from storage.shelves.attributions import Attributions
 from storage.shelves.checkpoints import Checkpoints
 from storage.shelves.endpoint import Endpoint
-from storage.shelves.episodes import Episodes
-from storage.shelves.health import read_health
-from storage.shelves.labels import Labels
+from storage.shelves.episodes import Episodes, Views
+from storage.shelves.labels import Labels, Reviews
 from storage.shelves.learning import Learning
-from storage.shelves.reviews import Reviews
-from storage.shelves.runs import Runs
-from storage.shelves.saved_views import Views
+from storage.shelves.runs import STALLED_AFTER_S, Runs
+
+
+@dataclass(eq=False)
+class Watch:
+    """Watches one database. SQLite tells a connection whether others have committed: one is kept for asking."""
+
+    engine: Engine
+    _mark: str = field(
+        default_factory=lambda: secrets.token_hex(4)
+    )  # versions of two watches are never equal
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _asking: PoolProxiedConnection | None = None
+
+    def version(self) -> str:
+        """Equal to an earlier answer only if nothing was committed in between, by whichever process."""
+        if self.engine.dialect.name == "sqlite":
+            number = self._sqlite()
+        else:
+            number = fetch_scalar(self.engine, select(sql("pg_current_snapshot()::text")))
+        return f"{self._mark}/{number}"
+
+    def close(self) -> None:
+        with self._lock:
+            if self._asking is not None:
+                self._asking.close()
+                self._asking = None
+
+    def _sqlite(self) -> Any:
+        with self._lock:
+            if self._asking is None:
+                self._asking = self.engine.raw_connection()
+                self._mark = secrets.token_hex(4)  # another connection counts from elsewhere
+            cursor = self._asking.cursor()
+            try:
+                cursor.execute("PRAGMA data_version")
+                row: Any = cursor.fetchone()
+                return row[0]
+            finally:
+                cursor.close()
+
+
+def read_health(engine: Engine, now: float) -> Health:
+    running = run.c.status == RunStatus.RUNNING
+    silent = and_(running, func.coalesce(run.c.heartbeat, run.c.created) < now - STALLED_AFTER_S)
+    of_runs = select(func.count(), func.count().filter(running), func.count().filter(silent))
+    of_episodes = select(func.count(), func.coalesce(func.sum(episode.c.turns), 0))
+    with reading(engine) as connection:
+        runs, active, stalled = connection.execute(of_runs.select_from(run)).one()
+        episodes, turns = connection.execute(of_episodes.select_from(episode)).one()
+        checkpoints = connection.execute(select(func.count()).select_from(checkpoint)).scalar_one()
+        version = ".".join(str(part) for part in connection.dialect.server_version_info or ())
+    file = Path(engine.url.database) if engine.dialect.name == "sqlite" and engine.url.database else None
+    return Health(
+        url=url_without_password(address(engine)),
+        schema=schema_revision(engine),
+        database=f"SQLite {sqlite3.sqlite_version}" if file else f"{engine.dialect.name} {version}".strip(),
+        warning=sqlite_warning(sqlite3.sqlite_version_info) if file else None,
+        runs=runs,
+        running=active,
+        stalled=stalled,
+        episodes=episodes,
+        turns=turns,
+        checkpoints=checkpoints,
+        size_bytes=_size(file) if file else None,
+        free_bytes=shutil.disk_usage(file.parent).free if file else None,
+        backup_hint=_backup_hint(file),
+    )
+
+
+def sqlite_warning(version: tuple[int, ...]) -> str | None:
+    """A word of caution for the SQLite versions with the WAL-reset bug (3.7.0 to 3.51.2, fixed in 3.51.3)."""
+    if not (3, 7, 0) <= version <= (3, 51, 2):
+        return None
+    shown = ".".join(str(part) for part in version)
+    return (
+        f"SQLite {shown} has a rare bug that can damage a store which several processes write at once; "
+        "3.51.3 mends it. Back the store up, and upgrade when your system offers it."
+    )
+
+
+def _size(file: Path) -> int:
+    parts = (file, file.with_name(file.name + "-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())
+
+
+def _backup_hint(file: Path | None) -> str:
+    if file is None:
+        return "Use your database server's backup, such as pg_dump."
+    copy = file.with_name(file.stem + "-backup.db")
+    return f"sqlite3 {shlex.quote(str(file))} {shlex.quote(f'.backup {shlex.quote(str(copy))}')}"
 
 
 @dataclass(frozen=True)
@@ -54,7 +158,6 @@ class Store:
         return is_read_only(self.engine)
 
     def health(self) -> Health:
-        """Where the store is, its schema, its size and what is running."""
         return read_health(self.engine, self.now())
 
     def version(self) -> str:
@@ -62,7 +165,6 @@ class Store:
         return self.watch.version()
 
     def close(self) -> None:
-        """Give the connections back; the store cannot be used afterwards."""
         self.watch.close()
         self.engine.dispose()
 

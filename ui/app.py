@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING
 import streamlit as st
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.responses import JSONResponse
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -44,7 +44,7 @@ def _service() -> Service:
     return Service(
         open_store(chosen.store),
         absolute_pool(chosen.pool),
-        endpoint.model_copy(update={"inspector": inspector}),
+        replace(endpoint, inspector=inspector),
         chosen.encoder,
         chosen.max_cost_usd,
         needs_ceiling=True,
@@ -62,13 +62,13 @@ def _endpoint() -> ASGIApp:
 
 async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
     """The endpoint, on this machine's own address only."""
+    from ui.endpoint.errors import ApiError
+
     try:
         app = _endpoint()
     except TrinityError as error:
-        sentence = {
-            "error": {"message": str(error), "type": "server_error", "param": None, "code": "not_ready"}
-        }
-        await JSONResponse(sentence, 503)(scope, receive, send)
+        refusal = ApiError(503, str(error), "server_error", "not_ready")
+        await refusal.response()(scope, receive, send)
         return
     await app(scope, receive, send)
 

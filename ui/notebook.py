@@ -29,7 +29,7 @@ from storage.store import open_store as open_store_at
 from ui.answers import pages, plain
 from ui.answers.asked import asked_of
 from ui.answers.blocks import Answer, Bars, Code, Curve, Drawn
-from ui.endpoint.choosing import best, validated
+from ui.endpoint.tiers import best, validated
 from ui.runs import wiring
 from ui.runs.policies import Policies
 

@@ -294,7 +294,7 @@ def overruled_pair(decision: Decision, models: Sequence[str], episode: Episode, 
     """The model and the role that were proposed for turn `index` before a person chose; None where nobody took the turn
     over, or where it cannot be told: by the released rules the Thinker before has a say in it, and a fork keeps the
     turns of an episode that drew with another key."""
-    if decision.origin != "override" or episode.fork is not None or episode.rules is Protocol.RELEASED:
+    if decision.origin != "override" or episode.fork is not None or episode.protocol is Protocol.RELEASED:
         return None
     if not decision.model_probs or not decision.role_probs:
         return None

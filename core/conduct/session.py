@@ -353,7 +353,7 @@ class _Round:
         if spec.dialect == "terse":
             answer = done.answer
             if reply != NOT_ASKED:
-                found = reading.read_reply(state.episode.rules, "terse", decision.role, done.text)
+                found = reading.read_reply(state.episode.protocol, "terse", decision.role, done.text)
                 flags += found.flags
             else:
                 flags.append(Flag.NOTHING_TO_JUDGE)

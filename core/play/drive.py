@@ -24,6 +24,7 @@ from core.episode import (
     Failure,
     Grade,
     Message,
+    PendingVerdict,
     Plan,
     Replied,
     Reply,
@@ -42,8 +43,6 @@ log = logging.getLogger(__name__)
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 
-#: Whether an answer is right, or why nobody can tell, once somebody has worked it out.
-PendingVerdict = Future[bool | Failure]
 GradeMany = Callable[[Sequence[Grade]], Sequence[bool | Failure | PendingVerdict]]
 #: Why an episode shall end now, None when it shall not.
 Stop = Callable[[Episode], EndReason | None]

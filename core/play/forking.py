@@ -240,7 +240,7 @@ def right_reply(parent: Episode, index: int) -> Change | None:
     dialect, _ = roles.dialect_and_tag(turn.messages)
     text = reading.reply_with_answer(dialect, task.answer)
     found = reading.read_reply(
-        parent.rules, dialect, role, text, grader=task.grader, pattern=task.answer_pattern
+        parent.protocol, dialect, role, text, grader=task.grader, pattern=task.answer_pattern
     )
     return Change("reply", text) if found.answer == task.answer else None
 
@@ -370,7 +370,7 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
     text, reasoning = change.value, ""
     if change.kind == "verdict":
         dialect, tag = roles.dialect_and_tag(was.messages)
-        text = reading.with_verdict(parent.rules, dialect, was.reply.text, tag, Verdict(change.value))
+        text = reading.with_verdict(parent.protocol, dialect, was.reply.text, tag, Verdict(change.value))
         reasoning = was.reply.reasoning
     turn = reread_turn(parent, index, Reply(text, reasoning, EDITED, Usage(0, 0, 0.0)))
     if turn.answer_after is not None and turn.correct_after is None and parent.task.answer:

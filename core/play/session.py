@@ -179,13 +179,13 @@ class _EpisodeState:
     asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
 
     def __post_init__(self, recorded: Sequence[Turn]) -> None:
-        self.situation = roles.Situation(self.episode.task, self.episode.rules)
+        self.situation = roles.Situation(self.episode.task, self.episode.protocol)
         for turn in recorded:
             self.add(turn)
 
     @property
     def released(self) -> bool:
-        return self.episode.rules is Protocol.RELEASED
+        return self.episode.protocol is Protocol.RELEASED
 
     @property
     def key(self) -> str:
@@ -273,7 +273,13 @@ class _EpisodeState:
             called = reply.tool_calls or reply.finish_reason == ONLY_UNASKED_CALLS  # which is no answer
             text = "" if cut or called or reply.error else reply.text
             found = reading.read_reply(
-                self.episode.rules, dialect, role, text, tag, grader=task.grader, pattern=task.answer_pattern
+                self.episode.protocol,
+                dialect,
+                role,
+                text,
+                tag,
+                grader=task.grader,
+                pattern=task.answer_pattern,
             )
         answer = self.situation.answer
         if role is Role.WORKER and (found.answer is not None or self.released):

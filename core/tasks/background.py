@@ -13,8 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from core.episode import Failure
-from core.play.drive import PendingVerdict
+from core.episode import Failure, PendingVerdict
 from core.processes import cores
 
 

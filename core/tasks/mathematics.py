@@ -17,8 +17,8 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
+from core.episode import PendingVerdict
 from core.errors import TaskError
-from core.play.drive import PendingVerdict
 from core.processes import cores
 from core.tasks.background import BACKGROUND, LineChild
 from core.tasks.numbers import SPELLINGS, in_digits, read_key, read_number

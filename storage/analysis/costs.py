@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
 from sqlalchemy import ColumnElement, case, func, select
@@ -12,11 +13,10 @@ from sqlalchemy import ColumnElement, case, func, select
 from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Flag
 from storage.analysis.routing import counted_episodes
-from storage.analysis.standings import SETTING, Setting, setting_of
+from storage.analysis.standings import SETTING, Setting
 from storage.analysis.verdicts import TurnGroup
-from storage.filters.clusters import read_shares
 from storage.filters.episode_filter import EpisodeFilter
-from storage.filters.listing import DECIDER, total_if_all_known
+from storage.filters.listing import DECIDER, read_shares, sum_if_all_known, total, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.schema import episode, plan, run
 from storage.store import Store
@@ -35,7 +35,6 @@ class Spending:
 
     @property
     def tokens_per_reply(self) -> float | None:
-        """None where nobody was asked."""
         return self.tokens / self.n if self.n else None
 
     @property
@@ -46,18 +45,16 @@ class Spending:
 
 def spending_by(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) -> dict[str, Spending]:
     """Turns put together by `key`, most tokens first."""
-    found: dict[str, Spending] = {}
+    parts: defaultdict[str, list[Spending]] = defaultdict(list)
     for group in groups:
-        name = key(group)
-        before, asked = found.get(name, Spending(0, 0, 0, 0.0, 0.0)), group.n if group.asked else 0
-        found[name] = Spending(
-            before.n + asked,
-            before.anew + (0 if Flag.REUSED in group.flags else asked),
-            before.tokens + group.tokens_in + group.tokens_out,
-            None if before.cost_usd is None or group.cost_usd is None else before.cost_usd + group.cost_usd,
-            before.latency_s + group.latency_s,
-        )
-    return dict(sorted(found.items(), key=lambda one: (-one[1].tokens, one[0])))
+        asked, tokens = group.n if group.asked else 0, group.tokens_in + group.tokens_out
+        anew = 0 if Flag.REUSED in group.flags else asked
+        parts[key(group)].append(Spending(asked, anew, tokens, group.cost_usd, group.latency_s))
+    return _most_first((name, _together(of)) for name, of in parts.items())
+
+
+def _most_first(found: Iterable[tuple[str, Spending]]) -> dict[str, Spending]:
+    return dict(sorted(found, key=lambda one: (-one[1].tokens, one[0])))
 
 
 #: What whoever writes workflows is called beside roles and models.
@@ -74,29 +71,30 @@ def planning(store: Store, where: EpisodeFilter, *, of_pool: bool = False) -> di
             func.count(),  # a plan is never one that another run had got
             func.coalesce(func.sum(plan.c.tokens_in), 0) + func.coalesce(func.sum(plan.c.tokens_out), 0),
             total_if_all_known(plan.c.cost_usd),
-            func.coalesce(func.sum(plan.c.latency_s), 0.0),
+            total(plan.c.latency_s),
         )
         .join(episode, episode.c.id == plan.c.episode_id)
         .where(*counted_episodes(store, where), episode.c.fork_turn.is_(None))
         .group_by(plan.c.planner)
     )
     query = query.where(of_the_pool()) if of_pool else query
-    found = {planner: Spending(*amounts) for planner, *amounts in fetch_rows(store.engine, query)}
-    return dict(sorted(found.items(), key=lambda one: (-one[1].tokens, one[0])))
+    rows = fetch_rows(store.engine, query)
+    return _most_first((planner, Spending(*amounts)) for planner, *amounts in rows)
 
 
 def together(found: Iterable[Spending]) -> Spending | None:
     """The sum of several; None of none."""
     parts = list(found)
-    if not parts:
-        return None
-    costs = [one.cost_usd for one in parts]
+    return _together(parts) if parts else None
+
+
+def _together(parts: Sequence[Spending]) -> Spending:
     return Spending(
         sum(one.n for one in parts),
         sum(one.anew for one in parts),
         sum(one.tokens for one in parts),
-        None if None in costs else sum(cost for cost in costs if cost is not None),
-        sum(one.latency_s for one in parts),
+        sum_if_all_known(one.cost_usd for one in parts),
+        fsum(one.latency_s for one in parts),
     )
 
 
@@ -128,17 +126,14 @@ class PolicyCost:
 
     @property
     def expression(self) -> str | None:
-        """Its setting in the filter language; None where it has none."""
         return None if self.setting is None else self.setting.expression
 
     @property
     def n(self) -> int:
-        """Its finished episodes."""
         return self.accuracy.n
 
     @property
     def right(self) -> int:
-        """Those that ended right."""
         return self.accuracy.k
 
     def per_solved(self, amount: float | None) -> float | None:
@@ -160,7 +155,7 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
             func.count(),
             func.sum(episode.c.tokens_in + episode.c.tokens_out),
             total_if_all_known(episode.c.cost_usd),
-            func.sum(episode.c.latency_s),
+            total(episode.c.latency_s),
         )
         .join(run, run.c.id == episode.c.run_id)
         .where(*counted_episodes(store, where))
@@ -177,27 +172,31 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
     settings = Counter(policy for policy, *_ in shares)
     found = []
     for (policy, *columns), shares_of in shares.items():
-        setting = setting_of(*columns)
-        named = settings[policy] > 1 or not setting.is_recorded
-        found.append(_policy_cost(policy, setting if named else None, rows[policy, *columns], *shares_of))
+        setting = Setting(*columns) if settings[policy] > 1 else None
+        found.append(_policy_cost(policy, setting, rows[policy, *columns], shares_of))
     return sorted(found, key=lambda one: (-one.n, one.token))
 
 
 def _policy_cost(
-    policy: str, setting: Setting | None, rows: Iterable[tuple[Any, ...]], *shares: ClusteredShare
+    policy: str, setting: Setting | None, rows: Sequence[tuple[Any, ...]], shares: Sequence[ClusteredShare]
 ) -> PolicyCost:
-    turns = tokens = 0
-    cost: float | None = 0.0
-    latency = 0.0
+    accuracy, accepted_by, false_accept = shares
     accepts: Counter[tuple[int, bool]] = Counter()
-    for played, accepted, right, count, used, paid, waited in rows:
-        turns, tokens = turns + count * played, tokens + used
-        cost = None if cost is None or paid is None else cost + paid
-        latency += waited
+    for played, accepted, right, count, *_ in rows:
         if accepted:
             accepts[played, bool(right)] += count
-    accuracy, ended, false_accept = shares
-    return PolicyCost(policy, setting, turns, tokens, cost, latency, accuracy, ended, false_accept, accepts)
+    return PolicyCost(
+        policy,
+        setting,
+        sum(played * count for played, _, _, count, *_ in rows),
+        sum(used for *_, used, _, _ in rows),
+        sum_if_all_known(paid for *_, paid, _ in rows),
+        fsum(waited for *_, waited in rows),
+        accuracy,
+        accepted_by,
+        false_accept,
+        dict(accepts),
+    )
 
 
 def frontier(points: Iterable[tuple[str, float, float]]) -> list[str]:

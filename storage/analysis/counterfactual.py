@@ -3,7 +3,6 @@ model is asked."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,8 @@ from core.checkpoint import Checkpoint
 from core.episode import Decision, EndReason, Role, Status
 from core.heads import Array, common_mask, softmax, split
 from storage.analysis.routing import counted_episodes
-from storage.filters.clusters import read_shares
 from storage.filters.episode_filter import EpisodeFilter
-from storage.filters.listing import total_if_all_known
+from storage.filters.listing import read_shares, sum_if_all_known, total_if_all_known
 from storage.rows.engine import reading
 from storage.rows.mapping import to_floats
 from storage.rows.schema import episode, turn
@@ -68,12 +66,12 @@ def without_models(store: Store, where: EpisodeFilter, off: Sequence[str]) -> Wi
     )
     with reading(store.engine) as connection:
         turns, changed, episodes, touched = connection.execute(counts).one()
-        alike: dict[tuple[str, str], list[bytes]] = {}
+        alike: dict[tuple[tuple[str, ...], tuple[bool, ...]], list[bytes]] = {}
         for models, logits, mask in connection.execute(picks):
             alike.setdefault((models, mask), []).append(bytes(logits))
     takers: dict[str, float] = {}
     for (models, mask), logits in alike.items():
-        for model, p in _taken(json.loads(models), logits, mask, off).items():
+        for model, p in _taken(models, logits, mask, off).items():
             takers[model] = takers.get(model, 0.0) + p
     read = sum(map(len, alike.values()))
     ordered = dict(sorted(takers.items(), key=lambda one: (-one[1], one[0])))
@@ -97,9 +95,11 @@ def each_missed(store: Store, where: EpisodeFilter, models: Sequence[str]) -> di
     return dict(sorted(found, key=lambda one: one[1].changed))
 
 
-def _taken(models: Sequence[str], logits: Sequence[bytes], mask: str, off: Sequence[str]) -> dict[str, float]:
+def _taken(
+    models: Sequence[str], logits: Sequence[bytes], mask: Sequence[bool], off: Sequence[str]
+) -> dict[str, float]:
     """Probability over the models that may still be chosen, summed over decisions; empty when none may."""
-    left = [model not in off and (not mask or mask[i] == "1") for i, model in enumerate(models)]
+    left = [model not in off and (not mask or mask[i]) for i, model in enumerate(models)]
     if not any(left):
         return {}
     z = np.array([to_floats(one) for one in logits])
@@ -235,17 +235,14 @@ class AtBudget:
 
     @property
     def n(self) -> int:
-        """How many episodes tell."""
         return self.right.n
 
     @property
     def accuracy(self) -> float:
-        """Share of right episodes."""
         return self.right.k / self.right.n
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """The accuracy's interval."""
         return self.right.ci95
 
 
@@ -293,10 +290,6 @@ def accuracy_by_budget(store: Store, *where: ColumnElement[bool]) -> list[AtBudg
 
 def _at(k: int, right: ClusteredShare, rows: Sequence[Any]) -> AtBudget:
     """The episodes that reached turn k or ended by themselves before it, with all their turns up to there."""
-    played = tokens = 0
-    cost: float | None = 0.0
-    for turns, ended, idx, count, used, paid in rows:
-        if (turns >= k or ended) and idx < k:
-            played, tokens = played + count, tokens + used
-            cost = None if cost is None or paid is None else cost + paid
-    return AtBudget(k, right, played, tokens, cost)
+    told = [(n, used, paid) for turns, ended, idx, n, used, paid in rows if (turns >= k or ended) and idx < k]
+    cost = sum_if_all_known(paid for *_, paid in told)
+    return AtBudget(k, right, sum(n for n, *_ in told), sum(used for _, used, _ in told), cost)

@@ -1,21 +1,30 @@
-"""Hidden states and logits in bulk: which policies left any in which run, and seeded samples; no texts."""
+"""Hidden states and logits in bulk, no texts: which policies left any in which run, seeded samples, and recorded turns
+that the heads of an evolution can read again."""
 
 from __future__ import annotations
 
-import json
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, RowMapping, Select, exists, func, select, tuple_
 
 from core.analysis.curvature import Choices
+from core.analysis.head_lens import read_half
+from core.analysis.learning import AnswerState, answer_states
+from core.analysis.metrics import ClusteredShare
 from core.analysis.separability import MOST_POINTS, Points
 from core.draws import uniform
-from core.episode import ROLE_ORDER, Role, Status
+from core.episode import ROLE_ORDER, Flag, Protocol, Role, Status
 from core.errors import StoreError
-from storage.rows.engine import fetch_mappings, reading
+from core.heads import Array
+from storage.filters.listing import read_shares
+from storage.filters.vocabulary import IS_MEASURED
+from storage.rows.engine import fetch_mappings, fetch_rows, reading
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, same_turn, state, turn
 from storage.store import Store
@@ -139,7 +148,7 @@ def read_states(store: Store, run_id: str, policy: str, *, first_only: bool = Fa
             models=tuple(one.model for one in turns),
             tasks=tuple(row["task_key"] for row in used),
         ),
-        slots=tuple(json.loads(used[0]["models"])) if used else (),
+        slots=used[0]["models"] if used else (),
         total=total,
         unusable=len(rows) - len(used),
     )
@@ -200,7 +209,7 @@ def read_choices(store: Store, run_id: str, policy: str) -> Choices | None:
     rows = [row for row in found if row["episode_id"] not in broken]
     if not rows:
         return None
-    slots = json.loads(rows[0]["models"])
+    slots = rows[0]["models"]
     rewards = {row["episode_id"]: float(row["correct"]) for row in rows}
     places = {one: place for place, one in enumerate(rewards)}
     return Choices(
@@ -208,7 +217,7 @@ def read_choices(store: Store, run_id: str, policy: str) -> Choices | None:
         model_probs=_matrix([row["model_probs"] for row in rows], "<f8", whose).astype(float),
         role_probs=_matrix([row["role_probs"] for row in rows], "<f8", whose).astype(float),
         models=np.array([slots.index(row["model"]) for row in rows]),
-        roles=np.array([ROLE_ORDER.index(Role(row["role"])) for row in rows]),
+        roles=np.array([ROLE_ORDER.index(row["role"]) for row in rows]),
         episodes=np.array([places[row["episode_id"]] for row in rows]),
         rewards=np.array(list(rewards.values())),
     )
@@ -249,7 +258,7 @@ def _read_sample(
 
 def _state_turn(row: RowMapping) -> StateTurn:
     names = ("episode_id", "family", "question", "model", "correct", "prompt_digest", "argmax_model")
-    return StateTurn(index=row["idx"], role=Role(row["role"]), **{name: row[name] for name in names})
+    return StateTurn(index=row["idx"], role=row["role"], **{name: row[name] for name in names})
 
 
 def _matrix(packed: Sequence[bytes], dtype: str, whose: str) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -259,3 +268,124 @@ def _matrix(packed: Sequence[bytes], dtype: str, whose: str) -> np.ndarray[Any, 
         raise StoreError(f"The hidden states of {whose} are of different sizes, so they cannot be compared.")
     flat = np.frombuffer(b"".join(packed), dtype)
     return np.asarray(flat.reshape(len(packed), -1) if packed else flat.reshape(0, 0), dtype=np.float32)
+
+
+#: At most so many turns are read, of episodes drawn by a fixed seed.
+MOST_TURNS = 2_000
+#: A model with fewer first answers in a family is not compared with others; and one with fewer right ones is not
+#: called the best of them.
+FEWEST_ANSWERS, FEWEST_RIGHT = 10, 5
+
+
+@dataclass(frozen=True, eq=False)
+class TurnStates:
+    """Turns of finished episodes that count, row by row: states float64 [n, d], turn numbers from 0, keys of tasks,
+    families and what there was to judge, each [n]. `of` many such turns were there to draw from."""
+
+    episodes: tuple[str, ...]
+    policies: tuple[str, ...]  # whose episodes they are, most turns first
+    states: Array
+    turns: NDArray[np.int64]
+    tasks: NDArray[np.int64]
+    families: NDArray[np.str_]
+    answers: tuple[AnswerState, ...]
+    of: int
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+
+def read_turn_states(store: Store, policies: Sequence[str], width: int) -> TurnStates:
+    """The turns with a finite state of `width` numbers in the episodes of these policies that totals count; at most
+    MOST_TURNS, those of one episode together. Two queries."""
+    played = (
+        select(episode.c.id, episode.c.policy, episode.c.task_key, episode.c.family, episode.c.protocol)
+        .add_columns(episode.c.turns)
+        .where(episode.c.policy.in_(policies), episode.c.status == Status.FINISHED, IS_MEASURED)
+        .order_by(episode.c.id)
+    )
+    found = fetch_rows(store.engine, played)
+    drawn: dict[str, Any] = {}
+    n, total = 0, sum(row.turns for row in found)
+    for at in np.argsort(uniform("turn states", len(found)), kind="stable").tolist():
+        if n + found[at].turns <= MOST_TURNS:
+            drawn[found[at].id], n = found[at], n + found[at].turns
+    query = (
+        select(turn.c.episode_id, turn.c.idx, turn.c.role, turn.c.answer_after, turn.c.flags, state.c.hidden)
+        .outerjoin(state, same_turn(state))
+        .where(turn.c.episode_id.in_(list(drawn)), turn.c.stage == "finished")
+        .order_by(turn.c.episode_id, turn.c.idx)
+    )
+    kept: list[tuple[Any, int, NDArray[np.float64], AnswerState]] = []
+    for one, rows in groupby(fetch_rows(store.engine, query), key=lambda row: row.episode_id):
+        turns = list(rows)
+        # In the released protocol every reply of a Worker is taken for an answer.
+        released = drawn[one].protocol is Protocol.RELEASED
+        gave = [row.answer_after is not None and Flag.NO_ANSWER not in row.flags for row in turns]
+        before = answer_states((row.role, given or released) for row, given in zip(turns, gave, strict=True))
+        for row, answer in zip(turns, before, strict=True):
+            if (vector := read_half(row.hidden or b"", width)) is not None:
+                kept.append((drawn[one], row.idx, vector, answer))
+    whose = Counter(of.policy for of, *_ in kept)
+    return TurnStates(
+        episodes=tuple(dict.fromkeys(of.id for of, *_ in kept)),
+        policies=tuple(sorted(whose, key=lambda name: (-whose[name], name))),
+        states=np.array([vector for _, _, vector, _ in kept]).reshape(len(kept), width),
+        turns=np.array([idx for _, idx, _, _ in kept], np.int64),
+        tasks=np.array([of.task_key for of, *_ in kept], np.int64),
+        families=np.array([of.family for of, *_ in kept], np.str_),
+        answers=tuple(answer for *_, answer in kept),
+        of=total,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BestModel:
+    """The model whose first answers in a family were right most often, and that share; `rivals` cannot be told from it:
+    their intervals reach above the lower end of its own."""
+
+    model: str
+    right: ClusteredShare
+    rivals: tuple[str, ...]
+
+
+def best_models(store: Store, models: Sequence[str]) -> dict[str, BestModel]:
+    """Family -> its best model, over the episodes that totals count in which the policy could choose among just these
+    `models`. An episode's first answer is its first Worker's that gave one. Left out is a family in which fewer than
+    two models gave FEWEST_ANSWERS of them, or the best has fewer than FEWEST_RIGHT right. One query."""
+    counted = (
+        episode.c.models == list(models),
+        episode.c.status == Status.FINISHED,
+        episode.c.correct.is_not(None),
+        IS_MEASURED,
+    )
+    first = (
+        select(turn.c.episode_id, func.min(turn.c.idx).label("idx"))
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .where(*counted, turn.c.role == Role.WORKER, turn.c.answer_after.is_not(None))
+        .group_by(turn.c.episode_id)
+        .subquery()
+    )
+    answers = (
+        select(turn.c.idx)
+        .select_from(first)
+        .join(turn, same_turn(first))
+        .join(episode, episode.c.id == turn.c.episode_id)
+    )
+    right = (turn.c.correct_after.is_(True), None)
+    with reading(store.engine) as connection:
+        found = read_shares(connection, answers, (episode.c.family, turn.c.model), right)
+    shares: dict[str, dict[str, ClusteredShare]] = defaultdict(dict)
+    for (family, model), [share] in found.items():
+        if share.n >= FEWEST_ANSWERS and model in models:
+            shares[family][model] = share
+    best = {family: _best(of, models) for family, of in sorted(shares.items()) if len(of) > 1}
+    return {family: one for family, one in best.items() if one.right.k >= FEWEST_RIGHT}
+
+
+def _best(of: dict[str, ClusteredShare], models: Sequence[str]) -> BestModel:
+    """Of equals the one that comes first in the pool."""
+    model = min(of, key=lambda name: (-(of[name].value or 0.0), models.index(name)))
+    low, _ = of[model].ci95
+    rivals = [name for name in models if name in of and name != model and of[name].ci95[1] > low]
+    return BestModel(model, of[model], tuple(rivals))

@@ -107,7 +107,6 @@ class PolicyDiff:
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """In the order asked for."""
         return tuple(one.checkpoint for one in self.judgements)
 
     @cached_property
@@ -117,17 +116,14 @@ class PolicyDiff:
 
     @cached_property
     def turns(self) -> list[JudgedTurn]:
-        """The used turns."""
         return [self.judged.turns[row] for row in np.flatnonzero(self.used)]
 
     @cached_property
     def at(self) -> Situations:
-        """The situations of the used turns."""
         return self.situations.where(self.used)
 
     @cached_property
     def picks(self) -> tuple[Picks, ...]:
-        """What each checkpoint chooses at the used turns."""
         return tuple(
             picks(
                 one.logits[self.used],
@@ -147,7 +143,6 @@ class PolicyDiff:
 
     @cached_property
     def partings(self) -> tuple[FirstDifferences, ...]:
-        """Where the baseline and each of the others first differ."""
         lengths = np.bincount(self.situations.episodes)
         return tuple(first_differences(one, lengths) for one in self.agreements)
 
@@ -157,7 +152,6 @@ class PolicyDiff:
         return max((float(one.errors[self.used].max(initial=0.0)) for one in self.judgements), default=0.0)
 
     def families(self) -> list[str]:
-        """The family of each used turn."""
         return [self.judged.episodes[turn.episode_id].family for turn in self.turns]
 
     def skipped(self) -> dict[Source, int]:
@@ -307,7 +301,6 @@ class StoredStates:
 
 
 def _recorded(judged: JudgedTurns, checkpoint: Checkpoint, rows: int) -> dict[int, Array]:
-    """The logits that the checkpoint itself recorded, by turn."""
     return {
         row: np.frombuffer(turn.model_logits + turn.role_logits, "<f8")
         for row, turn in enumerate(judged.turns)
@@ -379,10 +372,10 @@ def _situations(
     return found, unrepeated
 
 
-def _open(mask: str, names: Sequence[str], barred: Sequence[str]) -> list[bool]:
-    if len(mask) != len(names) or "0" not in mask:
+def _open(mask: Sequence[bool], names: Sequence[str], barred: Sequence[str]) -> list[bool]:
+    if len(mask) != len(names):
         return [True] * len(names)
-    return [allowed == "1" or name in barred for allowed, name in zip(mask, names, strict=True)]
+    return [allowed or name in barred for allowed, name in zip(mask, names, strict=True)]
 
 
 def _draws(judged: JudgedTurns, n_models: int) -> tuple[Array, int]:

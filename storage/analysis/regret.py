@@ -3,7 +3,6 @@ task by task; and tasks that one policy played several times."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ from sqlalchemy import ColumnElement, and_, func, not_, or_, select
 from core.analysis.metrics import Mean, difference_over_tasks, share_over_tasks
 from core.play.policies import SINGLE
 from storage.analysis.routing import ModelInRole, counted_episodes
-from storage.analysis.standings import SETTING, Setting, setting_conditions, setting_of
+from storage.analysis.standings import SETTING, Setting, setting_conditions
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
 from storage.filters.vocabulary import IS_MIXED
@@ -26,6 +25,7 @@ from storage.store import Store
 #: Models alone that share fewer tasks than this part of what the best covered shares would leave too few for all.
 ENOUGH = 0.5
 MOST_MISSED, MOST_REPLICATED, MOST_REPLICATES = 50, 50, 500
+_UNKNOWN = Mean(0.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,6 @@ class PolicyOnTask:
 
     @property
     def share(self) -> float:
-        """Share of right episodes."""
         return self.right / self.n
 
 
@@ -84,10 +83,10 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     its = replace(where, policy=policy)
     settings = _settings(store, its)
     if not settings:
-        return _nothing(policy, (), {})
-    ours = _by_task(store, its, _under(settings[0])).get(policy, {})
+        return Regret(policy, (), 0, _UNKNOWN, (), {}, ())
+    ours = _by_task(store, its, and_(*setting_conditions(settings[0]))).get(policy, {})
     # Whether a model alone draws its choices makes no difference: it has none.
-    any_choice = [_under(replace(settings[0], argmax=argmax)) for argmax in (False, True)]
+    any_choice = [and_(*setting_conditions(replace(settings[0], argmax=argmax))) for argmax in (False, True)]
     alone = _by_task(store, EpisodeFilter(family=where.family, task=where.task), or_(*any_choice), SINGLE)
     alone.pop(policy, None)
     shared = {name: len(ours.keys() & of.keys()) for name, of in alone.items()}
@@ -96,12 +95,12 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     tasks = sorted(set(ours).intersection(*(alone[name] for name in rivals))) if rivals else []
     left_out = {name: n for name, n in shared.items() if name not in rivals}
     if not tasks:
-        return _nothing(policy, settings, left_out)
+        return Regret(policy, settings, 0, _UNKNOWN, (), left_out, ())
     mine = _shares(ours, tasks)
     theirs = np.array([_shares(alone[name], tasks) for name in rivals])
     played = [sum(alone[name][task].n for task in tasks) for name in rivals]
     contestants = [
-        Contestant(name, _accuracy(of, episodes), _difference(mine - of))
+        Contestant(name, _accuracy(of, episodes), Mean(*difference_over_tasks(*_counted(mine - of))))
         for name, of, episodes in [
             *zip(rivals, theirs, played, strict=True),
             (None, theirs.max(axis=0), max(played)),
@@ -124,10 +123,6 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     )
 
 
-def _nothing(policy: str, settings: tuple[Setting, ...], left_out: dict[str, int]) -> Regret:
-    return Regret(policy, settings, 0, Mean(0.0, 0.0, 1.0), (), left_out, ())
-
-
 def _settings(store: Store, where: EpisodeFilter) -> tuple[Setting, ...]:
     """What the filter's episodes were played under, most episodes first."""
     query = (
@@ -135,13 +130,9 @@ def _settings(store: Store, where: EpisodeFilter) -> tuple[Setting, ...]:
         .join(run, run.c.id == episode.c.run_id)
         .where(*counted_episodes(store, where))
         .group_by(*SETTING)
-        .order_by(func.count().desc(), *SETTING[:3])
+        .order_by(func.count().desc(), *SETTING)
     )
-    return tuple(setting_of(*row) for row in fetch_rows(store.engine, query))
-
-
-def _under(setting: Setting) -> ColumnElement[bool]:
-    return and_(*setting_conditions(setting))
+    return tuple(Setting(*row) for row in fetch_rows(store.engine, query))
 
 
 _Task = tuple[int, str, str]  # key, id, question
@@ -152,13 +143,7 @@ def _accuracy(shares: NDArray[np.float64], episodes: int) -> Mean:
     return Mean(*share_over_tasks(*_counted(shares), episodes))
 
 
-def _difference(values: NDArray[np.float64]) -> Mean:
-    """The mean of one difference per task."""
-    return Mean(*difference_over_tasks(*_counted(values)))
-
-
 def _counted(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
-    """Distinct values, and how many tasks have each."""
     distinct, counts = np.unique(values.round(12), return_counts=True)
     return distinct.tolist(), counts.tolist()
 
@@ -213,7 +198,7 @@ class Replicate:
     """One of several episodes of a task."""
 
     episode_id: str
-    models: str  # JSON list, head order
+    models: tuple[str, ...]  # head order
     moves: tuple[ModelInRole, ...]
     strip: str
     correct: bool | None
@@ -244,6 +229,6 @@ def replicates(store: Store, where: EpisodeFilter, policy: str, task_id: str) ->
     )
     found = []
     for id_, models, strip, right in fetch_rows(store.engine, query):
-        moves = tuple(ModelInRole(*move) for move in strip_moves(json.loads(models), strip))
+        moves = tuple(ModelInRole(*move) for move in strip_moves(models, strip))
         found.append(Replicate(id_, models, moves, strip, right))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +33,6 @@ MOST_POOLS = 50
 
 
 class ModelInRole(NamedTuple):
-    """One model called in one role."""
-
     model: str
     role: Role
 
@@ -58,7 +55,6 @@ class Traffic:
 
     @classmethod
     def over(cls, parts: Iterable[Traffic]) -> Traffic:
-        """All of these together."""
         found = cls()
         for part in parts:
             found.episodes += part.episodes
@@ -69,11 +65,9 @@ class Traffic:
 
     @property
     def total(self) -> int:
-        """All turns."""
         return sum(self.turns.values())
 
     def share(self, move: ModelInRole) -> float:
-        """Share of all turns, in 0 to 1."""
         return self.turns[move] / self.total if self.turns else 0.0
 
     def steps(self) -> Counter[tuple[ModelInRole | None, ModelInRole | None]]:
@@ -84,7 +78,6 @@ class Traffic:
         return found
 
     def first(self) -> Counter[ModelInRole]:
-        """Episodes by their first move."""
         return Counter({to: n for (at, _, to), n in self.links.items() if at == 0 and to is not None})
 
 
@@ -94,7 +87,6 @@ def counted_episodes(store: Store, where: EpisodeFilter) -> list[ColumnElement[b
 
 
 def count_episodes(store: Store, where: EpisodeFilter) -> int:
-    """How many episodes count. One query."""
     query = select(func.count()).select_from(episode).where(*counted_episodes(store, where))
     return int(fetch_rows(store.engine, query)[0][0])
 
@@ -142,8 +134,6 @@ def traffic_of(store: Store, where: EpisodeFilter, by: TrafficSplit | None = Non
 
 
 class _Path(NamedTuple):
-    """`n` episodes, `right` of them right, that made the same moves in the same order."""
-
     moves: list[int]
     n: int
     right: int
@@ -154,15 +144,17 @@ class _Moves:
 
     def __init__(self) -> None:
         self.numbers: dict[ModelInRole, int] = {}
-        self._cells: dict[str, dict[str, int]] = {}  # by pool: what a cell of a strip has been found to say
+        self._cells: dict[
+            tuple[str, ...], dict[str, int]
+        ] = {}  # by pool: what a cell of a strip has been found to say
 
-    def of(self, models: str, strip: str) -> list[int]:
-        """The numbers of a strip's moves; `models` is a JSON list in head order."""
+    def of(self, models: tuple[str, ...], strip: str) -> list[int]:
+        """The numbers of a strip's moves; `models` are in head order."""
         cells, cells_of_strip = self._cells.setdefault(models, {}), strip.split(" ")
         try:
             return [cells[cell] for cell in cells_of_strip]
         except KeyError:
-            moves = [ModelInRole(*move) for move in strip_moves(json.loads(models), strip)]
+            moves = [ModelInRole(*move) for move in strip_moves(models, strip)]
             found = [self.numbers.setdefault(move, len(self.numbers)) for move in moves]
         if len(found) == len(cells_of_strip):  # no name holds a space
             cells.update(zip(cells_of_strip, found, strict=True))
@@ -221,7 +213,7 @@ def pool_order(store: Store, where: EpisodeFilter) -> list[str]:
         .limit(MOST_POOLS)
     )
     pools = fetch_rows(store.engine, query)
-    return list(dict.fromkeys(model for (pool,) in pools for model in json.loads(pool)))
+    return list(dict.fromkeys(model for (pool,) in pools for model in pool))
 
 
 # The turns behind a number
@@ -279,7 +271,6 @@ def newest_turns(store: Store, where: EpisodeFilter) -> Select[Any]:
 
 
 def read_turn_references(store: Store, query: Select[Any]) -> list[TurnReference]:
-    """The rows of a query of `newest_turns`."""
     return [TurnReference(*row) for row in fetch_rows(store.engine, query)]
 
 

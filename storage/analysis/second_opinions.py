@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, insert, select
 
+from core.episode import Protocol, Role
 from core.play.policy import decider_at
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
-from storage.rows.mapping import to_deciders
 from storage.rows.schema import episode, same_turn, second_opinion, state, turn
 from storage.shelves.runs import check_owner
 from storage.store import Store
@@ -30,7 +29,6 @@ class EpisodeScope:
     before: float | None = None
 
     def conditions(self, dialect: str) -> list[ColumnElement[bool]]:
-        """The scope as conditions on `episode`."""
         if self.episode is not None:
             return [episode.c.id == self.episode]
         found = conditions(self.where, dialect)
@@ -38,8 +36,6 @@ class EpisodeScope:
 
 
 class JudgedEpisode(NamedTuple):
-    """The episode that judged turns belong to."""
-
     id: str
     policy: str
     family: str
@@ -47,25 +43,25 @@ class JudgedEpisode(NamedTuple):
     task_key: int
     task_id: str
     seed: int
-    protocol: str
+    protocol: Protocol
     models: tuple[str, ...]
     argmax: bool
     deciders: dict[int, str]  # turn -> the policy that decides from it on
 
 
 class JudgedTurn(NamedTuple):
-    """One finished turn without its texts. Masks are strings of 0 and 1 (empty: everything allowed), numbers
+    """One finished turn without its texts. Of masks an empty one allows everything; numbers are
     little-endian: float64 logits and probabilities, a float16 state; empty where there is none."""
 
     episode_id: str
     idx: int
     model: str
-    role: str
+    role: Role
     sampled: bool
     origin: str
     prompt_digest: str
-    model_mask: str
-    role_mask: str
+    model_mask: tuple[bool, ...]
+    role_mask: tuple[bool, ...]
     model_logits: bytes
     role_logits: bytes
     model_probs: bytes
@@ -98,7 +94,6 @@ class JudgedTurns:
 
 
 _PLAYED = [episode.c[name] for name in JudgedEpisode._fields]
-_MODELS, _DECIDERS = (JudgedEpisode._fields.index(name) for name in ("models", "deciders"))
 _TURN = [turn.c[name] for name in JudgedTurn._fields if name not in ("hidden", "policy")]
 
 
@@ -118,9 +113,8 @@ def read_judged(store: Store, scope: EpisodeScope) -> JudgedTurns:
             turns += length
             if episodes and turns > MOST_JUDGED_TURNS:
                 break
-            played_one = JudgedEpisode(*columns)
-            models, deciders = json.loads(columns[_MODELS]), to_deciders(columns[_DECIDERS])
-            episodes[played_one.id] = played_one._replace(models=tuple(models), deciders=deciders)
+            one = JudgedEpisode(*columns)
+            episodes[one.id] = one._replace(deciders=one.deciders or {})
         newest = _newest(scope, store, len(episodes))
         query = (
             select(*_TURN, state.c.hidden)

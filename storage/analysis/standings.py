@@ -1,13 +1,16 @@
-"""Policies side by side: which have episodes, how each did and how its episodes went, aggregated in SQL."""
+"""Policies side by side, aggregated in SQL: which have episodes, how each did, how its episodes went, and two of them
+on the tasks they share."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, Subquery, case, func, literal, not_, or_, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, not_, or_, select, union_all
 
+from core.analysis.comparison import MatchedTasks, is_solved
 from core.episode import Protocol, Role, Status
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, has_own
@@ -16,7 +19,7 @@ from storage.filters.listing import FIGURES, FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
 from storage.filters.vocabulary import IS_MEASURED, IS_MIXED, IS_SAMPLE
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.schema import episode, run, task, turn
-from storage.rows.summaries import PolicySummary
+from storage.rows.summaries import QUESTION_CUT, PolicySummary
 from storage.store import Store
 
 #: Width of a bar of the entropy histogram, in nats; bar i is centred on i times this.
@@ -28,63 +31,38 @@ _FINISHED = episode.c.status == Status.FINISHED
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
     """Under what a policy was played: what differs in it is never averaged. `pool` is the digest of the models that
-    answered and of their temperatures. Where that or the protocol is not recorded (None), `run` is the run: what is
-    not known is never taken for the same."""
+    answered and of their temperatures."""
 
     turn_budget: int
     argmax: bool
-    protocol: Protocol | None
-    pool: str | None = None
-    run: str | None = None
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether all of it is known."""
-        return self.run is None
+    protocol: Protocol
+    pool: str
 
     @property
     def suffix(self) -> str:
         """How a token names it behind a policy, as in `@5`, `@1-argmax` or `@5-released-3fa9c2`."""
-        parts = [str(self.turn_budget), "argmax" if self.argmax else ""]
-        parts += [
-            "released" if self.protocol is Protocol.RELEASED else "",
-            (self.pool or "")[:6],
-            self.run or "",
-        ]
-        return f"@{'-'.join(part for part in parts if part)}"
+        released = self.protocol is Protocol.RELEASED
+        parts = [str(self.turn_budget), "argmax" if self.argmax else "", "released" if released else ""]
+        return f"@{'-'.join(part for part in (*parts, self.pool[:6]) if part)}"
 
     @property
     def expression(self) -> str:
-        """The episodes that were played so, in the filter language."""
-        asked: dict[str, int | bool | str | None] = {
-            "budget": self.turn_budget, "argmax": self.argmax, "protocol": self.protocol, "pool": self.pool
+        asked: dict[str, int | bool | str] = {
+            "budget": self.turn_budget, "argmax": self.argmax, "protocol": self.protocol.value, "pool": self.pool
         }  # fmt: skip
-        if self.run is not None:
-            asked["run"] = self.run
         return write_expression(
             join_nodes(Every, [Compare(Name(name), "==", value) for name, value in asked.items()])
         )
 
 
 #: The columns of a setting, of episodes joined with their runs.
-SETTING = (
-    episode.c.turn_budget,
-    episode.c.argmax,
-    episode.c.protocol,
-    run.c.pool,
-    case((or_(run.c.pool.is_(None), episode.c.protocol == ""), episode.c.run_id)).label("unrecorded_in"),
-)
-
-
-def setting_of(turn_budget: int, argmax: bool, protocol: str, pool: str | None, run: str | None) -> Setting:
-    """The setting of a row of SETTING."""
-    return Setting(turn_budget, argmax, Protocol(protocol) if protocol else None, pool, run)
+SETTING = (episode.c.turn_budget, episode.c.argmax, episode.c.protocol, run.c.pool)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySide:
     """A policy's finished episodes: of one run, or all that totals count (`run` None), samples only where it has no
-    others. `setting` is given where the policy was played under several, or under one that is not recorded whole."""
+    others. `setting` is given where the policy was played under several."""
 
     policy: str
     run: str | None = None
@@ -119,7 +97,6 @@ class Figures:
 
     @property
     def tasks(self) -> int:
-        """How many different tasks it has finished."""
         return sum(tasks for _, _, tasks in self.by_task)
 
 
@@ -148,10 +125,10 @@ def policies_with_episodes(store: Store) -> list[PolicyInRun]:
         .join(run, run.c.id == episode.c.run_id)
         .where(_FINISHED, IS_MEASURED)
         .group_by(episode.c.run_id, episode.c.policy, run.c.purpose, *SETTING)
-        .order_by(episode.c.run_id.desc(), episode.c.policy, *SETTING[:3])
+        .order_by(episode.c.run_id.desc(), episode.c.policy, *SETTING)
     )
     return [
-        PolicyInRun(run_id, policy, setting_of(*setting), n, purpose == "sample")
+        PolicyInRun(run_id, policy, Setting(*setting), n, purpose == "sample")
         for run_id, policy, purpose, *setting, n in fetch_rows(store.engine, query)
     ]
 
@@ -175,11 +152,11 @@ def runs_played(candidates: Sequence[PolicyInRun], policy: str, run: str | None)
 
 def sides_of(candidates: Sequence[PolicyInRun], policy: str, run: str | None = None) -> list[PolicySide]:
     """The sides of a policy, in one run or in all: one, or one for each setting that it was played under, the one with
-    most episodes first. A setting that is not recorded whole is named even where it is the only one."""
+    most episodes first."""
     counted: Counter[Setting] = Counter()
     for one in runs_played(candidates, policy, run):
         counted[one.setting] += one.n
-    if len(counted) < 2 and all(setting.is_recorded for setting in counted):
+    if len(counted) < 2:
         return [PolicySide(policy, run)] if counted else []
     return [PolicySide(policy, run, setting) for setting, _ in counted.most_common()]
 
@@ -240,20 +217,15 @@ def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
 
 def setting_conditions(setting: Setting) -> list[ColumnElement[bool]]:
     """The conditions under which an episode was played under a setting."""
-    pool = run.c.pool.is_(None) if setting.pool is None else run.c.pool == setting.pool
-    found = [
+    return [
         episode.c.turn_budget == setting.turn_budget,
         episode.c.argmax.is_(setting.argmax),
-        episode.c.protocol == (setting.protocol or ""),
-        episode.c.run_id.in_(select(run.c.id).where(pool)),
+        episode.c.protocol == setting.protocol,
+        episode.c.run_id.in_(select(run.c.id).where(run.c.pool == setting.pool)),
     ]
-    if setting.run is not None:
-        found.append(episode.c.run_id == setting.run)
-    return found
 
 
 def finished_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
-    """The conditions under which an episode counts for the side."""
     return [*side_conditions(side), _FINISHED]
 
 
@@ -277,6 +249,8 @@ def by_task(side: PolicySide, *only: ColumnElement[bool]) -> Subquery:
 
 def figures(store: Store, sides: Sequence[PolicySide]) -> list[Figures]:
     """How each side did, in order. Two queries, however many there are."""
+    if not sides:
+        return []
     seeds = func.count(episode.c.seed.distinct())
     played = [
         select(literal(i), seeds, *FIGURES).where(*side_conditions(side)) for i, side in enumerate(sides)
@@ -332,7 +306,117 @@ def courses(store: Store, sides: Sequence[PolicySide]) -> list[Course]:
         for i, turns, n in connection.execute(union_all(*lengths)):
             result[i].turns[turns] += n
         for i, model, role, at, n in connection.execute(union_all(*choices)):
-            result[i].routed[model, Role(role)] += n
+            result[i].routed[model, role] += n
             if at is not None:
                 result[i].entropy[int(at)] += n
     return result
+
+
+#: A cell of the 2x2 table: who solved a task, by most of its episodes.
+Cell = Literal["only_b", "only_a", "both_wrong", "both_right"]
+#: The cells in the order in which a list of tasks shows them: flips first.
+CELLS: tuple[Cell, ...] = get_args(Cell)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """What became of one task under one side: `right` of its `n` episodes, and one that ended as most did."""
+
+    episode: str
+    n: int
+    right: int
+
+    @property
+    def solved(self) -> bool:
+        return is_solved(self.right, self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTask:
+    """One task with its outcome under every side, in their order; None where a side has not played it."""
+
+    task_id: str
+    family: str
+    question: str  # cut to QUESTION_CUT characters
+    outcomes: tuple[TaskOutcome | None, ...]
+
+
+def matched_tasks(
+    store: Store, a: PolicySide, others: Sequence[PolicySide]
+) -> list[dict[str, list[MatchedTasks]]]:
+    """For each of the others: how often it and `a` got their shared tasks right, by task family. One query."""
+    if not others:
+        return []
+    queries = []
+    for i, b in enumerate(others):
+        one, other = by_task(a), by_task(b)
+        columns = (one.c.family, one.c.n, one.c.right, other.c.n, other.c.right)
+        queries.append(
+            select(literal(i), *columns, func.count())
+            .select_from(one)
+            .join(other, one.c.task_key == other.c.task_key)
+            .group_by(*columns)
+        )
+    found: list[dict[str, list[MatchedTasks]]] = [defaultdict(list) for _ in others]
+    with reading(store.engine) as connection:
+        for i, family, *counts in connection.execute(union_all(*queries)):
+            found[i][family].append(MatchedTasks(*counts))
+    return [dict(sorted(families.items())) for families in found]
+
+
+def read_shared_tasks(
+    store: Store,
+    a: PolicySide,
+    b: PolicySide,
+    sides: Sequence[PolicySide],
+    *,
+    cell: str | None = None,
+    family: str | None = None,
+    offset: int = 0,
+    limit: int = 50,
+) -> list[SharedTask]:
+    """Tasks that `a` and `b` both finished, those that B won and those that it lost first, with what became of them
+    under each of `sides`. Three queries. StoreError for a cell that is none."""
+    if cell is not None and cell not in CELLS:
+        raise StoreError(f"There is no kind of flip called {cell!r}: choose one of {', '.join(CELLS)}.")
+    one, other = by_task(a), by_task(b)
+    rank = _rank(one, other)
+    shared: Select[Any] = (
+        select(one.c.task_key).select_from(one).join(other, one.c.task_key == other.c.task_key)
+    )
+    if cell is not None:
+        shared = shared.where(rank == CELLS.index(cell))
+    if family is not None:
+        shared = shared.where(one.c.family == family)
+    with reading(store.engine) as connection:
+        page = shared.order_by(rank, one.c.task_key).offset(offset).limit(limit)
+        keys = list(connection.execute(page).scalars())
+        outcomes: dict[int, dict[int, TaskOutcome]] = defaultdict(dict)
+        for i, key, shown, n, right in connection.execute(_of_tasks(sides, keys)) if keys and sides else ():
+            outcomes[key][i] = TaskOutcome(shown, n, right)
+        cut = func.substr(task.c.question, 1, QUESTION_CUT).label("question")
+        query = select(task.c.key, task.c.id, task.c.family, cut).where(task.c.key.in_(keys))
+        tasks = {row.key: row for row in connection.execute(query)}
+    found = []
+    for task_row in (tasks[key] for key in keys):
+        by_side = tuple(outcomes[task_row.key].get(i) for i in range(len(sides)))
+        found.append(SharedTask(task_row.id, task_row.family, task_row.question, by_side))
+    return found
+
+
+def _of_tasks(sides: Sequence[PolicySide], keys: Sequence[int]) -> Any:
+    queries = []
+    for i, side in enumerate(sides):
+        rows = by_task(side, episode.c.task_key.in_(keys))
+        queries.append(select(literal(i), rows.c.task_key, rows.c.episode, rows.c.n, rows.c.right))
+    return union_all(*queries)
+
+
+def _rank(a: Subquery, b: Subquery) -> ColumnElement[int]:
+    a_right, b_right = 2 * a.c.right > a.c.n, 2 * b.c.right > b.c.n
+    return case(
+        (b_right & ~a_right, CELLS.index("only_b")),
+        (a_right & ~b_right, CELLS.index("only_a")),
+        (a_right & b_right, CELLS.index("both_right")),
+        else_=CELLS.index("both_wrong"),
+    )

@@ -22,9 +22,7 @@ from storage.analysis.routing import (
     own_turns,
     read_turn_references,
 )
-from storage.filters.clusters import NOTHING, read_shares
-from storage.filters.compiled import by_episode, condition
-from storage.filters.episode_filter import EpisodeFilter, for_totals
+from storage.filters.episode_filter import EpisodeFilter, by_episode, condition, for_totals
 from storage.filters.expression import (
     AnyOf,
     Compare,
@@ -37,9 +35,8 @@ from storage.filters.expression import (
     join_nodes,
     write_expression,
 )
-from storage.filters.listing import total_if_all_known
+from storage.filters.listing import NOTHING, read_shares, total, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.mapping import to_flags
 from storage.rows.schema import episode, same_turn, text, turn
 from storage.store import Store
 
@@ -77,7 +74,6 @@ class TurnGroup:
 
     @property
     def asked(self) -> bool:
-        """Whether a model was asked at all: not for a verdict before any answer."""
         return Flag.NOTHING_TO_JUDGE not in self.flags
 
     @property
@@ -106,15 +102,14 @@ def turn_groups(store: Store, where: EpisodeFilter) -> list[TurnGroup]:
             func.coalesce(func.sum(turn.c.tokens_in), 0),
             func.coalesce(func.sum(turn.c.tokens_out), 0),
             total_if_all_known(turn.c.cost_usd),
-            func.coalesce(func.sum(turn.c.latency_s), 0.0),
+            total(turn.c.latency_s),
         )
         .where(*counted_turns(store, where))
         .group_by(*keys)
     )
     found = []
     for role, model, verdict, right, flags, *amounts in fetch_rows(store.engine, query):
-        given = Verdict(verdict) if verdict else None
-        found.append(TurnGroup(model, Role(role), given, right, to_flags(flags), *amounts))
+        found.append(TurnGroup(model, role, verdict, right, flags, *amounts))
     return found
 
 
@@ -159,7 +154,7 @@ def turn_rates(store: Store, where: EpisodeFilter) -> Rates:
             (did(VerdictOutcome.ACCEPTED_WRONG), judged_wrong),
             (did(VerdictOutcome.REVISED_RIGHT), judged_right),
         )
-    return {(model, Role(role)): TurnRates(*rates) for (model, role), rates in shares.items()}
+    return {(model, role): TurnRates(*rates) for (model, role), rates in shares.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +169,6 @@ class VerifierLedger:
 
     @property
     def turns(self) -> int:
-        """All its Verifier turns."""
         return sum(self.counts.values())
 
 

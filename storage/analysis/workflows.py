@@ -3,7 +3,6 @@ end, what steps may read, plans that cannot be read, and what later rounds chang
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,10 +12,10 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 
 from core.analysis.metrics import ClusteredShare
 from core.workflow import PlanFault, Topology
-from storage.analysis.lapses import Share
+from storage.analysis.reply_faults import Share
 from storage.analysis.routing import counted_episodes
-from storage.filters.clusters import NOTHING, read_shares
 from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.listing import NOTHING, read_shares
 from storage.rows.engine import fetch_scalar, reading
 from storage.rows.schema import episode, plan, turn
 from storage.store import Store
@@ -40,7 +39,6 @@ class Rounds:
     right_after: int = 0
 
     def plus(self, before: bool, after: bool) -> Rounds:
-        """One more."""
         return Rounds(self.n + 1, self.right_before + before, self.right_after + after)
 
 
@@ -66,17 +64,14 @@ class WorkflowUse:
 
     @property
     def episodes(self) -> int:
-        """How many."""
         return self.right.n
 
     @property
     def workflows(self) -> int:
-        """How many workflows ran."""
         return self.lengths.total()
 
     @property
     def steps_mean(self) -> float | None:
-        """Steps of a workflow; None where none ran."""
         return sum(n * count for n, count in self.lengths.items()) / self.workflows if self.lengths else None
 
     @property
@@ -91,12 +86,14 @@ class WorkflowUse:
         return self.models[place, model] / self.lengths_from(place) if self.lengths_from(place) else 0.0
 
     def lengths_from(self, place: int) -> int:
-        """How many workflows have a step at this place."""
         return sum(count for n, count in self.lengths.items() if n > place)
 
 
+_Condition = ColumnElement[bool]
+_Uses = dict[str, WorkflowUse]  # by policy
+
+
 def any_workflow(store: Store, where: EpisodeFilter) -> bool:
-    """Whether an episode that counts has a plan."""
     query = select(plan.c.episode_id).join(episode, episode.c.id == plan.c.episode_id)
     return fetch_scalar(store.engine, query.where(*counted_episodes(store, where)).limit(1)) is not None
 
@@ -115,10 +112,7 @@ def workflow_use(store: Store, where: EpisodeFilter) -> dict[str, WorkflowUse]:
     return dict(sorted(found.items(), key=lambda one: (-one[1].episodes, one[0])))
 
 
-def _read_accuracies(
-    connection: Connection, counted: ColumnElement[bool], found: dict[str, WorkflowUse]
-) -> None:
-    """Episodes that ended right, in all and by the shape of their workflow."""
+def _read_accuracies(connection: Connection, counted: _Condition, found: _Uses) -> None:
     for shape in ((), (episode.c.topology,)):
         planned = select(episode.c.id).where(counted, episode.c.id.in_(select(plan.c.episode_id)))
         right = (episode.c.correct.is_(True), None)
@@ -128,12 +122,10 @@ def _read_accuracies(
             if not shape:
                 use.right = share
             elif of[0] is not None:
-                use.topologies[Topology(of[0])] = share
+                use.topologies[of[0]] = share
 
 
-def _read_steps(
-    connection: Connection, counted: ColumnElement[bool], found: Mapping[str, WorkflowUse]
-) -> None:
+def _read_steps(connection: Connection, counted: _Condition, found: _Uses) -> None:
     """Who does which step, how many steps there are, and what they may read."""
     of_steps = (turn.c.stage == "finished", turn.c.step.is_not(None), counted)
     keys = (episode.c.policy, turn.c.step, turn.c.model)
@@ -154,17 +146,14 @@ def _read_steps(
         query.where(*of_steps, turn.c.step > 0).group_by(*reads)
     ):
         first = index - place  # the workflow's first turn: what is before it is of an earlier round
-        seen = sum(one >= first for one in json.loads(visible))
+        seen = sum(one >= first for one in visible)
         before = found[policy].access.get(place, Share())
         found[policy].access[place] = Share(before.k + n * seen, before.n + n * place)
     for use in found.values():
         use.access = dict(sorted(use.access.items()))
 
 
-def _read_plans(
-    connection: Connection, counted: ColumnElement[bool], found: Mapping[str, WorkflowUse]
-) -> None:
-    """The planner's replies, and why some were no workflow."""
+def _read_plans(connection: Connection, counted: _Condition, found: _Uses) -> None:
     failed = case((plan.c.error_kind.is_not(None), 1), else_=0)
     query = (
         select(episode.c.policy, plan.c.fault, func.count(), func.sum(failed))
@@ -177,12 +166,10 @@ def _read_plans(
         use.plans += n
         use.failed += int(lost)
         if fault is not None and n > lost:
-            use.faults[PlanFault(fault)] += n - int(lost)
+            use.faults[fault] += n - int(lost)
 
 
-def _read_rounds(
-    connection: Connection, counted: ColumnElement[bool], found: Mapping[str, WorkflowUse]
-) -> None:
+def _read_rounds(connection: Connection, counted: _Condition, found: _Uses) -> None:
     """What rounds after the first did to the answer."""
     several = (
         select(plan.c.episode_id)

@@ -41,19 +41,17 @@ from storage.files.jsonl import (
     RunLine,
     UpdateLine,
     dump_line,
-    parse_line,
-)
-from storage.files.jsonl_rows import (
     known_values,
     lines_of_episodes,
     lines_of_labels,
     lines_of_runs,
+    parse_line,
     row_of_line,
     runs_of,
     stored_episodes,
     stored_twin,
 )
-from storage.files.selection import Selection, selected_ids, written
+from storage.files.selection import Selection, selected_ids
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.schema import checkpoint, label, optimiser, run
@@ -89,30 +87,19 @@ class ImportReport:
         return f"{self.file.name}: {new or 'nothing new'}, {self.unchanged} already there"
 
 
-def export_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> dict[str, int]:
-    """Write runs with their checkpoints, generations and episodes; returns the lines written by kind.
+def write_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> Iterator[dict[str, int]]:
+    """Write runs with their checkpoints, generations and episodes; gives the lines written by kind, after each line.
 
     The file appears whole or not at all; a name ending in `.gz` is gzipped. The same store gives the same
     bytes. StoreError for an unknown run or a place that cannot be written.
     """
-    return written(write_runs(store, run_ids, path), {})
-
-
-def write_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> Iterator[dict[str, int]]:
-    """`export_runs` step by step: the lines written by kind, after each line."""
     with reading(store.engine) as connection:
         yield from _write(Path(path), run_ids, lines_of_runs(connection, run_ids))
 
 
-def export_episodes(store: Store, selection: Selection, path: str | Path) -> dict[str, int]:
-    """Write single episodes with the runs they are of and the checkpoints that played them, but without the rest of
-    those runs; returns the lines written by kind. The file appears completely or not at all. StoreError for an unknown
-    episode, for none, or for a place that cannot be written."""
-    return written(write_episodes(store, selection, path), {})
-
-
 def write_episodes(store: Store, selection: Selection, path: str | Path) -> Iterator[dict[str, int]]:
-    """`export_episodes` step by step: the lines written by kind, after each line."""
+    """Write single episodes with the runs they are of and the checkpoints that played them, but without the rest of
+    those runs; gives the lines written by kind, after each line. StoreError for an unknown episode, or none."""
     with reading(store.engine) as connection:
         ids = selected_ids(connection, selection)
         run_ids = runs_of(connection, ids)
@@ -189,7 +176,6 @@ class _Reader:
     waiting_bytes: int = 0
 
     def read(self, path: Path, contents: Iterator[bytes]) -> ImportReport:
-        """Everything, or an ImportFormatError."""
         digest, over = hashlib.sha256(), False
         for content in contents:
             self.number += 1
@@ -249,7 +235,6 @@ class _Reader:
         return line
 
     def _check(self, line: Body) -> None:
-        """What a single value's type cannot say."""
         try:
             validation.check_line(line)
         except ValueError as error:
@@ -272,7 +257,6 @@ class _Reader:
                 raise self.fault("belongs to a run that the header does not name")
 
     def _take(self, line: Body, size: int) -> None:
-        """Add the line, unless the store has its twin; what comes in numbers waits for more of its kind."""
         if not isinstance(line, EpisodeLine | LabelLine):
             self._flush()
             self._take_one(line)
@@ -302,7 +286,6 @@ class _Reader:
             raise self.fault(validation.UNKNOWN) from error
 
     def _flush(self) -> None:
-        """Add the episodes that wait, then the labels, unless the store has their twins."""
         episodes, labels = self.episodes, self.labels
         self.episodes, self.labels, self.waiting_bytes = {}, [], 0
         held = stored_episodes(self.connection, list(episodes))
@@ -324,7 +307,6 @@ class _Reader:
         self._add_labels(labels)
 
     def _add_labels(self, labels: Sequence[tuple[int, LabelLine]]) -> None:
-        """Add the labels of episodes that are in the store by now."""
         about = list(dict.fromkeys(line.episode for _, line in labels))
         places = labelled_places(self.connection, about)
         stored = {line for lines in lines_of_labels(self.connection, about).values() for line in lines}
@@ -368,7 +350,6 @@ def _add(connection: Connection, line: Head) -> None:
 
 @contextmanager
 def _packed(draft: Path, gzipped: bool) -> Iterator[BinaryIO]:
-    """The draft, gzipped on its way when so named."""
     with draft.open("wb") as raw:
         if gzipped:
             with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:

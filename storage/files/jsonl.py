@@ -4,8 +4,8 @@ A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl
 whose `kind` says what it is; they come in this order:
 
     header      format "trinity-jsonl", version 1, runs: ids of the runs that follow
-    run         id, run_kind, purpose, name, status, config, created, started, finished, error, pool (null: not
-                recorded)
+    run         id, run_kind, purpose, name, status, config, created, started, finished, error, pool (empty: no
+                model was asked)
     checkpoint  id, run (null when its run is not in the file), generation (of a planner, its iteration), head_kind
                 (start, warm-up or trained: a planner), created, config, weights (safetensors, of a planner a zip
                 archive, base64; null: too large, in the folder of this name), folder, size_bytes
@@ -20,7 +20,7 @@ whose `kind` says what it is; they come in this order:
     end         counts: {kind: lines}, sha256: of every byte before this line
 
 A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
-rest. A field that is left out has its usual value, but a protocol that is left out is not recorded. Times are Unix
+rest. A field that is left out has its usual value; a protocol cannot be left out. Times are Unix
 seconds. Numbers of turns (a turn's `index`, a fork's and a label's
 `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are written; what was
 running is written as interrupted. Files and
@@ -34,10 +34,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Annotated, Any, Literal, NoReturn, Self
+from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -48,10 +49,17 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from sqlalchemy import ColumnElement, Connection, or_, select
 
-from core.episode import Episode
+from core.episode import Episode, Status
+from core.errors import StoreError
 from core.texts import well_formed
-from storage.rows.summaries import CandidateSummary, Purpose, RunKind, RunStatus
+from storage.rows.full_episodes import chunks, read_timed_episodes, rows_among
+from storage.rows.mapping import Row, Rows
+from storage.rows.schema import checkpoint, episode, label, learning_update, optimiser, run
+from storage.rows.summaries import PLANNER_KINDS, CandidateSummary, Purpose, RunKind, RunStatus
+from storage.shelves.checkpoints import POLICY
+from storage.shelves.learning import read_candidates
 
 FORMAT = "trinity-jsonl"
 VERSION = 1
@@ -76,15 +84,30 @@ def file_name(path: str) -> str:
 
 
 def without_places(words: str) -> str:
-    """A sentence, the files in it without where they lie."""
     return _PLACE_IN_WORDS.sub("", words)
 
 
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Values of JSON with every text in them changed."""
+    match value:
+        case str():
+            return change(value)
+        case list() | tuple():
+            return [_mapped(one, change) for one in value]
+        case dict():
+            return {change(name): _mapped(one, change) for name, one in value.items()}
+    return value
+
+
+def storable(value: Any) -> Any:
+    """Values of JSON with every text in them as a database can hold it."""
+    return _mapped(value, well_formed)
+
+
 def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings as any machine understands them."""
     return {
-        name: _named(value) if name in _PLACES else _portable(value) if isinstance(value, dict) else value
-        for name, value in config.items()
+        key: _mapped(one, file_name) if key in _PLACES else _portable(one) if isinstance(one, dict) else one
+        for key, one in config.items()
     }
 
 
@@ -93,29 +116,6 @@ def _portable_error(episode: Episode) -> Episode:
     if not episode.error or (error := without_places(episode.error)) == episode.error:
         return episode
     return replace(episode, error=error)
-
-
-def _named(value: Any) -> Any:
-    match value:
-        case str():
-            return file_name(value)
-        case list() | tuple():
-            return [_named(one) for one in value]
-        case dict():
-            return {name: _named(one) for name, one in value.items()}
-    return value
-
-
-def storable(value: Any) -> Any:
-    """Values of JSON with every text in them as a database can hold it."""
-    match value:
-        case str():
-            return well_formed(value)
-        case list():
-            return [storable(one) for one in value]
-        case dict():
-            return {well_formed(name): storable(one) for name, one in value.items()}
-    return value
 
 
 class _Line(BaseModel):
@@ -130,8 +130,6 @@ class _Line(BaseModel):
 
 
 class HeaderLine(_Line):
-    """What the file is and which runs it holds."""
-
     kind: Literal["header"] = "header"
     format: str = FORMAT
     version: int = VERSION
@@ -139,8 +137,6 @@ class HeaderLine(_Line):
 
 
 class RunLine(_Line):
-    """One run."""
-
     kind: Literal["run"] = "run"
     id: Id
     run_kind: RunKind
@@ -152,7 +148,7 @@ class RunLine(_Line):
     started: float | None
     finished: float | None
     error: Annotated[str, AfterValidator(well_formed), AfterValidator(without_places)] | None
-    pool: str | None  # a digest of the models that answered
+    pool: str  # a digest of the models that answered
 
 
 class CheckpointLine(_Line):
@@ -186,8 +182,6 @@ class UpdateLine(_Line):
 
 
 class OptimiserLine(_Line):
-    """The state after a run's last update that has one."""
-
     kind: Literal["optimiser"] = "optimiser"
     run: Id
     generation: int
@@ -195,8 +189,6 @@ class OptimiserLine(_Line):
 
 
 class EpisodeLine(_Line):
-    """One episode in full."""
-
     kind: Literal["episode"] = "episode"
     started: float
     finished: float | None
@@ -252,7 +244,6 @@ _NOT_WRITTEN: dict[str, Any] = {"episode": {"turns": _NOT_KEPT, "plans": _NOT_KE
 
 
 def dump_line(line: Line) -> bytes:
-    """A line's bytes with its newline."""
     unwritten = _NOT_WRITTEN if isinstance(line, EpisodeLine) else None
     return line.model_dump_json(exclude=unwritten).encode() + b"\n"
 
@@ -280,19 +271,14 @@ def parse_line(content: bytes) -> Line:
     if _UNSTORABLE.search(content):
         found = storable(found)
         content = json.dumps(found).encode()
-    if found["kind"] == "episode" and _says_no_protocol(found):
-        # A field that is left out has its usual value, but which rules were followed must not be guessed.
-        content = json.dumps({**found, "episode": {**found["episode"], "protocol": None}}).encode()
+    if found["kind"] == "episode" and "protocol" not in found.get("episode", {}):
+        raise ValueError("has an unusable value at episode.protocol (it must not be guessed)")
     try:
         return _LINE.validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])  # the first says the line's kind
         raise ValueError(f"has an unusable value at {where or 'its start'} ({first['msg']})") from error
-
-
-def _says_no_protocol(line: dict[str, Any]) -> bool:
-    return isinstance(line.get("episode"), dict) and "protocol" not in line["episode"]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -316,3 +302,162 @@ def _integer(digits: str) -> int:
     if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
         raise ValueError("holds a number beyond 64 bits")
     return int(digits)
+
+
+L = TypeVar("L", bound=Body)
+
+_ALIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
+#: Fields of lines that stand in columns of another name.
+_COLUMNS = {
+    "run": "run_id",
+    "run_kind": "kind",
+    "head_kind": "kind",
+    "index": "idx",
+    "episode": "episode_id",
+    "turn": "idx",
+}
+#: So many episodes are in memory at once.
+_EPISODES = 100
+
+
+def row_of_line(line: RunLine | OptimiserLine | LabelLine) -> Row:
+    return {_COLUMNS.get(name, name): value for name, value in line if name != "kind"}
+
+
+def _line_of_row(kind: type[L], row: Rows, **given: Any) -> L:
+    for name in kind.model_fields.keys() - {"kind", *given}:
+        given[name] = row[_COLUMNS.get(name, name)]
+    return kind(**given)
+
+
+def lines_of_runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Body]:
+    """Everything of these runs, in the order in which a reader needs it. StoreError for an unknown run."""
+    yield from _runs(connection, run_ids)
+    played = select(episode.c.policy).where(episode.c.run_id.in_(run_ids))
+    yield from _checkpoints(connection, run_ids, or_(checkpoint.c.run_id.in_(run_ids), POLICY.in_(played)))
+    for run_id in run_ids:
+        yield from _updates(connection, run_id)
+        if (last := _optimiser(connection, run_id)) is not None:
+            yield last
+    for run_id in run_ids:
+        ids = select(episode.c.id).where(episode.c.run_id == run_id).order_by(episode.c.id)
+        yield from _episodes(connection, connection.execute(ids).scalars().all())
+
+
+def lines_of_episodes(
+    connection: Connection, run_ids: Sequence[str], episode_ids: Sequence[str]
+) -> Iterator[Body]:
+    """These episodes with what they refer to: their runs, and the checkpoints they were played by."""
+    yield from _runs(connection, run_ids)
+    seen: set[str] = set()
+    for some in chunks(episode_ids):
+        played = select(episode.c.policy).where(episode.c.id.in_(some))
+        for line in _checkpoints(connection, run_ids, POLICY.in_(played)):
+            if line.id not in seen:
+                seen.add(line.id)
+                yield line
+    yield from _episodes(connection, episode_ids)
+
+
+def runs_of(connection: Connection, episode_ids: Sequence[str]) -> list[str]:
+    rows = rows_among(connection, select(episode.c.run_id), episode.c.id, episode_ids)
+    return sorted({row["run_id"] for row in rows})
+
+
+def known_values(connection: Connection, column: ColumnElement[str], wanted: Iterable[str]) -> set[str]:
+    rows = rows_among(connection, select(column.label("value")), column, sorted(wanted))
+    return {row["value"] for row in rows}
+
+
+def stored_episodes(connection: Connection, episode_ids: Sequence[str]) -> dict[str, EpisodeLine]:
+    """What the store holds under these ids, as lines; most ids of an import are new."""
+    ids = sorted(known_values(connection, episode.c.id, episode_ids))
+    lines = _episodes(connection, ids)
+    return {line.episode.id: line for line in lines if isinstance(line, EpisodeLine)}
+
+
+def stored_twin(connection: Connection, line: Head) -> Body | None:
+    """What the store holds under the line's id, as a line; None when that is nothing."""
+    match line:
+        case RunLine():
+            return _run(connection, line.id)
+        case UpdateLine():
+            return next(_updates(connection, line.run, learning_update.c.idx == line.index), None)
+        case OptimiserLine():
+            return _optimiser(connection, line.run)
+        case CheckpointLine():
+            query = select(checkpoint).where(checkpoint.c.id == line.id)
+            row = connection.execute(query).mappings().first()
+            if row is None:
+                return None
+            # Which run an equal checkpoint came from, and when, is not its content. Nor is where a planner's files are,
+            # or how they are packed: its id is made of what they say.
+            planner = row["kind"] in PLANNER_KINDS
+            place = ("run", "created", *(("weights", "folder", "size_bytes") if planner else ()))
+            return _line_of_row(CheckpointLine, row, **{name: getattr(line, name) for name in place})
+
+
+def _runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[RunLine]:
+    for run_id in run_ids:
+        line = _run(connection, run_id)
+        if line is None:
+            raise StoreError(f"The store holds no run {run_id}: list the runs to see which there are.")
+        yield line
+
+
+def _run(connection: Connection, run_id: str) -> RunLine | None:
+    row = connection.execute(select(run).where(run.c.id == run_id)).mappings().first()
+    if row is None:
+        return None
+    status = RunStatus.INTERRUPTED if row["status"] in _ALIVE else row["status"]
+    return _line_of_row(RunLine, row, status=status)
+
+
+def _checkpoints(
+    connection: Connection, run_ids: Sequence[str], wanted: ColumnElement[bool]
+) -> Iterator[CheckpointLine]:
+    """The wanted checkpoints; a run that is not in the file is not named."""
+    query = (
+        select(checkpoint)
+        .where(wanted)
+        .order_by(checkpoint.c.run_id, checkpoint.c.generation, checkpoint.c.id)
+    )
+    for row in connection.execute(query).mappings():
+        yield _line_of_row(CheckpointLine, row, run=row["run_id"] if row["run_id"] in run_ids else None)
+
+
+def _updates(connection: Connection, run_id: str, *where: ColumnElement[bool]) -> Iterator[UpdateLine]:
+    query = (
+        select(learning_update)
+        .where(learning_update.c.run_id == run_id, *where)
+        .order_by(learning_update.c.idx)
+    )
+    for row in connection.execute(query).mappings().all():
+        candidates = tuple(read_candidates(connection, run_id, row["idx"]))
+        yield _line_of_row(UpdateLine, row, candidates=candidates)
+
+
+def _optimiser(connection: Connection, run_id: str) -> OptimiserLine | None:
+    row = connection.execute(select(optimiser).where(optimiser.c.run_id == run_id)).mappings().first()
+    return None if row is None else _line_of_row(OptimiserLine, row)
+
+
+def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLine | LabelLine]:
+    for chunk in chunks(ids, _EPISODES):
+        labels = lines_of_labels(connection, chunk)
+        for one in read_timed_episodes(connection, chunk):
+            full = one.episode
+            if full.status is Status.RUNNING:
+                full = replace(full, status=Status.INTERRUPTED)
+            times = {name: getattr(one, name) for name in ("started", "finished", "turn_started")}
+            yield EpisodeLine(episode=full, **times)
+            yield from labels.get(full.id, ())
+
+
+def lines_of_labels(connection: Connection, episode_ids: Sequence[str]) -> Mapping[str, list[LabelLine]]:
+    """Every label of these episodes, replaced and withdrawn ones included, oldest first."""
+    found: dict[str, list[LabelLine]] = defaultdict(list)
+    query = select(label).where(label.c.episode_id.in_(episode_ids)).order_by(label.c.at, label.c.id)
+    for row in connection.execute(query).mappings():
+        found[row["episode_id"]].append(_line_of_row(LabelLine, row))
+    return found

@@ -1,39 +1,113 @@
 """Write a selection of episodes to Parquet, a row per episode, turn, label or second opinion, in bounded memory.
 
 Columns are typed: times are UTC timestamps, flags and logits lists, an unknown cost is null. Turns (`turn`,
-`fork_turn`) count from 1, as on pages, on the command line and in filters. Labels stand beside what
-they are about, a column `label_NAME` for each name. Texts stand as they were recorded, nothing escaped. What a model
-was sent and hidden states are left to `trinity-jsonl` files.
-"""
+`fork_turn`) count from 1, as on pages, on the command line and in filters. Labels stand beside what they are about, a
+column `label_NAME` for each name: the values of all authors that count, each once, in the order they were given.
+Texts stand as they were recorded, nothing escaped. What a model was sent and hidden states are left to
+`trinity-jsonl` files."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, and_, func, select
 
 from core.play.policy import decider_at
 from storage.files.atomic import atomic_file
-from storage.files.label_columns import LabelColumns, label_columns, label_rows, opinion_rows
 from storage.files.selection import (
     FETCH,
     Selection,
+    last_count,
     selected_ids,
     selection_conditions,
     selection_query,
-    written,
 )
+from storage.filters.vocabulary import current_labels
 from storage.rows import mapping
 from storage.rows.engine import reading
 from storage.rows.mapping import Row, Rows
-from storage.rows.schema import episode, same_turn, task, text, turn
+from storage.rows.schema import episode, label, same_turn, second_opinion, task, text, turn
 from storage.store import Store
+
+#: A column's name begins so; what follows is the labels' name.
+PREFIX = "label_"
+_BETWEEN = " | "
+
+
+@dataclass(frozen=True, slots=True)
+class LabelColumns:
+    """One column per label name of a selection, for whole episodes or for turns (with the words of their replies)."""
+
+    names: tuple[str, ...]
+    values: Mapping[tuple[str, int | None], Mapping[str, str]]
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        return tuple(PREFIX + name for name in self.names)
+
+    def of(self, episode_id: str, index: int | None = None) -> dict[str, str | None]:
+        """Every column of one episode, or of its turn `index` (from 0); None: no label."""
+        given = self.values.get((episode_id, index), {})
+        return {PREFIX + name: given.get(name) for name in self.names}
+
+
+def label_columns(connection: Connection, selection: Selection, *, of_turns: bool) -> LabelColumns:
+    """The labels that count on a selection's episodes as wholes, or on their turns. One query."""
+    about = label.c.idx.is_not(None) if of_turns else label.c.idx.is_(None)
+    given: dict[tuple[str, int | None], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in connection.execute(current_labels(_within(connection, selection), about)):
+        values = given[row.episode_id, row.idx][row.name]
+        if row.value not in values:
+            values.append(row.value)
+    names = sorted({name for found in given.values() for name in found})
+    joined = {
+        place: {name: _BETWEEN.join(values) for name, values in found.items()}
+        for place, found in given.items()
+    }
+    return LabelColumns(tuple(names), joined)
+
+
+def label_rows(connection: Connection, selection: Selection) -> Iterator[Row]:
+    """Each label that counts, with the words it is about; turns from 1, times in microseconds."""
+    found = current_labels(_within(connection, selection)).subquery()
+    spoken = and_(same_turn(text, found), text.c.kind == "reply", found.c.span_start.is_not(None))
+    words = func.substr(text.c.body, found.c.span_start + 1, found.c.span_end - found.c.span_start)
+    query = (
+        select(found, words.label("words"))
+        .select_from(found.outerjoin(text, spoken))
+        .order_by(found.c.episode_id, found.c.at, found.c.id)
+    )
+    for row in connection.execute(query.execution_options(yield_per=FETCH)).mappings():
+        yield {**row, "turn": _from_one(row["idx"]), "said": round(row["at"] * 1e6)}
+
+
+def opinion_rows(connection: Connection, selection: Selection) -> Iterator[Row]:
+    """Each second opinion: a checkpoint's logits at a turn, and whether it read there what the turn's own did."""
+    query = (
+        select(second_opinion, (turn.c.prompt_digest == second_opinion.c.prompt_digest).label("same_input"))
+        .join(turn, same_turn(second_opinion))
+        .where(second_opinion.c.episode_id.in_(selection_query(selection, connection.dialect.name)))
+        .order_by(second_opinion.c.episode_id, second_opinion.c.idx, second_opinion.c.checkpoint_id)
+    )
+    for row in connection.execute(query.execution_options(yield_per=FETCH)).mappings():
+        logits = {name: list(mapping.to_floats(row[name])) for name in ("model_logits", "role_logits")}
+        yield {**row, **logits, "turn": _from_one(row["idx"])}
+
+
+def _within(connection: Connection, selection: Selection) -> ColumnElement[bool]:
+    return label.c.episode_id.in_(selection_query(selection, connection.dialect.name))
+
+
+def _from_one(index: int | None) -> int | None:
+    return None if index is None else index + 1
+
 
 RowKind = Literal["episodes", "turns", "labels", "opinions"]
 #: Every kind of row, in the order in which an export writes them.
@@ -47,7 +121,6 @@ _TIME, _NUMBERS, _NAMES = pa.timestamp("us", "UTC"), pa.list_(pa.float64()), pa.
 
 
 def _columns(kind: Any, *names: str, required: bool = False) -> list[Any]:
-    """Columns of one type that stand beside each other."""
     return [pa.field(name, kind, nullable=not required) for name in names]
 
 
@@ -128,7 +201,7 @@ def export_parquet(store: Store, selection: Selection, path: str | Path, rowed: 
 
     The file appears whole or not at all. StoreError for an unknown episode, none, or an unwritable place.
     """
-    return written(write_parquet(store, selection, path, rowed), 0)
+    return last_count(write_parquet(store, selection, path, rowed), 0)
 
 
 def write_parquet(store: Store, selection: Selection, path: str | Path, rowed: RowKind) -> Iterator[int]:
@@ -150,7 +223,6 @@ def read_rows(store: Store, selection: Selection, rowed: RowKind) -> Any:
 def _table(
     connection: Connection, selection: Selection, rowed: RowKind
 ) -> tuple[Any, Callable[[Connection, Selection], Iterable[Row]]]:
-    """The columns of a file, and what makes its rows."""
     if rowed == "labels":
         return LABEL_SCHEMA, label_rows
     if rowed == "opinions":
@@ -171,7 +243,6 @@ def _write(file: Any, schema: Any, rows: Iterable[Row]) -> Iterator[int]:
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows in groups that fit into memory, however long their texts are."""
     group: list[Row] = []
     characters = 0
     for row in rows:
@@ -204,7 +275,6 @@ def _episodes(connection: Connection, selection: Selection, labels: LabelColumns
 def _episode(row: Rows) -> Row:
     made = {name: row[name] for name in EPISODE_SCHEMA.names if name in row}
     made["question"] = row["full_question"]
-    made["models"] = json.loads(row["models"])
     made["fork_turn"] = None if row["fork_turn"] is None else row["fork_turn"] + 1
     made["flags"] = list(mapping.to_flag_names(row["flags"]))
     made["started"], made["finished"] = _micros(row["started"]), _micros(row["finished"])
@@ -231,8 +301,7 @@ def _turn(row: Rows) -> Row:
     for name in ("model_logits", "role_logits", "model_probs", "role_probs"):
         made[name] = list(mapping.to_floats(row[name]))
     made["turn"] = row["idx"] + 1
-    made["policy"] = decider_at(row["policy"], mapping.to_deciders(row["deciders"]), row["idx"])
-    made["flags"] = [flag.value for flag in mapping.to_flags(row["flags"])]
+    made["policy"] = decider_at(row["policy"], row["deciders"] or {}, row["idx"])
     made["started"] = _micros(row["started"])
     return made
 

@@ -10,8 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.filters.listing import LIGHT, to_summary
-from storage.rows import paging
+from storage.filters.listing import LIGHT, count_capped, to_summary
 from storage.rows.engine import fetch_scalar, reading
 from storage.rows.schema import episode, text
 from storage.rows.summaries import CappedCount, EpisodeSummary
@@ -27,12 +26,10 @@ FETCH = 1000
 
 
 def selection_query(selection: Selection, dialect: str) -> Select[str]:
-    """The ids of the selection's episodes."""
     return select(episode.c.id).where(*selection_conditions(selection, dialect))
 
 
 def selection_conditions(selection: Selection, dialect: str) -> list[ColumnElement[bool]]:
-    """The selection as conditions on `episode`."""
     if isinstance(selection, EpisodeFilter):
         return conditions(selection, dialect)
     return [episode.c.id.in_(selection)]
@@ -53,11 +50,10 @@ def count_episodes(store: Store, selection: Selection, cap: int) -> CappedCount:
     """How many episodes a selection has, counted up to `cap`."""
     matching = selection_query(selection, store.engine.dialect.name)
     with reading(store.engine) as connection:
-        return paging.count_capped(connection, matching, cap)
+        return count_capped(connection, matching, cap)
 
 
 def count_turns(store: Store, selection: Selection) -> int:
-    """How many turns the episodes of a selection have."""
     chosen = selection_conditions(selection, store.engine.dialect.name)
     return int(fetch_scalar(store.engine, select(func.coalesce(func.sum(episode.c.turns), 0)).where(*chosen)))
 
@@ -69,7 +65,7 @@ def count_characters(store: Store, selection: Selection) -> int:
     return int(fetch_scalar(store.engine, select(length).where(text.c.episode_id.in_(wanted))))
 
 
-def written(counts: Iterable[T], nothing: T) -> T:
+def last_count(counts: Iterable[T], nothing: T) -> T:
     """The last of the counts that come while a file is written, which is then complete; `nothing` where none came."""
     return reduce(lambda _, count: count, counts, nothing)
 

@@ -61,29 +61,25 @@ def check_place(line: LabelLine, turns: Mapping[int, int | None] | None) -> None
         raise ValueError(UNKNOWN)
     if line.turn is None:
         return
-    if line.turn not in turns:
-        raise unusable("turn", f"the episode's turns, {len(turns)} counted from 0, are allowed")
-    length = turns[line.turn]
-    if line.span_end is not None and length is not None and line.span_end > length:
-        raise unusable("span_end", f"up to {length:,}, the length of the reply, is allowed")
+    _need(line.turn in turns, "turn", f"the episode's turns, {len(turns)} counted from 0, are allowed")
+    if line.span_end is not None and (length := turns[line.turn]) is not None:
+        _need(line.span_end <= length, "span_end", f"up to {length:,}, the length of the reply, is allowed")
 
 
-def unusable(where: str, allowed: str) -> ValueError:
-    """The fault of a value that cannot be used."""
-    return ValueError(f"has an unusable value at {where} ({allowed})")
+def _need(holds: bool, where: str, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"has an unusable value at {where} ({allowed})")
 
 
 def _update(line: UpdateLine) -> None:
     _between("wall_s", line.wall_s, 0, _LONGEST_S)
     _between("spent_usd", line.spent_usd, 0, _DEAREST_USD)
     _between("unread_usd", line.unread_usd, 0, line.spent_usd)
-    seen: set[int] = set()
+    numbers = [one.index for one in line.candidates]
     for place, one in enumerate(line.candidates):
         where = f"candidates.{place}"
         _count(f"{where}.index", one.index)
-        if one.index in seen:
-            raise unusable(f"{where}.index", "each candidate's number is allowed once")
-        seen.add(one.index)
+        _need(one.index not in numbers[:place], f"{where}.index", "each candidate's number is allowed once")
         _count(f"{where}.rollouts", one.rollouts)
         _between(f"{where}.missing", one.missing, 0, one.rollouts)
 
@@ -91,39 +87,34 @@ def _update(line: UpdateLine) -> None:
 def _label(line: LabelLine) -> None:
     for name, most in (("name", LONGEST_WORD), ("value", LONGEST_WORD), ("author", LONGEST_AUTHOR)):
         word = getattr(line, name)
-        if len(word) > most or not word.isprintable() or ("=" in word and name != "author"):
-            raise unusable(name, f"one line of at most {most} characters without an equals sign is allowed")
-    if len(line.note) > LONGEST_NOTE:
-        raise unusable("note", f"at most {LONGEST_NOTE:,} characters are allowed")
+        one_line = len(word) <= most and word.isprintable() and ("=" not in word or name == "author")
+        _need(one_line, name, f"one line of at most {most} characters without an equals sign is allowed")
+    _need(len(line.note) <= LONGEST_NOTE, "note", f"at most {LONGEST_NOTE:,} characters are allowed")
 
 
 def _episode(line: EpisodeLine) -> None:
-    episode = line.episode
+    episode, budget = line.episode, line.episode.turn_budget
     _id("episode.id", episode.id)
-    if episode.fork is not None:
-        _id("episode.fork.parent", episode.fork.parent)
-        if episode.fork.parent == episode.id:
-            raise unusable("episode.fork.parent", "the id of another episode is allowed")
-        _between("episode.fork.turn", episode.fork.turn, 0, _MOST_TURNS)
-        _count("episode.fork.number", episode.fork.number)
+    if (fork := episode.fork) is not None:
+        _id("episode.fork.parent", fork.parent)
+        _need(fork.parent != episode.id, "episode.fork.parent", "the id of another episode is allowed")
+        _between("episode.fork.turn", fork.turn, 0, _MOST_TURNS)
+        _count("episode.fork.number", fork.number)
     _name("episode.policy", episode.policy)
-    if not is_grader(episode.task.grader):
-        raise unusable("episode.task.grader", "the name of a grader of this program is allowed")
-    if not 1 <= len(set(episode.models)) == len(episode.models) <= _MOST_MODELS:
-        raise unusable("episode.models", f"1 to {_MOST_MODELS:,} models, each once, are allowed")
+    grader = is_grader(episode.task.grader)
+    _need(grader, "episode.task.grader", "the name of a grader of this program is allowed")
+    once = 1 <= len(set(episode.models)) == len(episode.models) <= _MOST_MODELS
+    _need(once, "episode.models", f"1 to {_MOST_MODELS:,} models, each once, are allowed")
     for slot, model in enumerate(episode.models):
         _name(f"episode.models.{slot}", model)
-    _between("episode.turn_budget", episode.turn_budget, 1, _MOST_TURNS)
-    if len(episode.turns) > episode.turn_budget:
-        raise unusable(
-            "episode.turns", f"at most as many as the turn budget, {episode.turn_budget}, are allowed"
-        )
-    if episode.status is Status.RUNNING:
-        raise unusable("episode.status", "it is still running, and only an episode that is over is allowed")
-    if episode.generation is not None:
-        _between("episode.generation", episode.generation, 0, _INT32)
-    if len(line.turn_started) != len(episode.turns):
-        raise unusable("turn_started", f"a time for each turn, {len(episode.turns)} of them, is allowed")
+    _between("episode.turn_budget", budget, 1, _MOST_TURNS)
+    within = len(episode.turns) <= budget
+    _need(within, "episode.turns", f"at most as many as the turn budget, {budget}, are allowed")
+    over = episode.status is not Status.RUNNING
+    _need(over, "episode.status", "it is still running, and only an episode that is over is allowed")
+    _count("episode.generation", episode.generation)
+    timed = len(line.turn_started) == len(episode.turns)
+    _need(timed, "turn_started", f"a time for each turn, {len(episode.turns)} of them, is allowed")
     before = line.started
     for index, at in enumerate(line.turn_started):
         _span("the turn before", before, f"turn_started.{index}", at)
@@ -133,50 +124,46 @@ def _episode(line: EpisodeLine) -> None:
 
 
 def _turn(where: str, index: int, turn: Turn, episode: Episode) -> None:
-    if turn.index != index:
-        raise unusable(f"{where}.index", f"turns are numbered through from 0, so {index} is allowed")
-    if turn.episode_id != episode.id:
-        raise unusable(f"{where}.episode_id", "only the id of the episode is allowed")
+    through = turn.index == index
+    _need(through, f"{where}.index", f"turns are numbered through from 0, so {index} is allowed")
+    own = turn.episode_id == episode.id
+    _need(own, f"{where}.episode_id", "only the id of the episode is allowed")
     _decision(f"{where}.decision", turn.decision, episode.models)
-    usage = turn.reply.usage
-    _count(f"{where}.reply.usage.tokens_in", usage.tokens_in)
-    _count(f"{where}.reply.usage.tokens_out", usage.tokens_out)
-    _between(f"{where}.reply.usage.tokens_cached", usage.tokens_cached, 0, usage.tokens_in)
+    usage, of_usage = turn.reply.usage, f"{where}.reply.usage"
+    _count(f"{of_usage}.tokens_in", usage.tokens_in)
+    _count(f"{of_usage}.tokens_out", usage.tokens_out)
+    _between(f"{of_usage}.tokens_cached", usage.tokens_cached, 0, usage.tokens_in)
     for name in ("cost_usd", "at_most_usd", "unread_usd"):
         if (usd := getattr(usage, name)) is not None:
-            _between(f"{where}.reply.usage.{name}", usd, 0, _DEAREST_USD)
+            _between(f"{of_usage}.{name}", usd, 0, _DEAREST_USD)
     _between(f"{where}.reply.latency_s", turn.reply.latency_s, 0, _LONGEST_S)
 
 
 def _decision(where: str, one: Decision, models: Sequence[str]) -> None:
-    if one.model not in models:
-        raise unusable(f"{where}.model", "one of the episode's models is allowed")
-    if one.argmax_model and one.argmax_model not in models:
-        raise unusable(f"{where}.argmax_model", "one of the episode's models, or nothing, is allowed")
+    _need(one.model in models, f"{where}.model", "one of the episode's models is allowed")
+    best = one.argmax_model in ("", *models)
+    _need(best, f"{where}.argmax_model", "one of the episode's models, or nothing, is allowed")
     for kind, size in (("model", len(models)), ("role", len(ROLE_ORDER))):
-        for name in ("logits", "probs", "mask"):
-            if len(getattr(one, f"{kind}_{name}")) not in (0, size):
-                raise unusable(
-                    f"{where}.{kind}_{name}", f"one for each {kind}, {size} of them, or none is allowed"
-                )
-        for slot, logit in enumerate(getattr(one, f"{kind}_logits")):
-            _between(f"{where}.{kind}_logits.{slot}", logit, -_FLOAT32, _FLOAT32)
-        _probabilities(f"{where}.{kind}_probs", getattr(one, f"{kind}_probs"))
-        mask = getattr(one, f"{kind}_mask")
-        if mask and not any(mask):
-            raise unusable(f"{where}.{kind}_mask", f"at least one {kind} must be allowed")
-    if one.hidden_state and (
-        len(one.hidden_state) % 2 or not np.isfinite(np.frombuffer(one.hidden_state, "<f2")).all()
-    ):
-        raise unusable(f"{where}.hidden_state", "finite numbers of 16 bits are allowed")
+        logits, probs, mask = (getattr(one, f"{kind}_{name}") for name in ("logits", "probs", "mask"))
+        for name, values in (("logits", logits), ("probs", probs), ("mask", mask)):
+            if len(values) not in (0, size):
+                allowed = f"one for each {kind}, {size} of them, or none is allowed"
+                _need(False, f"{where}.{kind}_{name}", allowed)
+        for name, values, low, high in (
+            ("logits", logits, -_FLOAT32, _FLOAT32),
+            ("probs", probs, 0, 1 + _SUM_TOLERANCE),
+        ):
+            for slot, value in enumerate(values):
+                if not low <= value <= high:
+                    _between(f"{where}.{kind}_{name}.{slot}", value, low, high)
+        total = math.fsum(probs) if probs else 1
+        whole = abs(total - 1) <= _SUM_TOLERANCE
+        _need(whole, f"{where}.{kind}_probs", f"their sum is {total:.4g}, and only 1 is allowed")
+        _need(not mask or any(mask), f"{where}.{kind}_mask", f"at least one {kind} must be allowed")
+    state = one.hidden_state
+    finite = len(state) % 2 == 0 and bool(np.isfinite(np.frombuffer(state, "<f2")).all())
+    _need(finite, f"{where}.hidden_state", "finite numbers of 16 bits are allowed")
     _count(f"{where}.prompt_tokens", one.prompt_tokens)
-
-
-def _probabilities(where: str, values: Sequence[float]) -> None:
-    for slot, p in enumerate(values):
-        _between(f"{where}.{slot}", p, 0, 1 + _SUM_TOLERANCE)
-    if values and abs(math.fsum(values) - 1) > _SUM_TOLERANCE:
-        raise unusable(where, f"their sum is {math.fsum(values):.4g}, and only 1 is allowed")
 
 
 def _span(first: str, start: float | None, second: str, end: float | None) -> None:
@@ -184,13 +171,13 @@ def _span(first: str, start: float | None, second: str, end: float | None) -> No
     for name, at in ((first, start), (second, end)):
         if at is not None:
             _time(name, at)
-    if start is not None and end is not None and end < start - _SET_BACK_S:
-        raise unusable(second, f"it is more than a day before {first}: a time after that is allowed")
+    ordered = start is None or end is None or end >= start - _SET_BACK_S
+    _need(ordered, second, f"it is more than a day before {first}: a time after that is allowed")
 
 
 def _time(where: str, at: float) -> None:
-    if not 0 <= at <= LAST_TIME:
-        raise unusable(where, f"{at:g}, where seconds since 1970, up to the year 9999, are allowed")
+    allowed = f"{at:g}, where seconds since 1970, up to the year 9999, are allowed"
+    _need(0 <= at <= LAST_TIME, where, allowed)
 
 
 def _count(where: str, n: int | None) -> None:
@@ -200,18 +187,15 @@ def _count(where: str, n: int | None) -> None:
 
 def _between(where: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise unusable(where, f"{value:g}, where {_short(low)} to {_short(high)} is allowed")
-
-
-def _short(limit: float) -> str:
-    return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
+        shown = (f"{limit:,}" if isinstance(limit, int) else f"{limit:g}" for limit in (low, high))
+        _need(False, where, f"{value:g}, where {' to '.join(shown)} is allowed")
 
 
 def _id(where: str, given: str) -> None:
-    if not re.fullmatch(ID, given):
-        raise unusable(where, "an id is up to 80 of A-Z a-z 0-9 . _ - and begins with a letter or digit")
+    allowed = "an id is up to 80 of A-Z a-z 0-9 . _ - and begins with a letter or digit"
+    _need(re.fullmatch(ID, given) is not None, where, allowed)
 
 
 def _name(where: str, given: str) -> None:
-    if not given.strip() or len(given) > _LONGEST_NAME or not given.isprintable():
-        raise unusable(where, f"one line of 1 to {_LONGEST_NAME} characters is allowed")
+    fits = given.strip() and len(given) <= _LONGEST_NAME and given.isprintable()
+    _need(bool(fits), where, f"one line of 1 to {_LONGEST_NAME} characters is allowed")

@@ -11,7 +11,7 @@
     value      := "text" | 'text' | number | True | False | None
 
 Nothing is ever evaluated: `storage/filters/parser.py` reads it, and the tree compiles to SQL in
-`storage/filters/compiled.py`.
+`storage/filters/episode_filter.py`.
 What stands in the bracket of any, all and count says what they go over: the turns of an episode by its `turn.`
 fields, or its labels by its `label.` fields; of the labels, those that count (`storage/shelves/labels.py`).
 
@@ -44,13 +44,10 @@ _EXCERPT = 100  # characters of a long expression that an error shows
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A field, by its full name."""
-
     name: str
 
     @property
     def field(self) -> Field:
-        """What is known of it."""
         return FIELDS[self.name]
 
 
@@ -75,8 +72,6 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """A field's value is one of these."""
-
     left: Name
     values: tuple[Value, ...]
 
@@ -91,8 +86,6 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Full text search over question and replies."""
-
     words: str
 
 
@@ -111,8 +104,6 @@ class Either(_Joined):
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The part does not hold."""
-
     part: Node
 
 
@@ -155,7 +146,6 @@ def join_nodes(kind: type[Every] | type[Either], parts: Sequence[Node]) -> Node:
 
 
 def field_names(node: Node | Operand) -> set[str]:
-    """The names of all fields that a tree asks about."""
     match node:
         case Name(name):
             return {name}
@@ -170,7 +160,6 @@ def field_names(node: Node | Operand) -> set[str]:
 
 
 def write_expression(node: Node) -> str:
-    """The expression that reads as this tree."""
     within = "not in" if isinstance(node, Not) else "in"
     match node:
         case Every(parts):

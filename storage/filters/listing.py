@@ -1,15 +1,22 @@
-"""What lists of episodes select: light columns, orders, figures, facet counts and groups. Never a turn's text."""
+"""What lists of episodes select, never a turn's text: light columns, orders, keyset pages, facet counts and groups, and
+shares whose observations come in clusters, such as the turns of one task."""
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections import Counter
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from math import fsum
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     String,
     and_,
     case,
@@ -21,11 +28,13 @@ from sqlalchemy import (
     null,
     select,
     true,
+    tuple_,
+    type_coerce,
     union_all,
 )
 
+from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Status
-from storage.filters.clusters import NOTHING, read_shares
 from storage.filters.episode_filter import (
     EpisodeFilter,
     conditions,
@@ -33,18 +42,155 @@ from storage.filters.episode_filter import (
     is_silent,
 )
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_MIXED, IS_SAMPLE
-from storage.rows.mapping import FORK_COLUMNS, Rows, to_flag_names
-from storage.rows.paging import Keyset
+from storage.rows.columns import Total
+from storage.rows.mapping import FORK_COLUMNS, Rows, from_row, to_flag_names
 from storage.rows.schema import episode, run
 from storage.rows.summaries import (
+    COUNT_CAP,
     QUESTION_CUT,
+    CappedCount,
     EpisodeGroup,
     EpisodeSummary,
     Facets,
     FacetValue,
     GroupBy,
     Order,
+    Page,
 )
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Keyset:
+    """An order over rows: `key` (never NULL) then `id` decide every tie."""
+
+    key: ColumnElement[Any]
+    id: ColumnElement[str]
+    descending: bool
+
+    def ordered(self, query: Select[Any], backwards: bool) -> Select[Any]:
+        """The query in this order, or in the opposite one."""
+        if self.descending is not backwards:
+            return query.order_by(self.key.desc(), self.id.desc())
+        return query.order_by(self.key.asc(), self.id.asc())
+
+    def beyond(self, cursor: tuple[Any, Any], backwards: bool) -> ColumnElement[bool]:
+        """The rows after the cursor, a key and an id or expressions for them, in this order, or before it."""
+        here, there = tuple_(self.key, self.id), tuple_(*cursor)
+        return here < there if self.descending is not backwards else here > there
+
+
+def encode_cursor(value: float, row_id: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([value, row_id]).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None) -> tuple[float, str] | None:
+    """Inverse of `encode_cursor`; None for anything else, so that a damaged link shows the first page."""
+    if not cursor or len(cursor) > 200:
+        return None
+    try:
+        value, row_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        return (float(value), row_id) if math.isfinite(value) and isinstance(row_id, str) else None
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        return None
+
+
+def count_capped(connection: Connection, matching: Select[Any], cap: int = COUNT_CAP) -> CappedCount:
+    capped = matching.limit(cap + 1).subquery()
+    n = connection.execute(select(func.count()).select_from(capped)).scalar_one()
+    return CappedCount(min(n, cap), n > cap)
+
+
+def read_page(
+    connection: Connection,
+    rows: Select[Any],
+    keyset: Keyset,
+    total: CappedCount,
+    to_item: Callable[[Rows], T],
+    *,
+    after: str | None,
+    before: str | None,
+    last: bool,
+    limit: int,
+) -> Page[T]:
+    """One page of `rows`: the first, the last, or the one next to a cursor. One query.
+
+    `rows` must select the keyset's columns as "page_key" and "id".
+    """
+    forward, backward = decode_cursor(after), decode_cursor(before)
+    backwards = forward is None and (last or backward is not None)
+    cursor = forward or (None if last else backward)
+    if cursor is not None:
+        rows = rows.where(keyset.beyond(cursor, backwards))
+    found: Sequence[Rows] = (
+        connection.execute(keyset.ordered(rows, backwards).limit(limit + 1)).mappings().all()
+    )
+    more, found = len(found) > limit, found[:limit]
+    if backwards:
+        found = found[::-1]
+    has_previous = more if backwards else cursor is not None
+    has_next = cursor is not None if backwards else more
+    cursors = [encode_cursor(row["page_key"], row["id"]) for row in (*found[:1], *found[-1:])]
+    return Page(
+        items=tuple(to_item(row) for row in found),
+        total=total,
+        next=cursors[-1] if has_next and cursors else None,
+        previous=cursors[0] if has_previous and cursors else None,
+    )
+
+
+#: A share of rows: those that meet the first condition, of those that meet the second (None: of all).
+Share = tuple[ColumnElement[bool], ColumnElement[bool] | None]
+
+
+def read_shares(
+    connection: Connection,
+    rows: Select[Any],
+    keys: Sequence[ColumnElement[Any]],
+    *shares: Share,
+    cluster: ColumnElement[Any] = episode.c.task_key,
+) -> dict[tuple[Any, ...], list[ClusteredShare]]:
+    """These shares of a query's rows (whatever it selects), for each combination of keys; rows of one `cluster` fall
+    together. One query."""
+    named = [key.label(f"key_{place}") for place, key in enumerate(keys)]
+    counted = [
+        (func.count() if met is None else count_if(met)).label(f"count_{place}")
+        for place, met in enumerate(chain.from_iterable(shares))
+    ]
+    clusters = rows.with_only_columns(*named, *counted, maintain_column_froms=True)
+    found = clusters.group_by(*named, cluster).subquery()
+    n, columns = len(named), list(found.c)
+    sums = chain.from_iterable(map(_sums, columns[n::2], columns[n + 1 :: 2]))
+    query = select(*columns[:n], *sums).group_by(*columns[:n])
+    return {tuple(row[:n]): _to_shares(row[n:]) for row in connection.execute(query)}
+
+
+def _sums(hits: ColumnElement[Any], counts: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """The fields of a `ClusteredShare`, over rows that are one cluster each with `hits` of `counts`."""
+    return [
+        func.sum(hits),
+        func.sum(counts),
+        func.sum(case((counts > 0, 1), else_=0)),
+        func.sum(hits * hits),
+        func.sum(hits * counts),
+        func.sum(counts * counts),
+    ]
+
+
+_FIELDS = 6
+#: The share of no rows.
+NOTHING = ClusteredShare(*[0] * _FIELDS)
+
+
+def _to_shares(sums: Sequence[Any]) -> list[ClusteredShare]:
+    fields = [int(value) for value in sums]
+    return [ClusteredShare(*fields[start : start + _FIELDS]) for start in range(0, len(fields), _FIELDS)]
+
+
+def count_if(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.sum(case((condition, 1), else_=0))
+
 
 _CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
 #: The columns of an EpisodeSummary.
@@ -71,7 +217,18 @@ _accepted = and_(_finished, episode.c.end_reason == EndReason.ACCEPTED)
 
 def total_if_all_known(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """The sum over a group; NULL as soon as one value is unknown, so that a sum is never too small."""
-    return case((func.count() == func.count(column), func.sum(column)))
+    return type_coerce(case((func.count() == func.count(column), func.sum(column))), Total)
+
+
+def sum_if_all_known(parts: Iterable[float | None]) -> float | None:
+    """The sum, whatever the order; None as soon as one part is unknown."""
+    known = list(parts)
+    return None if None in known else fsum(part for part in known if part is not None)
+
+
+def total(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The sum over a group, 0 of nothing."""
+    return type_coerce(func.coalesce(func.sum(column), 0.0), Total)
 
 
 #: Of a group of episodes: how many are right, and the first that is right, or is not.
@@ -79,15 +236,15 @@ RIGHT = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
 FIRST_RIGHT = func.min(case((episode.c.correct.is_(True), episode.c.id)))
 FIRST_NOT_RIGHT = func.min(case((func.coalesce(episode.c.correct, False).is_(False), episode.c.id)))
 
-#: Under what an episode was played, in one text: two that differ in it are not the same trial of a policy. What is not
-#: recorded is the run's own (`storage.analysis.standings.Setting` has the parts).
+#: Under what an episode was played, in one text: two that differ in it are not the same trial of a policy
+#: (`storage.analysis.standings.Setting` has the parts).
 _POOL = select(run.c.pool).where(run.c.id == episode.c.run_id).correlate(episode).scalar_subquery()
 _SETTING = (
     cast(episode.c.turn_budget, String)
     + case((episode.c.argmax, "/argmax/"), else_="/sampled/")
-    + case((episode.c.protocol == "", episode.c.run_id), else_=episode.c.protocol)
+    + cast(episode.c.protocol, String)
     + "/"
-    + func.coalesce(_POOL, episode.c.run_id)
+    + _POOL
 )
 
 #: How a group of episodes did: the numbers of a PolicySummary.
@@ -98,16 +255,21 @@ FIGURES: tuple[ColumnElement[Any], ...] = (
     func.count().filter(_finished, episode.c.correct).label("correct"),
     func.count().filter(episode.c.status == Status.MISSING).label("missing"),
     func.count().filter(episode.c.status == Status.RUNNING).label("running"),
-    func.avg(case((_finished, episode.c.turns))).label("mean_turns"),
+    type_coerce(func.avg(case((_finished, episode.c.turns))), Total).label("mean_turns"),
     func.count().filter(_accepted).label("accepted"),
     func.count().filter(_accepted, episode.c.correct.is_(False)).label("false_accepts"),
     func.coalesce(func.sum(case((_finished, _TOKENS), else_=0)), 0).label("tokens"),
     # One unknown price makes the sum unknown, never too small.
-    case(
-        (func.count().filter(_finished, episode.c.cost_usd.is_(None)) > 0, None),
-        else_=func.sum(episode.c.cost_usd),
+    type_coerce(
+        case(
+            (func.count().filter(_finished, episode.c.cost_usd.is_(None)) > 0, None),
+            else_=func.sum(episode.c.cost_usd),
+        ),
+        Total,
     ).label("cost_usd"),
-    func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0).label("latency_s"),
+    type_coerce(func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0), Total).label(
+        "latency_s"
+    ),
 )
 
 _FACETS = {
@@ -136,16 +298,7 @@ _OUTCOMES = {True: "right", False: "wrong", None: "none"}
 
 
 def to_summary(row: Rows) -> EpisodeSummary:
-    """The summary of a row with the LIGHT columns."""
-    found: dict[str, Any] = {name: row[name] for name in _NAMES}
-    found["status"] = Status(found["status"])
-    found["end_reason"] = EndReason(found["end_reason"]) if found["end_reason"] else None
-    found["flags"] = to_flag_names(found["flags"])
-    found["models"] = tuple(json.loads(found["models"]))
-    return EpisodeSummary(**found)
-
-
-_NAMES = tuple(field.name for field in fields(EpisodeSummary))
+    return from_row(EpisodeSummary, row, flags=to_flag_names(row["flags"]))
 
 
 def read_facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets:
@@ -173,7 +326,6 @@ def _open(where: EpisodeFilter, name: str) -> EpisodeFilter:
 
 
 def _own(where: EpisodeFilter, name: str) -> list[str]:
-    """The fields of the filter that set this facet."""
     names = ("min_turns", "max_turns") if name == "turns" else (name,)
     return [one for one in names if getattr(where, one) is not None]
 
@@ -240,7 +392,6 @@ def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tu
 
 
 def _shown(name: str, value: Any) -> tuple[str, ...]:
-    """A column's value as facet values: none, one, or one per flag."""
     if name == "flag":
         return to_flag_names(value)
     if name == "correct":
@@ -276,7 +427,7 @@ def read_groups(
             column.label("value"),
             func.count().label("n"),
             func.count().filter(episode.c.status == Status.MISSING).label("missing"),
-            func.avg(episode.c.turns).filter(_finished).label("turns"),
+            type_coerce(func.avg(episode.c.turns).filter(_finished), Total).label("turns"),
             func.sum(_TOKENS).label("tokens"),
             total_if_all_known(episode.c.cost_usd).label("cost_usd"),
             func.max(episode.c.started).label("newest"),
@@ -295,7 +446,6 @@ def read_groups(
     right = read_shares(connection, judged, [column], share)
     found = []
     for row in rows[:limit]:
-        turns = row.pop("turns")
         [its] = right.get((row["value"],), [NOTHING])
-        found.append(EpisodeGroup(**row, right=its, turns=None if turns is None else float(turns)))
+        found.append(EpisodeGroup(**row, right=its))
     return found, len(rows) > limit

@@ -51,7 +51,6 @@ _KINDS = {
 
 
 def parse_expression(source: str) -> Node:
-    """The tree of an expression. ExpressionError, which points at the column, when it cannot be read."""
     if len(source) > LONGEST_EXPRESSION:
         raise ExpressionError(
             source,
@@ -89,7 +88,6 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """A keyword or sign in small letters; empty for values."""
         return self.text.lower() if self.kind in ("name", "sign") else ""
 
     def __str__(self) -> str:
@@ -97,8 +95,6 @@ class _Token:
 
 
 class _Parser:
-    """Recursive descent over the tokens; one method for each line of the grammar."""
-
     def __init__(self, source: str) -> None:
         self.source = source
         self.tokens = list(self._tokens())

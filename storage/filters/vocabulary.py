@@ -1,4 +1,5 @@
-"""The fields a filter expression can ask about: an episode's, and `turn.` and `label.` fields in any, all, count."""
+"""The fields a filter expression can ask about, an episode's and, in any, all and count, `turn.` and `label.` fields;
+and which labels are current: the last of one author under one name at one place, unless it withdraws the label."""
 
 from __future__ import annotations
 
@@ -6,14 +7,43 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from sqlalchemy import Column, ColumnElement, and_, func, not_, select
+from sqlalchemy import Column, ColumnElement, Select, and_, exists, func, not_, or_, select
 
 from core.episode import ANSWER_RULES, EndReason, Flag, Protocol, Role, Status, Verdict
 from core.workflow import PlanFault, Topology
-from storage.filters.current_labels import is_current
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, label, run, task, turn
 from storage.rows.summaries import EPISODE_FLAGS, Purpose
+
+#: Labels that agree in these replace each other.
+_KEY = ("episode_id", "idx", "span_start", "span_end", "name", "author")
+
+
+def is_current() -> ColumnElement[bool]:
+    """The condition on `label` that a row is current: it withdraws nothing, and no later one replaces it."""
+    later = label.alias("later")
+    replaced = exists(
+        select(later.c.id).where(
+            *(later.c[one].is_not_distinct_from(label.c[one]) for one in _KEY),
+            or_(later.c.at > label.c.at, and_(later.c.at == label.c.at, later.c.id > label.c.id)),
+        )
+    )
+    return and_(label.c.value != "", ~replaced)
+
+
+def current_labels(*where: ColumnElement[bool]) -> Select[Any]:
+    """The current rows among those that meet `where`: conditions on episode, name and author."""
+    order = func.row_number().over(
+        partition_by=[label.c[one] for one in _KEY],
+        order_by=[label.c.at.desc(), label.c.id.desc()],
+    )
+    ranked = select(label, order.label("place")).where(*where).subquery()
+    return (
+        select(ranked)
+        .where(ranked.c.place == 1, ranked.c.value != "")
+        .order_by(ranked.c.episode_id, ranked.c.at, ranked.c.id)
+    )
+
 
 #: text: quoted words. number. truth: True or False. choice: one of a few words. set: several of a few words.
 #: time: a date such as "2026-11-05" or "2026-11-05 14:30" (UTC).
@@ -34,18 +64,15 @@ class Field:
 
     @property
     def of(self) -> Many | None:
-        """What it belongs to; None: the episode itself."""
         scope, dot, _ = self.name.partition(".")
         return cast(Many, scope) if dot else None
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The stored words, each once."""
         return tuple(dict.fromkeys(self.spellings.values()))
 
     @property
     def nullable(self) -> bool:
-        """Whether it may be unknown (None)."""
         return not isinstance(self.column, Column) or bool(self.column.nullable)
 
 
@@ -59,7 +86,6 @@ def _of_task(column: Column[Any]) -> ColumnElement[Any]:
 
 
 def _of_run(column: Column[Any]) -> ColumnElement[Any]:
-    """A column of the episode's run."""
     return select(column).where(run.c.id == episode.c.run_id).correlate(episode).scalar_subquery()
 
 
@@ -121,11 +147,11 @@ _EPISODE = (
     Field(
         "protocol",
         "choice",
-        "the rules it was played by; None: not recorded",
-        func.nullif(episode.c.protocol, ""),
+        "the rules it was played by",
+        episode.c.protocol,
         _same(Protocol),
     ),
-    Field("pool", "text", "digest of the models that answered; None: not recorded", _of_run(run.c.pool)),
+    Field("pool", "text", "digest of the models that answered", _of_run(run.c.pool)),
     Field("purpose", "choice", "what its run is for", _of_run(run.c.purpose), _same(get_args(Purpose))),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field(

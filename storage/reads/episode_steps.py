@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
-from core.episode import Change, Decision, Episode, Plan
+from core.episode import Change, Decision, Episode, Plan, Task
 from core.errors import StoreError
 from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
@@ -91,7 +91,7 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
         with reading(store.engine) as connection:
             plans = tuple(read_plans(connection, [episode_id])[episode_id])
     return EpisodeHead(
-        mapping.to_episode(row, mapping.to_task(task_row), (), plans),
+        mapping.to_episode(row, mapping.from_row(Task, task_row), (), plans),
         replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
         bool(row["forked"]),
         bool(row["labelled"]),
@@ -99,7 +99,6 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
 
 
 def read_turns(store: Store, episode_id: str, indices: Iterable[int]) -> dict[int, BegunTurn]:
-    """The turns of these indices that have begun, in one query."""
     query = (
         _decisions(episode_id)
         .add_columns(text.c.kind, text.c.body, episode.c.texts_removed)
@@ -137,7 +136,6 @@ def _decisions(episode_id: str) -> Select[Any]:
 
 
 def read_decisions(store: Store, episode_id: str) -> list[Decision]:
-    """The decisions of every turn that has begun, in order, in one query."""
     return [_decision(row) for row in fetch_mappings(store.engine, _decisions(episode_id))]
 
 
@@ -212,7 +210,6 @@ def _variation(row: RowMapping) -> Variation:
 
 
 def _parents_first(members: list[Variation]) -> list[Variation]:
-    """Each member right after its parent, and its own forks right after it."""
     ordered: list[Variation] = []
     waiting = [one for one in members if one.depth == 0]
     while waiting:

@@ -11,11 +11,10 @@ from sqlalchemy import ColumnElement, case, func, select
 
 from core.episode import Episode, Fork, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.filters.listing import FORK, LIGHT, to_summary
-from storage.rows import paging
+from storage.filters.listing import FORK, LIGHT, count_capped, to_summary
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes, rows_among
-from storage.rows.mapping import Rows, to_fork, to_left_out
+from storage.rows.mapping import Rows, to_fork
 from storage.rows.schema import episode, plan, state, text, turn
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.shelves.runs import check_owner
@@ -37,7 +36,6 @@ class Child:
 
     @property
     def id(self) -> str:
-        """The episode's id."""
         return self.summary.id
 
     @property
@@ -62,7 +60,6 @@ def insert_children(store: Store, children: Iterable[Episode], owner: str | None
 
 
 def parents(store: Store, ids: Sequence[str]) -> dict[str, Episode]:
-    """Whole episodes by id, as far as they are there."""
     with reading(store.engine) as connection:
         return {one.id: one for one in read_episodes(connection, ids)}
 
@@ -75,7 +72,7 @@ def newest_episodes(
     found = conditions(where, store.engine.dialect.name)
     newest = select(*LIGHT).where(*found).order_by(episode.c.started.desc(), episode.c.id.desc()).limit(limit)
     with reading(store.engine) as connection:
-        total = paging.count_capped(connection, select(episode.c.id).where(*found))
+        total = count_capped(connection, select(episode.c.id).where(*found))
         return [to_summary(row) for row in connection.execute(newest).mappings()], total
 
 
@@ -88,7 +85,6 @@ def of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[Child]]:
 
 
 def of_parents(store: Store, parents: Sequence[str]) -> list[Child]:
-    """All children of these episodes, in the order of their ids."""
     return _children(store, episode.c.parent_episode_id, parents)
 
 
@@ -116,9 +112,7 @@ def _child(row: Rows) -> Child:
     fork = to_fork(row)
     assert fork is not None  # the query asks for a parent
     names = ("seed", "turn_budget", "argmax", "spent_usd")
-    return Child(
-        to_summary(row), fork, left_out=to_left_out(row["left_out"]), **{name: row[name] for name in names}
-    )
+    return Child(to_summary(row), fork, left_out=row["left_out"] or (), **{name: row[name] for name in names})
 
 
 def episode_digests(store: Store, ids: Sequence[str]) -> dict[str, str]:

@@ -86,23 +86,19 @@ def database_url(url: str) -> URL:
 
 
 def url_without_password(url: URL) -> str:
-    """The URL as it may be shown: without any password."""
     hidden = {key: "hidden" for key in url.query if "password" in key.lower()}
     return url.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
 def is_read_only(engine: Engine) -> bool:
-    """Whether the store was opened to be read only."""
     return bool(engine.get_execution_options().get("trinity_read_only"))
 
 
 def address(engine: Engine) -> URL:
-    """The URL that opens the store in the way in which it is open."""
     return engine.url.set(query={"mode": "ro"}) if is_read_only(engine) else engine.url
 
 
 def _absolute(path: str) -> str:
-    """The full path of a store's file."""
     try:
         return str(Path(path).expanduser().absolute())
     except RuntimeError as error:
@@ -148,7 +144,6 @@ def connect(url: URL) -> Engine:
 
 
 def schema_revision(engine: Engine) -> str:
-    """The schema revision the database is at."""
     with engine.connect() as connection:
         return str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
 
@@ -164,19 +159,16 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 def fetch_rows(engine: Engine, query: Executable) -> Sequence[Any]:
-    """The rows of one query."""
     with reading(engine) as connection:
         return connection.execute(query).all()
 
 
 def fetch_mappings(engine: Engine, query: Executable) -> Sequence[RowMapping]:
-    """The rows of one query, by column name."""
     with reading(engine) as connection:
         return connection.execute(query).mappings().all()
 
 
 def fetch_mapping(engine: Engine, query: Executable) -> RowMapping | None:
-    """The first row of one query, by column name."""
     with reading(engine) as connection:
         return connection.execute(query).mappings().first()
 
@@ -208,7 +200,6 @@ def writing(engine: Engine, *, durable: bool = False) -> Iterator[Connection]:
 
 
 def _check_file(url: URL, name: str) -> None:
-    """See to a SQLite file's folder, created unless the store is only to be read; StoreError when it cannot be."""
     path = Path(str(url.database))
     try:
         # An OSError where the longest name that SQLite gives a file beside it is too long.
@@ -293,7 +284,6 @@ def _create(connection: Connection) -> None:
 
 
 def _upgrade(connection: Connection, held: str, name: str) -> None:
-    """Run the migrations between a revision and this version's."""
     # Here, because most openings need none of it, and loading it takes longer than they do.
     from alembic import command
     from alembic.config import Config

@@ -45,7 +45,6 @@ Texts = dict[tuple[str, int], dict[str, str]]
 
 
 def chunks(ids: Sequence[str], size: int = CHUNK) -> Iterator[Sequence[str]]:
-    """The ids in lists short enough for IN."""
     for start in range(0, len(ids), size):
         yield ids[start : start + size]
 
@@ -74,12 +73,11 @@ def read_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[Episod
 
 
 def read_timed_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[TimedEpisode]:
-    """The episodes of `read_episodes` with their times."""
     for chunk in chunks(ids):
         query = select(episode).where(episode.c.id.in_(chunk))
         rows = {row["id"]: row for row in connection.execute(query).mappings()}
         wanted = select(task).where(task.c.key.in_({row["task_key"] for row in rows.values()}))
-        tasks = {row["key"]: mapping.to_task(row) for row in connection.execute(wanted).mappings()}
+        tasks = {row["key"]: mapping.from_row(Task, row) for row in connection.execute(wanted).mappings()}
         turns, plans = _turns(connection, chunk), read_plans(connection, chunk)
         for row in (rows[one] for one in chunk if one in rows):
             played, started = turns[row["id"]]
@@ -120,7 +118,6 @@ def read_texts(connection: Connection, ids: Sequence[str]) -> Texts:
 
 
 def _turns(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[list[Turn], list[float]]]:
-    """The finished turns of each episode, and when they began."""
     query = (
         select(turn, state.c.hidden)
         .outerjoin(state, same_turn(state))
@@ -137,7 +134,6 @@ def _turns(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[list[T
 
 
 def read_plans(connection: Connection, ids: Sequence[str]) -> dict[str, list[Plan]]:
-    """The plans of each episode, in order."""
     query = (
         select(plan)
         .where(plan.c.episode_id.in_(ids))
@@ -221,7 +217,6 @@ def _delete_unplayed_tasks(connection: Connection) -> None:
 
 
 def insert_tasks(connection: Connection, played: Iterable[Task]) -> dict[Task, int]:
-    """The keys of tasks' rows, inserted where their content is new."""
     rows = {one: mapping.task_row(one) for one in dict.fromkeys(played)}
     by_digest = {row["digest"]: row for row in rows.values()}
     known = _task_keys(connection, list(by_digest))
@@ -243,7 +238,6 @@ def new_episode_row(connection: Connection, new: Episode, started: float) -> dic
 
 
 def _generations(connection: Connection, policies: Iterable[str]) -> dict[str, int | None]:
-    """The generation of each policy that is a stored checkpoint."""
     query = select(checkpoint.c.id, checkpoint.c.generation)
     rows = rows_among(connection, query, checkpoint.c.id, sorted(policies))
     return {row["id"]: row["generation"] for row in rows}

@@ -1,7 +1,7 @@
 """Rows to core values and back; the one place that knows how a noun is spread over columns.
 
-Numbers of a decision are little-endian float64 (exact), hidden states the float16 bytes they came as, masks
-strings of 0 and 1, episode flags bits in EPISODE_FLAGS order.
+A field stands in the column of its name (`storage.rows.columns` says how). Numbers of a decision are little-endian
+float64 (exact), hidden states the float16 bytes they came as, episode flags bits in EPISODE_FLAGS order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, get_args
+from functools import cache
+from typing import Any, TypeVar, get_args
 
 from sqlalchemy import RowMapping
 
@@ -19,34 +20,29 @@ from core.analysis.metrics import decision_entropy, decision_margin
 from core.episode import (
     Change,
     Decision,
-    EndReason,
     Episode,
     Failure,
     Flag,
     Fork,
     Message,
     Plan,
-    Protocol,
     Removable,
     Reply,
-    Role,
     Status,
     Step,
     Task,
     Turn,
     Usage,
-    Verdict,
 )
 from core.texts import well_formed
-from core.workflow import AccessMode, PlanFault, Workflow
+from core.workflow import AccessMode, Workflow
 from storage.rows.progress import EpisodeProgress, episode_flags
 from storage.rows.summaries import EPISODE_FLAGS, QUESTION_CUT
 
+T = TypeVar("T")
 Row = dict[str, Any]
 Rows = Mapping[str, Any] | RowMapping
 
-#: Fields of a value that stand in columns of the same name: as they are, as packed numbers, as strings of 0 and 1.
-_EPISODE = ("id", "run_id", "policy", "generation", "turn_budget", "seed", "argmax")
 _FORK = ("number", "prefix", "pool", "held")
 #: The columns of a fork.
 FORK_COLUMNS = (
@@ -55,56 +51,57 @@ FORK_COLUMNS = (
 )
 #: What can be removed from an episode, and the column that says on which day it was.
 REMOVED: dict[Removable, str] = {what: f"{what}_removed" for what in get_args(Removable)}
-_PROMPT = ("prompt_digest", "prompt_tokens", "prompt_overflow")
-_PROGRESS = (
-    "turns",
-    "strip",
-    "tokens_in",
-    "tokens_out",
-    "cost_usd",
-    "latency_s",
-    "min_margin",
-    "topology",
-    "plan_fault",
+#: Fields of an episode that stand in columns of their names from its start.
+_EPISODE = (
+    *("id", "run_id", "policy", "models", "protocol", "turn_budget", "seed", "argmax", "generation"),
+    *("left_out", "deciders", "meta"),
 )
-_DECISION = ("model", "argmax_model", "sampled", "origin", *_PROMPT)
+_PROGRESS = (
+    *("turns", "strip", "tokens_in", "tokens_out", "cost_usd", "latency_s"),
+    *("min_margin", "topology", "plan_fault"),
+)
 _NUMBERS = ("model_logits", "role_logits", "model_probs", "role_probs")
-_MASKS = ("model_mask", "role_mask")
-_MEANING = ("suggestion", "verdict_raw", "answer_rule", "answer_after", "correct_after")
+_PLAN = ("episode_id", "round", "attempt", "planner", "keeps", "fault")
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def from_row(kind: type[T], row: Rows, **given: Any) -> T:
+    """A value of the columns with its fields' names, but for the fields that are given."""
+    names: tuple[str, ...] = _names(kind)  # type: ignore[arg-type]  # a class has a hash
+    return kind(**{name: row[name] for name in names if name not in given}, **given)
+
+
+def _columns(value: object, names: Iterable[str]) -> Row:
+    return {name: getattr(value, name) for name in names}
 
 
 # Tasks and episodes
 
 
 def task_row(task: Task) -> Row:
-    """The task's row without its key."""
-    content = {name: clean(value) for name, value in task.content.items()}
+    content = {name: well_formed(value) for name, value in task.content.items()}
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    return {"digest": digest, **content, "answer_pattern": clean(task.answer_pattern)}
-
-
-def to_task(row: Rows) -> Task:
-    """The task of a row of `task`."""
-    return Task(**{field.name: row[field.name] for field in fields(Task)})
+    return {"digest": digest, **content, "answer_pattern": well_formed(task.answer_pattern)}
 
 
 def episode_row(episode: Episode, task_key: int, started: float) -> Row:
     """What is fixed from an episode's start."""
     return {
-        **{name: getattr(episode, name) for name in _EPISODE},
+        **_columns(episode, _EPISODE),
         "task_key": task_key,
         "task_id": episode.task.id,
         "family": episode.task.family,
         "question": cut(episode.task.question),
-        "models": json.dumps(episode.models),
-        "protocol": episode.protocol or "",
         **_fork_columns(episode.fork),
-        "left_out": json.dumps(episode.left_out) if episode.left_out else None,
-        "deciders": deciders_column(episode.deciders),
+        "left_out": episode.left_out or None,
+        "deciders": episode.deciders or None,
         **{column: episode.removed.get(what) for what, column in REMOVED.items()},
-        "meta": json.dumps(dict(episode.meta)),
-        "status": Status.RUNNING.value,
+        "status": Status.RUNNING,
         "started": started,
     }
 
@@ -116,7 +113,7 @@ def _fork_columns(fork: Fork | None) -> Row:
         "parent_episode_id": fork.parent,
         "fork_turn": fork.turn,
         "fork_change": fork.change.kind if fork.change else None,
-        "fork_value": clean(fork.change.value) if fork.change else None,
+        "fork_value": well_formed(fork.change.value) if fork.change else None,
         **{f"fork_{name}": getattr(fork, name) for name in _FORK},
     }
 
@@ -130,30 +127,13 @@ def to_fork(row: Rows) -> Fork | None:
     return Fork(row["parent_episode_id"], row["fork_turn"], change, **fields)
 
 
-def deciders_column(deciders: Mapping[int, str]) -> str | None:
-    """`Episode.deciders` as a column."""
-    return json.dumps(deciders) if deciders else None
-
-
-def to_deciders(column: str | None) -> dict[int, str]:
-    """Inverse of `deciders_column`."""
-    return {int(turn): policy for turn, policy in json.loads(column or "{}").items()}
-
-
-def to_left_out(column: str | None) -> tuple[str, ...]:
-    """`Episode.left_out` of its column."""
-    return tuple(json.loads(column or "[]"))
-
-
 def outcome_row(episode: Episode) -> Row:
     """What is known at an episode's end, with the columns that lists show."""
     progress = EpisodeProgress.over(episode.models, episode.turns, episode.plans)
     return {
-        "status": episode.status.value,
-        "end_reason": episode.end_reason.value if episode.end_reason else None,
-        "answer": episode.answer and clean(episode.answer),
-        "correct": episode.correct,
-        "error": episode.error and clean(episode.error),
+        **_columns(episode, ("status", "end_reason", "correct")),
+        "answer": episode.answer and well_formed(episode.answer),
+        "error": episode.error and well_formed(episode.error),
         **progress_row(progress),
         "flags": flag_bits(episode_flags(episode, progress)),
     }
@@ -162,28 +142,23 @@ def outcome_row(episode: Episode) -> Row:
 def progress_row(progress: EpisodeProgress) -> Row:
     """The list columns that grow with every turn."""
     return {
-        **{name: getattr(progress, name) for name in _PROGRESS},
+        **_columns(progress, _PROGRESS),
         "mean_entropy": progress.entropy_sum / progress.decisions if progress.decisions else None,
         "flags": flag_bits(progress.flags),
     }
 
 
 def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan, ...] = ()) -> Episode:
-    """The episode of its rows."""
-    return Episode(
-        **{name: row[name] for name in (*_EPISODE, "answer", "correct", "error")},
+    return from_row(
+        Episode,
+        row,
         task=task,
-        models=tuple(json.loads(row["models"])),
-        protocol=Protocol(row["protocol"]) if row["protocol"] else None,
         turns=turns,
         plans=plans,
-        status=Status(row["status"]),
-        end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
         fork=to_fork(row),
-        left_out=to_left_out(row["left_out"]),
-        deciders=to_deciders(row["deciders"]),
+        left_out=row["left_out"] or (),
+        deciders=row["deciders"] or {},
         removed={what: day for what, column in REMOVED.items() if (day := row[column]) is not None},
-        meta=json.loads(row["meta"]),
     )
 
 
@@ -192,15 +167,13 @@ def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan
 
 def asked_row(episode_id: str, index: int, decision: Decision, started: float) -> Row:
     """A turn that has begun: the decision."""
+    named = [name for name in _names(Decision) if name not in (*_NUMBERS, "hidden_state")]
     return {
         "episode_id": episode_id,
         "idx": index,
         "stage": "asked",
-        **{name: getattr(decision, name) for name in _DECISION},
+        **_columns(decision, named),
         **{name: floats(getattr(decision, name)) for name in _NUMBERS},
-        **{name: "".join("1" if allowed else "0" for allowed in getattr(decision, name)) for name in _MASKS},
-        "role": decision.role.value,
-        "argmax_role": decision.argmax_role.value if decision.argmax_role else None,
         "margin": decision_margin(decision),
         "entropy": decision_entropy(decision),
         "started": started,
@@ -208,61 +181,45 @@ def asked_row(episode_id: str, index: int, decision: Decision, started: float) -
 
 
 def replied_row(reply: Reply) -> Row:
-    """A turn whose model has replied, without the texts."""
     return {
         "stage": "replied",
-        "finish_reason": clean(reply.finish_reason),
+        "finish_reason": well_formed(reply.finish_reason),
         **asdict(reply.usage),
         "latency_s": reply.latency_s,
         "error_kind": reply.error.kind if reply.error else None,
-        "error": clean(reply.error.message) if reply.error else None,
+        "error": well_formed(reply.error.message) if reply.error else None,
     }
 
 
 def finished_row(turn: Turn) -> Row:
-    """A turn that is over: what its reply meant."""
+    step = turn.step
     return {
         "stage": "finished",
-        "suggestion": clean(turn.suggestion),
-        "suggested_role": turn.suggested_role.value if turn.suggested_role else None,
-        "verdict": turn.verdict.value if turn.verdict else None,
-        "verdict_raw": clean(turn.verdict_raw),
-        "answer_rule": turn.answer_rule,
-        "answer_after": turn.answer_after and clean(turn.answer_after),
-        "correct_after": turn.correct_after,
-        "flags": ",".join(turn.flags),
-        **_step_columns(turn.step),
-    }
-
-
-def _step_columns(step: Step | None) -> Row:
-    if step is None:
-        return dict.fromkeys(("round", "step", "subtask", "visible"))
-    return {
-        "round": step.round,
-        "step": step.place,
-        "subtask": clean(step.subtask),
-        "visible": json.dumps(step.visible),
+        **_columns(turn, ("suggested_role", "verdict", "answer_rule", "correct_after", "flags")),
+        "suggestion": well_formed(turn.suggestion),
+        "verdict_raw": well_formed(turn.verdict_raw),
+        "answer_after": turn.answer_after and well_formed(turn.answer_after),
+        "round": step.round if step else None,
+        "step": step.place if step else None,
+        "subtask": well_formed(step.subtask) if step else None,
+        "visible": step.visible if step else None,
     }
 
 
 def text_rows(episode_id: str, index: int, texts: Mapping[str, str]) -> list[Row]:
-    """One row of `text` per kind; empty texts have none."""
     return [
-        {"episode_id": episode_id, "idx": index, "kind": kind, "body": clean(body)}
+        {"episode_id": episode_id, "idx": index, "kind": kind, "body": well_formed(body)}
         for kind, body in texts.items()
         if body
     ]
 
 
 def state_rows(episode_id: str, index: int, decision: Decision) -> list[Row]:
-    """The row of `state`; none for a decision without a hidden state."""
     state = decision.hidden_state
     return [{"episode_id": episode_id, "idx": index, "hidden": state}] if state else []
 
 
 def reply_texts(reply: Reply) -> dict[str, str]:
-    """The texts of a reply by kind."""
     return {"reply": reply.text, "reasoning": reply.reasoning}
 
 
@@ -270,105 +227,69 @@ def prompt_text(messages: Sequence[Message]) -> str:
     """A prompt as JSON; empty without messages."""
     if not messages:
         return ""
-    return json.dumps([[m.role, clean(m.content)] for m in messages], ensure_ascii=False)
+    return json.dumps([[m.role, well_formed(m.content)] for m in messages], ensure_ascii=False)
 
 
 def to_messages(body: str) -> tuple[Message, ...]:
-    """Inverse of `prompt_text`."""
     return tuple(Message(role, content) for role, content in json.loads(body)) if body else ()
 
 
 def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:
-    """The finished turn of its rows; `texts` by kind."""
-    return Turn(
-        episode_id=row["episode_id"],
+    step = None
+    if row["step"] is not None:
+        step = Step(row["round"], row["step"], row["subtask"], row["visible"])
+    return from_row(
+        Turn,
+        row,
         index=row["idx"],
         decision=to_decision(row, hidden_state),
         messages=to_messages(texts.get("prompt", "")),
         reply=to_reply(row, texts),
-        suggested_role=Role(row["suggested_role"]) if row["suggested_role"] else None,
-        verdict=Verdict(row["verdict"]) if row["verdict"] else None,
-        flags=to_flags(row["flags"]),
-        step=_to_step(row),
-        **{name: row[name] for name in _MEANING},
-    )
-
-
-def _to_step(row: Rows) -> Step | None:
-    if row["step"] is None:
-        return None
-    return Step(row["round"], row["step"], row["subtask"], tuple(json.loads(row["visible"])))
-
-
-def plan_row(plan: Plan, at: float) -> Row:
-    """A planner's reply and what was read from it."""
-    workflow = plan.workflow
-    lists = {
-        "models": workflow.models,
-        "subtasks": workflow.subtasks,
-        "reads": workflow.reads,
-        "mode": workflow.mode,
-    } if workflow else None  # fmt: skip
-    return {
-        **{name: getattr(plan, name) for name in ("episode_id", "round", "attempt", "planner", "keeps")},
-        "at": at,
-        "prompt": prompt_text(plan.messages),
-        **{kind: clean(body) for kind, body in reply_texts(plan.reply).items()},
-        **{name: value for name, value in replied_row(plan.reply).items() if name != "stage"},
-        "workflow": clean(json.dumps(lists)) if lists else None,
-        "fault": plan.fault.value if plan.fault else None,
-    }
-
-
-def to_plan(row: Rows) -> Plan:
-    """Inverse of `plan_row`, but for the time."""
-    lists = json.loads(row["workflow"]) if row["workflow"] else None
-    return Plan(
-        **{name: row[name] for name in ("episode_id", "round", "attempt", "planner", "keeps")},
-        messages=to_messages(row["prompt"]),
-        reply=to_reply({**row, "flags": ""}, {"reply": row["reply"], "reasoning": row["reasoning"]}),
-        workflow=lists
-        and Workflow(
-            tuple(lists["models"]),
-            tuple(lists["subtasks"]),
-            tuple(tuple(seen) for seen in lists["reads"]),
-            AccessMode(lists["mode"]),
-        ),
-        fault=PlanFault(row["fault"]) if row["fault"] else None,
+        step=step,
     )
 
 
 def to_decision(row: Rows, hidden_state: bytes) -> Decision:
-    """The decision of a turn's row."""
-    masks: Row = {name: tuple(mark == "1" for mark in row[name]) for name in _MASKS}
     numbers: Row = {name: to_floats(row[name]) for name in _NUMBERS}
-    return Decision(
-        **{name: row[name] for name in _DECISION},
-        **numbers,
-        **masks,
-        role=Role(row["role"]),
-        argmax_role=Role(row["argmax_role"]) if row["argmax_role"] else None,
-        hidden_state=hidden_state,
-    )
+    return from_row(Decision, row, hidden_state=hidden_state, **numbers)
 
 
 def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
-    """The reply of a turn that has one."""
+    cached, unread = row["tokens_cached"] or 0, row["unread_usd"] or 0.0
     return Reply(
         text=texts.get("reply", ""),
         reasoning=texts.get("reasoning", ""),
         finish_reason=row["finish_reason"],
-        usage=Usage(
-            row["tokens_in"],
-            row["tokens_out"],
-            row["cost_usd"],
-            row["tokens_cached"] or 0,
-            row["at_most_usd"],
-            row["unread_usd"] or 0.0,
-        ),
+        usage=from_row(Usage, row, tokens_cached=cached, unread_usd=unread),
         latency_s=row["latency_s"],
         error=Failure(row["error_kind"], row["error"]) if row["error_kind"] else None,
-        reused=Flag.REUSED in to_flags(row["flags"]),
+        reused=Flag.REUSED in row["flags"],
+    )
+
+
+def plan_row(plan: Plan, at: float) -> Row:
+    return {
+        **_columns(plan, _PLAN),
+        "at": at,
+        "prompt": prompt_text(plan.messages),
+        **{kind: well_formed(body) for kind, body in reply_texts(plan.reply).items()},
+        **{name: value for name, value in replied_row(plan.reply).items() if name != "stage"},
+        "workflow": asdict(plan.workflow) if plan.workflow else None,
+    }
+
+
+def to_plan(row: Rows) -> Plan:
+    workflow = None
+    if lists := row["workflow"]:
+        reads = tuple(tuple(seen) for seen in lists["reads"])
+        mode = AccessMode(lists["mode"])
+        workflow = Workflow(tuple(lists["models"]), tuple(lists["subtasks"]), reads, mode)
+    texts = {"reply": row["reply"], "reasoning": row["reasoning"]}
+    return Plan(
+        **{name: row[name] for name in _PLAN},
+        messages=to_messages(row["prompt"]),
+        reply=to_reply({**row, "flags": ()}, texts),
+        workflow=workflow,
     )
 
 
@@ -381,31 +302,18 @@ def flag_bits(flags: Iterable[str]) -> int:
 
 
 def to_flag_names(bits: int) -> tuple[str, ...]:
-    """Inverse of `flag_bits`, in EPISODE_FLAGS order."""
     return tuple(flag for i, flag in enumerate(EPISODE_FLAGS) if bits >> i & 1)
-
-
-def to_flags(joined: str) -> tuple[Flag, ...]:
-    """A turn's flags from their column."""
-    return tuple(Flag(name) for name in joined.split(",") if name)
-
-
-def clean(text: str) -> str:
-    """The text as databases take it: lone surrogates and NULs, which some providers let through, replaced."""
-    return well_formed(text)
 
 
 def cut(text: str) -> str:
     """A text on one line, at most QUESTION_CUT characters."""
-    line = " ".join(clean(text[: 4 * QUESTION_CUT]).split())
+    line = " ".join(well_formed(text[: 4 * QUESTION_CUT]).split())
     return line if len(line) <= QUESTION_CUT else line[: QUESTION_CUT - 1] + "…"
 
 
 def floats(values: Sequence[float]) -> bytes:
-    """Numbers as little-endian float64."""
     return struct.pack(f"<{len(values)}d", *values)
 
 
 def to_floats(packed: bytes) -> tuple[float, ...]:
-    """Inverse of `floats`."""
     return struct.unpack(f"<{len(packed) // 8}d", packed)

@@ -38,7 +38,6 @@ class EpisodeProgress:
     def over(
         cls, models: Sequence[str], turns: Iterable[Turn], plans: Iterable[Plan] = ()
     ) -> EpisodeProgress:
-        """The progress after these plans and turns."""
         planned = reduce(EpisodeProgress.add_plan, plans, cls())
         return reduce(lambda progress, turn: progress.add(models, turn), turns, planned)
 
@@ -51,7 +50,6 @@ class EpisodeProgress:
         )
 
     def _after(self, reply: Reply) -> EpisodeProgress:
-        """With what one more call has taken."""
         usage, before = reply.usage, 0.0 if self.calls == 0 else self.cost_usd
         return replace(
             self,
@@ -63,7 +61,6 @@ class EpisodeProgress:
         )
 
     def add(self, models: Sequence[str], turn: Turn) -> EpisodeProgress:
-        """The progress after one more turn."""
         decision = turn.decision
         margin, entropy = decision_margin(decision), decision_entropy(decision)
         cell = strip_cell(models, decision.model, decision.role, turn.verdict)
@@ -112,7 +109,6 @@ def _slot(models: Sequence[str], letter: str) -> str:
 
 
 def episode_flags(episode: Episode, progress: EpisodeProgress) -> frozenset[str]:
-    """The flags of an episode: those of its turns, and those of the outcome."""
     flags = set(progress.flags)
     if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
         flags.add("false_accept")

@@ -3,7 +3,7 @@
 Texts live in `text` (one row per episode, turn and kind) so that no list ever reads them; hidden states in
 `state`. The same definitions serve SQLite and PostgreSQL, all but full text search (see `storage/rows/search.py`).
 A new store is made from these definitions, an older one is migrated to them. What a column means is its `doc`, in
-words for people who read the store with their own tools (`storage/upkeep/dictionary.py`).
+words for people who read the store with their own tools (`storage/upkeep/tables.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from core.episode import EndReason, Protocol, Role, Status, Verdict
+from core.workflow import PlanFault, Topology
+from storage.rows.columns import DECIDERS, FLAGS, MASK, NAMES, OBJECT, one_of
 from storage.rows.summaries import Purpose, RunKind, RunStatus
 
 metadata = MetaData(
@@ -48,18 +51,20 @@ _rowid = BigInteger().with_variant(Integer, "sqlite")
 
 
 def _to(column: str) -> ForeignKey:
-    """A reference whose rows go when the referenced row goes."""
     return ForeignKey(column, ondelete="CASCADE")
 
 
-def _one_of(name: str, values: Sequence[str]) -> CheckConstraint:
-    """That a column has one of these values."""
+def _only(name: str, values: Sequence[str]) -> CheckConstraint:
     listed = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{name} IN ({listed})", name=name)
 
 
+def _needed(name: str, type_: Any, meaning: str) -> Column[Any]:
+    """A column that is never empty."""
+    return Column(name, type_, nullable=False, doc=meaning)
+
+
 def _zeroed(name: str, type_: type[TypeEngine[Any]], meaning: str | None = None) -> Column[Any]:
-    """A column that is 0, or false, until it is written."""
     return Column(name, type_, nullable=False, server_default="0", doc=meaning)
 
 
@@ -78,23 +83,29 @@ run = Table(
         nullable=False,
         doc="What it is: run, reproduction, evolve, train, live, fork, reencode, attribute or serve",
     ),
-    Column("purpose", String, nullable=False, doc="What its episodes are for: measured, learning, live …"),
+    _needed("purpose", String, "What its episodes are for: measured, learning, live …"),
     Column("name", String, doc="What a person calls it; empty: nothing"),
-    Column("status", String, nullable=False),
-    Column("config", Text, nullable=False),  # JSON object
+    Column("status", one_of(RunStatus), nullable=False),
+    Column("config", OBJECT, nullable=False),  # JSON object
     Column("created", Float, nullable=False),
     Column("started", Float),
     Column("finished", Float),
     Column("heartbeat", Float, doc="The last sign of life of its process, Unix seconds"),
     Column("owner", String, doc="The process that plays it: host:pid@start"),
     Column("error", Text, doc="Why it failed, in one sentence"),
-    Column("pool", String, doc="A digest of the models that answered, temperatures too; empty: unknown"),
+    Column(
+        "pool",
+        String,
+        nullable=False,
+        server_default="",
+        doc="A digest of the models that answered, temperatures too; empty: none did",
+    ),
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
-    _one_of("kind", get_args(RunKind)),
-    _one_of("purpose", get_args(Purpose)),
-    _one_of("status", tuple(RunStatus)),
+    _only("kind", get_args(RunKind)),
+    _only("purpose", get_args(Purpose)),
+    _only("status", tuple(RunStatus)),
     Index(None, "created", "id"),
     Index(None, "status"),
     Index(None, "name"),
@@ -108,22 +119,17 @@ checkpoint = Table(
     Column("id", String, primary_key=True),
     Column("run_id", String, _to("run.id")),
     Column("generation", Integer, doc="After how many generations or iterations"),
-    Column(
-        "kind",
-        String,
-        nullable=False,
-        doc="What was learned: head or head+svf; of a planner start, warm-up or trained",
-    ),
-    Column("digest", String, nullable=False, doc="SHA-256 of its config and weights"),
+    _needed("kind", String, "What was learned: head or head+svf; of a planner start, warm-up or trained"),
+    _needed("digest", String, "SHA-256 of its config and weights"),
     Column("created", Float, nullable=False),
-    Column("config", Text, nullable=False, doc="JSON: what stands in its config.json or conductor.json"),
+    _needed("config", OBJECT, "JSON: what stands in its config.json or conductor.json"),
     Column(
         "weights",
         LargeBinary,
         doc="The weights as safetensors, of a planner a zip archive of its files; empty: they are in `folder`",
     ),
     Column("folder", String, doc="Where its files are; empty: in `weights`"),
-    Column("size_bytes", BigInteger, nullable=False, doc="Bytes of its weights, of a planner of its files"),
+    _needed("size_bytes", BigInteger, "Bytes of its weights, of a planner of its files"),
     Index(None, "run_id", "generation"),
 )
 
@@ -135,10 +141,10 @@ task = Table(
     Column("digest", String, nullable=False, unique=True, doc="SHA-256 of its content"),
     Column("id", String, nullable=False, index=True, doc="The id its file gave it"),
     Column("question", Text, nullable=False),
-    Column("answer", Text, nullable=False, doc="The right answer; the tests of a program, as JSON"),
-    Column("grader", String, nullable=False, doc="How answers are judged"),
+    _needed("answer", Text, "The right answer; the tests of a program, as JSON"),
+    _needed("grader", String, "How answers are judged"),
     Column("family", String, nullable=False),
-    Column("split", String, nullable=False, doc="train, validation, test or live"),
+    _needed("split", String, "train, validation, test or live"),
     Column(
         "answer_pattern",
         Text,
@@ -154,17 +160,17 @@ episode = Table(
     Column("id", String, primary_key=True),
     Column("run_id", String, _to("run.id"), nullable=False),
     Column("task_key", _rowid, ForeignKey("task.key"), nullable=False, doc="The task that was played"),
-    Column("task_id", String, nullable=False, doc="The task's id in its file"),
+    _needed("task_id", String, "The task's id in its file"),
     Column("family", String, nullable=False),
-    Column("question", String, nullable=False, doc="The first characters of the question, for lists"),
-    Column("policy", String, nullable=False, doc="Who decided: a checkpoint's id, single:MODEL, random …"),
+    _needed("question", String, "The first characters of the question, for lists"),
+    _needed("policy", String, "Who decided: a checkpoint's id, single:MODEL, random …"),
     Column("checkpoint_id", String, ForeignKey("checkpoint.id", ondelete="SET NULL")),
     Column("generation", Integer),
-    Column("models", Text, nullable=False, doc="JSON list of the pool's models in slot order"),
-    Column("protocol", String, nullable=False, doc="By whose rules it was played; empty: not recorded"),
-    Column("turn_budget", Integer, nullable=False, doc="The most turns it could take"),
-    Column("seed", BigInteger, nullable=False, doc="Where its random draws begin"),
-    Column("argmax", Boolean, nullable=False, doc="Whether the likeliest choice was taken each time"),
+    _needed("models", NAMES, "JSON list of the pool's models in slot order"),
+    _needed("protocol", one_of(Protocol), "By whose rules it was played"),
+    _needed("turn_budget", Integer, "The most turns it could take"),
+    _needed("seed", BigInteger, "Where its random draws begin"),
+    _needed("argmax", Boolean, "Whether the likeliest choice was taken each time"),
     Column("parent_episode_id", String, doc="The episode it was forked from"),
     Column("fork_turn", Integer, doc="The turn of its parent at which it departs, from 0"),
     Column("fork_number", Integer, doc="Its number among the forks, or the unchanged children, of that turn"),
@@ -173,19 +179,19 @@ episode = Table(
     Column("fork_prefix", String, doc="Digest of the turns that it carries"),
     Column("fork_pool", String, doc="Digest of the models that played on"),
     Column("fork_held", Boolean, doc="Whether its first turn stands as it was decided"),
-    Column("left_out", Text, doc="JSON list of the models that could not be chosen; empty: none"),
+    Column("left_out", NAMES, doc="JSON list of the models that could not be chosen; empty: none"),
     Column(
-        "deciders", Text, doc="JSON: turn, from 0, and the policy that decides from it on; empty: its own"
+        "deciders", DECIDERS, doc="JSON: turn, from 0, and the policy that decides from it on; empty: its own"
     ),
-    Column("meta", Text, nullable=False, doc="JSON: what other programs noted"),
+    _needed("meta", OBJECT, "JSON: what other programs noted"),
     *(
         Column(
             f"{what}_removed", String, doc=f"The day on which its {words} were removed, such as 2026-11-05"
         )
         for what, words in (("states", "hidden states"), ("prompts", "prompts"), ("texts", "texts"))
     ),
-    Column("status", String, nullable=False),
-    Column("end_reason", String, doc="Why it ended"),
+    Column("status", one_of(Status), nullable=False),
+    Column("end_reason", one_of(EndReason), doc="Why it ended"),
     Column("answer", Text, doc="The final answer"),
     Column("correct", Boolean, doc="Whether that is right; empty when not judged"),
     Column("started", Float, nullable=False),
@@ -197,8 +203,8 @@ episode = Table(
     _zeroed("tokens_out", Integer),
     Column("cost_usd", Float),
     _zeroed("latency_s", Float),
-    Column("topology", String, doc="The shape of its last workflow; empty: it has none"),
-    Column("plan_fault", String, doc="Why its last plan was no workflow; empty: it was one"),
+    Column("topology", one_of(Topology), doc="The shape of its last workflow; empty: it has none"),
+    Column("plan_fault", one_of(PlanFault), doc="Why its last plan was no workflow; empty: it was one"),
     Column("min_margin", Float, doc="The smallest margin of its decisions, in logits"),
     Column("mean_entropy", Float, doc="The mean entropy of its decisions, in nats"),
     _zeroed("flags", Integer, "Bits in the order of storage.rows.summaries.EPISODE_FLAGS"),
@@ -217,22 +223,22 @@ turn = Table(
     metadata,
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("stage", String, nullable=False, doc="asked, replied or finished"),
+    _needed("stage", String, "asked, replied or finished"),
     Column("model", String, nullable=False),
-    Column("role", String, nullable=False),
+    Column("role", one_of(Role), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
-    Column("model_probs", LargeBinary, nullable=False, doc="The softmax over models, little-endian float64"),
-    Column("role_probs", LargeBinary, nullable=False, doc="The softmax over roles, little-endian float64"),
-    Column("argmax_model", String, nullable=False, doc="The likeliest model"),
-    Column("argmax_role", String, doc="The likeliest role"),
-    Column("sampled", Boolean, nullable=False, doc="Whether the choice was drawn"),
-    Column("model_mask", String, nullable=False, doc="Which models could be chosen: 1101, empty for all"),
-    Column("role_mask", String, nullable=False, doc="Which roles could be chosen, empty for all"),
-    Column("prompt_digest", String, nullable=False, doc="Digest of what the coordinator read"),
-    Column("prompt_tokens", Integer, nullable=False, doc="Tokens that the coordinator read"),
-    Column("prompt_overflow", Boolean, nullable=False, doc="Whether that was cut to fit the encoder"),
-    Column("origin", String, nullable=False, doc="Who chose: policy, override, suggested_role …"),
+    _needed("model_probs", LargeBinary, "The softmax over models, little-endian float64"),
+    _needed("role_probs", LargeBinary, "The softmax over roles, little-endian float64"),
+    _needed("argmax_model", String, "The likeliest model"),
+    Column("argmax_role", one_of(Role), doc="The likeliest role"),
+    _needed("sampled", Boolean, "Whether the choice was drawn"),
+    _needed("model_mask", MASK, "Which models could be chosen: 1101, empty for all"),
+    _needed("role_mask", MASK, "Which roles could be chosen, empty for all"),
+    _needed("prompt_digest", String, "Digest of what the coordinator read"),
+    _needed("prompt_tokens", Integer, "Tokens that the coordinator read"),
+    _needed("prompt_overflow", Boolean, "Whether that was cut to fit the encoder"),
+    _needed("origin", String, "Who chose: policy, override, suggested_role …"),
     Column("margin", Float, doc="How far the choice was ahead, in logits"),
     Column("entropy", Float, doc="How undecided it was, in nats"),
     Column("started", Float, nullable=False),
@@ -253,8 +259,8 @@ turn = Table(
     Column("error", Text, doc="What the failure said"),
     # from here on: known once the turn is over
     Column("suggestion", Text, doc="The Thinker's plan, as it was read"),
-    Column("suggested_role", String, doc="The role that a Thinker asked for next"),
-    Column("verdict", String, doc="The Verifier's verdict, as it was read"),
+    Column("suggested_role", one_of(Role), doc="The role that a Thinker asked for next"),
+    Column("verdict", one_of(Verdict), doc="The Verifier's verdict, as it was read"),
     Column("verdict_raw", Text, doc="The words that the verdict was read from"),
     Column("answer_rule", String, doc="By which rule a Worker's answer was found in its reply"),
     Column("answer_after", Text, doc="The answer that stands after this turn"),
@@ -263,9 +269,9 @@ turn = Table(
     Column("round", Integer, doc="The round of its workflow, from 0; empty: no workflow"),
     Column("step", Integer, doc="Its place in the workflow, from 0"),
     Column("subtask", Text, doc="What the step was asked to do"),
-    Column("visible", Text, doc="JSON list of the turns that it could read"),
-    Column("flags", String, nullable=False, server_default="", doc="What was noticed, by commas"),
-    _one_of("stage", ("asked", "replied", "finished")),
+    Column("visible", NAMES, doc="JSON list of the turns that it could read"),
+    Column("flags", FLAGS, nullable=False, server_default="", doc="What was noticed, by commas"),
+    _only("stage", ("asked", "replied", "finished")),
     Index(None, "model", "role", "episode_id"),
     # In the order in which turns are added up, with what they are added up to: no sort.
     Index("ix_turn_groups", "role", "model", *_JUDGED, "stage", "episode_id", "idx", *_CONSUMED),
@@ -283,11 +289,11 @@ plan = Table(
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("round", Integer, primary_key=True, doc="The round of plan and workflow, from 0"),
     Column("attempt", Integer, primary_key=True, doc="How often it was asked before in this round"),
-    Column("planner", String, nullable=False, doc="The model of the pool, or the policy, that wrote it"),
-    Column("at", Float, nullable=False, doc="When it was there, Unix seconds"),
-    Column("prompt", Text, nullable=False, doc="What the planner was asked: JSON messages"),
-    Column("reply", Text, nullable=False, doc="What the planner wrote"),
-    Column("reasoning", Text, nullable=False, doc="What it wrote apart from that, to think"),
+    _needed("planner", String, "The model of the pool, or the policy, that wrote it"),
+    _needed("at", Float, "When it was there, Unix seconds"),
+    _needed("prompt", Text, "What the planner was asked: JSON messages"),
+    _needed("reply", Text, "What the planner wrote"),
+    _needed("reasoning", Text, "What it wrote apart from that, to think"),
     Column("finish_reason", String, doc="Why the planner stopped writing"),
     Column("tokens_in", Integer),
     Column("tokens_out", Integer),
@@ -298,8 +304,8 @@ plan = Table(
     Column("latency_s", Float),
     Column("error_kind", String, doc="What kind of failure the planner had"),
     Column("error", Text, doc="What the failure said"),
-    Column("workflow", Text, doc="JSON: models, subtasks, reads and mode; empty: none could be read"),
-    Column("fault", String, doc="Why none could be read"),
+    Column("workflow", OBJECT, doc="JSON: models, subtasks, reads and mode; empty: none could be read"),
+    Column("fault", one_of(PlanFault), doc="Why none could be read"),
     _zeroed("keeps", Boolean, "In a later round: nothing is changed"),
 )
 
@@ -308,8 +314,8 @@ text = Table(
     metadata,
     Column("id", _rowid, primary_key=True, doc="Its number in this store"),
     Column("episode_id", String, _to("episode.id"), nullable=False),
-    Column("idx", Integer, nullable=False, doc="The turn, from 0"),
-    Column("kind", String, nullable=False, doc="prompt (JSON messages), partial, reply or reasoning"),
+    _needed("idx", Integer, "The turn, from 0"),
+    _needed("kind", String, "prompt (JSON messages), partial, reply or reasoning"),
     Column("body", Text, nullable=False),
     Index(None, "episode_id", "idx", "kind", unique=True),
 )
@@ -319,7 +325,7 @@ state = Table(
     metadata,
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("hidden", LargeBinary, nullable=False, doc="The vector, little-endian float16"),
+    _needed("hidden", LargeBinary, "The vector, little-endian float16"),
 )
 
 override = Table(
@@ -328,7 +334,7 @@ override = Table(
     Column("episode_id", String, primary_key=True),
     Column("idx", Integer, primary_key=True),
     Column("model", String, nullable=False),
-    Column("role", String, nullable=False),
+    Column("role", one_of(Role), nullable=False),
 )
 
 proposal = Table(
@@ -336,8 +342,8 @@ proposal = Table(
     metadata,
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("idx", Integer, nullable=False),
-    Column("policy", String, nullable=False, doc="Whoever proposes it"),
-    Column("body", Text, nullable=False, doc="JSON: the decision, without the hidden state"),
+    _needed("policy", String, "Whoever proposes it"),
+    _needed("body", Text, "JSON: the decision, without the hidden state"),
 )
 
 learning_update = Table(
@@ -345,12 +351,12 @@ learning_update = Table(
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("episodes", Integer, nullable=False, doc="Episodes played so far, over all updates"),
-    Column("wall_s", Float, nullable=False, doc="Seconds so far, over all updates"),
-    Column("spent_usd", Float, nullable=False, doc="Spent so far, over all updates"),
-    Column("unread_usd", Float, nullable=False, doc="Of that: answers that could not be read or broke off"),
+    _needed("episodes", Integer, "Episodes played so far, over all updates"),
+    _needed("wall_s", Float, "Seconds so far, over all updates"),
+    _needed("spent_usd", Float, "Spent so far, over all updates"),
+    _needed("unread_usd", Float, "Of that: answers that could not be read or broke off"),
     Column("checkpoint_id", String, doc="The checkpoint that was kept after it; empty: none"),
-    Column("stats", Text, nullable=False, doc="JSON: fitness or reward, validation, choices and more"),
+    _needed("stats", OBJECT, "JSON: fitness or reward, validation, choices and more"),
 )
 
 candidate = Table(
@@ -360,20 +366,16 @@ candidate = Table(
     Column("generation", Integer, primary_key=True),
     Column("idx", Integer, primary_key=True),
     Column("fitness", Float, doc="Its mean reward; empty when all is missing"),
-    Column("rollouts", Integer, nullable=False, doc="Episodes it was given"),
-    Column("missing", Integer, nullable=False, doc="Episodes lost to the infrastructure"),
+    _needed("rollouts", Integer, "Episodes it was given"),
+    _needed("missing", Integer, "Episodes lost to the infrastructure"),
 )
 
 optimiser = Table(
     "optimiser",
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
-    Column(
-        "generation", Integer, nullable=False, doc="The generation or iteration after which this is the state"
-    ),
-    Column(
-        "state", LargeBinary, nullable=False, doc="The learner's state, exact to the bit; empty: in a file"
-    ),
+    _needed("generation", Integer, "The generation or iteration after which this is the state"),
+    _needed("state", LargeBinary, "The learner's state, exact to the bit; empty: in a file"),
 )
 
 # What a generation under way, or those after it, would otherwise ask for again.
@@ -382,9 +384,9 @@ paid_reply = Table(
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
     Column("key", LargeBinary, primary_key=True, doc="Digest of the call"),
-    Column("generation", Integer, nullable=False, doc="The generation under way when it was paid"),
+    _needed("generation", Integer, "The generation under way when it was paid"),
     Column("cost_usd", Float),
-    Column("body", Text, nullable=False, doc="JSON of the reply"),
+    _needed("body", Text, "JSON of the reply"),
 )
 
 # What people said about an episode, a turn or a span of its reply. Append only: of the rows of one author under
@@ -398,10 +400,10 @@ label = Table(
     Column("span_start", Integer, doc="First character of the reply it is about; empty: all of it"),
     Column("span_end", Integer, doc="The character after its last"),
     Column("name", String, nullable=False),
-    Column("value", String, nullable=False, doc="What is said; empty: withdrawn"),
-    Column("note", Text, nullable=False, doc="Why, in the author's words"),
-    Column("author", String, nullable=False, doc="Who said it"),
-    Column("at", Float, nullable=False, doc="When, Unix seconds"),
+    _needed("value", String, "What is said; empty: withdrawn"),
+    _needed("note", Text, "Why, in the author's words"),
+    _needed("author", String, "Who said it"),
+    _needed("at", Float, "When, Unix seconds"),
     Index(None, "episode_id", "idx"),
     Index(None, "name", "value", "episode_id"),
 )
@@ -411,7 +413,7 @@ view = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("name", String, nullable=False),
-    Column("query", Text, nullable=False, doc="JSON: the parameters of its page's address"),
+    _needed("query", OBJECT, "JSON: the parameters of its page's address"),
     Column("created", Float, nullable=False),
 )
 
@@ -425,8 +427,8 @@ second_opinion = Table(
     Column("run_id", String, _to("run.id"), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
-    Column("prompt_digest", String, nullable=False, doc="Digest of what the other coordinator read"),
-    Column("device", String, nullable=False, doc="Where it was read: cpu, cuda …"),
+    _needed("prompt_digest", String, "Digest of what the other coordinator read"),
+    _needed("device", String, "Where it was read: cpu, cuda …"),
     Index(None, "run_id"),
 )
 
@@ -438,9 +440,9 @@ attribution = Table(
     Column("idx", Integer, primary_key=True),
     Column("checkpoint_id", String, _to("checkpoint.id"), primary_key=True),
     Column("kind", String, primary_key=True, doc="What was left out: parts or words"),
-    Column("digest", String, nullable=False, doc="Digest of transcript, masks and choice it holds for"),
-    Column("body", Text, nullable=False, doc="JSON: how far each part or word moved the lead, in logits"),
-    _one_of("kind", ("parts", "words")),
+    _needed("digest", String, "Digest of transcript, masks and choice it holds for"),
+    _needed("body", Text, "JSON: how far each part or word moved the lead, in logits"),
+    _only("kind", ("parts", "words")),
 )
 
 # Who may ask the endpoint. The key itself is nowhere: it is told once, when it is made.
@@ -449,13 +451,13 @@ api_key = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("name", String, nullable=False),
-    Column("digest", String, nullable=False, doc="SHA-256 of the key's secret part"),
+    _needed("digest", String, "SHA-256 of the key's secret part"),
     Column("created", Float, nullable=False),
     Column("revoked", Float, doc="Since when it is refused, Unix seconds"),
     Column("max_cost_usd", Float, doc="What all its requests may cost together; empty: no ceiling"),
     Column("max_turns", Integer, doc="The most turns that one of its requests may take"),
     Column("deadline_s", Float, doc="How long one of its requests may take, in seconds"),
-    Column("leave_out", Text, nullable=False, doc="JSON list of models and providers that it does without"),
+    _needed("leave_out", NAMES, "JSON list of models and providers that it does without"),
 )
 
 # What a request has cost stays known when its episode is deleted: ceilings are over it.
@@ -464,9 +466,9 @@ served = Table(
     metadata,
     Column("episode_id", String, primary_key=True),
     Column("key_id", String, doc="The key it was asked with; empty: none"),
-    Column("door", String, nullable=False, doc="Which address was asked: chat or responses"),
-    Column("model", String, nullable=False, doc="The model that was asked for: a tier or a checkpoint"),
-    Column("at", Float, nullable=False, doc="When it was asked, Unix seconds"),
+    _needed("door", String, "Which address was asked: chat or responses"),
+    _needed("model", String, "The model that was asked for: a tier or a checkpoint"),
+    _needed("at", Float, "When it was asked, Unix seconds"),
     _zeroed("charged_usd", Float, "What counts against ceilings, US dollars: unknown use at its bound"),
     Index(None, "key_id"),
     Index(None, "at"),
@@ -474,5 +476,4 @@ served = Table(
 
 
 def same_turn(one: FromClause, other: FromClause = turn) -> ColumnElement[bool]:
-    """The condition that two rows are of the same turn."""
     return and_(one.c.episode_id == other.c.episode_id, one.c.idx == other.c.idx)

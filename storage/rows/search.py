@@ -78,7 +78,6 @@ def matching(query: str, dialect: str) -> ColumnElement[bool] | None:
 
 
 def _found(index: TableClause, expression: str) -> Select[Any]:
-    """The rows of a full text index that match an expression."""
     return select(index.c.rowid).where(literal_column(index.name).op("MATCH")(expression))
 
 

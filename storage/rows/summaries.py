@@ -47,8 +47,6 @@ PURPOSES: dict[RunKind, Purpose] = {
 
 
 class RunStatus(StrEnum):
-    """Where a run stands."""
-
     QUEUED = "queued"
     RUNNING = "running"
     FINISHED = "finished"
@@ -103,8 +101,6 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSummary:
-    """One line of an episode list."""
-
     id: str
     run_id: str
     task_id: str
@@ -178,8 +174,6 @@ class TurnText:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run with what became of its episodes."""
-
     id: str
     kind: RunKind
     purpose: Purpose
@@ -199,12 +193,10 @@ class RunSummary:
 
     @property
     def is_sample(self) -> bool:
-        """Whether it came with the program."""
         return self.purpose == "sample"
 
     @property
     def accuracy(self) -> float | None:
-        """Share of finished episodes that ended right; None before the first."""
         return self.correct / self.finished_episodes if self.finished_episodes else None
 
 
@@ -249,7 +241,6 @@ class PolicySummary:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of finished episodes that ended right; None before the first."""
         return self.correct / self.n if self.n else None
 
 
@@ -274,12 +265,10 @@ class CheckpointSummary:
 
     @property
     def is_planner(self) -> bool:
-        """Whether it writes workflows."""
         return self.kind in PLANNER_KINDS
 
     @property
     def policy(self) -> str:
-        """What it is called as a policy."""
         return f"{CONDUCTOR}{self.id}" if self.is_planner else self.id
 
     @property
@@ -322,8 +311,6 @@ class CandidateSummary:
 
 @dataclass(frozen=True, slots=True)
 class FacetValue:
-    """One choice of a facet with how many episodes it would leave."""
-
     value: str
     n: int
 

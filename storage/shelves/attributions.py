@@ -34,7 +34,6 @@ class Attributions:
     engine: Engine
 
     def parts(self, turn: AttributedTurn) -> Attribution | None:
-        """What the parts of the transcript contribute; None where that is not kept."""
         return self._read(turn, "parts", _PARTS)
 
     def words(self, turn: AttributedTurn) -> WordAttribution | None:

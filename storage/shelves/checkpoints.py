@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Column, Connection, Engine, case, exists, insert, literal, not_, select, update
 
@@ -15,7 +15,7 @@ from core.conduct.planners import CONDUCTOR
 from core.errors import StoreError
 from core.play.policies import needs_no_checkpoint
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, fetch_scalar, writing
-from storage.rows.mapping import Row, Rows
+from storage.rows.mapping import Row, Rows, from_row
 from storage.rows.schema import checkpoint, episode
 from storage.rows.summaries import PLANNER_KINDS, CheckpointSummary
 
@@ -37,26 +37,12 @@ class Checkpoints:
         checkpoint_id: str,
         config: Mapping[str, Any],
         weights: bytes | None,
-        *,
-        run_id: str | None = None,
-        generation: int | None = None,
-        kind: str = "head",
-        folder: str | None = None,
-        size_bytes: int | None = None,
+        **place: Unpack[CheckpointPlace],
     ) -> None:
         """Keep a checkpoint (a `checkpoint_row`); the same again changes nothing but where a folder is, other content
         under its id is a StoreError."""
-        row = checkpoint_row(
-            checkpoint_id,
-            config,
-            weights,
-            run_id=run_id,
-            generation=generation,
-            kind=kind,
-            created=self.now(),
-            folder=folder,
-            size_bytes=size_bytes,
-        )
+        row = checkpoint_row(checkpoint_id, config, weights, self.now(), **place)
+        folder, size_bytes = row["folder"], row["size_bytes"]
         with writing(self.engine) as connection:
             if not insert_checkpoint(connection, row) and folder is not None:
                 moved = update(checkpoint).where(
@@ -71,7 +57,7 @@ class Checkpoints:
             query = query.where(checkpoint.c.run_id == run_id)
         if planners is not None:
             query = query.where(_IS_PLANNER if planners else not_(_IS_PLANNER))
-        return [_summary(row) for row in fetch_mappings(self.engine, query)]
+        return [from_row(CheckpointSummary, row) for row in fetch_mappings(self.engine, query)]
 
     def policies_with_episodes(self) -> frozenset[str]:
         """The checkpoints that decided an episode, finished or not, by what they are called as policies."""
@@ -89,11 +75,11 @@ class Checkpoints:
         row = fetch_mapping(
             self.engine, select(*_LIGHT).where(checkpoint.c.id == policy.removeprefix(CONDUCTOR))
         )
-        return None if row is None else _summary(row)
+        return None if row is None else from_row(CheckpointSummary, row)
 
     def get(self, checkpoint_id: str) -> CheckpointSummary:
         """One checkpoint without its weights; StoreError when there is none with this id."""
-        return _summary(self._row(checkpoint_id, *_LIGHT))
+        return from_row(CheckpointSummary, self._row(checkpoint_id, *_LIGHT))
 
     def weights(self, checkpoint_id: str) -> bytes | None:
         """A checkpoint's numbers as safetensors bytes, a planner's files as a zip archive, None where they are in its
@@ -102,23 +88,20 @@ class Checkpoints:
         return None if found is None else bytes(found)
 
     def load(self, checkpoint_id: str) -> Checkpoint:
-        """A coordinator with its numbers, as a value; StoreError when there is none with this id."""
         row = self._row(checkpoint_id, checkpoint.c.config, checkpoint.c.weights, not_planner=True)
-        return Checkpoint.from_bytes(json.loads(row["config"]), bytes(row["weights"]))
+        return Checkpoint.from_bytes(row["config"], bytes(row["weights"]))
 
     def find(self, checkpoint_id: str) -> Checkpoint | None:
-        """A coordinator with its numbers, as a value; None when none of this id is kept."""
         return self.load(checkpoint_id) if self.has(checkpoint_id) else None
 
     def of_run(self, run_id: str) -> Sequence[Checkpoint]:
-        """Every coordinator of a run with its numbers, by generation."""
         query = (
             select(checkpoint.c.config, checkpoint.c.weights)
             .where(checkpoint.c.run_id == run_id, checkpoint.c.generation.is_not(None), not_(_IS_PLANNER))
             .order_by(checkpoint.c.generation)
         )
         return [
-            Checkpoint.from_bytes(json.loads(config), bytes(weights))
+            Checkpoint.from_bytes(config, bytes(weights))
             for config, weights in fetch_rows(self.engine, query)
         ]
 
@@ -132,32 +115,38 @@ class Checkpoints:
         return row
 
 
+class CheckpointPlace(TypedDict, total=False):
+    """Where a checkpoint comes from, what it is, and where its files are when they are not in the store."""
+
+    run_id: str | None
+    generation: int | None
+    kind: str
+    folder: str | None
+    size_bytes: int | None
+
+
 def checkpoint_row(
     checkpoint_id: str,
     config: Mapping[str, Any],
     weights: bytes | None,
-    *,
-    run_id: str | None,
-    generation: int | None,
-    kind: str,
     created: float,
-    folder: str | None = None,
-    size_bytes: int | None = None,
+    **place: Unpack[CheckpointPlace],
 ) -> Row:
     """A checkpoint's row, with its weights or the folder that they are in. `digest` is over its canonical config and,
     of a coordinator, its weights; a planner's id is made of what its files say, however they are packed."""
+    kind, folder, size_bytes = place.get("kind", "head"), place.get("folder"), place.get("size_bytes")
     if (weights is None) is (folder is None):
         raise ValueError("A checkpoint's weights are in the store or in a folder.")
     canonical = json.dumps(dict(config), sort_keys=True)
     hashed = b"" if weights is None or kind in PLANNER_KINDS else weights
     return {
         "id": checkpoint_id,
-        "run_id": run_id,
-        "generation": generation,
+        "run_id": place.get("run_id"),
+        "generation": place.get("generation"),
         "kind": kind,
         "digest": hashlib.sha256(canonical.encode() + b"\0" + hashed).hexdigest(),
         "created": created,
-        "config": canonical,
+        "config": json.loads(canonical),
         "weights": weights,
         "folder": folder,
         "size_bytes": len(weights or b"") if size_bytes is None else size_bytes,
@@ -174,7 +163,7 @@ def check_decides(connection: Connection, policy: str, models: Sequence[str]) ->
             f"There is no policy or checkpoint '{policy}' that could decide this episode's turns: give the id of a "
             "checkpoint, random, random-model, round-robin or single:MODEL with one of its models."
         )
-    if json.loads(found).get("models") != list(models):
+    if found.get("models") != list(models):
         raise StoreError(f"Checkpoint {policy} was made for other models: choose one of this episode's pool.")
 
 
@@ -186,9 +175,3 @@ def insert_checkpoint(connection: Connection, row: Mapping[str, Any]) -> bool:
     elif held != row["digest"]:
         raise StoreError(f"The store already holds a different checkpoint under the id {row['id']}.")
     return held is None
-
-
-def _summary(row: Rows) -> CheckpointSummary:
-    return CheckpointSummary(
-        **{column.name: row[column.name] for column in _LIGHT} | {"config": json.loads(row["config"])}
-    )

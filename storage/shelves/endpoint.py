@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -19,10 +18,10 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 from core.errors import StoreError
 from core.ids import episode_id
 from storage.rows.engine import fetch_mappings, fetch_scalar, writing
-from storage.rows.mapping import Rows
+from storage.rows.mapping import Rows, from_row
 from storage.rows.schema import api_key, served
+from storage.shelves.episodes import visible_name
 
-LONGEST_NAME = 80
 #: How a key looks: the product, the key's id, its secret.
 _KEY = re.compile(r"trinity-([a-z2-7]{8})-([A-Za-z0-9_-]{43})")
 
@@ -61,9 +60,7 @@ class Endpoint:
 
     def add_key(self, name: str, limits: Limits = Limits()) -> tuple[ApiKey, str]:
         """Make a key; it, and the text to ask with, which nobody can read again. StoreError for a name that is none."""
-        words = " ".join(name.split())
-        if not words or len(words) > LONGEST_NAME or not words.isprintable():
-            raise StoreError(f"A key needs a name of 1 to {LONGEST_NAME} visible characters.")
+        words = visible_name(name, "key")
         identity = "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(8))
         secret, at = secrets.token_urlsafe(32), self.now()
         row = {
@@ -74,7 +71,7 @@ class Endpoint:
             "max_cost_usd": limits.max_cost_usd,
             "max_turns": limits.max_turns,
             "deadline_s": limits.deadline_s,
-            "leave_out": json.dumps(limits.leave_out),
+            "leave_out": limits.leave_out,
         }
         with writing(self.engine) as connection:
             connection.execute(insert(api_key), row)
@@ -99,7 +96,6 @@ class Endpoint:
         return [_key(row) for row in rows]
 
     def has_keys(self) -> bool:
-        """Whether any key is valid."""
         query = select(func.count()).select_from(api_key).where(api_key.c.revoked.is_(None))
         return bool(fetch_scalar(self.engine, query))
 
@@ -148,14 +144,12 @@ class Endpoint:
             own.execute(more)
 
     def charged_usd(self, key_id: str | None = None) -> float:
-        """What the requests of a key, or all, have cost so far."""
         query = select(func.coalesce(func.sum(served.c.charged_usd), 0.0))
         if key_id is not None:
             query = query.where(served.c.key_id == key_id)
         return float(fetch_scalar(self.engine, query) or 0.0)
 
     def charged_in(self, runs: Sequence[str]) -> float:
-        """What the requests of these runs have cost so far."""
         total = 0.0
         for run in runs:
             first = episode_id(run, 0).rpartition("-")[0]
@@ -167,7 +161,6 @@ class Endpoint:
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether a text has the form of a key of ours."""
     return _KEY.fullmatch(text) is not None
 
 
@@ -176,16 +169,5 @@ def _digest(secret: str) -> str:
 
 
 def _key(row: Rows) -> ApiKey:
-    limits = Limits(
-        row["max_cost_usd"], row["max_turns"], row["deadline_s"], tuple(json.loads(row["leave_out"]))
-    )
-    return ApiKey(
-        row["id"],
-        row["name"],
-        row["created"],
-        row["revoked"],
-        limits,
-        row.get("requests") or 0,
-        row.get("charged_usd") or 0.0,
-        row.get("last_used"),
-    )
+    used = {name: row.get(name) or 0 for name in ("requests", "charged_usd")}
+    return from_row(ApiKey, row, limits=from_row(Limits, row), last_used=row.get("last_used"), **used)

@@ -1,19 +1,23 @@
-"""Episodes as readers want them: pages and facets without texts, one episode in full, one turn's texts."""
+"""Episodes as readers want them: pages and facets without texts, one episode in full, one turn's texts; and saved
+views, lists of episodes kept under a name, each as the address of its page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, delete, func, insert, select, update
 
-from core.episode import Episode, Reply, Role, Status, Task, Verdict
+from core.episode import Episode, Reply, Status, Task
 from core.errors import StoreError
+from core.ids import view_id
 from core.pool.spec import ModelSpec
+from storage.filters import listing
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import LIGHT, ORDERS, read_facets, read_groups, to_summary
-from storage.rows import mapping, paging
-from storage.rows.engine import fetch_mappings, fetch_rows, reading, writing
+from storage.rows import mapping
+from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading, writing
 from storage.rows.full_episodes import (
     ReplyKey,
     chunks,
@@ -22,8 +26,8 @@ from storage.rows.full_episodes import (
     read_pending_replies,
     rows_among,
 )
-from storage.rows.mapping import Row, Rows
-from storage.rows.schema import episode, same_turn, task, text, turn
+from storage.rows.mapping import Rows
+from storage.rows.schema import episode, same_turn, task, text, turn, view
 from storage.rows.summaries import (
     QUESTION_CUT,
     EpisodeGroup,
@@ -32,10 +36,66 @@ from storage.rows.summaries import (
     GroupBy,
     Order,
     Page,
+    SavedView,
     TurnOutline,
     TurnText,
 )
-from storage.shelves.shared_replies import SharedReplies
+from storage.shelves.replies import SharedReplies
+
+LONGEST_NAME = 80
+_LONGEST_QUERY = 200_000  # characters: some thousands of episode ids
+
+
+@dataclass(frozen=True)
+class Views:
+    """The saved views of a store (`store.views`)."""
+
+    engine: Engine
+    now: Callable[[], float]
+
+    def add(self, name: str, query: Mapping[str, str]) -> SavedView:
+        """Keep a page's query parameters under a name. StoreError for an empty or overlong name."""
+        named, at = visible_name(name, "view"), self.now()
+        if sum(len(name) + len(value) for name, value in query.items()) > _LONGEST_QUERY:
+            raise StoreError("This list is too long to be kept: choose fewer episodes.")
+        saved = SavedView(view_id(int(at), secrets.token_bytes(8)), named, dict(query), at)
+        with writing(self.engine) as connection:
+            connection.execute(insert(view).values(id=saved.id, name=named, query=query, created=at))
+        return saved
+
+    def list(self, limit: int | None = None) -> list[SavedView]:
+        query = select(view).order_by(view.c.created.desc(), view.c.id.desc()).limit(limit)
+        return [mapping.from_row(SavedView, row) for row in fetch_mappings(self.engine, query)]
+
+    def get(self, view_id: str) -> SavedView:
+        row = fetch_mapping(self.engine, select(view).where(view.c.id == view_id))
+        if row is None:
+            raise _no_view(view_id)
+        return mapping.from_row(SavedView, row)
+
+    def rename(self, view_id: str, name: str) -> None:
+        change = update(view).where(view.c.id == view_id).values(name=visible_name(name, "view"))
+        with writing(self.engine) as connection:
+            if not connection.execute(change).rowcount:
+                raise _no_view(view_id)
+
+    def delete(self, view_id: str) -> None:
+        with writing(self.engine) as connection:
+            if not connection.execute(delete(view).where(view.c.id == view_id)).rowcount:
+                raise _no_view(view_id)
+
+
+def visible_name(name: str, of: str) -> str:
+    """A name on one line. StoreError for none, and for one that is too long, `of` a view or a key."""
+    words = " ".join(name.split())
+    if not words or len(words) > LONGEST_NAME or not words.isprintable():
+        raise StoreError(f"A {of} needs a name of 1 to {LONGEST_NAME} visible characters.")
+    return words
+
+
+def _no_view(view_id: str) -> StoreError:
+    return StoreError(f"The store holds no saved view {view_id[:40]}: it may have been deleted.")
+
 
 _EVERYTHING = EpisodeFilter()
 _CUT_ANSWER = func.substr(turn.c.answer_after, 1, QUESTION_CUT).label("answer_after")
@@ -63,11 +123,11 @@ class Episodes:
         keyset = ORDERS[order]
         matching = conditions(where, self.engine.dialect.name)
         with reading(self.engine) as connection:
-            total = paging.count_capped(connection, select(episode.c.id).where(*matching))
+            total = listing.count_capped(connection, select(episode.c.id).where(*matching))
             if not total.n:  # a second search for nothing would take as long again
                 return Page((), total)
             rows = select(*LIGHT, keyset.key.label("page_key")).where(*matching)
-            return paging.read_page(
+            return listing.read_page(
                 connection,
                 rows,
                 keyset,
@@ -99,7 +159,6 @@ class Episodes:
         return None if found is None else (sides[0], sides[1])
 
     def facets(self, where: EpisodeFilter = _EVERYTHING) -> Facets:
-        """Counts by field over the filtered episodes, each field without its own condition."""
         with reading(self.engine) as connection:
             return read_facets(connection, where, self.engine.dialect.name)
 
@@ -121,18 +180,17 @@ class Episodes:
         """One line of the list; StoreError when there is no such episode."""
         for found in self.summaries([episode_id]):
             return found
-        raise _unknown(episode_id)
+        raise _no_episode(episode_id)
 
     def get(self, episode_id: str) -> Episode:
         """The whole episode with its finished turns; StoreError when there is no such episode."""
         with reading(self.engine) as connection:
             found = next(read_episodes(connection, [episode_id]), None)
         if found is None:
-            raise _unknown(episode_id)
+            raise _no_episode(episode_id)
         return found
 
     def outline(self, episode_id: str) -> list[TurnOutline]:
-        """Every turn begun so far, without texts."""
         return self.outlines([episode_id])[episode_id]
 
     def outlines(self, episode_ids: Sequence[str]) -> dict[str, list[TurnOutline]]:
@@ -201,13 +259,11 @@ class Episodes:
         return SharedReplies(self.engine, specs)
 
     def tasks(self, run_id: str) -> list[Task]:
-        """The tasks a run has played, by id."""
         played = select(episode.c.task_key).where(episode.c.run_id == run_id)
         query = select(task).where(task.c.key.in_(played)).order_by(task.c.id, task.c.key)
-        return [mapping.to_task(row) for row in fetch_mappings(self.engine, query)]
+        return [mapping.from_row(Task, row) for row in fetch_mappings(self.engine, query)]
 
     def same_task(self, episode_id: str, limit: int = 50) -> list[EpisodeSummary]:
-        """Other episodes that played the very same task, newest first."""
         key = select(episode.c.task_key).where(episode.c.id == episode_id).scalar_subquery()
         query = (
             select(*LIGHT)
@@ -232,15 +288,10 @@ class Episodes:
         return deleted
 
 
-def _unknown(episode_id: str) -> StoreError:
+def _no_episode(episode_id: str) -> StoreError:
     return StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
 
 
 def _outline(row: Rows) -> TurnOutline:
-    made: Row = {name: row[name] for name in _OUTLINE_NAMES}
-    made |= {name: made[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
-    made["role"] = Role(made["role"])
-    made["verdict"] = Verdict(made["verdict"]) if made["verdict"] else None
-    made["flags"] = mapping.to_flags(made["flags"])
-    made["argmax_role"] = Role(made["argmax_role"]) if made["argmax_role"] else None
-    return TurnOutline(index=row["idx"], **made)
+    spent = {name: row[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
+    return mapping.from_row(TurnOutline, row, index=row["idx"], **spent)

@@ -1,8 +1,8 @@
-"""Labels of episodes, turns and words of a reply, given by people and only ever added to.
+"""Labels of episodes, turns and words of a reply, given by people and only ever added to; which episodes of a list one
+reviewer has still to label, and how far reviewers agree.
 
 Of the labels of one author under one name at one place the latest counts; the others are its history. A label that
-is withdrawn gets a further row without a value, so that nothing is ever changed or lost.
-"""
+is withdrawn gets a further row without a value, so that nothing is ever changed or lost."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, Subquery, and_, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, Subquery, and_, func, insert, not_, select
 
+from core.analysis.metrics import Kappa, cohen_kappa, krippendorff_alpha
 from core.errors import ConfigError, StoreError
-from storage.filters.current_labels import current_labels, is_current
+from storage.filters.episode_filter import EpisodeFilter, conditions
+from storage.filters.listing import ORDERS, count_capped
+from storage.filters.vocabulary import current_labels, is_current
 from storage.rows.engine import fetch_mappings, fetch_rows, reading, writing
 from storage.rows.full_episodes import rows_among
 from storage.rows.mapping import Rows
 from storage.rows.schema import episode, label, same_turn, text, turn
-from storage.rows.summaries import FacetValue
+from storage.rows.summaries import CappedCount, FacetValue, Order
 
 #: The name of a label that is nothing but its note.
 NOTE = "note"
@@ -108,7 +112,6 @@ class Labels:
         return given
 
     def of(self, episode_id: str) -> tuple[Label, ...]:
-        """The current labels of an episode, its turns and their words, oldest first."""
         return current_of(self.history(episode_id))
 
     def history(self, episode_id: str) -> tuple[Label, ...]:
@@ -157,7 +160,6 @@ class Labels:
 
 
 def _episodes_by(labels: Subquery, column: ColumnElement[str]) -> Select[str, int]:
-    """How many episodes the labels with each value of a column are on."""
     return select(column, func.count(labels.c.episode_id.distinct())).group_by(column)
 
 
@@ -168,7 +170,6 @@ def is_labelled(author: str | None = None) -> ColumnElement[bool]:
 
 
 def current_of(history: Sequence[Label]) -> tuple[Label, ...]:
-    """The current labels of a history, oldest first: see the module."""
     last = {(one.place, one.name, one.author): one for one in history}
     return tuple(sorted((one for one in last.values() if one.value), key=lambda one: one.at))
 
@@ -223,7 +224,6 @@ def _word(given: str, what: str) -> str:
 
 
 def _check_place(connection: Connection, place: Place) -> None:
-    """StoreError, one sentence, for an episode, a turn or words that the store does not have."""
     turns = labelled_places(connection, [place.episode_id]).get(place.episode_id)
     if turns is None:
         raise StoreError(f"The store holds no episode {place.episode_id}, so nothing was labelled.")
@@ -251,3 +251,151 @@ def find_span(reply: str, quote: str) -> tuple[int, int]:
     if found:
         raise ConfigError(f"The reply contains these words {len(found)} times: quote a few more around them.")
     raise ConfigError("This turn's reply does not contain these words: copy them exactly.")
+
+
+_EVERYTHING = EpisodeFilter()
+#: How far a queue is counted: a reviewer who reads episode after episode wants to know how long it is.
+COUNTED = 20_000
+#: The value taken for a reviewer who reviewed an episode and did not give it a label that has one value only.
+NOT_GIVEN = "not given"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How many of a queue's episodes one reviewer has labelled, and which of them one stands at (from 1; None when
+    the queue does not hold it)."""
+
+    labelled: int
+    total: CappedCount
+    at: int | None
+
+    @property
+    def share(self) -> float:
+        """Between 0 and 1; over a capped total at most 1."""
+        return min(1.0, self.labelled / self.total.n) if self.total.n else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    place: Place
+    a: str
+    b: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairAgreement:
+    """Two reviewers on one name: `counts[i][j]` items that `a` gave the i-th value and `b` the j-th."""
+
+    a: str
+    b: str
+    values: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    kappa: Kappa
+    differing: tuple[Disagreement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewerAgreement:
+    """All reviewers on one name, pairs with most items first. `alpha` (Krippendorff) is over `items` that two or
+    more gave a value; None where that cannot be told. `ticked`: the name has one value only, so that leaving
+    it off an episode one has reviewed counts as a value too."""
+
+    name: str
+    pairs: tuple[PairAgreement, ...]
+    alpha: float | None
+    items: int
+    ticked: bool
+
+
+@dataclass(frozen=True)
+class Reviews:
+    engine: Engine
+
+    def progress(
+        self,
+        author: str,
+        where: EpisodeFilter = _EVERYTHING,
+        *,
+        order: Order = "newest",
+        episode_id: str | None = None,
+    ) -> QueueProgress:
+        """How far this reviewer is with a list of episodes, and where in it an episode stands. Three queries."""
+        keyset, matching = ORDERS[order], conditions(where, self.engine.dialect.name)
+        ids = select(episode.c.id).where(*matching)
+        with reading(self.engine) as connection:
+            total = count_capped(connection, ids, COUNTED)
+            done = select(func.count()).select_from(ids.where(is_labelled(author=author)).subquery())
+            own = select(keyset.key, episode.c.id).where(episode.c.id == episode_id, *matching)
+            here = connection.execute(own).first() if episode_id else None
+            at = None
+            if here is not None:
+                before = ids.where(keyset.beyond((here[0], here[1]), True))
+                at = count_capped(connection, before, COUNTED).n + 1
+            return QueueProgress(int(connection.execute(done).scalar_one()), total, at)
+
+    def next(
+        self,
+        author: str,
+        where: EpisodeFilter = _EVERYTHING,
+        *,
+        order: Order = "newest",
+        after: str | None = None,
+        backwards: bool = False,
+        unlabelled: bool = True,
+    ) -> str | None:
+        """The episode after (or before) one in a list that this reviewer has not labelled, or simply the next one;
+        without `after`, or when the list does not hold it, the first. None at the end."""
+        keyset, matching = ORDERS[order], conditions(where, self.engine.dialect.name)
+        if unlabelled:
+            matching = [*matching, not_(is_labelled(author=author))]
+        query = select(episode.c.id).where(*matching)
+        with reading(self.engine) as connection:
+            here = connection.execute(select(keyset.key, episode.c.id).where(episode.c.id == after)).first()
+            if here is not None:
+                query = query.where(keyset.beyond((here[0], here[1]), backwards))
+            return connection.execute(keyset.ordered(query, backwards).limit(1)).scalar()
+
+    def agreement(self, name: str, where: EpisodeFilter = _EVERYTHING) -> ReviewerAgreement:
+        """How far the reviewers of a list agree on a name, over whole episodes, turns and spans alike."""
+        ids = select(episode.c.id).where(*conditions(where, self.engine.dialect.name))
+        current = current_labels(label.c.episode_id.in_(ids))
+        labels = [to_label(row) for row in fetch_mappings(self.engine, current)]
+        named = [one for one in labels if one.name == name]
+        ticked = len({one.value for one in named}) == 1
+        given: dict[Place, dict[str, str]] = defaultdict(dict)
+        if ticked:
+            for one in labels:  # to have labelled an episode at all is to have reviewed it
+                given[Place(one.place.episode_id)][one.author] = NOT_GIVEN
+        for one in named:
+            place = Place(one.place.episode_id) if ticked else one.place
+            given[place][one.author] = one.value
+        return _agreement(name, given, ticked)
+
+
+def _agreement(name: str, given: dict[Place, dict[str, str]], ticked: bool) -> ReviewerAgreement:
+    values = tuple(sorted({value for by in given.values() for value in by.values()}))
+    authors = sorted({author for by in given.values() for author in by})
+    pairs = [_pair(a, b, values, given) for a, b in combinations(authors, 2)]
+    shared = [tuple(by.values()) for by in given.values() if len(by) > 1]
+    return ReviewerAgreement(
+        name=name,
+        pairs=tuple(sorted((one for one in pairs if one.kappa.n), key=lambda one: -one.kappa.n)),
+        alpha=krippendorff_alpha(shared),
+        items=len(shared),
+        ticked=ticked,
+    )
+
+
+def _pair(a: str, b: str, values: Sequence[str], given: dict[Place, dict[str, str]]) -> PairAgreement:
+    both = [(place, by[a], by[b]) for place, by in given.items() if a in by and b in by]
+    counts = [[0] * len(values) for _ in values]
+    for _, mine, yours in both:
+        counts[values.index(mine)][values.index(yours)] += 1
+    return PairAgreement(
+        a=a,
+        b=b,
+        values=tuple(values),
+        counts=tuple(map(tuple, counts)),
+        kappa=cohen_kappa(counts),
+        differing=tuple(Disagreement(place, x, y) for place, x, y in both if x != y),
+    )

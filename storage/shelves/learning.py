@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -13,11 +11,11 @@ from sqlalchemy.exc import IntegrityError
 from core.errors import StoreError
 from storage.rows.engine import fetch_mapping, fetch_mappings, reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
-from storage.rows.mapping import Row, Rows
+from storage.rows.mapping import Row, from_row
 from storage.rows.schema import candidate, learning_update, optimiser
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.shelves.checkpoints import insert_checkpoint
-from storage.shelves.paid_replies import PaidReplies
+from storage.shelves.replies import PaidReplies
 
 
 @dataclass(frozen=True)
@@ -57,14 +55,12 @@ class Learning:
             ) from error
 
     def updates(self, run_id: str) -> list[UpdateSummary]:
-        """The updates of a run, first to last."""
         query = (
             select(learning_update).where(learning_update.c.run_id == run_id).order_by(learning_update.c.idx)
         )
-        return [_to_update(row) for row in fetch_mappings(self.engine, query)]
+        return [from_row(UpdateSummary, row, index=row["idx"]) for row in fetch_mappings(self.engine, query)]
 
     def candidates(self, run_id: str, index: int) -> list[CandidateSummary]:
-        """The candidates of one update, in order."""
         with reading(self.engine) as connection:
             return read_candidates(connection, run_id, index)
 
@@ -81,7 +77,6 @@ class Learning:
             connection.execute(delete(learning_update).where(later))
 
     def forget_state(self, run_id: str) -> None:
-        """Drop the state of a run that is over."""
         with writing(self.engine) as connection:
             connection.execute(delete(optimiser).where(optimiser.c.run_id == run_id))
 
@@ -93,30 +88,18 @@ class Learning:
 def insert_update(
     connection: Connection, entry: UpdateSummary, candidates: Sequence[CandidateSummary]
 ) -> None:
-    """Insert an update and its candidates."""
-    fields = asdict(entry)
-    index = fields.pop("index")
-    connection.execute(
-        insert(learning_update), {**fields, "idx": index, "stats": json.dumps(fields["stats"])}
-    )
-    rows = []
-    for one in candidates:
-        row = asdict(one)
-        rows.append({"run_id": entry.run_id, "generation": index, "idx": row.pop("index"), **row})
-    if rows:
+    row = asdict(entry)
+    connection.execute(insert(learning_update), {"idx": row.pop("index"), **row})
+    of = {"run_id": entry.run_id, "generation": entry.index}
+    if rows := [{**of, "idx": one.pop("index"), **one} for one in map(asdict, candidates)]:
         connection.execute(insert(candidate), rows)
 
 
 def read_candidates(connection: Connection, run_id: str, index: int) -> list[CandidateSummary]:
-    """The candidates of one update, in order."""
     query = (
-        select(candidate.c.idx, candidate.c.fitness, candidate.c.rollouts, candidate.c.missing)
+        select(candidate)
         .where(candidate.c.run_id == run_id, candidate.c.generation == index)
         .order_by(candidate.c.idx)
     )
-    return [CandidateSummary(*row) for row in connection.execute(query)]
-
-
-def _to_update(row: Rows) -> UpdateSummary:
-    fields: dict[str, Any] = {**row, "stats": json.loads(row["stats"])}
-    return UpdateSummary(index=fields.pop("idx"), **fields)
+    rows = connection.execute(query).mappings()
+    return [from_row(CandidateSummary, row, index=row["idx"]) for row in rows]

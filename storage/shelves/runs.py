@@ -42,7 +42,7 @@ from storage.rows.engine import (
     writing,
 )
 from storage.rows.full_episodes import delete_episodes
-from storage.rows.mapping import Rows, deciders_column, to_deciders
+from storage.rows.mapping import Rows, from_row
 from storage.rows.schema import episode, learning_update, override, proposal, run, turn
 from storage.rows.summaries import (
     PURPOSES,
@@ -54,7 +54,7 @@ from storage.rows.summaries import (
     RunStatus,
     RunSummary,
 )
-from storage.shelves import run_costs
+from storage.shelves import replies
 from storage.shelves.checkpoints import check_decides
 
 #: A run without a sign of life for this long is taken for dead.
@@ -96,7 +96,7 @@ class Runs:
             "status": status.value,
             "owner": owner,
             "created": at,
-            "config": json.dumps(dict(config)),
+            "config": config,
             **alive,
         }
         try:
@@ -141,12 +141,10 @@ class Runs:
         return found
 
     def names(self) -> dict[str, str]:
-        """Run id -> its name, of the runs that have one."""
         query = select(run.c.id, run.c.name).where(run.c.name.is_not(None))
         return dict(fetch_rows(self.engine, query))
 
     def waiting(self) -> Sequence[RunSummary]:
-        """The runs that wait for a worker, the first to be taken first."""
         return self._read(select(run).where(_QUEUED).order_by(run.c.created, run.c.id))
 
     def next_waiting(self, kinds: Sequence[str] = ()) -> str | None:
@@ -179,23 +177,20 @@ class Runs:
             )
 
     def heartbeat(self, run_id: str, owner: str | None = None) -> None:
-        """The run's process is alive. StoreError when the run is not this owner's any more."""
         with writing(self.engine) as connection:
             _update_own(connection, run_id, owner, heartbeat=self.now())
 
     def sample_ids(self) -> frozenset[str]:
-        """The runs that came with the program."""
         query = select(run.c.id).where(run.c.purpose == "sample")
         return frozenset(found for (found,) in fetch_rows(self.engine, query))
 
     def note_pool(self, run_id: str, pool: str) -> None:
-        """Remember the digest of the pool that answers in a run."""
         self._set(run_id, pool=pool)
 
     def noted_pool(self, run_id: str) -> str | None:
-        """The digest of the pool that answered in a run; None where that is not recorded."""
-        found = fetch_rows(self.engine, select(run.c.pool).where(run.c.id == run_id))
-        return found[0][0] if found else None
+        """The digest of the pool that answered in a run; empty where none did."""
+        pool: str | None = fetch_scalar(self.engine, select(run.c.pool).where(run.c.id == run_id))
+        return pool
 
     def finish(
         self,
@@ -246,7 +241,6 @@ class Runs:
     # What a person asks of a worker
 
     def control(self, run_id: str) -> RunControl:
-        """What is asked of the run's worker now."""
         row = fetch_mapping(
             self.engine, select(run.c.cancel, run.c.paused, run.c.steps).where(run.c.id == run_id)
         )
@@ -269,9 +263,7 @@ class Runs:
         if dead is not None:
             resting = or_(resting, run.c.owner == dead)
         with writing(self.engine) as connection:
-            changed = connection.execute(
-                update(run).where(run.c.id == run_id, resting).values(config=json.dumps(config))
-            )
+            changed = connection.execute(update(run).where(run.c.id == run_id, resting).values(config=config))
         if changed.rowcount != 1:
             raise StoreError(f"Run {run_id} is running: stop it first, then change its ceiling.")
 
@@ -279,14 +271,12 @@ class Runs:
         """Write down what its process has decided about what a run plays. StoreError when the run is not this owner's
         any more."""
         with writing(self.engine) as connection:
-            _update_own(connection, run_id, owner, config=json.dumps(dict(config)))
+            _update_own(connection, run_id, owner, config=config)
 
     def pause(self, run_id: str) -> None:
-        """Ask the worker to wait before the next turn."""
         self._set(run_id, paused=True, steps=0)
 
     def unpause(self, run_id: str) -> None:
-        """Let the worker go on."""
         self._set(run_id, paused=False, steps=0)
 
     def step(self, run_id: str, number: int) -> None:
@@ -295,7 +285,6 @@ class Runs:
         self._set(run_id, steps=case((run.c.steps < number, number), else_=run.c.steps))
 
     def turns_played(self, run_id: str) -> int:
-        """How many turns of all the run's episodes are over."""
         query = (
             select(func.count())
             .select_from(turn)
@@ -310,22 +299,21 @@ class Runs:
         row = {"episode_id": episode_id, "idx": index, "model": model, "role": role.value}
         with writing(self.engine) as connection:
             known = connection.execute(select(episode.c.models).where(episode.c.id == episode_id)).scalar()
-            if known is not None and model not in (models := json.loads(known)):
+            if known is not None and model not in known:
                 raise StoreError(
-                    f"There is no model '{model}' in this episode: choose one of {', '.join(models)}."
+                    f"There is no model '{model}' in this episode: choose one of {', '.join(known)}."
                 )
             _drop_override(connection, episode_id, index)
             connection.execute(insert(override), row)
 
     def drop_override(self, episode_id: str, index: int) -> None:
-        """Let the policy decide turn `index` after all. StoreError when the turn has begun."""
         with writing(self.engine) as connection:
             _drop_override(connection, episode_id, index)
 
     def override(self, episode_id: str, index: int) -> tuple[str, Role] | None:
         """The (model, role) a person chose for a turn, None when the policy decides."""
         row = fetch_mapping(self.engine, select(override).where(_of_turn(override, episode_id, index)))
-        return (row["model"], Role(row["role"])) if row else None
+        return (row["model"], row["role"]) if row else None
 
     def propose(self, episode_id: str, index: int, proposed: Proposal) -> None:
         """Show what would be decided for turn `index`, or why nothing can be, while it waits for a person; nothing
@@ -341,7 +329,6 @@ class Runs:
                 connection.execute(insert(proposal), row)
 
     def drop_proposal(self, episode_id: str) -> None:
-        """The turn waits no longer."""
         with writing(self.engine) as connection:
             connection.execute(delete(proposal).where(proposal.c.episode_id == episode_id))
 
@@ -368,10 +355,10 @@ class Runs:
             if connection.execute(begun).first():
                 raise StoreError(f"Turn {index + 1} has already begun: choose who decides a later one.")
             if policy != held.policy:
-                check_decides(connection, policy, json.loads(held.models))
-            deciders = deciders_with(held.policy, to_deciders(held.deciders), index, policy)
+                check_decides(connection, policy, held.models)
+            deciders = deciders_with(held.policy, held.deciders or {}, index, policy)
             change = update(episode).where(episode.c.id == episode_id)
-            connection.execute(change.values(deciders=deciders_column(deciders)))
+            connection.execute(change.values(deciders=deciders))
 
     def decider(self, episode_id: str, index: int) -> str:
         """The policy that decides turn `index`. StoreError when there is no such episode."""
@@ -380,7 +367,7 @@ class Runs:
         )
         if row is None:
             raise StoreError(f"There is no episode {episode_id!r} in this store.")
-        return decider_at(row["policy"], to_deciders(row["deciders"]), index)
+        return decider_at(row["policy"], row["deciders"] or {}, index)
 
     # How its policies did
 
@@ -399,18 +386,17 @@ class Runs:
         most that it could cost, one of unknown price counts nothing, and neither do the turns that forks carry: another
         run has paid for them. Recorded episodes of an evolution share replies, each of which its generation counts
         once."""
-        return run_costs.spent_usd(self.engine, run_id)
+        return replies.spent_usd(self.engine, run_id)
 
     def unread_usd(self, run_id: str) -> float:
         """How much of that went to answers that could not be read or broke off."""
-        return run_costs.unread_usd(self.engine, run_id)
+        return replies.unread_usd(self.engine, run_id)
 
     def _set(self, run_id: str, **values: Any) -> None:
         with writing(self.engine) as connection:
             connection.execute(update(run).where(run.c.id == run_id).values(**values))
 
     def _read(self, query: Select[Any]) -> Sequence[RunSummary]:
-        """Runs with their counts: three queries, whatever the number of runs."""
         with reading(self.engine) as connection:
             rows = connection.execute(query).mappings().all()
             ids = [row["id"] for row in rows]
@@ -419,7 +405,7 @@ class Runs:
             episodes = _by_run(connection, episode, ids, func.sum(finished), func.sum(right))
             generations = _by_run(connection, learning_update, ids)
         return [
-            _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
+            _summary(row, *episodes.get(row["id"], (0, 0, 0)), *generations.get(row["id"], (0,)))
             for row in rows
         ]
 
@@ -457,7 +443,6 @@ def _of_turn(table: Table, episode_id: str, index: int) -> ColumnElement[bool]:
 
 
 def _drop_override(connection: Connection, episode_id: str, index: int) -> None:
-    """Forget what a person chose for a turn. StoreError when the turn has begun."""
     begun = select(turn.c.idx).where(_of_turn(turn, episode_id, index))
     if connection.execute(begun).first():
         raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")
@@ -486,15 +471,6 @@ def _interrupt_episodes(connection: Connection, run_ids: Sequence[str]) -> None:
     )
 
 
-def _summary(row: Rows, counts: Sequence[int], generations: Sequence[int]) -> RunSummary:
-    names = ("id", "kind", "purpose", "name", "created", "started", "finished", "heartbeat", "owner", "error")
-    episodes, finished, correct = counts
-    return RunSummary(
-        **{name: row[name] for name in names},
-        status=RunStatus(row["status"]),
-        config=json.loads(row["config"]),
-        episodes=episodes,
-        finished_episodes=finished,
-        correct=correct,
-        generations=generations[0],
-    )
+def _summary(row: Rows, episodes: int, finished: int, correct: int, generations: int) -> RunSummary:
+    counts = {"episodes": episodes, "finished_episodes": finished, "correct": correct}
+    return from_row(RunSummary, row, generations=generations, **counts)

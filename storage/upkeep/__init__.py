@@ -1,1 +1,4 @@
-"""What a store holds, what may be forgotten, and what each column means."""
+"""Care for a store that has grown: what its tables mean and take, and what it may forget.
+
+`tables` explains and measures them, `retention` previews and removes hidden states, texts, episodes and runs.
+"""

@@ -263,7 +263,6 @@ def _runs(connection: Connection, chosen: list[ColumnElement[bool]], everything:
 
 
 def _bytes_within(connection: Connection, chosen: ColumnElement[bool]) -> int:
-    """The bytes of the texts and hidden states of some episodes."""
     ids = select(episode.c.id).where(chosen)
     totals = (
         select(_bytes(connection, column)).where(column.table.c.episode_id.in_(ids))
@@ -284,7 +283,6 @@ def _count(connection: Connection, table: Table, *where: ColumnElement[bool]) ->
 
 
 def _note(connection: Connection, ids: Sequence[str], what: Removable, at: float) -> None:
-    """Write into the episodes what was removed of them and when."""
     day = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
     connection.execute(update(episode).where(episode.c.id.in_(ids)).values({REMOVED[what]: day}))
 

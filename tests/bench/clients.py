@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,10 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
+from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel, Field
 
-from tests.bench.endpoint import _free_port, _process
+from tests.bench._frame import SERVE
+from tests.browsing import serving
 from tests.core.pool.faulty_server import Answer, Request, faulty_server, ok
 from tests.ui.endpoint.server import role_of, team
 
@@ -53,34 +53,6 @@ def model(request: Request) -> Answer:
         return ok("", finish_reason="tool_calls", tool_calls=[call])
     in_json = "must be one JSON object" in question and role_of(request) == "Worker"
     return team(f"<answer>{json.dumps({'total': 42}) if in_json else '42'}</answer>")(request)
-
-
-def by_openai(url: str) -> Ways:
-    client: Any = OpenAI(base_url=url, api_key="none", max_retries=0)
-    chat: dict[str, Any] = {"model": "trinity", "messages": ASKED}
-
-    def stream() -> object:
-        with client.chat.completions.stream(**chat) as events:
-            return events.get_final_completion().choices[0].message.content
-
-    def tool() -> object:
-        choice = {"type": "function", "function": {"name": "Total"}}
-        offered = [pydantic_function_tool(Total)]
-        said = client.chat.completions.create(**chat, tools=offered, tool_choice=choice)
-        return Total.model_validate_json(said.choices[0].message.tool_calls[0].function.arguments)
-
-    def schema() -> object:
-        return client.chat.completions.parse(**chat, response_format=Total).choices[0].message.parsed
-
-    def responses_schema() -> object:
-        return client.responses.parse(model="trinity", input=ASKED, text_format=Total).output_parsed
-
-    yield "chat", lambda: client.chat.completions.create(**chat).choices[0].message.content
-    yield "stream", stream
-    yield "forced tool", tool
-    yield "schema", schema
-    yield "responses", lambda: client.responses.create(model="trinity", input=ASKED).output_text
-    yield "responses, schema", responses_schema
 
 
 def by_pydantic_ai(url: str) -> Ways:
@@ -183,7 +155,6 @@ def by_openai_agents(url: str) -> Ways:
 
 
 CLIENTS = {
-    "openai": by_openai,
     "pydantic-ai-slim": by_pydantic_ai,
     "instructor": by_instructor,
     "langchain-openai": by_langchain,
@@ -195,14 +166,13 @@ def main() -> int:
     """How many of the ways failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as folder, faulty_server(model) as behind:
-        place, port = Path(folder), _free_port()
+        place = Path(folder)
         (place / "pool.toml").write_text(f'[[model]]\nname = "a"\nbase_url = "{behind.url}"\n')
         (place / "tiers.toml").write_text('[[tier]]\nname = "trinity"\npolicy = "single:a"\nturns = 3\n')
-        serve = ["serve", "--pool", str(place / "pool.toml"), "--config", str(place / "tiers.toml")]
-        environment = {**os.environ, "TRINITY_STORE": str(place / "t.db"), "XDG_DATA_HOME": folder}
-        with _process([sys.executable, "-m", "ui.cli", *serve, "--port", str(port)], environment, port):
+        options = ("--pool", place / "pool.toml", "--config", place / "tiers.toml", "--port")
+        with serving([*SERVE, *options], place, place / "t.db", health="/healthz") as address:
             for package, ways in CLIENTS.items():
-                for name, run in ways(f"http://127.0.0.1:{port}/v1"):
+                for name, run in ways(f"{address}/v1"):
                     try:
                         said = f"ok: {run()!r}"
                     except Exception as error:

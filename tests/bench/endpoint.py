@@ -2,134 +2,95 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import os
-import signal
+import multiprocessing
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 
 from core.pocket import MODELS
+from tests.bench._frame import SERVE, Figures, percentile, run
+from tests.browsing import environment, serving
 from ui.runs.wiring import SAMPLE_RUNS
 
 ROLES = ("Thinker", "Worker", "Verifier")
+#: What a client saw of one request.
+Seen = dict[str, Any]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve a pool of local models, ask it from many clients at once, and print what that took."""
-    parser = argparse.ArgumentParser(prog="trinity bench endpoint", description=__doc__)
-    parser.add_argument("--clients", type=int, default=100, help="streams at a time")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long they ask")
-    parser.add_argument("--wait", type=float, default=0.3, help="how long a model takes, in seconds")
-    parser.add_argument(
-        "--policy", default="", help="who decides: a policy; left out: the newest sample checkpoint"
-    )
-    parser.add_argument(
-        "--models", type=int, default=0, help=argparse.SUPPRESS
-    )  # the port of the models' server
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    chosen = parser.parse_args(arguments)
-    if chosen.models:
-        _serve_models(chosen.models, chosen.wait)
-        return
-    found = _measure(chosen)
-    if chosen.json:
-        print(json.dumps(found))
-        return
-    for name, value in found.items():
-        print(f"{name:42} {value}")
-
-
-def _measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        models, port = _free_port(), _free_port()
+def measure(
+    clients: Annotated[int, "streams at a time"] = 100,
+    seconds: Annotated[float, "how long they ask"] = 60.0,
+    wait: Annotated[float, "how long a model takes, in seconds"] = 0.3,
+    policy: Annotated[str, "who decides; left out: the newest sample checkpoint"] = "",
+) -> Figures:
+    """Serve a pool of local models, and ask it from many clients at once."""
+    with tempfile.TemporaryDirectory() as folder, _models(wait) as models:
         place = Path(folder)
-        (place / "pool.toml").write_text(
-            "\n".join(
-                f'[[model]]\nname = "{name}"\nbase_url = "http://127.0.0.1:{models}/v1"\nconcurrency = 64\n'
-                for name in MODELS
-            )
-        )
-        tier = f'[[tier]]\nname = "trinity"\nturns = 3\npolicy = "{chosen.policy}"\n'
-        (place / "endpoint.toml").write_text(tier)
-        environment = os.environ | {"TRINITY_STORE": str(place / "trinity.db"), "TRINITY_PROCESSES": "1"}
-        environment["OMP_NUM_THREADS"] = "1"
-        if not chosen.policy:
-            subprocess.run(
-                [sys.executable, "-m", "ui.cli", "import", str(SAMPLE_RUNS)], env=environment, check=True
-            )
-        serve = [*("serve", "--pool", str(place / "pool.toml"), "--encoder", "pocket"), "--port", str(port)]
-        serve += ["--config", str(place / "endpoint.toml")]
-        behind = [
-            sys.executable,
-            "-m",
-            "tests.bench.endpoint",
-            "--models",
-            str(models),
-            "--wait",
-            str(chosen.wait),
+        tables = [
+            f'[[model]]\nname = "{name}"\nbase_url = "{models}/v1"\nconcurrency = 64\n' for name in MODELS
         ]
-        with (
-            _process(behind, environment, models),
-            _process([sys.executable, "-m", "ui.cli", *serve], environment, port),
-        ):
-            return asyncio.run(_compare(chosen, port, models))
+        (place / "pool.toml").write_text("\n".join(tables))
+        (place / "tiers.toml").write_text(f'[[tier]]\nname = "trinity"\nturns = 3\npolicy = "{policy}"\n')
+        store = place / "trinity.db"
+        if not policy:
+            command = [sys.executable, "-m", "ui.cli", "import", str(SAMPLE_RUNS)]
+            subprocess.run(command, env=environment(place) | {"TRINITY_STORE": str(store)}, check=True)
+        options = ("--pool", place / "pool.toml", "--encoder", "pocket", "--config", place / "tiers.toml")
+        alone = {"TRINITY_PROCESSES": "1"}
+        with serving([*SERVE, *options, "--port"], place, store, alone, health="/healthz") as address:
+            return asyncio.run(_compare(address, models, clients, seconds, wait))
 
 
-async def _compare(chosen: argparse.Namespace, port: int, models: int) -> dict[str, Any]:
-    limits = httpx.Limits(max_connections=chosen.clients)
+async def _compare(address: str, models: str, clients: int, seconds: float, wait: float) -> Figures:
+    limits = httpx.Limits(max_connections=clients)
     async with httpx.AsyncClient(timeout=60.0, limits=limits, trust_env=False) as http:
-        await _through(http, port)  # what is loaded at the first request is not measured
-        alone = [await _through(http, port) for _ in range(20)]
-        direct_alone = [await _direct(http, models) for _ in range(20)]
-        ours = await _for(chosen, lambda: _through(http, port))
-        direct = await _for(chosen, lambda: _direct(http, models))
-    good, straight = (
-        [one for one in ours if "error" not in one],
-        [one for one in direct if "error" not in one],
-    )
-    pool_s = statistics.mean(one["turns"] for one in good) * chosen.wait
-    over = [1000 * (one["whole"] - one["turns"] * chosen.wait) for one in alone]
+        through, direct = partial(_through, http, address), partial(_direct, http, models)
+        await through()  # what is loaded at the first request is not measured
+        alone = [await through() for _ in range(20)]
+        direct_alone = [await direct() for _ in range(20)]
+        ours, theirs = [await _for(clients, seconds, wait, ask) for ask in (through, direct)]
+    good, straight = ([one for one in seen if "error" not in one] for seen in (ours, theirs))
+    over = [1000 * (one["whole"] - one["turns"] * wait) for one in alone]
+    turns = statistics.mean(one["turns"] for one in good)
+    told = {
+        "first_progress_s": [one["first"] for one in good],
+        "whole_s": [one["whole"] for one in good],
+        "overhead_ms_alone": over,
+        "overhead_ms_per_turn_alone": [ms / one["turns"] for ms, one in zip(over, alone, strict=True)],
+        "direct_overhead_ms_alone": [1000 * (one["whole"] - 3 * wait) for one in direct_alone],
+        "direct_whole_s": [one["whole"] for one in straight],
+    }
     return {
         "requests": len(good),
         "errors": len(ours) - len(good),
-        "turns_per_request": round(statistics.mean(one["turns"] for one in good), 2),
-        "first_progress_s_p50": _at(50, [one["first"] for one in good]),
-        "first_progress_s_p95": _at(95, [one["first"] for one in good]),
-        "whole_s_p50": _at(50, [one["whole"] for one in good]),
-        "whole_s_p95": _at(95, [one["whole"] for one in good]),
-        "pool_s_per_request": round(pool_s, 3),
-        "overhead_ms_alone_p50": _at(50, over),
-        "overhead_ms_alone_p95": _at(95, over),
-        "overhead_ms_per_turn_alone_p50": _at(
-            50, [ms / one["turns"] for ms, one in zip(over, alone, strict=True)]
-        ),
-        "direct_overhead_ms_alone_p50": _at(
-            50, [1000 * (one["whole"] - 3 * chosen.wait) for one in direct_alone]
-        ),
-        "direct_whole_s_p50": _at(50, [one["whole"] for one in straight]),
-        "requests_per_s": round(len(good) / chosen.seconds, 2),
-        "direct_requests_per_s": round(len(straight) / chosen.seconds, 2),
+        "turns_per_request": round(turns, 2),
+        "pool_s_per_request": round(turns * wait, 3),
+        **{f"{name}_p{at}": percentile(at, some, 3) for name, some in told.items() for at in (50, 95)},
+        "requests_per_s": round(len(good) / seconds, 2),
+        "direct_requests_per_s": round(len(straight) / seconds, 2),
     }
 
 
-async def _for(chosen: argparse.Namespace, ask: Any) -> list[dict[str, Any]]:
+async def _for(
+    clients: int, seconds: float, wait: float, ask: Callable[[], Coroutine[Any, Any, Seen]]
+) -> list[Seen]:
     """What all clients saw who asked again and again for so long."""
-    until = time.monotonic() + chosen.seconds
+    until = time.monotonic() + seconds
 
-    async def client(number: int) -> list[dict[str, Any]]:
-        await asyncio.sleep(chosen.wait * number / chosen.clients)
+    async def client(number: int) -> list[Seen]:
+        await asyncio.sleep(wait * number / clients)
         seen = []
         while time.monotonic() < until:
             try:
@@ -138,14 +99,14 @@ async def _for(chosen: argparse.Namespace, ask: Any) -> list[dict[str, Any]]:
                 seen.append({"error": repr(error)})
         return seen
 
-    return [one for seen in await asyncio.gather(*map(client, range(chosen.clients))) for one in seen]
+    return [one for seen in await asyncio.gather(*map(client, range(clients))) for one in seen]
 
 
-async def _through(http: httpx.AsyncClient, port: int) -> dict[str, Any]:
+async def _through(http: httpx.AsyncClient, url: str) -> Seen:
     """One streamed request to the endpoint."""
     body = {"model": "trinity", "stream": True, "messages": [{"role": "user", "content": "How many?"}]}
     began, first, turns, text, done = time.monotonic(), 0.0, 0, "", False
-    async with http.stream("POST", f"http://127.0.0.1:{port}/v1/chat/completions", json=body) as response:
+    async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
         assert response.status_code == 200, await response.aread()
         async for line in response.aiter_lines():
             first = first or time.monotonic() - began
@@ -161,22 +122,17 @@ async def _through(http: httpx.AsyncClient, port: int) -> dict[str, Any]:
     return {"first": first, "whole": time.monotonic() - began, "turns": turns}
 
 
-async def _direct(http: httpx.AsyncClient, port: int) -> dict[str, Any]:
+async def _direct(http: httpx.AsyncClient, url: str) -> Seen:
     """The three calls of a request, one after another, without an endpoint."""
     began = time.monotonic()
     for role in ROLES:
         messages = [{"role": "user", "content": f"you are the {role} VERDICT-abcd: "}]
-        answer = await http.post(f"http://127.0.0.1:{port}/v1/chat/completions", json={"messages": messages})
+        answer = await http.post(f"{url}/v1/chat/completions", json={"messages": messages})
         assert answer.status_code == 200
     return {"whole": time.monotonic() - began}
 
 
-def _at(percentile: int, values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return round(ordered[min(len(ordered) - 1, len(ordered) * percentile // 100)], 3)
-
-
-def _serve_models(port: int, wait_s: float) -> None:
+def _serve_models(listener: socket.socket, wait_s: float) -> None:
     """Models that keep to their roles and take their time."""
     import uvicorn
     from starlette.applications import Starlette
@@ -196,30 +152,20 @@ def _serve_models(port: int, wait_s: float) -> None:
         return JSONResponse({"choices": [choice], "usage": {"prompt_tokens": 11, "completion_tokens": 7}})
 
     app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
-    uvicorn.run(app, host="127.0.0.1", port=port, log_level="critical", access_log=False)
+    uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False)).run([listener])
 
 
 @contextmanager
-def _process(command: list[str], environment: dict[str, str], port: int) -> Iterator[None]:
-    """Run a server until the block ends; the block begins when it listens."""
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and process.poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+def _models(wait_s: float) -> Iterator[str]:
+    """The address of the models, which a process of their own serves until the block ends."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        spawned = multiprocessing.get_context("spawn")
+        process = spawned.Process(target=_serve_models, args=(listener, wait_s), daemon=True)
+        process.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        process.terminate()
+        process.join()
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -1,8 +1,5 @@
 """Counts and times what an evolution saves against the naive loop, and what a second process brings.
 
-    trinity bench evolution [--generations 120] [--population 96] [--replicates 8] [--naive 48]
-                            [--shared 2] [--repeats 3] [--json]
-
 Ours is `core.evolution.evolve` on the pocket world from its beginning to its end, by default as long as an evolution is
 by default (some ten minutes): the nearer candidates come to each other, the more they share. The naive loop, a forward
 per decision and a call per turn, plays episodes of the last generation again, one after the other, as many as `--naive`
@@ -14,8 +11,6 @@ with nothing beside it and beside a process that counts, `--repeats` times in tu
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -23,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -40,6 +35,7 @@ from core.pocket.pool import PocketPool
 from core.processes import Processes
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
+from tests.bench._frame import Figures, run, say
 
 
 class TimedPool(PocketPool):
@@ -55,41 +51,29 @@ class TimedPool(PocketPool):
         yield from replies
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="trinity bench evolution", description=__doc__)
-    parser.add_argument("--generations", type=int, default=120)
-    parser.add_argument("--population", type=int, default=96)
-    parser.add_argument("--replicates", type=int, default=8)
-    parser.add_argument("--naive", type=int, default=48, help="episodes of the naive loop")
-    parser.add_argument("--shared", type=int, default=2, help="generations in one process and in two")
-    parser.add_argument("--repeats", type=int, default=3, help="of each of them")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    asked = parser.parse_args()
-    found: dict[str, Any] = {
+def measure(
+    generations: int = 120,
+    population: int = 96,
+    replicates: int = 8,
+    naive: Annotated[int, "episodes of the naive loop"] = 48,
+    shared: Annotated[int, "generations in one process and in two"] = 2,
+    repeats: Annotated[int, "of each of them"] = 3,
+) -> Figures:
+    """Both parts, or one where the other has no generations."""
+    found: Figures = {
         "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
         "cores": os.cpu_count(),
     }
-    if asked.generations:
-        found |= against_naive(asked)
-    if asked.shared:
-        found["processes"] = in_one_and_in_two(asked.shared, asked.repeats)
-    if asked.json:
-        print(json.dumps(found))
-        return
-    print(f"{found['cores']} cores; {found['versions']}")
-    if asked.generations:
-        tell_against_naive(found["measured"], found["ratios"])
-    for beside, rates in found.get("processes", {}).items():
-        alone, shared, ratio = (rates[name] for name in ("one", "two", "ratio"))
-        print(
-            f"{beside}: {alone[1]:.1f} episodes a second in one process ({alone[0]:.1f} to {alone[2]:.1f}), "
-            f"{shared[1]:.1f} in two ({shared[0]:.1f} to {shared[2]:.1f}): "
-            f"{ratio[1]:.2f} times as fast ({ratio[0]:.2f} to {ratio[2]:.2f})"
-        )
+    if generations:
+        workload = {"generations": generations, "population": population, "replicates": replicates}
+        config = EvolveConfig(generations=generations, population=population, tasks_per_candidate=replicates)
+        found |= {"workload": workload, **against_naive(config, naive)}
+    if shared:
+        found["processes"] = in_one_and_in_two(shared, repeats)
+    return found
 
 
-def against_naive(asked: argparse.Namespace) -> dict[str, Any]:
+def against_naive(config: EvolveConfig, naive: int) -> Figures:
     """Ours beside the naive loop."""
     encoder, pool = load_encoder("pocket"), TimedPool()
     encode, reading = encoder.encode, [0.0]
@@ -102,15 +86,12 @@ def against_naive(asked: argparse.Namespace) -> dict[str, Any]:
 
     encoder.encode = timed_encode  # type: ignore[method-assign]
     template = Checkpoint.begin(MODELS, encoder.identity)
-    config = EvolveConfig(
-        generations=asked.generations, population=asked.population, tasks_per_candidate=asked.replicates
-    )
     tasks = load_tasks("pocket", "evolve", 1000, 0)
     began = time.perf_counter()
     generations = []
     for one in evolve(config, template, encoder=encoder, pool=pool, grade=grade_many, tasks=tasks):
         generations.append(one)
-        print(f"generation {one.index} of {config.generations}", file=sys.stderr)
+        say(f"generation {one.index} of {config.generations}")
     seconds = time.perf_counter() - began
     where = {"replying": pool.seconds / seconds, "reading transcripts": reading[0] / seconds}
     where["all else"] = 1 - sum(where.values())
@@ -121,7 +102,7 @@ def against_naive(asked: argparse.Namespace) -> dict[str, Any]:
     calls = sum(one.calls for one in generations)
 
     last = generations[-1].checkpoint
-    fresh = episodes_of(tasks[: asked.naive], MODELS, seed=1, turn_budget=config.turn_budget, prefix="naive")
+    fresh = episodes_of(tasks[:naive], MODELS, seed=1, turn_budget=config.turn_budget, prefix="naive")
     policy = Coordinator(last, encoder)
     given, read = encoder.states_given, encoder.forwards
     began = time.perf_counter()
@@ -155,29 +136,7 @@ def against_naive(asked: argparse.Namespace) -> dict[str, Any]:
         "naive_episodes_per_second": naive_rate,
         "naive_accuracy": float(np.mean(solved)),
     }
-    workload = {name: getattr(asked, name) for name in ("generations", "population", "replicates")}
-    return {"workload": workload, "measured": measured, "ratios": ratios}
-
-
-def tell_against_naive(measured: dict[str, Any], ratios: dict[str, float]) -> None:
-    """Print what `against_naive` found."""
-    rate, naive_rate = measured["episodes_per_second"], measured["naive_episodes_per_second"]
-    print(f"{measured['episodes']:,} episodes in {measured['seconds']:.0f} s: {rate:.0f} a second")
-    print(
-        "time: " + ", ".join(f"{name} {share:.0%}" for name, share in measured["where_the_time_goes"].items())
-    )
-    print(
-        f"{measured['decisions']:,} transcripts to read, {measured['forwards']:,.0f} forwards: "
-        f"{ratios['forwards_saved']:.1f} times fewer"
-    )
-    print(
-        f"{measured['turns_asked']:,} replies wanted, {measured['calls']:,} calls: "
-        f"{ratios['calls_saved']:.1f} times fewer"
-    )
-    print(
-        f"naive loop: {naive_rate:.1f} episodes a second over {measured['naive_episodes']}; ours is "
-        f"{ratios['episodes_per_second']:.0f} times as fast"
-    )
+    return {"measured": measured, "ratios": ratios}
 
 
 def in_one_and_in_two(generations: int, repeats: int) -> dict[str, dict[str, list[float]]]:
@@ -198,7 +157,7 @@ def in_one_and_in_two(generations: int, repeats: int) -> dict[str, dict[str, lis
                     row[name].append(rate)
                     reached.add(checkpoint)
                 row["ratio"].append(row["two"][-1] / row["one"][-1])
-                print(f"repeat {repeat + 1} of {repeats}, {beside}: {row['ratio'][-1]:.2f}", file=sys.stderr)
+                say(f"repeat {repeat + 1} of {repeats}, {beside}: {row['ratio'][-1]:.2f}")
     finally:
         numbers["two"].close()
     assert len(reached) == 1, "one process and two must reach the same checkpoint"
@@ -243,4 +202,4 @@ def busy(wanted: bool) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -1,7 +1,5 @@
 """How often a rule that plays nothing names the decisive turn of a failure, which playing on from every turn finds.
 
-    trinity bench failure [--episodes 150] [--n 5] [--key] [--json]
-
 Failed episodes of the sample runs' coordinators. From every turn the unchanged choice, its runner-up and a right reply
 are played n times each; the decisive turn is the earliest at which the runner-up or a right reply ends right more often
 than not and the unchanged choice does not (the definition of arXiv 2505.00212). A right reply is the known answer of a
@@ -17,20 +15,18 @@ came from. Then the decisive turn and every rule are also put against the key.
 
 from __future__ import annotations
 
-import argparse
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from core.analysis.blame import blame
 from core.analysis.metrics import wilson_interval
 from core.draws import uniform
 from core.episode import Episode, Role
 from core.errors import ConfigError
-from storage.files.interchange import import_runs
-from storage.store import Store, open_store
+from storage.store import Store
+from tests.bench._frame import Figures, run, sample_store
 from ui.runs import wiring
 from ui.runs.forks.planning import plan_every_turn
 from ui.runs.forks.play import prepare
@@ -40,58 +36,42 @@ from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="trinity bench failure", description=__doc__)
-    parser.add_argument("--episodes", type=int, default=150)
-    parser.add_argument("--n", type=int, default=5, help="plays from each turn, of either choice")
-    parser.add_argument("--key", action="store_true", help="the failures whose turns somebody wrote down")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    chosen = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        store = open_store(Path(folder) / "samples.db")
-        import_runs(store, wiring.SAMPLE_RUNS)
-        key = read_key() if chosen.key else {}
-        failed = [store.episodes.get(name) for name in key] if key else _failed(store, chosen.episodes)
-        found = {one.id: _decisive_turns(store, one, chosen.n) for one in failed}
-        store.close()
+def measure(
+    episodes: int = 150,
+    n: Annotated[int, "plays from each turn, of either choice"] = 5,
+    key: Annotated[bool, "the failures whose turns somebody wrote down"] = False,
+) -> Figures:
+    """Play on from every turn of the failures, and hold the rules against what that finds."""
+    written = read_key() if key else {}
+    with sample_store() as store:
+        failed = [store.episodes.get(name) for name in written or _failed(store, episodes)]
+        ways = {
+            name: {one.id: _turned(store, one, n, right_replies=right) for one in failed}
+            for name, right in (("runner-up", False), ("right reply", True))
+        }
     earliest = {
-        name: min((one for one in both if one is not None), default=None) for name, both in found.items()
+        one.id: min((turn for of in ways.values() if (turn := of[one.id]) is not None), default=None)
+        for one in failed
     }
-    figures: dict[str, Any] = {
-        "episodes": len(failed),
-        "either": summed(failed, earliest),
-        "runner-up": summed(failed, {name: both[0] for name, both in found.items()}),
-        "right reply": summed(failed, {name: both[1] for name, both in found.items()}),
-    }
-    if key:
-        figures["against the key"] = against_key(failed, earliest, key)
-    if chosen.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name}: {value}")
+    figures: Figures = {"episodes": len(failed)}
+    figures |= {name: summed(failed, of) for name, of in {"either": earliest, **ways}.items()}
+    if written:
+        figures["against the key"] = against_key(failed, earliest, written)
+    return figures
 
 
-def _failed(store: Store, most: int) -> list[Episode]:
-    """Failed episodes of coordinators that have turns with odds, as they come."""
+def _failed(store: Store, most: int) -> list[str]:
+    """Failed episodes of coordinators that have turns with odds, as they come: of every coordinator some, and of every
+    family."""
     coordinators = store.checkpoints.policies_with_episodes()
     listed = [one for run in store.runs.list() for one in store.episodes.of_run(run.id)]
     ids = [one.id for one in listed if one.policy in coordinators and one.correct is False]
-    # Of every coordinator some, and of every family.
     order = uniform("bench/failure", len(ids))
-    return [
-        store.episodes.get(ids[place]) for place in sorted(range(len(ids)), key=lambda i: order[i])[:most]
-    ]
-
-
-def _decisive_turns(store: Store, episode: Episode, n: int) -> tuple[int | None, int | None]:
-    """The earliest turn, from 0, at which the runner-up turns the ending round, and at which a right reply does; None
-    where that is so nowhere."""
-    return _turned(store, episode, n, right_replies=False), _turned(store, episode, n, right_replies=True)
+    return [ids[place] for place in sorted(range(len(ids)), key=lambda i: order[i])[:most]]
 
 
 def _turned(store: Store, episode: Episode, n: int, *, right_replies: bool) -> int | None:
+    """The earliest turn, from 0, at which the runner-up, or a right reply, turns the ending round; None for none."""
     specs = wiring.pool_specs("pocket")
     try:
         plan = plan_every_turn(
@@ -163,4 +143,4 @@ def _share(right: int, n: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -1,7 +1,5 @@
 """Times a generation of sep-CMA-ES (ask and tell) beside the libraries cmaes and pycma, in one process.
 
-    trinity bench optimiser [--n 10240] [--population 32] [--repeats 50] [--json]
-
 Each library does what its users would call: `ask` for every candidate, then `tell` with their values, from the same
 start and on the same fitness, in turns, so that a noisy machine is noisy for all. Checkpoints: our state's file,
 written and read back, beside pycma's pickle; what comes back must go on bit for bit.
@@ -9,23 +7,21 @@ written and read back, beside pycma's pickle; what comes back must go on bit for
 
 from __future__ import annotations
 
-import argparse
-import json
 import pickle
 import statistics
-import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.evolution.sep_cma import SepCMAState
+from tests.bench._frame import Figures, milliseconds, run
 
 Vector = NDArray[np.float64]
 SIGMA = 0.1
-OURS = ("ours", "ours, without pairs")
 
 
 def fitness(candidates: Vector) -> Vector:
@@ -74,29 +70,22 @@ def pycma(n: int, population: int) -> tuple[Callable[[], None], Callable[[], byt
     return generation, lambda: pickle.dumps(optimiser)
 
 
-def milliseconds(do: Callable[[], object]) -> float:
-    """How long one call takes."""
-    began = time.perf_counter()
-    do()
-    return 1000 * (time.perf_counter() - began)
-
-
-def measure(n: int, population: int, repeats: int) -> dict[str, float]:
+def generations(n: int, population: int, repeats: int) -> dict[str, float]:
     """Median milliseconds of a generation by optimiser, its fitness (the same for all) taken off."""
     theirs, _ = pycma(n, population)
-    runs = {
+    optimisers = {
         "ours": ours(n, population, True),
         "ours, without pairs": ours(n, population, False),
         "cmaes": cmaes(n, population),
         "pycma": theirs,
     }
-    for generation in runs.values():
+    for generation in optimisers.values():
         generation()
     candidates = np.zeros((population, n))
     empty = statistics.median(milliseconds(lambda: fitness(candidates)) for _ in range(repeats))
-    times: dict[str, list[float]] = {name: [] for name in runs}
+    times: dict[str, list[float]] = {name: [] for name in optimisers}
     for _ in range(repeats):
-        for name, generation in runs.items():
+        for name, generation in optimisers.items():
             times[name].append(milliseconds(generation))
     return {name: statistics.median(found) - empty for name, found in times.items()}
 
@@ -116,40 +105,23 @@ def checkpoints(n: int, population: int) -> dict[str, float]:
     return {"ours_bytes": len(kept), "pycma_bytes": len(pickled()), "ours_round_trip_ms": took}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="trinity bench optimiser", description=__doc__)
-    parser.add_argument("--n", type=int, default=10240, help="numbers in the vector")
-    parser.add_argument("--population", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    asked = parser.parse_args()
+def measure(
+    n: Annotated[int, "numbers in the vector"] = 10240, population: int = 32, repeats: int = 50
+) -> Figures:
+    """Times and sizes of ours beside the others'."""
     warnings.simplefilter("ignore")  # pycma warns about what it was told to do
-    times = measure(asked.n, asked.population, asked.repeats)
-    sizes = checkpoints(asked.n, asked.population)
-    ratios = {
-        "vs_cmaes": times["cmaes"] / times["ours"],
-        "vs_pycma": times["pycma"] / times["ours"],
-        "checkpoint_vs_pycma": sizes["pycma_bytes"] / sizes["ours_bytes"],
+    times, sizes = generations(n, population, repeats), checkpoints(n, population)
+    return {
+        "workload": {"n": n, "population": population, "repeats": repeats},
+        "versions": {name: version(name) for name in ("numpy", "cmaes", "cma")},
+        "measured": {"generation_ms": times, "checkpoint": sizes},
+        "ratios": {
+            "vs_cmaes": times["cmaes"] / times["ours"],
+            "vs_pycma": times["pycma"] / times["ours"],
+            "checkpoint_vs_pycma": sizes["pycma_bytes"] / sizes["ours_bytes"],
+        },
     }
-    versions = {name: version(name) for name in ("numpy", "cmaes", "cma")}
-    if asked.json:
-        workload = {"n": asked.n, "population": asked.population, "repeats": asked.repeats}
-        measured = {"generation_ms": times, "checkpoint": sizes}
-        print(
-            json.dumps({"workload": workload, "versions": versions, "measured": measured, "ratios": ratios})
-        )
-        return
-    print(f"n = {asked.n:,}, population {asked.population}, median of {asked.repeats}; {versions}")
-    for name, took in times.items():
-        beside = "" if name in OURS else f"   ours is {took / times['ours']:.1f} times as fast"
-        print(f"{name:>20} {took:7.2f} ms a generation{beside}")
-    print(
-        f"checkpoint: ours {sizes['ours_bytes'] / 1e6:.2f} MB (written and read in "
-        f"{sizes['ours_round_trip_ms']:.1f} ms), pycma {sizes['pycma_bytes'] / 1e6:.2f} MB, "
-        f"{ratios['checkpoint_vs_pycma']:.0f} times larger"
-    )
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

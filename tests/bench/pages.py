@@ -1,7 +1,5 @@
 """Measures the app's pages on a store of 100,000 episodes and 600,000 turns, and sets each figure beside its budget.
 
-    trinity bench pages [--episodes 100000] [--repeats 15] [--store FILE] [--only PAGES] [--no-browser] [--json]
-
 `--store FILE` keeps the generated store, and uses it again. Script runs are timed in this process from the request to
 the page's last message, with the page's caches empty; their SQL statements and the bytes of their messages are counted.
 Where there is a Chromium, steps through replays are also timed in it, from the click until the new turn is drawn, and
@@ -10,30 +8,29 @@ so is a cold start. The policy diff of 10,000 turns has a benchmark of its own: 
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import patch
 
-import numpy as np
+from sqlalchemy import Engine, event
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import parse_tree_from_messages
 
 from storage.filters.episode_filter import EpisodeFilter
-from storage.recorder import record_finished_run
 from storage.store import Store, open_store
 from tests.bench import _in_browser
-from tests.bench._watched import Run, open_page, press
-from tests.browsing import serving
+from tests.bench._frame import Figures, percentile, run, say
+from tests.browsing import serving_app
 from tests.builders.large_store import COMMON_WORD, GENERATIONS, RARE_WORD, checkpoint, large_store
 from tests.builders.recorded import episode
-from tests.ui.pages import APP
+from tests.builders.stores import record_finished_run
+from tests.ui.pages import app
 from ui.web.kit.cache import forget
 
 #: Figure -> at most this; milliseconds, bytes or queries as its name ends.
@@ -57,8 +54,6 @@ LONG_TURNS, LONG_BYTES = 200, 50_000
 #: Every wrong answer that some verifier accepted: a filter over turns.
 OVER_TURNS = 'correct == False and any(turn.role == "V" and turn.verdict == "ACCEPT")'
 A, B = checkpoint(GENERATIONS[0]).id, checkpoint(GENERATIONS[-2]).id
-
-Figures = dict[str, float]
 
 
 def views() -> dict[str, tuple[str, dict[str, str]]]:
@@ -86,7 +81,51 @@ def views() -> dict[str, tuple[str, dict[str, str]]]:
     }
 
 
-def fill(path: Path, episodes: int, say: Callable[[str], None]) -> None:
+@dataclass
+class Seen:
+    """One script run: milliseconds by the clock and of the processor, SQL statements without those that begin
+    transactions, and bytes of its messages."""
+
+    ms: float = 0.0
+    cpu_ms: float = 0.0
+    statements: list[str] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+def watched(page: AppTest) -> Seen:
+    """A page's script run once. The time ends with its last message: reading the messages into a tree is the test
+    harness's work and no server's."""
+    seen, began, spent = Seen(), time.perf_counter(), time.process_time()
+
+    def parsed(messages: Any) -> Any:
+        seen.ms, seen.cpu_ms = 1000 * (time.perf_counter() - began), 1000 * (time.process_time() - spent)
+        seen.size_bytes = sum(message.ByteSize() for message in messages)
+        return parse_tree_from_messages(messages)
+
+    def asked(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if not statement.startswith(("BEGIN", "PRAGMA")):
+            seen.statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", asked)
+    try:
+        with patch("streamlit.testing.v1.local_script_runner.parse_tree_from_messages", parsed):
+            page.run()
+    finally:
+        event.remove(Engine, "before_cursor_execute", asked)
+    assert not page.exception, page.exception
+    return seen
+
+
+def open_page(view: str, query: Mapping[str, str]) -> tuple[Seen, AppTest]:
+    """A view opened at an address in a tab of its own, and the tab."""
+    page = app().run()
+    for key, value in query.items():
+        page.query_params[key] = value
+    page.switch_page(f"views/{view}.py")
+    return watched(page), page
+
+
+def fill(path: Path, episodes: int) -> None:
     """Make the store, unless it is there; one more run holds an episode of 200 turns of 50 KB."""
     if path.exists():
         say(f"{path} is used as it is")
@@ -104,7 +143,34 @@ def fill(path: Path, episodes: int, say: Callable[[str], None]) -> None:
     making.rename(path)
 
 
-def measure(store: Store, only: Sequence[str], repeats: int, say: Callable[[str], None]) -> Figures:
+def measure(
+    episodes: int = 100_000,
+    repeats: int = 15,
+    store: Annotated[Path | None, "keep the generated store here, or use the one that is here"] = None,
+    only: Annotated[str, "these pages alone, separated by commas: list,compare,replay"] = "",
+    no_browser: Annotated[bool, "script runs only"] = False,
+) -> Figures:
+    """Fill a store and measure its pages."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = (store or Path(folder) / "store.db").resolve()
+        fill(path, episodes)
+        os.environ["TRINITY_STORE"] = str(path)
+        opened = open_store(path)
+        health = opened.health()
+        logging.disable(logging.WARNING)  # Streamlit mentions each time that pages run without a server
+        measured = measure_scripts(opened, only.split(",") if only else [*views(), "replay"], repeats)
+        logging.disable(logging.NOTSET)
+        if no_browser or _in_browser.chromium() is None:
+            say("no Chromium is used: what a reader waits for is left out")
+        else:
+            measured |= measure_in_browser(opened, path)
+        opened.close()
+    sizes = {"episodes": health.episodes, "turns": health.turns}
+    machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
+    return {**sizes, "machine": machine, "measured": measured, "budgets": BUDGETS}
+
+
+def measure_scripts(store: Store, only: Sequence[str], repeats: int) -> Figures:
     """The script runs of the pages named; "replay" stands for all of a replay's figures."""
     found: Figures = {}
     for name, (view, query) in views().items():
@@ -112,7 +178,7 @@ def measure(store: Store, only: Sequence[str], repeats: int, say: Callable[[str]
             _opened(view, query)  # what a first page imports is no page's time
             found |= told(name, [_opened(view, query)[0] for _ in range(repeats)])
             again = [open_page(view, query)[0].ms for _ in range(min(3, repeats))]
-            found[f"{name}_again_p50_ms"] = round(float(np.median(again)), 1)
+            found[f"{name}_again_p50_ms"] = percentile(50, again)
             say(f"{name}: {found[f'{name}_p50_ms']:.0f} ms")
     return found | _measure_replay(store, repeats) if "replay" in only else found
 
@@ -121,25 +187,26 @@ def _measure_replay(store: Store, repeats: int) -> Figures:
     opened, steps = [], []
     _opened("replay", {"ep": LONG})
     for name, turns in readable(store, max(1, repeats // 4)):
-        run, page = _opened("replay", {"ep": name})
-        opened.append(run)
-        steps += [press(page, "step_next") for _ in range(turns - 1)]
+        seen, page = _opened("replay", {"ep": name})
+        opened.append(seen)
+        for _ in range(turns - 1):
+            page.button(key="step_next").click()
+            steps.append(watched(page))
     long = [_opened("replay", {"ep": LONG})[0] for _ in range(repeats)]
     return told("replay_open", opened) | told("replay_step", steps) | told("replay_long_open", long)
 
 
-def _opened(view: str, query: dict[str, str]) -> tuple[Run, AppTest]:
+def _opened(view: str, query: dict[str, str]) -> tuple[Seen, AppTest]:
     forget()
     return open_page(view, query)
 
 
-def told(name: str, runs: Sequence[Run]) -> Figures:
+def told(name: str, runs: Sequence[Seen]) -> Figures:
     """Median and 95th percentile of the times, the processor's median, and the most queries and bytes of a run."""
-    p50, p95 = np.percentile([run.ms for run in runs], [50, 95])
     return {
-        f"{name}_p50_ms": round(float(p50), 1),
-        f"{name}_p95_ms": round(float(p95), 1),
-        f"{name}_cpu_ms": round(float(np.median([run.cpu_ms for run in runs])), 1),
+        f"{name}_p50_ms": percentile(50, [run.ms for run in runs]),
+        f"{name}_p95_ms": percentile(95, [run.ms for run in runs]),
+        f"{name}_cpu_ms": percentile(50, [run.cpu_ms for run in runs]),
         f"{name}_queries": max(len(run.statements) for run in runs),
         f"{name}_bytes": max(run.size_bytes for run in runs),
     }
@@ -151,81 +218,25 @@ def readable(store: Store, n: int) -> list[tuple[str, int]]:
     return [(one.id, one.turns) for one in found]
 
 
-def measure_in_browser(store: Store, path: Path, say: Callable[[str], None]) -> Figures:
+def measure_in_browser(store: Store, path: Path) -> Figures:
     """What a reader waits for, by the browser's own clock; at least 60 steps."""
-    streamlit = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
-    with ExitStack() as stack:
-        browser = stack.enter_context(_in_browser.browser())
+    with _in_browser.browser() as browser, tempfile.TemporaryDirectory() as folder:
         first, later = _in_browser.starts(browser)
         say(f"cold start: {first:.0f} ms, later {later:.0f} ms")
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        address = stack.enter_context(serving(streamlit, folder, path))
-        size = _in_browser.page_bytes(browser, address, "/episodes")
-        steps = _in_browser.steps(browser, address, readable(store, 12))
-    drawn = np.percentile([one.drawn_ms for one in steps], [50, 95])
-    answered = np.percentile([one.answered_ms for one in steps], [50, 95])
+        with serving_app(Path(folder), path) as address:
+            size = _in_browser.page_bytes(browser, address, "/episodes")
+            steps = _in_browser.steps(browser, address, readable(store, 12))
+    drawn, answered = [one.drawn_ms for one in steps], [one.answered_ms for one in steps]
     return {
         "browser_list_bytes": size,
         "browser_steps": len(steps),
-        "browser_step_p50_ms": round(float(drawn[0]), 1),
-        "browser_step_p95_ms": round(float(drawn[1]), 1),
-        "browser_step_answered_p50_ms": round(float(answered[0]), 1),
-        "browser_step_answered_p95_ms": round(float(answered[1]), 1),
+        **{f"browser_step_p{percent}_ms": percentile(percent, drawn) for percent in (50, 95)},
+        **{f"browser_step_answered_p{percent}_ms": percentile(percent, answered) for percent in (50, 95)},
         "browser_step_bytes": max(one.size_bytes for one in steps),
         "first_start_ms": round(first, 1),
         "cold_start_ms": round(later, 1),
     }
 
 
-def show(measured: Figures) -> None:
-    """A line per figure, with its budget and whether it is kept."""
-    for name, value in measured.items():
-        budget = BUDGETS.get(name)
-        beside = "" if budget is None else f"budget {budget:>9,}  {'kept' if value <= budget else 'BROKEN'}"
-        print(f"{name:32} {value:>12,.0f}  {beside}".rstrip())
-
-
-def main(given: Sequence[str] | None = None) -> None:
-    """Fill a store, measure, print."""
-    parser = argparse.ArgumentParser(prog="trinity bench pages", description=__doc__)
-    parser.add_argument("--episodes", type=int, default=100_000)
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument(
-        "--store", type=Path, help="keep the generated store here, or use the one that is here"
-    )
-    parser.add_argument("--only", help="these pages alone, separated by commas: list,compare,replay")
-    parser.add_argument("--no-browser", action="store_true", help="script runs only")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    asked = parser.parse_args(given)
-
-    def say(words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = (asked.store or Path(folder) / "store.db").resolve()
-        fill(path, asked.episodes, say)
-        os.environ["TRINITY_STORE"] = str(path)
-        store = open_store(path)
-        health = store.health()
-        logging.disable(logging.WARNING)  # Streamlit mentions each time that pages run without a server
-        only = asked.only.split(",") if asked.only else [*views(), "replay"]
-        measured = measure(store, only, asked.repeats, say)
-        logging.disable(logging.NOTSET)
-        if asked.no_browser or _in_browser.chromium() is None:
-            say("no Chromium is used: what a reader waits for is left out")
-        else:
-            measured |= measure_in_browser(store, path, say)
-        store.close()
-    if asked.json:
-        sizes = {"episodes": health.episodes, "turns": health.turns}
-        machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
-        print(json.dumps({**sizes, "machine": machine, "measured": measured, "budgets": BUDGETS}))
-        return
-    print(
-        f"{health.episodes:,} episodes, {health.turns:,} turns; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    )
-    show(measured)
-
-
 if __name__ == "__main__":
-    main()
+    run(measure, promised=BUDGETS)

@@ -1,14 +1,9 @@
-"""Times the policy diff of 10,000 recorded turns by stored states: the numbers, and the page around them.
-
-trinity bench policy [--turns 10000] [--width 1024] [--repeats 10]
-"""
+"""Times the policy diff of 10,000 recorded turns by stored states: the numbers, and the page around them."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +18,10 @@ from core.pocket import FAMILIES, MODELS
 from core.pocket.tasks import draw_tasks
 from storage.analysis.policy_diff import read_diff
 from storage.analysis.second_opinions import EpisodeScope
-from storage.recorder import record_finished_run
 from storage.store import Store, open_store
+from tests.bench._frame import Figures, milliseconds, percentile, run
+from tests.builders.stores import record_finished_run
+from tests.ui.pages import app
 from ui.runs.wiring import keep_checkpoint
 
 TURNS_EACH = 5
@@ -38,7 +35,7 @@ def fill(store: Store, turns: int, width: int) -> list[str]:
     a, b = (Checkpoint(vector, MODELS, identity, generation=g) for g, vector in enumerate(vectors))
     for one in (a, b):
         keep_checkpoint(store, one)
-    tasks = [task for family in FAMILIES for task in draw_tasks(family, "test", 100, 0)]
+    tasks = [task for family in FAMILIES for task in draw_tasks(family, "test", 80, 0)]
     count = turns // TURNS_EACH
     for part in range(-(-count // 500)):
         run = f"r1bench{part:06d}"
@@ -72,54 +69,46 @@ def fill(store: Store, turns: int, width: int) -> list[str]:
     return [a.id, b.id]
 
 
-def diffed(store: Store, ids: list[str], *, by_draw: bool) -> int:
-    """All that the page and the command show of two checkpoints; how many turns that is."""
+def diffed(store: Store, ids: list[str], *, by_draw: bool) -> None:
+    """All that the page and the command show of two checkpoints."""
     diff = read_diff(store, EpisodeScope(), ids, by_draw=by_draw)
     assert diff.agreements[0].rate is not None
     assert diff.agreements[0].interval
     assert len(diff.partings[0].turns)
-    return len(diff.turns)
+    assert diff.turns
 
 
-def told(name: str, times: list[float]) -> None:
-    """One line: median and slowest."""
-    p50, most = np.percentile(times, [50, 100])
-    print(f"{name:34} p50 {p50:6.0f} ms   slowest {most:6.0f} ms", flush=True)
-
-
-def main() -> None:
-    """Fill a store, diff two checkpoints again and again, open the page in fresh sessions, and print the times."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--turns", type=int, default=10_000)
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--repeats", type=int, default=10)
-    options = parser.parse_args()
+def measure(turns: int = 10_000, width: int = 1024, repeats: int = 10) -> Figures:
+    """Fill a store, diff two checkpoints again and again, and open the page in fresh sessions."""
+    times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.sqlite"
         store = open_store(path)
-        ids = fill(store, options.turns, options.width)
-        for name, by_draw in (("likeliest choices", False), ("by the recorded draw", True)):
-            times = []
-            for _ in range(options.repeats):
-                began = time.perf_counter()
-                n = diffed(store, ids, by_draw=by_draw)
-                times.append(1000 * (time.perf_counter() - began))
-            told(f"{n:,} turns, {name}", times)
+        ids = fill(store, turns, width)
+
+        def diff(by_draw: bool) -> list[float]:
+            return [milliseconds(lambda: diffed(store, ids, by_draw=by_draw)) for _ in range(repeats)]
+
+        times |= {"likeliest choices": diff(False), "by the recorded draw": diff(True)}
         store.close()
         os.environ["TRINITY_STORE"] = str(path)
-        from tests.ui.pages import app
+        pages = [_opened(ids) for _ in range(repeats)]
+        times |= {"the page, first time": pages[:1], "the page, again": pages[1:]}
+    return {
+        name: {"p50_ms": percentile(50, some), "slowest_ms": percentile(100, some)}
+        for name, some in times.items()
+        if some
+    }
 
-        times = []
-        for _ in range(options.repeats):
-            page = app().run()
-            page.query_params["c"] = ",".join(ids)
-            began = time.perf_counter()
-            page.switch_page("views/policy.py").run()
-            times.append(1000 * (time.perf_counter() - began))
-            assert not page.exception
-        told("the page, first time", times[:1])
-        told("the page, again", times[1:])
+
+def _opened(ids: list[str]) -> float:
+    """How long the page takes in a tab of its own."""
+    page = app().run()
+    page.query_params["c"] = ",".join(ids)
+    took = milliseconds(lambda: page.switch_page("views/policy.py").run())
+    assert not page.exception
+    return took
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

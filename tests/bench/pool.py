@@ -1,8 +1,6 @@
 """A pool of seven models on a good server and on a faulty one: time against the permitted rate, money against what was
 to be expected, and right answers that could not be read.
 
-    trinity bench pool [--tasks 30] [--per-second 10] [--json]
-
 Every command is a process of its own, and the server counts. `seconds` are from a step's first call to the end of its
 last. `ideal` is what the permitted rate and the calls that may be in flight allow for the answered calls: the longer of
 answered calls / permitted rate and seconds of answering / calls in flight.
@@ -16,15 +14,14 @@ when the one before it has ended, and both ratios of these sums.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from tests.bench._frame import Figures, run
 from tests.builders.own_models import MODELS
 from tests.journeys.engineer import ALL, Engineer, Said, engineer, truth
 
@@ -40,32 +37,15 @@ STEPS: dict[str, tuple[object, ...]] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="trinity bench pool",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--tasks", type=int, default=30, help="tasks of each of four families")
-    parser.add_argument("--per-second", type=float, default=10.0, help="requests that the server permits")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    chosen = parser.parse_args(arguments)
-    found = {
-        name: _measured(chosen.tasks, chosen.per_second, faulty=name == "faulty")
-        for name in ("good", "faulty")
-    }
-    if chosen.json:
-        print(json.dumps(found))
-        return
-    for name, of in found.items():
-        for step, figures in [*of["steps"].items(), ("all steps together", of["whole"])]:
-            told = ", ".join(f"{what.replace('_', ' ')} {value}" for what, value in figures.items())
-            print(f"{name} server, {step}: {told}")
-        print(f"{name} server: faults {of['faults']}; right answers not read {of['unreadable']}")
+def measure(
+    tasks: Annotated[int, "tasks of each of four families"] = 30,
+    per_second: Annotated[float, "requests that the server permits"] = 10.0,
+) -> Figures:
+    """The figures of the good server and of the faulty one."""
+    return {name: _measured(tasks, per_second, faulty=name == "faulty") for name in ("good", "faulty")}
 
 
-def _measured(tasks: int, per_second: float, *, faulty: bool) -> dict[str, Any]:
+def _measured(tasks: int, per_second: float, *, faulty: bool) -> Figures:
     """The figures of every step, and of all of them together."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -128,7 +108,7 @@ class Times:
         }
 
 
-def _figures(me: Engineer, said: Said, per_second: float) -> dict[str, Any]:
+def _figures(me: Engineer, said: Said, per_second: float) -> Figures:
     """A step's calls and what they cost."""
     answered = [call for call in said.calls if call.answered]
     busy = sum(call.seconds for call in answered)
@@ -148,4 +128,4 @@ def _figures(me: Engineer, said: Said, per_second: float) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -1,26 +1,21 @@
 """What is promised about faults and kills, measured: deadlines, cut streams, retries, lost episodes and ceilings.
 
-    trinity bench soak [--trials 100] [--kills 200] [--spending-kills 50] [--only deadline,cuts] [--json]
-
 Each figure stands beside what is promised. What takes longest are the kills: about a second for each that spends money,
 a third of one for each of a writer.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import cycle, islice, product
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import numpy as np
 import pytest
 
+from tests.bench._frame import Figures, percentile, run, say
 from tests.core.pool.faults import (
     CUTS,
     TEXT,
@@ -31,7 +26,7 @@ from tests.core.pool.faults import (
     cuts,
     faults,
     meet,
-)
+)  # fmt: skip
 from tests.storage.killing import killed_writers
 from tests.ui.cli.spending import CALL_USD, Bill, killed_runs, killed_servers
 
@@ -48,55 +43,38 @@ PROMISED: dict[str, float] = {
 }
 #: Calls at once while deadlines are measured: what is measured is the client, not how it shares the processor.
 AT_ONCE = 2
-Figures = dict[str, Any]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print; the exit code is 1 where a promise is not kept."""
-    parser = argparse.ArgumentParser(prog="trinity bench soak", description=__doc__)
-    parser.add_argument("--trials", type=int, default=100, help="calls to servers that drip")
-    parser.add_argument("--kills", type=int, default=200, help="of processes that record")
-    parser.add_argument("--spending-kills", type=int, default=50, help="of runs, and of servers, that spend")
-    parser.add_argument(
-        "--only", default="", help="by commas: deadline, cuts, faults, writers, runs, servers"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    chosen = parser.parse_args(arguments)
+def measure(
+    trials: Annotated[int, "calls to servers that drip"] = 100,
+    kills: Annotated[int, "of processes that record"] = 200,
+    spending_kills: Annotated[int, "of runs, and of servers, that spend"] = 50,
+    only: Annotated[str, "by commas: deadline, cuts, faults, writers, runs, servers"] = "",
+) -> Figures:
+    """The figures of every part, what is promised of them, and what is not kept."""
     parts: dict[str, Callable[[], Figures]] = {
-        "deadline": lambda: _deadline(chosen.trials),
+        "deadline": lambda: _deadline(trials),
         "cuts": _cuts,
         "faults": _faults,
-        "writers": lambda: _writers(chosen.kills),
-        "runs": lambda: _spending(killed_runs, chosen.spending_kills),
-        "servers": lambda: _spending(killed_servers, chosen.spending_kills),
+        "writers": lambda: _writers(kills),
+        "runs": lambda: _spending(killed_runs, spending_kills),
+        "servers": lambda: _spending(killed_servers, spending_kills),
     }
-    wanted = [one for one in chosen.only.split(",") if one] or [*parts]
+    wanted = [one for one in only.split(",") if one] or [*parts]
     if unknown := [one for one in wanted if one not in parts]:
-        parser.error(f"there is no part '{unknown[0]}': choose from {', '.join(parts)}")
+        raise ValueError(f"there is no part '{unknown[0]}': choose from {', '.join(parts)}")
     found: dict[str, Figures] = {}
-    for name in wanted:
+    for part in wanted:
         began = time.monotonic()
-        found[name] = {**parts[name](), "seconds": round(time.monotonic() - began, 1)}
-        if not chosen.json:
-            _tell(name, found[name])
-    broken = [f"{part}: {what}" for part, figures in found.items() for what in _not_kept(figures)]
-    if chosen.json:
-        print(json.dumps({"measured": found, "promised": PROMISED, "not_kept": broken}))
-    sys.exit(1 if broken else 0)
-
-
-def _tell(part: str, figures: Figures) -> None:
-    told = [
-        f"{name.replace('_', ' ')} {value}"
-        + (f" (promised: at most {PROMISED[name]:g})" if name in PROMISED else "")
+        found[part] = {**parts[part](), "seconds": round(time.monotonic() - began, 1)}
+        say(f"{part}: {found[part]['seconds']} s")
+    broken = [
+        f"{part}: {name}"
+        for part, figures in found.items()
         for name, value in figures.items()
+        if value > PROMISED.get(name, value)
     ]
-    print(f"{part}: {', '.join(told)}", flush=True)
-
-
-def _not_kept(figures: Figures) -> list[str]:
-    """The figures of a part that are more than is promised."""
-    return [name for name, most in PROMISED.items() if name in figures and figures[name] > most]
+    return {"measured": found, "promised": PROMISED, "not_kept": broken}
 
 
 def _deadline(trials: int) -> Figures:
@@ -106,8 +84,8 @@ def _deadline(trials: int) -> Figures:
     late = sorted(1000 * (call.took_s - TIMEOUT_S) for call in calls)
     return {
         "trials": len(calls),
-        "overshoot_p50_ms": round(float(np.percentile(late, 50)), 1),
-        "overshoot_p95_ms": round(float(np.percentile(late, 95)), 1),
+        "overshoot_p50_ms": percentile(50, late),
+        "overshoot_p95_ms": percentile(95, late),
         "overshoot_max_ms": round(late[-1], 1),
         "too_early": sum(call.reply.latency_s < TIMEOUT_S for call in calls),
         "broken_promises": sum(len([*broken_promises(call)]) for call in calls),
@@ -169,4 +147,4 @@ def _spending(killed: Callable[[Path, pytest.MonkeyPatch, int], Bill], kills: in
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, promised=PROMISED)

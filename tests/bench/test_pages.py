@@ -11,8 +11,8 @@ import pytest
 from core.episode import EpisodeFinished
 from storage.recorder import record
 from storage.store import Store, open_store
-from tests.bench import pages
-from tests.bench._watched import open_page
+from tests.bench._frame import run
+from tests.bench.pages import BUDGETS, OVER_TURNS, measure, open_page
 from tests.builders.large_store import large_store
 from tests.builders.play import HashPolicy, births, events, tasks
 from tests.ui.pages import opened, shown
@@ -23,9 +23,8 @@ def test_the_benchmark_tells_every_figure_beside_its_budget(
 ) -> None:
     monkeypatch.setenv("TRINITY_STORE", "")  # what it sets is let go with the test
     store = tmp_path / "large.db"
-    measured_pages = ("list", "compare", "replay")
     asked = ["--episodes", "40", "--repeats", "1", "--no-browser", "--json", "--store", str(store)]
-    pages.main([*asked, "--only", ",".join(measured_pages)])
+    run(measure, [*asked, "--only", "list,compare,replay"], BUDGETS)
     told = json.loads(capsys.readouterr().out)
     assert told["episodes"] == 41
     assert told["turns"] > 240
@@ -46,7 +45,7 @@ def test_the_list_asks_as_much_of_a_large_store_as_of_a_small_one_and_reads_no_t
         path = tmp_path / f"{n}.db"
         assert list(large_store(path, n))[-1] == n
         monkeypatch.setenv("TRINITY_STORE", str(path))
-        for query in ({}, {"q": pages.OVER_TURNS}):
+        for query in ({}, {"q": OVER_TURNS}):
             statements = open_page("episodes", query)[0].statements
             assert not any(re.search(r"(FROM|JOIN) (text|state)\b", one) for one in statements)
             asked.append(len(statements))

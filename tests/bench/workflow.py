@@ -1,20 +1,16 @@
 """Steps of a workflow that do not read each other, side by side and one after another, with a pool of slow calls.
 
-    trinity bench workflow [--wait 0.2] [--episodes 10] [--json]
-
 A local server answers every call after the same time. `side by side` is `conductor:fixed:solvers` (three that solve and
 one that merges) as it is run; `in sequence` is its peer, the same workflow over the same pool with one call at a time.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from core.conduct.planners import planner_policy
 from core.episode import EpisodeFinished, Status, Task
@@ -23,33 +19,24 @@ from core.play.policy import new_episode
 from core.pool.pool import Pool
 from core.pool_file import load_pool
 from core.tasks.graders import grade_many
+from tests.bench._frame import Figures, run
 from tests.core.pool.faulty_server import USAGE, faulty_server, ok
 
 MODELS = ("a", "b", "c")
 TASK = Task("t", "How many?", "42", "number")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="trinity bench workflow", description=__doc__)
-    parser.add_argument("--wait", type=float, default=0.2, help="seconds that each call takes")
-    parser.add_argument("--episodes", type=int, default=10)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    chosen = parser.parse_args(arguments)
+def measure(wait: Annotated[float, "seconds that each call takes"] = 0.2, episodes: int = 10) -> Figures:
+    """Median seconds of an episode, either way."""
+    found = {}
     with (
-        faulty_server((chosen.wait, *ok("<answer>42</answer>", usage=USAGE))) as server,
+        faulty_server((wait, *ok("<answer>42</answer>", usage=USAGE))) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
-        times = {
-            name: [_seconds(_pool(Path(folder) / f"{name}.toml", server.url, calls)) for _ in range(chosen.episodes)]
-            for name, calls in (("side by side", 4), ("in sequence", 1))
-        }  # fmt: skip
-    found = {name.replace(" ", "_") + "_s": round(statistics.median(of), 3) for name, of in times.items()}
-    ratio = round(found["side_by_side_s"] / found["in_sequence_s"], 3)
-    if chosen.json:
-        print(json.dumps({**found, "ratio": ratio}))
-        return
-    print(f"side by side {found['side_by_side_s']} s, in sequence {found['in_sequence_s']} s, ratio {ratio}")
+        for name, calls in (("side_by_side", 4), ("in_sequence", 1)):
+            pool = _pool(Path(folder) / f"{name}.toml", server.url, calls)
+            found[f"{name}_s"] = round(statistics.median(_seconds(pool) for _ in range(episodes)), 3)
+    return {**found, "ratio": round(found["side_by_side_s"] / found["in_sequence_s"], 3)}
 
 
 def _pool(file: Path, url: str, calls: int) -> Pool:
@@ -73,4 +60,4 @@ def _seconds(pool: Pool) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from core.checkpoint import Checkpoint
+from storage.files.interchange import write_episodes, write_runs
+from storage.files.selection import Selection, last_count
 from storage.recorder import record
 from storage.rows.summaries import CandidateSummary
 from storage.store import Store
@@ -77,3 +79,13 @@ def swap(old: bytes, new: bytes, line: int = -1) -> bytes:
         return lines
 
     return edited(change)
+
+
+def export_runs(store: Store, run_ids: Sequence[str], path: Path) -> dict[str, int]:
+    """Write a file of these runs; the lines written by kind."""
+    return last_count(write_runs(store, run_ids, path), {})
+
+
+def export_episodes(store: Store, selection: Selection, path: Path) -> dict[str, int]:
+    """Write a file of single episodes; the lines written by kind."""
+    return last_count(write_episodes(store, selection, path), {})

@@ -31,11 +31,10 @@ from core.pocket import FAMILIES, MODELS
 from core.pocket.tasks import draw_tasks
 from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
-from storage.recorder import record_finished_run
 from storage.rows.summaries import CandidateSummary
 from storage.store import Store, open_store
 from tests.builders.pools import ScriptedPool
-from tests.builders.stores import POOL, kept_generation
+from tests.builders.stores import POOL, kept_generation, record_finished_run
 from ui.runs.wiring import keep_checkpoint
 
 EVOLUTION = "r000bench"

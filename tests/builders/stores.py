@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Any
 
 from sqlalchemy import update
 
+from core.episode import Episode
 from storage.rows.engine import writing
+from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.schema import run
 from storage.rows.summaries import RunKind, UpdateSummary
 from storage.store import Store, open_store
@@ -96,3 +98,20 @@ def kept_generation(
     fitness = {"best": best, "mean": mean, "median": median, "sigma": sigma}
     kept = {**fitness, **(stats or {})}
     return UpdateSummary(run, index, episodes, wall_s, checkpoint_id=checkpoint_id, stats=kept)
+
+
+def record_finished_run(
+    store: Store,
+    run_id: str,
+    kind: RunKind,
+    config: Mapping[str, Any],
+    episodes: Sequence[Episode],
+    pool: str = POOL,
+) -> None:
+    """Store a run that is over, with its finished episodes, all at once."""
+    at = store.now()
+    begin_run(store, run_id, kind, config)
+    store.runs.note_pool(run_id, pool)
+    with writing(store.engine) as connection:
+        insert_episodes(connection, [TimedEpisode(one, at, at, [at] * len(one.turns)) for one in episodes])
+    store.runs.finish(run_id)

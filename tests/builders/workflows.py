@@ -42,37 +42,43 @@ class _Pool(ScriptedPool):
 
     def __init__(self, questions: Mapping[str, Task]) -> None:
         super().__init__(specs(MODELS, "general"), self._say)
-        self._questions, self._plans = questions, defaultdict[str, int](int)
+        self._questions, self._plans = questions, defaultdict[str, list[tuple[object, int]]](list)
 
     def _say(self, ask: Ask) -> Line:
         words = "\n".join(message.content for message in ask.messages)
         task = next(task for question, task in self._questions.items() if question in words)
         if ask.model == "cid":
-            self._plans[ask.episode] += 1
-            return PLANS[task.id][self._plans[ask.episode] - 1]
+            asked = self._plans[ask.episode]
+            if (ask.messages, ask.sample) not in asked:  # else it is asked again after a stop
+                asked.append((ask.messages, ask.sample))
+            return PLANS[task.id][asked.index((ask.messages, ask.sample))]
         return f"<answer>{task.answer if ask.model == 'ann' else 'nothing'}</answer>"
 
 
-def record_workflows(store: Store) -> list[Episode]:
-    """Play and record the run r1: FIXED, RANDOM and the policy "random" on all tasks, five of them twice, and ASKED on
-    those that it has plans for."""
+def begun_workflows() -> tuple[list[Episode], Policy, ScriptedPool]:
+    """Episodes of the run r1, whoever decides each, and the pool: FIXED, RANDOM and the policy "random" on all tasks,
+    five of them twice, and ASKED on those that it has plans for."""
     policies: dict[str, Policy] = {
         FIXED: planner_policy(FIXED, MODELS),
         RANDOM: planner_policy(RANDOM, ("ann", "bob")),
         ASKED: PromptedPlanner(MODELS, "cid", rounds=3),
         "random": RandomPolicy(("ann", "bob")),
     }
-    begin_run(store, "r1", "run", {})
-    begun: list[tuple[Episode, Policy]] = []
+    begun: list[Episode] = []
+    by_id: dict[str, Policy] = {}
     for name, policy in policies.items():
         tasks = [one for one in TASKS if one.id in PLANS] if name == ASKED else [*TASKS, *TASKS[:5]]
         for place, task in enumerate(tasks):
-            new = new_episode("r1", len(begun), task, policy, turns=9, seed=place, argmax=False)
-            begun.append((new, policy))
-    by_id = {one.id: policy for one, policy in begun}
+            begun.append(new_episode("r1", len(begun), task, policy, turns=9, seed=place, argmax=False))
+            by_id[begun[-1].id] = policy
     each = PolicyPerEpisode("all", MODELS, by_id.__getitem__)
-    pool = _Pool({one.question: one for one in TASKS})
-    events = drive_many([one for one, _ in begun], each, pool, grade_many)
-    whole = [one.episode for one in record(store, events) if isinstance(one, EpisodeFinished)]
+    return begun, each, _Pool({one.question: one for one in TASKS})
+
+
+def record_workflows(store: Store) -> list[Episode]:
+    """Play and record `begun_workflows`."""
+    begin_run(store, "r1", "run", {})
+    events = record(store, drive_many(*begun_workflows(), grade_many))
+    whole = [one.episode for one in events if isinstance(one, EpisodeFinished)]
     store.runs.finish("r1")
     return whole

@@ -99,7 +99,7 @@ def test_a_growing_reply_can_be_read(store: Store, monkeypatch: pytest.MonkeyPat
         assert connection.exec_driver_sql("SELECT count(*) FROM text WHERE kind = 'partial'").scalar() == 0
 
 
-@pytest.mark.parametrize("stop_after", range(1, 60, 4))
+@pytest.mark.parametrize("stop_after", range(1, 60, 7))
 def test_a_run_goes_on_as_it_would_have(tmp_path: Path, stop_after: int) -> None:
     """Stopped after any event and resumed, every episode is the one an undisturbed run gives."""
     store = new_store(tmp_path / "trinity.db")

@@ -11,14 +11,13 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
 from core.analysis.separability import Synthetic
-from storage.recorder import record_finished_run
 from storage.store import Store, open_store
 from tests.browsing import CALM, PATIENCE_S, POLICY, serving_app
 from tests.builders.diffed import Diffed, diffed_store
 from tests.builders.encoder import tiny_qwen3
 from tests.builders.recorded import episode, recorded_store
 from tests.builders.sample_store import sample_store
-from tests.builders.stores import copy_store
+from tests.builders.stores import copy_store, record_finished_run
 from tests.ui.pages import SUM
 from tests.ui.sums import Sums, sums
 from ui.answers import separability

@@ -29,9 +29,11 @@ from ui.answers.blocks import (
     Arrow,
     Bars,
     Cell,
+    Cloud,
     Code,
     Column,
     Curve,
+    Dot,
     Drawn,
     Estimate,
     Estimates,
@@ -56,6 +58,7 @@ EXAMPLES: list[Drawn] = [
     Bars(["1"], [Series("right", [2]), Series("wrong", [0])], ("turn", "episodes")),
     Curve({"random": [Point(1, HALF)]}, ("turns", "share")),
     Points([Point(1, HALF, "jack")], ("tokens", "share")),
+    Cloud([Dot(1.0, 2.0, "jack", "a turn")], ("x", "y")),
     Flow([], [Arrow(None, (0, 0), "to jack", 2, 1.0)], [], [], MODELS),
     Tree([Played([], True, MODELS)]),
 ]
@@ -116,6 +119,7 @@ def test_every_kind_of_block_but_a_command_is_a_table(samples: Store) -> None:
         "Bars": ["right", "wrong"],
         "Curve": ["line", "x", "k", "n", "share", "ci95"],
         "Points": ["name", "x", "k", "n", "share", "ci95"],
+        "Cloud": ["name", "x", "y"],
         "Flow": ["step", "n", "share"],
         "Tree": ["moves", "right"],
     }

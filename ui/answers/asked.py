@@ -51,9 +51,9 @@ class Side:
     def listed(self, q: str | None = None, **more: str | None) -> Address:
         """The list of these episodes as totals count them, finished ones alone: those for which an expression of the
         filter language holds, and with more fields of the filter set."""
-        where = self.where if q is None else self.where.narrowed(q)
+        where = self.where if q is None else self.where.narrow(q)
         if more.get("policy") == MIXED:
-            where, more = where.narrowed(TWO_DECIDED), {**more, "policy": None}
+            where, more = where.narrow(TWO_DECIDED), {**more, "policy": None}
         return Address("episodes", {**where.to_query(), "status": Status.FINISHED.value, **more})
 
 

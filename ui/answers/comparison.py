@@ -8,13 +8,18 @@ from functools import partial
 from typing import NamedTuple
 
 from core.analysis.comparison import Comparison, MatchedTasks, accuracy_over_tasks, compare, is_solved
-from storage.analysis.pairs import CELLS, Cell, SharedTask, TaskOutcome, matched_tasks, read_shared_tasks
 from storage.analysis.routing import count_episodes
 from storage.analysis.standings import (
+    CELLS,
+    Cell,
     Figures,
     PolicySide,
+    SharedTask,
+    TaskOutcome,
     figures,
+    matched_tasks,
     policies_with_episodes,
+    read_shared_tasks,
     runs_played,
     setting_under,
     sides_of,

@@ -23,7 +23,7 @@ from ui.answers.blocks import (
     Point,
     Table,
 )
-from ui.presentation.changes import change_words
+from ui.presentation.steps import change_words
 from ui.presentation.theme import STATUS_MARKS, correct_mark
 from ui.presentation.words import Generations, decider_words, strip_text
 from ui.runs.forks.results import (

@@ -9,11 +9,8 @@ from storage.analysis.standings import (
     PolicyInRun,
     PolicySide,
     Setting,
-    count_shared_tasks,
-    policies_with_episodes,
 )
 from storage.store import Store
-from ui.presentation.comparison import MOST_SIDES
 from ui.presentation.words import Generations, policy_name, setting_words
 
 
@@ -62,40 +59,3 @@ def like_chance(policies: Sequence[str], say: Callable[[str], str], prefers: Cal
         "With the same seeds both make the same choices, and their numbers are the same."
         for one in neutral
     )
-
-
-#: Part of the newest checkpoint's tasks that another must have played to be compared with it.
-_ENOUGH = 0.5
-
-
-def own_first(played: Sequence[PolicyInRun]) -> list[PolicyInRun]:
-    """Who played in one's own runs; in the samples where there are none."""
-    return [one for one in played if not one.sample] or list(played)
-
-
-def default_checkpoints(store: Store, *, samples: bool = False) -> list[str]:
-    """Ids of the newest evolution's checkpoints that have recorded episodes of the same tasks, oldest generation
-    first: at most MOST_SIDES, the oldest, the newest and evenly between. Empty when no evolution has two of them.
-    `samples`: of those that came with the program, else of one's own as soon as anything of one's own has played."""
-    played = policies_with_episodes(store)
-    here = {one.policy for one in ([one for one in played if one.sample] if samples else own_first(played))}
-    evolutions: dict[str | None, list[str]] = {}
-    for one in store.checkpoints.list():
-        if one.id in here and one.generation is not None:
-            evolutions.setdefault(one.run_id, []).append(one.id)
-    return next((found for ids in evolutions.values() if (found := comparable(store, ids))), [])
-
-
-def comparable(store: Store, ids: Sequence[str]) -> list[str]:
-    """Which of the policies that have played, oldest first, are compared by default: those with enough of the newest
-    one's tasks, at most MOST_SIDES of them. Empty for fewer than two."""
-    shared = count_shared_tasks(store, ids[-1], ids)
-    same = [one for one in ids if shared.get(one, 0) >= _ENOUGH * shared[ids[-1]]]
-    return evenly(same, MOST_SIDES) if len(same) > 1 else []
-
-
-def evenly(ids: Sequence[str], most: int) -> list[str]:
-    """At most so many of them (two or more): the first, the last, and evenly between."""
-    if len(ids) <= most:
-        return list(ids)
-    return [ids[round(i * (len(ids) - 1) / (most - 1))] for i in range(most)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,15 +63,13 @@ SKIPPED: dict[Source, str] = {
 }
 
 
-def asked_of_checkpoints(
-    store: Store, scope: EpisodeScope, names: Mapping[str, str], **more: object
-) -> Asked:
+def asked_of_checkpoints(store: Store, scope: EpisodeScope, names: Mapping[str, str], **more: Any) -> Asked:
     """Two to eight checkpoints, the baseline A first, with their names, at the turns of a scope. `more`: further
     fields."""
     where = scope.where if scope.episode is None else EpisodeFilter(q=f'id == "{scope.episode}"')
     sides = tuple(Side(letter, name, where) for letter, name in zip("ABCDEFGH", names.values(), strict=False))
     address = {"c": ",".join(names), "ep": scope.episode}
-    return Asked(store, sides, Side("", "", scope.where), address=address, **more)  # type: ignore[arg-type]
+    return Asked(store, sides, Side("", "", scope.where), address=address, **more)
 
 
 def diff_in(store: Store, scope: EpisodeScope, ids: Sequence[str], by_draw: bool) -> PolicyDiff:

@@ -11,9 +11,9 @@ from core.episode import Flag
 from core.errors import TrinityError
 from core.pocket import MODELS
 from core.settings import POCKET_POOL
+from storage.analysis.calls import ModelHealth, model_health
 from storage.analysis.costs import PLANNER, Spending, planning, spending_by, together
-from storage.analysis.lapses import LOUD, Lapses, Share, lapses_of
-from storage.analysis.model_health import ModelHealth, model_health
+from storage.analysis.reply_faults import LOUD, ReplyFaults, Share, reply_faults
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
@@ -46,7 +46,7 @@ class _Calls(NamedTuple):
     health: Sequence[ModelHealth]
     groups: Sequence[TurnGroup]
     plans: Mapping[str, Spending]
-    lapses: Mapping[str, Lapses]
+    lapses: Mapping[str, ReplyFaults]
     spent: Mapping[str, Spending]
 
 
@@ -60,7 +60,7 @@ def calls_in(store: Store, where: EpisodeFilter) -> _Calls:
     for name, planned in plans.items():
         if summed := together([planned, *([spent[name]] if name in spent else [])]):
             spent[name] = summed
-    lapses = {one.model: one for one in lapses_of(groups)}
+    lapses = {one.model: one for one in reply_faults(groups)}
     return _Calls(model_health(store, where), groups, plans, lapses, spent)
 
 

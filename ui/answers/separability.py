@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -86,10 +87,10 @@ _discriminated, _indexed = lru_cache(maxsize=16)(discriminate), lru_cache(maxsiz
 _within, _studied = lru_cache(maxsize=16)(within_families), lru_cache(maxsize=16)(synthetic_study)
 
 
-def asked_of_states(store: Store, chosen: PolicyWithStates, name: str, **more: object) -> Asked:
+def asked_of_states(store: Store, chosen: PolicyWithStates, name: str, **more: Any) -> Asked:
     """The turns of a policy in a run that left hidden states. `name` names it; `more`: further fields."""
     side = Side("", name, EpisodeFilter(run=chosen.run_id, policy=chosen.policy))
-    return Asked(store, (side,), side, **more)  # type: ignore[arg-type]
+    return Asked(store, (side,), side, **more)
 
 
 def states_in(store: Store, run: str, policy: str, first_only: bool) -> HiddenStates:

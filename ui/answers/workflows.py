@@ -27,9 +27,9 @@ from ui.answers.blocks import (
     Table,
     Way,
 )
+from ui.presentation.steps import FAULT_WORDS, step_name, topologies_legend
 from ui.presentation.theme import percent
 from ui.presentation.words import share_words
-from ui.presentation.workflows import FAULT_WORDS, step_name, topologies_legend
 
 _UNREAD = write_expression(Compare(Name("plan_fault"), "!=", None))
 #: What a later round did, in words.

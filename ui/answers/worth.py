@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from core.play.policies import SINGLE
 from storage.analysis.counterfactual import Without, each_missed, without_models
+from storage.analysis.defaults import default_checkpoints
 from storage.analysis.regret import Contestant, MissedTask, Regret, regret, replicated_tasks, replicates
 from storage.analysis.routing import pool_order
 from storage.analysis.standings import policies_with_episodes
@@ -29,7 +29,7 @@ from ui.answers.blocks import (
     Tree,
     Way,
 )
-from ui.answers.policies import default_checkpoints, like_chance, prefers_nothing
+from ui.answers.policies import like_chance, prefers_nothing
 from ui.presentation.theme import correct_mark, one_line, percent, plain
 from ui.presentation.words import right_words, setting_words, strip_text
 from ui.runs.plans import known_plan
@@ -170,8 +170,6 @@ def _against_notes(asked: Asked, found: Regret) -> list[Block]:
             f"{others} more, which {'is' if others == 1 else 'are'} left out; filter by budget, protocol or pool to "
             f"see {'it' if others == 1 else 'them'}."
         )
-    elif found.settings and not found.settings[0].is_recorded:
-        notes.append(f"Under this setting: {setting_words(found.settings[0], found.settings)}.")
     if found.left_out:
         left = ", ".join(f"{asked.say(policy)} ({n:,})" for policy, n in found.left_out.items())
         notes.append(f"Left out, because they share too few tasks: {left}.")
@@ -219,7 +217,7 @@ def luck(asked: Asked) -> Answer:
             f"{asked.say(policy)} played this task {len(found)} times, {right}: {options.get(chosen, chosen)}"
         )
         blocks = [
-            Tree([Path(one.moves, one.correct, json.loads(one.models)) for one in found]),
+            Tree([Path(one.moves, one.correct, one.models) for one in found]),
             Table.of(
                 found,
                 Column(

@@ -1,20 +1,28 @@
-"""An analysis as a command: its answers as tables, as JSON, or as a page of its own; `trinity compare` is one."""
+"""Analyses as commands, their answers as tables, as JSON or as a page: those that take episodes, and `trinity compare`,
+`policy` and `separability`, which are asked in their own way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core.errors import ConfigError
+from core.errors import ConfigError, StoreError
+from core.fields import Setting
 from ui.answers.pages import ANALYSES
 from ui.cli.console import print_json, print_table, tell, write_new
-from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
+from ui.cli.options import JSON, OWN_STORE, Filter, opened_store, with_options
 
 if TYPE_CHECKING:
+    from storage.analysis.hidden_states import PolicyWithStates
+    from storage.analysis.policy_diff import PolicyDiff
+    from storage.analysis.second_opinions import EpisodeScope
     from storage.analysis.standings import PolicyInRun, PolicySide
+    from storage.store import Store
     from ui.answers.asked import Asked
     from ui.answers.blocks import Answer
     from ui.export.rows import Rows
@@ -28,68 +36,62 @@ PartOption = Annotated[
 AgainstOption = Annotated[
     str | None, typer.Option("--against", metavar="POLICY", help="Set --policy (A) against this one (B).")
 ]
-ChoiceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--choose", metavar="NAME=VALUE", help="A choice within a question, as in the page's address."
-    ),
-]
-HtmlOption = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Write the answers as a web page that needs no network."),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How an analysis is asked and answered: choices within its questions, the store, and what its answers become."""
+
+    choose: Annotated[tuple[str, ...], Setting(option="--choose", metavar="NAME=VALUE")] = ()
+    """A choice within a question, as in the page's address."""
+    store: Annotated[str | None, OWN_STORE] = None
+    as_json: Annotated[bool, JSON] = False
+    html: Annotated[str | None, Setting(option="--html", metavar="FILE")] = None
+    """Write the answers as a web page that needs no network."""
+
+    def choices(self) -> dict[str, str]:
+        """What --choose says, by name."""
+        found = {}
+        for one in self.choose or ():
+            name, equals, value = one.partition("=")
+            if not equals:
+                raise ConfigError(f"--choose '{one}' lacks its value: write NAME=VALUE.")
+            found[name] = value
+        return found
+
+    def give(self, name: str, asked: Asked, part: Sequence[str] | None = None) -> None:
+        """Print the answers of an analysis, or write them as a page."""
+        from ui.answers import pages, plain
+
+        found = pages.answers(name, asked, part or ())
+        asked.refuse_unknown(one for of in found.values() for one in of)
+        if self.html is not None:
+            from ui.export.page import analysis_page
+
+            write_new(Path(self.html), analysis_page(ANALYSES[name].title, asked.counts(), found))
+        elif self.as_json:
+            print_json({"episodes": asked.counts(), **plain.page(found)})
+        else:
+            tell_answers(one for of in found.values() for one in of)
 
 
 def command(name: str, about: str) -> Callable[..., None]:
     """The command that answers the questions of the analysis of this name."""
 
     @with_options()
-    def run(
-        filter: Filter,
-        against: AgainstOption = None,
-        part: PartOption = None,
-        choose: ChoiceOption = None,
-        store: StoreOption = None,
-        as_json: JsonOption = False,
-        html: HtmlOption = None,
-    ) -> None:
+    def run(*, filter: Filter, against: AgainstOption = None, part: PartOption = None, how: How) -> None:
         from ui.answers.asked import asked_of
 
-        with opened_store(store) as opened:
-            give(name, asked_of(opened, filter.chosen(), against, choices_of(choose)), part, as_json, html)
+        with opened_store(how.store) as opened:
+            how.give(name, asked_of(opened, filter.chosen(), against, how.choices()), part)
 
     run.__doc__ = f"{about}\n\n[dim]$[/] trinity {ANALYSES[name].own_command or name} --policy random"
     return run
 
 
-def give(name: str, asked: Asked, part: Sequence[str] | None, as_json: bool, html: Path | None) -> None:
-    """Print the answers of an analysis, or write them as a page."""
-    from ui.answers import pages, plain
-
-    found = pages.answers(name, asked, part or ())
-    asked.refuse_unknown(one for of in found.values() for one in of)
-    if html is not None:
-        from ui.export.page import analysis_page
-
-        write_new(html, analysis_page(ANALYSES[name].title, asked.counts(), found))
-    elif as_json:
-        print_json({"episodes": asked.counts(), **plain.page(found)})
-    else:
-        tell_answers(one for of in found.values() for one in of)
-
-
-def choices_of(written: Sequence[str] | None) -> dict[str, str]:
-    """What --choose says, by name."""
-    found = {}
-    for one in written or ():
-        name, equals, value = one.partition("=")
-        if not equals:
-            raise ConfigError(f"--choose '{one}' lacks its value: write NAME=VALUE.")
-        found[name] = value
-    return found
-
-
+@with_options()
 def compare(
+    *,
     policies: Annotated[
         list[str],
         typer.Argument(
@@ -99,10 +101,7 @@ def compare(
     ],
     run: Annotated[str | None, typer.Option(help="Look for all policies in this run only.")] = None,
     part: PartOption = None,
-    choose: ChoiceOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    html: HtmlOption = None,
+    how: How,
 ) -> None:
     """Compare policies with a baseline over the tasks both finished: accuracies, flips, difference, p.
 
@@ -120,20 +119,20 @@ def compare(
     from ui.answers.policies import side_words
     from ui.presentation.words import generations_of
 
-    with opened_store(store) as opened:
+    with opened_store(how.store) as opened:
         if run is not None:
             opened.runs.get(run)
         played = policies_with_episodes(opened)
         sides = _sides(played, policies, run)
         say = side_words(played, generations_of(opened))
-        asked = asked_of_policies(opened, sides, say, choices=choices_of(choose), remember=memory())
-        give("checkpoints", asked, part, as_json, html)
+        asked = asked_of_policies(opened, sides, say, choices=how.choices(), remember=memory())
+        how.give("checkpoints", asked, part)
 
 
 def _sides(played: Sequence[PolicyInRun], names: Sequence[str], run: str | None) -> list[PolicySide]:
     """What the arguments name, in order. ConfigError or StoreError when they cannot be compared."""
+    from storage.analysis.defaults import MOST_SIDES
     from storage.analysis.standings import find_side
-    from ui.presentation.comparison import MOST_SIDES
 
     if not 2 <= len(names) <= MOST_SIDES:
         raise ConfigError(f"Name two to {MOST_SIDES} policies, the baseline first; these are {len(names)}.")
@@ -152,6 +151,146 @@ def _sides(played: Sequence[PolicyInRun], names: Sequence[str], run: str | None)
             )
         sides[found[0]] = name
     return list(sides)
+
+
+@with_options()
+def policy(
+    *,
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(metavar="CHECKPOINT CHECKPOINT ...", help="Two to eight, the baseline first."),
+    ],
+    filter: Filter,
+    view: Annotated[str | None, typer.Option(metavar="ID", help="Only the episodes of a saved view.")] = None,
+    episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode alone.")] = None,
+    by_draw: Annotated[
+        bool,
+        typer.Option(
+            "--by-draw", help="Choose by the numbers that drew the recorded choice, not the likeliest."
+        ),
+    ] = False,
+    reencode: Annotated[
+        bool,
+        typer.Option(
+            "--reencode",
+            help="First let encoders read again what stored states cannot tell, as SVF needs it.",
+        ),
+    ] = False,
+    how: How,
+) -> None:
+    """Say how often checkpoints would choose as the first one does, at turns that were recorded.
+
+    Stored hidden states go through each head: no model is asked. A choice that the rounding of a state could turn is
+    too close to call and counts neither way. Every checkpoint is shown the transcript as it was recorded.
+
+    [dim]$[/] trinity policy cabc123 cdef456 --where 'family == "math"'
+
+    [dim]$[/] trinity policy cabc123 csvf789 --reencode --json
+    """
+    from storage.analysis.policy_diff import read_diff
+    from storage.analysis.second_opinions import EpisodeScope
+    from storage.filters.episode_filter import filter_of_address, for_totals
+    from ui.answers.asked import memory
+    from ui.answers.policy import asked_of_checkpoints
+    from ui.presentation.words import generations_of, policy_name
+
+    chosen = filter.chosen()
+    with opened_store(how.store) as opened:
+        if view:
+            chosen = filter_of_address(chosen.to_query(), opened.views.get(view))
+        if episode:
+            opened.episodes.summary(episode)
+        scope = EpisodeScope(for_totals(chosen), episode)
+        if reencode:
+            diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
+            if diff.readable():
+                _reencode(opened, diff, scope)
+        ages = generations_of(opened)
+        names = {one: policy_name(one, ages.get(one)) for one in checkpoints}
+        choices = how.choices() | ({"by": "draw"} if by_draw else {})
+        asked = asked_of_checkpoints(opened, scope, names, choices=choices, remember=memory())
+        how.give("policy", asked)
+
+
+def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
+    """Read again in this process, as a run that a page can see and resume."""
+    from ui.cli.play import follow
+    from ui.runs.reading import RereadParts, plan_for
+
+    plan = plan_for(diff, scope, store.now())
+    assert plan is not None
+    ready = RereadParts(plan)
+    follow(store, ready, "turns read", plan.turns, lambda n: {"advance": n}).finished()
+
+
+class Turns(StrEnum):
+    """Which turns of an episode."""
+
+    FIRST = "first"
+    ALL = "all"
+
+
+@with_options()
+def separability(
+    *,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="A run; the newest with hidden states if left out.", show_default=False),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="A checkpoint that played in it; else its last generation.", show_default=False
+        ),
+    ] = None,
+    turns: Annotated[
+        Turns, typer.Option(help="The first turn of every episode, or all of them.")
+    ] = Turns.ALL,
+    part: PartOption = None,
+    how: How,
+) -> None:
+    """Read the task family and the chosen model off a checkpoint's hidden states and logits.
+
+    Linear and RBF SVMs in cross-validation, all turns of a task in one fold, beside the majority class and
+    the paper's figures; the Fisher ratio of the classes in their discriminant plane; and how far the reward's
+    curvature is from one block per logit. The turns and made-up states come with --part turns, --part made_up.
+
+    [dim]$[/] trinity separability
+
+    [dim]$[/] trinity separability rp12 --policy cabc123 --turns first --json
+    """
+    from storage.analysis.hidden_states import policies_with_states
+    from ui.answers.asked import memory
+    from ui.answers.separability import asked_of_states, too_few
+    from ui.presentation.words import generations_of, policy_name
+
+    with opened_store(how.store) as opened:
+        chosen = chosen_policy(policies_with_states(opened), run, policy)
+        name = policy_name(chosen.policy, generations_of(opened).get(chosen.policy))
+        choices = how.choices() | ({"turns": turns.value} if turns is Turns.FIRST else {})
+        asked = asked_of_states(
+            opened, chosen, f"{name} in run {chosen.run_id}", choices=choices, remember=memory()
+        )
+        if few := too_few(asked):
+            raise StoreError(few)
+        how.give("separability", asked, part)
+
+
+def chosen_policy(
+    offered: Sequence[PolicyWithStates], run: str | None, policy: str | None
+) -> PolicyWithStates:
+    """The run and policy that are meant, else the newest run's last generation. StoreError when there is none."""
+    if not offered:
+        raise StoreError("No run has hidden states: only a checkpoint leaves them, so let one play first.")
+    of_run = [one for one in offered if run in (None, one.run_id)]
+    if not of_run:
+        listed = ", ".join(dict.fromkeys(one.run_id for one in offered))
+        raise StoreError(f"No hidden states are kept of a run '{run}'; there are some of: {listed}.")
+    fitting = [one for one in of_run if policy in (None, one.policy)]
+    if not fitting:
+        listed = ", ".join(dict.fromkeys(one.policy for one in of_run))
+        raise StoreError(f"No hidden states are kept of a policy '{policy}'; there are some of: {listed}.")
+    return fitting[0]
 
 
 def tell_answers(found: Iterable[Answer]) -> None:

@@ -65,8 +65,10 @@ class Commands(TyperGroup):
             for name, one in ANALYSES.items()
             if not one.own_command
         },
-        "policy": Listed(ANALYSES["policy"].command),
-        "separability": Listed(ANALYSES["separability"].command),
+        **{
+            name: Listed(ANALYSES[name].command, f"ui.cli.analysis:{name}")
+            for name in ("policy", "separability")
+        },
         "prune": Listed("Remove hidden states, prompts, texts, episodes or whole runs."),
         "import": Listed("Bring exported runs into the store.", "ui.cli.exchange:import_"),
         "export": Listed("Write runs or episodes to a file.", "ui.cli.exchange:export"),

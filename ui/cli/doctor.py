@@ -84,7 +84,7 @@ def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
 
 def _tables(as_json: bool) -> None:
     """The store's tables and columns in words, for people who read it with their own tools."""
-    from storage.upkeep.dictionary import TABLE_MEANINGS, columns
+    from storage.upkeep.tables import TABLE_MEANINGS, columns
 
     if as_json:
         print_json(

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
-from importlib.resources import files
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from core.errors import ConfigError
+from core.fields import checked, values_of
 from ui.cli.console import say, write_new
-from ui.cli.options import EncoderOption, PoolOption, StoreOption, opened_store
+from ui.cli.options import (
+    EncoderOption,
+    Given,
+    PoolOption,
+    StoreOption,
+    opened_store,
+    setting_lines,
+    with_options,
+)
+from ui.endpoint.tiers import Endpoint, Tier, read_endpoint
 
 if TYPE_CHECKING:
     from ui.endpoint.service import Service
@@ -20,7 +32,9 @@ if TYPE_CHECKING:
 PORT = 8080
 
 
+@with_options(Endpoint)
 def serve(
+    context: typer.Context,
     pool: PoolOption = None,
     encoder: EncoderOption = None,
     store: StoreOption = None,
@@ -34,12 +48,8 @@ def serve(
             metavar="FILE.toml", help="Tiers. Else endpoint.toml in the data folder, else two of them."
         ),
     ] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option(
-            metavar="USD", min=0, help="What all requests may cost together. Else the file's max_cost_usd."
-        ),
-    ] = None,
+    *,
+    given: Given,
     write_config: Annotated[
         Path | None,
         typer.Option(metavar="FILE.toml", help="Write such a file of tiers, with comments, and stop."),
@@ -62,19 +72,19 @@ def serve(
       "Ann has 7 shells. Ida has 5 more than Ann. How many shells do they have together?"}]}'
     """
     if write_config is not None:
-        write_new(write_config, files("ui.endpoint").joinpath("example.toml").read_text("utf-8"))
+        write_new(write_config, example())
         say(f"Wrote {write_config}. Edit it, then: trinity serve --config {write_config}")
         return
     from core.pool.costs import QUESTION_TOKENS
     from ui.cli.play import tell_encoder, tell_what_is_cut, tell_what_plays
     from ui.cli.serve import port_in_use
     from ui.endpoint.service import Service
-    from ui.endpoint.tiers import read_endpoint
     from ui.presentation.words import dollars
     from ui.runs import wiring
     from ui.runs.settings import absolute_pool
     from ui.runs.spending import estimate, paid_models
 
+    chosen = checked(Endpoint, given)["max_cost_usd"]
     settings = wiring.settings(store=store, pool=pool, encoder=encoder)
     local = _is_local(host)
     if port_in_use(port, host):
@@ -92,9 +102,9 @@ def serve(
         service = Service(
             opened,
             absolute_pool(settings.pool),
-            endpoint.model_copy(update={"inspector": inspector}),
+            replace(endpoint, inspector=inspector),
             settings.encoder,
-            max_cost if max_cost is not None else settings.max_cost_usd,
+            settings.max_cost_usd if chosen is None else chosen,
         )
         specs = service.pool.specs
         tell_what_plays(settings.pool, specs)
@@ -108,13 +118,12 @@ def serve(
             most = estimate(specs, 1, tier.turns)
             sized = f"a request of {QUESTION_TOKENS:,} tokens"
             cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
-            among = service.offer.choices(tier)
-            leaner = f" ({words})" if (words := service.offer.lean_words(tier)) and len(specs) > 1 else ""
             say(
                 f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns, with "
-                f"{', '.join(among)}{leaner}{cost}."
+                f"{service.offer.among_words(tier)}{cost}."
             )
-        _tell_validated(service)
+        for words in filter(None, chain.from_iterable(service.offer.reports())):
+            say(words)
         ceiling = service.max_cost_usd if service.max_cost_usd is not None else endpoint.max_cost_usd
         if paid_models(specs) and ceiling is None:
             say("Its models may cost money and no ceiling is set: set one with --max-cost USD.")
@@ -123,29 +132,23 @@ def serve(
         _listen(service, host, port, local=local, needs_key=need_key or not local)
 
 
-def _tell_validated(service: Service) -> None:
-    """Say of each coordinator that serves what is known of it, and warn where a single model is known to be better."""
-    offer = service.offer
-    named: dict[str, str] = {}  # who decides, and in which tier first
-    for tier in service.endpoint.tier:
-        named.setdefault(offer.policy_of(tier), tier.name)
-    for policy, tier_name in named.items():
-        if not service.store.checkpoints.has(policy):
-            continue
-        if (found := offer.validated(policy)) is None:
-            say(
-                f"Checkpoint {policy} was never validated: as none that fits the pool was, the newest plays."
-                if not any(tier.policy == policy for tier in service.endpoint.tier)
-                else f"Checkpoint {policy} was never validated."
-            )
-            continue
-        say(f"Checkpoint {policy}: {found.words}.")
-        if found.is_behind and found.single is not None:
-            model = found.single[0].split(" ", 1)[0]
-            say(
-                f"Beware: it is behind the best single model. Evolve it for longer, or write policy = "
-                f'"single:{model}" for tier {tier_name} into endpoint.toml (trinity serve --write-config).'
-            )
+def example() -> str:
+    """The file of tiers that is served without one: every key with a comment, of later tiers what tells them apart."""
+    usual = Endpoint()
+    first, *others = usual.tier
+    lines = [
+        "# The endpoint of trinity serve and of the app (there as endpoint.toml in the data folder).",
+        "",
+        *setting_lines(Endpoint, values_of(usual)),
+        "# A [[tier]] table for each model that clients may ask for.",
+        "",
+        "[[tier]]",
+        *setting_lines(Tier, values_of(first)),
+    ]
+    for tier in others:
+        own = {key: value for key, value in values_of(tier).items() if value != getattr(Tier(""), key)}
+        lines += ["[[tier]]", *(f"{key} = {json.dumps(value)}" for key, value in own.items()), ""]
+    return "\n".join(lines)
 
 
 def _listen(service: Service, host: str, port: int, *, local: bool, needs_key: bool) -> None:

@@ -46,12 +46,12 @@ def episodes(
     """List episodes when no other command is given."""
     if context.invoked_subcommand is not None:
         return
-    from storage.rows import paging
+    from storage.filters.listing import decode_cursor
     from storage.rows.summaries import Order
 
     if order not in get_args(Order):
         raise ConfigError(f"--order cannot be '{order}': choose one of {', '.join(get_args(Order))}.")
-    if after is not None and paging.decode_cursor(after) is None:
+    if after is not None and decode_cursor(after) is None:
         raise ConfigError("--after needs the value that the page before printed; leave it out for page one.")
     chosen = filter.chosen()
     with opened_store(store, mark_dead=True) as opened:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
-import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from core.errors import ConfigError
 from core.fields import Setting, checked, settings_of, values_of
-from core.settings import STORE, Settings
+from core.settings import Settings
 from core.texts import read_text
 from ui.cli.console import percent, say, tell, write_new
-from ui.cli.options import Given, opened_store
+from ui.cli.options import OWN_STORE, Given, opened_store, setting_lines
 from ui.cli.play import PILOT, refuse_pilot, with_ceiling
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
@@ -46,7 +44,7 @@ class How:
     """Write such a file, a comment for every key, and stop."""
     resume: Annotated[bool, Setting(option="--resume")] = False
     """Go on with the one of this --name where it was interrupted."""
-    store: Annotated[str | None, STORE] = None
+    store: Annotated[str | None, OWN_STORE] = None
 
 
 def learn(
@@ -149,12 +147,7 @@ def read_file(path: Path, kind: type, command: str) -> dict[str, Any]:
 
 def write_file(path: Path, kind: type, chosen: Mapping[str, Any], command: str) -> None:
     """A file that says what is chosen, with a comment for every key. ConfigError when there is one already."""
-    lines = [_HEAD.format(command=command, name=path.name)]
-    for key, field in settings_of(kind).items():
-        value = chosen[key]
-        line = f"# {key} =" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}"
-        words = field.help + (f" One of {', '.join(field.choices)}." if field.choices else "")
-        lines += [*textwrap.wrap(words, 110, initial_indent="# ", subsequent_indent="# "), line, ""]
+    lines = [_HEAD.format(command=command, name=path.name), *setting_lines(kind, chosen)]
     write_new(path, "\n".join(lines))
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
@@ -31,11 +33,14 @@ def option(setting: Setting, name: str = "", help: str = "", **more: Any) -> Any
     return typer.Option(name or setting.option, help=help or setting.help, **more)
 
 
+#: The store as an option stands among others in the order in which they are declared.
+OWN_STORE = replace(STORE, group="size")
 StoreOption = Annotated[str | None, option(STORE, show_default=False)]
 PoolOption = Annotated[str | None, option(POOL, show_default=False)]
 EncoderOption = Annotated[str | None, option(ENCODER)]
 MaxCostOption = Annotated[float | None, option(MAX_COST)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
+JSON = Setting(option="--json", help="Print JSON for scripts instead of a table.")
+JsonOption = Annotated[bool, option(JSON)]
 
 
 WHERE = Setting(
@@ -149,6 +154,17 @@ def _read(field: Field, value: Any) -> Any:
     # By its length first: a number of thousands of digits cannot be read at all.
     is_number = field.kind is int and isinstance(value, str) and value.isascii() and value.isdigit()
     return int(value) if is_number and len(value) <= len(str(MOST_TASKS)) else value
+
+
+def setting_lines(kind: type, chosen: Mapping[str, Any]) -> list[str]:
+    """What a file says that is chosen: a line for every key, below what it does."""
+    lines = []
+    for key, field in settings_of(kind).items():
+        value = chosen[key]
+        line = f"# {key} =" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}"
+        words = field.help + (f" One of {', '.join(field.choices)}." if field.choices else "")
+        lines += [*textwrap.wrap(words, 110, initial_indent="# ", subsequent_indent="# "), line, ""]
+    return lines
 
 
 def given_by(context: typer.Context, option: str) -> bool:

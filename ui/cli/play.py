@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
     from core.episode import Task
     from core.pool.spec import ModelSpec
-    from storage.shelves.shared_replies import SharedReplies
+    from storage.shelves.replies import SharedReplies
     from storage.store import Store
     from ui.runs.batch import BatchParts
     from ui.runs.evolution import EvolutionParts
@@ -77,7 +77,7 @@ def tell_what_is_cut(
     """Say how many transcripts the encoder's window would cut: recorded ones, else of these tasks. Pocket models alone
     always fit their encoder."""
     from core.settings import POCKET_POOL
-    from storage.analysis.window import window_cut
+    from storage.analysis.calls import window_cut
 
     if all(spec.provider == POCKET_POOL for spec in specs):
         return

@@ -12,7 +12,7 @@ from ui.cli.console import percent, print_table, printable, say, tell
 
 if TYPE_CHECKING:
     from core.pool.spec import ModelSpec
-    from storage.analysis.lapses import FlaggedTurns
+    from storage.analysis.reply_faults import FlaggedTurns
 _SHORTENED = 'any("prompt_shortened" in turn.flags)'
 #: The turns with each kind of lapse, in the filter language.
 WHERE = {
@@ -32,12 +32,12 @@ def tell_lapses(
 ) -> None:
     """Tell what could not be read in the replies of a run, if anything. `recorded`: its episodes are stored, and can be
     read."""
-    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses_of, shortened_prompts
+    from storage.analysis.reply_faults import KINDS, LOUD, cut_transcripts, reply_faults, shortened_prompts
 
     groups = list(groups)
     # That a pocket specialist cannot play a role is part of its world, and no setting mends it.
     mendable = {spec.name for spec in specs if spec.provider != "pocket"}
-    found = [one for one in lapses_of(groups) if one.any]
+    found = [one for one in reply_faults(groups) if one.any]
     if found:
         tell()
         tell("What replies lacked, as a share of the turns in which they could:", "bold")

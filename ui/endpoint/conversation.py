@@ -1,23 +1,25 @@
-"""A conversation as the coordinator and its models read it: one message as it is, several with who wrote each."""
+"""What a request asks, whichever API it came by, and its conversation as the coordinator and its models read it: one
+message as it is, several with who wrote each."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from core.texts import well_formed
-from ui.endpoint.errors import refused
+from ui.endpoint.errors import refused, unsupported
+from ui.endpoint.formats import AnswerFormat
 from ui.endpoint.messages import (
     AssistantMessage,
     CalledFunction,
     CallOutput,
     CustomCall,
     FunctionCall,
-    FunctionMessage,
+    InputItem,
     InputMessage,
     RefusalPart,
     Sent,
@@ -26,9 +28,12 @@ from ui.endpoint.messages import (
     TextPart,
     ToolMessage,
     UnreadItem,
+    Written,
+    left_aside,
 )
+from ui.endpoint.wire import NEUTRAL, ChatRequest, ResponsesRequest, ToolOffer, Vendor, offered
 
-#: A line that tells who wrote what follows; a line of a message that looks like one is moved by a space.
+#: A line that tells who wrote what follows.
 _HEADER = re.compile(r"^\[(?:system|user|assistant|tool)(?: [^\]\n]*)?\]$", re.MULTILINE)
 #: A call whose words are longer is named by its beginning and its id where its result is told.
 _LONGEST_CALL = 300
@@ -43,10 +48,84 @@ class Said:
     name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as every API's becomes it. `door` is the API's name, `keep` the client's wish that texts are stored."""
+
+    door: str
+    model: str
+    messages: Sequence[Said]
+    vendor: Vendor = field(default_factory=Vendor)
+    effort: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None  # of a Worker's reply
+    seed: int | None = None
+    stop: tuple[str, ...] = ()  # the answer ends before the first of these
+    tools: ToolOffer = ToolOffer()
+    answer_format: AnswerFormat | None = None
+    keep: bool | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    left_aside: tuple[str, ...] = ()  # fields of the request that nothing here looks at
+    include_usage: bool = False  # at the end of a stream
+
+
+def asked_by(body: ChatRequest | ResponsesRequest) -> Asked:
+    """What a body asks, but for the form of its answer. ApiError for a field that would change the answer and cannot,
+    and for a conversation that is none."""
+    for name, (values, instead) in NEUTRAL.items():
+        if getattr(body, name, None) not in values:
+            raise unsupported(name, f"'{name}' is not supported here: {instead}.")
+    effort = body.reasoning.effort if body.reasoning else None
+    if isinstance(body, ChatRequest):
+        if len({body.max_tokens, body.max_completion_tokens} - {None}) > 1:
+            raise refused(
+                "max_completion_tokens and max_tokens are two names of one limit: give both the same number, or one.",
+                "max_tokens",
+            )
+        stop = [body.stop] if isinstance(body.stop, str) else body.stop or ()
+        own: dict[str, Any] = {
+            "door": "chat",
+            "messages": conversation(body.messages),
+            "effort": body.reasoning_effort or effort,
+            "max_tokens": body.max_completion_tokens or body.max_tokens,
+            "seed": body.seed,
+            "stop": tuple(filter(None, stop)),
+            "include_usage": bool(body.stream_options and body.stream_options.include_usage),
+        }
+    else:
+        said = input_messages(body.input, body.instructions or "")
+        own = {
+            "door": "responses",
+            "messages": said,
+            "effort": effort,
+            "max_tokens": body.max_output_tokens,
+        }
+    named = {"user": body.user, "safety_identifier": body.safety_identifier}
+    notes = {**(body.metadata or {}), **{name: value for name, value in named.items() if value}}
+    return Asked(
+        **own,
+        model=body.model,
+        tools=offered(body.tools, body.tool_choice, parallel=body.parallel_tool_calls),
+        vendor=body.trinity,
+        temperature=body.temperature,
+        top_p=None if body.top_p == 1 else body.top_p,  # every model's own; some servers take none beside it
+        keep=body.store,
+        metadata={well_formed(name): well_formed(value) for name, value in notes.items()},
+        left_aside=tuple(well_formed(one[:200]) for one in dict.fromkeys(left_aside(body))),
+    )
+
+
+def input_messages(given: str | Sequence[InputItem], instructions: str = "") -> list[Said]:
+    """The conversation of a request that names it `input`, after instructions for all of it."""
+    sent: list[Sent] = [InputMessage(role="user", content=given)] if isinstance(given, str) else [*given]
+    return conversation(sent, "input", instructions=instructions)
+
+
 def conversation(sent: Sequence[Sent], field: str = "messages", *, instructions: str = "") -> list[Said]:
     """The messages that hold anything, after instructions for all of them; a developer is the system's voice. ApiError
     where nobody asks anything, and for a tool's result without its call. `field`: how a request names its messages."""
-    calls = _Calls(Counter(words for one in sent for _, words in _asked_calls(one)))
+    calls = _Calls(Counter(well_formed(words) for one in sent for *_, words in _asked_calls(one)))
     messages = [
         one
         for place, message in enumerate(sent)
@@ -67,7 +146,9 @@ def question_of(
     if len(messages) == 1:
         text = messages[0].text
     else:
-        text = "\n\n".join(f"{_header(one)}\n{_plain(one.text)}" for one in messages)
+        # A line that looks like a header is moved by a space.
+        parts = [(_header(one), _HEADER.sub(r" \g<0>", one.text)) for one in messages]
+        text = "\n\n".join(f"{header}\n{words}" for header, words in parts)
     if answer_format is not None:
         schema = f" that fits this JSON schema: {json.dumps(answer_format)}" if answer_format else ""
         text += f"\n\nThe answer must be one JSON object{schema}, and nothing around it."
@@ -100,6 +181,7 @@ class _Calls:
 
     def ask(self, id_: str, name: str, words: str) -> str:
         """Note a call; its words as the assistant's message tells them."""
+        words = well_formed(words)
         told_apart = self.alike[words] == 1 and len(words) <= _LONGEST_CALL
         mark = "" if told_apart else f" [call {id_ or len(self.asked) + 1}]"
         label = words if len(words) <= _LONGEST_CALL else f"{words[:_LONGEST_CALL]}\u2026"
@@ -128,89 +210,70 @@ class _Calls:
         return call.label
 
 
-def _asked_calls(message: Sent) -> Iterator[tuple[str, str]]:
-    """The calls that a message asks for, each with its id and in words."""
+def _asked_calls(message: Sent) -> Iterator[tuple[str, str, str]]:
+    """The calls that a message asks for, each with its id, its name and its words."""
     match message:
         case FunctionCall():
-            yield message.call_id, _words(message.name, message.arguments)
+            yield message.call_id, message.name, f"{message.name}({message.arguments})"
         case CustomCall():
-            yield message.call_id, _words(message.name, message.input)
+            yield message.call_id, message.name, f"{message.name}({message.input})"
         case ShellCall():
-            name = message.type.removesuffix("_call")
-            yield message.call_id, _words(name, json.dumps(message.action or message.operation or {}))
+            given = json.dumps(message.action or message.operation or {})
+            yield message.call_id, "", f"{message.type.removesuffix('_call')}({given})"
         case AssistantMessage():
             for call in message.tool_calls or ():
-                yield call.id or "", _function_words(call.function)
+                yield call.id or "", call.function.name, _function_words(call.function)
             if message.function_call is not None:
-                yield "", _function_words(message.function_call)
+                yield "", message.function_call.name, _function_words(message.function_call)
 
 
 def _function_words(function: CalledFunction) -> str:
     given = function.arguments
-    return _words(function.name, given if isinstance(given, str) else json.dumps(given or {}))
-
-
-def _words(name: str, arguments: str) -> str:
-    return well_formed(f"{name}({arguments})")
+    return f"{function.name}({given if isinstance(given, str) else json.dumps(given or {})})"
 
 
 def _said(message: Sent, calls: _Calls, place: str) -> Said:
     match message:
         case ToolMessage():
-            return _result(calls.answered(message.tool_call_id, message.name, place), _text(message.content))
-        case FunctionMessage():
-            return _result(calls.answered(None, message.name, place), _text(message.content))
+            call, given = calls.answered(message.tool_call_id, message.name, place), message.content
         case CallOutput():
-            return _result(calls.answered(message.call_id, None, place), _text(message.output))
+            call, given = calls.answered(message.call_id, None, place), message.output
         case ShellOutput():
-            given = message.output
-            text = given if isinstance(given, str) else json.dumps(given) if given else ""
-            return _result(calls.answered(message.call_id or message.id, None, place), text)
+            told = message.output
+            call = calls.answered(message.call_id or message.id, None, place)
+            given = told if isinstance(told, str) else json.dumps(told) if told else ""
         case UnreadItem():
             return Said("assistant", "")
         case FunctionCall() | CustomCall() | ShellCall():
-            name = "" if isinstance(message, ShellCall) else message.name
-            text = "\n".join(calls.ask(id_, name, words) for id_, words in _asked_calls(message))
-            return Said("assistant", text)
-    calls.group += 1
-    text = _text(message.content)
-    if isinstance(message, AssistantMessage):
-        text = text or message.refusal or ""
-        names = [one.function.name for one in message.tool_calls or ()]
-        if message.function_call is not None:
-            names.append(message.function_call.name)
-        asked = [
-            calls.ask(id_, name, words)
-            for name, (id_, words) in zip(names, _asked_calls(message), strict=True)
-        ]
-        text = "\n".join([*filter(None, [text]), *asked])
-    role = "system" if message.role == "developer" else message.role
-    name = "" if isinstance(message, InputMessage) else message.name or ""
-    return Said(role, well_formed(text), well_formed(name))
-
-
-def _result(label: str, text: str) -> Said:
-    """A result with the call that it is of; an empty one is a result."""
+            return Said("assistant", "\n".join(calls.ask(*one) for one in _asked_calls(message)))
+        case _:
+            return _written(message, calls)
+    text = _text(given)
     return Said(
-        "tool", well_formed(f"Result of {label}:\n{text}" if text.strip() else f"Result of {label}: empty")
+        "tool", well_formed(f"Result of {call}:\n{text}" if text.strip() else f"Result of {call}: empty")
     )
 
 
-def _plain(text: str) -> str:
-    return _HEADER.sub(r" \g<0>", text)
+def _written(message: Written, calls: _Calls) -> Said:
+    """What somebody wrote, and the calls that it asks for."""
+    calls.group += 1
+    text, role = _text(message.content), message.role
+    if isinstance(message, AssistantMessage):
+        text = text or message.refusal or ""
+        asked = [calls.ask(*one) for one in _asked_calls(message)]
+        text = "\n".join([*filter(None, [text]), *asked])
+    name = "" if isinstance(message, InputMessage) else message.name or ""
+    return Said("system" if role == "developer" else role, well_formed(text), well_formed(name))
 
 
 def _text(content: str | Sequence[object] | None) -> str:
     if isinstance(content, str):
         return content
-    return "".join(_part(part) for part in content or ())
-
-
-def _part(part: object) -> str:
-    match part:
-        case TextPart():
-            return part.text
-        case RefusalPart():
-            return part.refusal
-        case _:
-            return ""
+    texts = []
+    for part in content or ():
+        match part:
+            case TextPart():
+                texts.append(part.text)
+            case RefusalPart():
+                texts.append(part.refusal)
+    return "".join(texts)

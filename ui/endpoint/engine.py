@@ -32,7 +32,6 @@ from core.episode import (
     Status,
 )
 from core.errors import StoreError, TrinityError
-from core.ids import episode_id
 from core.play.drive import drive_arriving
 from core.play.policies import PolicyPerRequest
 from core.play.policy import Policy, WorkflowPolicy, WrappedPolicy
@@ -42,7 +41,9 @@ from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
 from storage.recorder import heartbeats, record
 from storage.rows.summaries import RunStatus
+from storage.shelves.endpoint import ApiKey
 from storage.store import Store
+from ui.endpoint.conversation import Asked
 from ui.endpoint.ledger import Ceiling, Ledger
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
@@ -61,29 +62,15 @@ class Order:
 
     episode: Episode
     policy: Policy
-    door: str
-    model: str
+    asked: Asked
     tell: Callable[[Event | None], None]
     deadline: float
-    key: str | None = None
+    key: ApiKey | None = None
     max_cost_usd: float | None = None
-    key_max_cost_usd: float | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None  # of a Worker's reply
-    top_p: float | None = None
-    tools: str = ""  # JSON list of what a Worker may ask to be called
-    must_call: bool = False  # the answer has to be such a call
-    left_aside: tuple[str, ...] = ()  # fields of the request that nothing here looks at
     keep_texts: bool = True
     cancelled: bool = False
     ceiling: Ceiling | None = None  # which one ended it
     fault: TrinityError | None = None  # why it could not be played to its end, where the store failed
-
-    def reason_to_stop(self, now: float) -> EndReason | None:
-        """Why it shall end now; None when it shall not."""
-        if self.cancelled:
-            return EndReason.CANCELLED
-        return EndReason.DEADLINE if now >= self.deadline else None
 
 
 @dataclass
@@ -140,7 +127,7 @@ class _Permitted(WrappedPolicy):
         answered = any(entry.role is Role.WORKER and entry.text for entry in request.transcript.entries)
         left = episode.turn_budget - request.index
         may: Sequence[Role] = ROLE_ORDER
-        if order.must_call:
+        if order.asked.tools.must_call:
             # A call would have ended it: there is nothing to judge, and a Worker is asked at least twice.
             may = (Role.WORKER,) if left <= 2 else (Role.WORKER, Role.THINKER)
         elif left == 1 and not answered:
@@ -168,7 +155,7 @@ class Engine:
         self._lock = threading.Lock()
         self._inbox: _Inbox | None = None
         self._thread: threading.Thread | None = None
-        self._run = ""
+        self.run = ""  # that requests are recorded in; empty before the first
         self._number = 0
         self._fault: TrinityError | None = None  # why the last run ended, where the store failed
 
@@ -177,38 +164,29 @@ class Engine:
         """How many requests are being played, or wait to be."""
         return len(self._orders)
 
-    def new_id(self) -> str:
-        """The id of the next request's episode. The first one begins a run."""
+    def new_place(self) -> tuple[str, int]:
+        """The run and the place in it of the next request. The first one begins a run."""
         with self._lock:
             if self._inbox is None or self._inbox.closed:
                 self._start()
             self._number += 1
-            return episode_id(self._run, self._number - 1)
-
-    @property
-    def run(self) -> str:
-        """The run that requests are recorded in; empty before the first."""
-        return self._run
+            return self.run, self._number - 1
 
     def submit(self, order: Order) -> None:
         """Play it. What comes of it is told to `order.tell`."""
         self._orders[order.episode.id] = order
         inbox = self._inbox
-        if inbox is not None and order.episode.run_id == self._run:
+        if inbox is not None and order.episode.run_id == self.run:
             inbox.put(order)
-        if inbox is None or inbox.closed or order.episode.run_id != self._run:  # it broke meanwhile
+        if inbox is None or inbox.closed or order.episode.run_id != self.run:  # it broke meanwhile
             self._drop(order)
 
-    def cancel(self, episode: str) -> None:
-        """End a request before its next call; a call over a network is broken off."""
-        order, inbox = self._orders.get(episode), self._inbox
-        if order is not None and inbox is not None:
-            order.cancelled = True
-            inbox.put(None)
-
-    def look(self) -> None:
-        """Have the thread look who is out of time."""
+    def look(self, cancelled: str = "") -> None:
+        """Have the thread look who is out of time, and end the request that is `cancelled` before its next call; a call
+        over a network is broken off."""
         if self._inbox is not None:
+            if (order := self._orders.get(cancelled)) is not None:
+                order.cancelled = True
             self._inbox.put(None)
 
     def close(self) -> None:
@@ -226,7 +204,7 @@ class Engine:
     def _start(self) -> None:
         run, _ = enqueue(self._store, self._plan, Ticket.new(), owner=owner())
         self._store.runs.note_pool(run, digest_of_specs(self._pool.specs))
-        self._run, self._number, self._inbox, self._fault = run, 0, _Inbox(), None
+        self.run, self._number, self._inbox, self._fault = run, 0, _Inbox(), None
         self._thread = threading.Thread(
             target=self._play, args=(run, self._inbox), name="endpoint", daemon=True
         )
@@ -294,15 +272,12 @@ class Engine:
         name = _episode_of(event)
         if isinstance(event, EpisodeStarted):
             order = self._orders[name]
-            self._store.endpoint.note(name, order.key, order.door, order.model, connection)
+            key = order.key.id if order.key else None
+            self._store.endpoint.note(name, key, order.asked.door, order.asked.model, connection)
         elif isinstance(event, Replied | Plan) and (
             usd := self._ledger.cost_usd(name, getattr(event, "index", None), event.reply)
         ):
             self._store.endpoint.charge(name, usd, connection)
-
-    def _failed(self, event: EpisodeFinished) -> bool:
-        """Whether its server could not be asked; a reply that could not be stored was paid for."""
-        return event.episode.status is Status.MISSING and event.episode.id not in self._unstored
 
     def _fell_silent(self, name: str) -> None:
         """End a request of which nobody can be told; called where the fault was caught."""
@@ -313,18 +288,17 @@ class Engine:
                 order.tell(None)
 
     def _heard(self, event: Event) -> None:
+        """Book what was stored, and tell it."""
         name = _episode_of(event)
+        over = isinstance(event, EpisodeFinished)
         if isinstance(event, Replied | Plan):
             self._unstored.discard(name)
-        if isinstance(event, Replied):
-            self._ledger.replied(name, event.index, event.reply)
-        elif isinstance(event, Plan):
-            self._ledger.replied(name, None, event.reply)
-        over = isinstance(event, EpisodeFinished)
-        if isinstance(event, EpisodeFinished):
-            if usd := self._ledger.left_usd(name, failed=self._failed(event)):
+            self._ledger.replied(name, getattr(event, "index", None), event.reply)
+        elif isinstance(event, EpisodeFinished):
+            # Its server could not be asked, where no reply is missing that was paid for and could not be stored.
+            failed = event.episode.status is Status.MISSING and name not in self._unstored
+            if usd := self._ledger.over(name, failed=failed):
                 self._store.endpoint.charge(name, usd)
-            self._ledger.over(name, failed=self._failed(event))
             self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
         try:
@@ -334,25 +308,24 @@ class Engine:
                 order.tell(None)
 
     def _reason(self, episode: Episode) -> EndReason | None:
-        return self._orders[episode.id].reason_to_stop(time.monotonic())
+        """Why an episode shall end now; None when it shall not."""
+        order = self._orders[episode.id]
+        if order.cancelled:
+            return EndReason.CANCELLED
+        return EndReason.DEADLINE if time.monotonic() >= order.deadline else None
 
     def _terms(self, episode: Episode, ask: Ask) -> Ask | EndReason:
         order = self._orders[episode.id]
-        tokens = ask.max_tokens
-        if ask.role is Role.WORKER and order.max_tokens is not None:
+        asked, key = order.asked, order.key
+        if asked.temperature is not None:
+            ask = replace(ask, temperature=asked.temperature)
+        if ask.role is Role.WORKER:
             own = next(spec.max_tokens for spec in self._pool.specs if spec.name == ask.model)
-            tokens = min(own, order.max_tokens)
-        temperature = ask.temperature if order.temperature is None else order.temperature
-        tools = order.tools if ask.role is Role.WORKER else ""
-        ask = replace(
-            ask,
-            max_tokens=tokens,
-            temperature=temperature,
-            top_p=order.top_p,
-            tools=tools,
-            must_call=order.must_call and bool(tools),
-        )
-        allowed = self._ledger.allows(episode.id, order.key, ask, order.max_cost_usd, order.key_max_cost_usd)
+            tokens = ask.max_tokens if asked.max_tokens is None else min(own, asked.max_tokens)
+            ask = replace(ask, max_tokens=tokens, tools=asked.tools.tools, must_call=asked.tools.must_call)
+        ask = replace(ask, top_p=asked.top_p)
+        key_id, key_most = (key.id, key.limits.max_cost_usd) if key else (None, None)
+        allowed = self._ledger.allows(episode.id, key_id, ask, order.max_cost_usd, key_most)
         if isinstance(allowed, Ceiling):
             order.ceiling = allowed
             return EndReason.COST_CEILING

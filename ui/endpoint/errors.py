@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from starlette.responses import JSONResponse
 
 from core.texts import well_formed
 
@@ -23,17 +24,15 @@ class ApiError(Exception):
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, dict[str, str | None]]:
         """The JSON object that says it."""
         param = None if self.param is None else well_formed(self.param)
-        return {
-            "error": {
-                "message": well_formed(self.message),
-                "type": self.type,
-                "param": param,
-                "code": self.code,
-            }
-        }
+        told = {"message": well_formed(self.message), "type": self.type, "param": param, "code": self.code}
+        return {"error": told}
+
+    def response(self) -> JSONResponse:
+        """The answer that says it."""
+        return JSONResponse(self.body(), self.status, headers=dict(self.headers))
 
 
 def refused(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -43,21 +42,10 @@ def refused(message: str, param: str | None = None, code: str | None = None) -> 
 
 def unsupported(param: str, message: str) -> ApiError:
     """A field, or a value of one, that nothing here honours (400): it is never ignored."""
-    return ApiError(400, message, code="unsupported_parameter", param=param)
-
-
-def not_found(message: str, param: str = "model", code: str = "model_not_found") -> ApiError:
-    """Something of this name is not here (404)."""
-    return ApiError(404, message, code=code, param=param)
-
-
-def out_of_money(message: str) -> ApiError:
-    """A ceiling leaves nothing to spend (429, as OpenAI answers where a quota is used up)."""
-    return ApiError(429, message, "insufficient_quota", "cost_ceiling", headers={"x-should-retry": "false"})
+    return refused(message, param, "unsupported_parameter")
 
 
 def unavailable(message: str) -> ApiError:
     """The store cannot be read or written at the moment, and nothing was paid: the same request can be sent again."""
-    return ApiError(
-        503, message, "server_error", "store_unavailable", headers={"retry-after": str(RETRY_AFTER_S)}
-    )
+    again = {"retry-after": str(RETRY_AFTER_S)}
+    return ApiError(503, message, "server_error", "store_unavailable", headers=again)

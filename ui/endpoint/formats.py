@@ -1,22 +1,72 @@
-"""Answers that must be JSON: what schema a client may ask for, and whether an answer fits it."""
+"""Answers that must be JSON: what schema a client may ask for, a bound on its size, its depth and on how often its
+references unfold, and whether an answer fits it. And what counts as JSON here: no number without end, no key twice, no
+bottomless nesting."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
-from core.pool.wire import Malformed
-from ui.endpoint.bodies import read_body
-from ui.endpoint.errors import refused
+from core.pool.wire import Malformed, strict_json
+from ui.endpoint.errors import ApiError, refused
 from ui.endpoint.schema_checks import CHECKS, NoSchema, Undecided
-from ui.endpoint.schemas import checked_schema
-from ui.endpoint.wire import FlatJsonSchemaFormat, JsonObjectFormat, JsonSchemaFormat, TextFormat
+from ui.endpoint.wire import AnyFormat, FlatJsonSchemaFormat, JsonSchemaFormat, PlainFormat
 
+#: How deep the lists and objects of a body, or of an answer, may stand in each other.
+DEEPEST = 100
 #: So long an answer is checked at most, in characters.
 LONGEST_ANSWER = 1_000_000
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+
+
+#: How deep and how many characters long a schema may be, and how many parts it may have once every reference is
+#: replaced by what it leads to (22 definitions that name the next one twice each would have four million).
+DEEPEST_SCHEMA, LONGEST_SCHEMA, MOST_PARTS = 60, 100_000, 5_000
+#: Through so many schemas references may lead one after the other.
+LONGEST_WAY = 200
+#: What would have a reference lead to another place than its pointer says.
+_ELSEWHERE = ("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor", "$anchor", "$id")
+#: Keywords whose value is a schema, a list of them, or holds them by name; those that look at the same value again
+#: and those that look at a part of it.
+_SAME_ONE, _SAME_MANY, _SAME_NAMED = (
+    ("not", "if", "then", "else"),
+    ("allOf", "anyOf", "oneOf"),
+    ("dependentSchemas", "dependencies"),
+)
+_PART_ONE, _PART_MANY, _PART_NAMED = (
+    (
+        "items",
+        "additionalItems",
+        "unevaluatedItems",
+        "contains",
+        "additionalProperties",
+        "unevaluatedProperties",
+        "propertyNames",
+        "contentSchema",
+    ),
+    ("prefixItems", "items"),
+    ("properties", "patternProperties"),
+)
+_NAMED_ASIDE = ("$defs", "definitions")
+
+
+def read_body(data: bytes) -> Any:
+    """The JSON value of a body; Malformed for what another reader could take for something else."""
+    value = strict_json(data)
+    level, depth = [value], 0
+    while level := [inner for one in level for inner in _held(one) if isinstance(inner, dict | list)]:
+        depth += 1
+        if depth >= DEEPEST:
+            raise Malformed(f"is nested more than {DEEPEST} deep")
+    return value
+
+
+def _held(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +100,11 @@ class AnswerFormat:
         return Fitting(text) if fault is None else Fitting(None, fault)
 
 
-def answer_format(
-    asked: TextFormat | JsonObjectFormat | JsonSchemaFormat | FlatJsonSchemaFormat | None, param: str
-) -> AnswerFormat | None:
+def answer_format(asked: AnyFormat | None, param: str) -> AnswerFormat | None:
     """The format that a request asks for, None for text. ApiError for a schema that cannot be checked against. It may
     take a second or two."""
     match asked:
-        case JsonObjectFormat():
+        case PlainFormat(type="json_object"):
             return AnswerFormat({})
         case JsonSchemaFormat():
             return AnswerFormat(_compiled(asked.json_schema.schema_, f"{param}.json_schema.schema"))
@@ -79,3 +127,131 @@ def _compiled(given: dict[str, Any], param: str) -> dict[str, Any]:
             "unsupported_schema",
         ) from None
     return schema
+
+
+def checked_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
+    """The schema as it is checked against, without its own name. ApiError, which names the place, for one that is too
+    large or leads elsewhere; whether it is a schema at all is for whoever compiles it."""
+    if len(json.dumps(schema)) > LONGEST_SCHEMA:
+        raise refused(f"The schema is longer than {LONGEST_SCHEMA:,} characters: send a smaller one.", param)
+    named = {key: value for key, value in schema.items() if key != "$id"}
+    _Counted(named, param).check()
+    return named
+
+
+@dataclass
+class _Counted:
+    """A schema whose parts are counted as if every reference were replaced by what it leads to."""
+
+    root: dict[str, Any]
+    param: str
+    sizes: dict[int, int] = field(default_factory=dict)  # by identity
+    open: dict[int, bool] = field(
+        default_factory=dict
+    )  # being counted; whether a part of the value was entered since
+
+    def check(self) -> None:
+        """ApiError for a schema that cannot be used."""
+        for depth, path, schema in _every(self.root):
+            if depth > DEEPEST_SCHEMA:
+                raise refused(
+                    f"The schema is nested more than {DEEPEST_SCHEMA} deep: send a flatter one.", self.param
+                )
+            for word in _ELSEWHERE:
+                if word in schema:
+                    raise self._refused(path, f"'{word}' is not read here: leave it out")
+            if "$ref" in schema:
+                self._target(schema["$ref"], path)
+        if self._size(self.root, "#") > MOST_PARTS:
+            raise refused(
+                f"The schema has more than {MOST_PARTS:,} parts once its references are unfolded: name fewer "
+                "definitions more than once, or send a smaller one.",
+                self.param,
+                "unsupported_schema",
+            )
+
+    def _size(self, schema: Any, path: str) -> int:
+        """How many parts a schema has; those of a reference to what encloses it are counted where they stand."""
+        if not isinstance(schema, dict):
+            return 1
+        known = self.sizes.get(id(schema))
+        if known is not None:
+            return known
+        if len(self.open) >= LONGEST_WAY:
+            raise self._refused(path, f"references lead through more than {LONGEST_WAY} schemas: name fewer")
+        self.open[id(schema)] = False
+        total = 1
+        inner = [*_same(schema)]
+        if "$ref" in schema:
+            inner.append(("$ref", self._target(schema["$ref"], path)))
+        for name, part in inner:
+            if id(part) in self.open:
+                if not self.open[id(part)]:
+                    raise self._refused(path, f"'{name}' leads back to itself without going deeper: mend it")
+                continue
+            total += self._size(part, f"{path}/{name}")
+        before = {one: self.open[one] for one in self.open}
+        self.open = dict.fromkeys(self.open, True)
+        for name, part in _parts(schema):
+            total += 0 if id(part) in self.open else self._size(part, f"{path}/{name}")
+        self.open = before
+        del self.open[id(schema)]
+        self.sizes[id(schema)] = total
+        return total
+
+    def _target(self, reference: Any, path: str) -> Any:
+        """What a reference leads to."""
+        if not (isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))):
+            raise self._refused(path, "a '$ref' may only lead into the schema itself (#/$defs/...)")
+        found: Any = self.root
+        for step in reference.split("/")[1:]:
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, dict) and name in found:
+                found = found[name]
+            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+                found = found[int(name)]
+            else:
+                raise self._refused(path, f"the '$ref' {reference[:100]} leads nowhere")
+        return found
+
+    def _refused(self, path: str, why: str) -> ApiError:
+        return refused(
+            f"The schema cannot be used: at {path[:200]}, {why}.", self.param, "unsupported_schema"
+        )
+
+
+def _same(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas within one that look at the same value again, each with its place."""
+    return _within(schema, _SAME_ONE, _SAME_MANY, _SAME_NAMED)
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas within one that look at parts of the value, each with its place."""
+    return _within(schema, _PART_ONE, _PART_MANY, _PART_NAMED)
+
+
+def _within(
+    schema: dict[str, Any], one: tuple[str, ...], many: tuple[str, ...], named: tuple[str, ...]
+) -> Iterator[tuple[str, Any]]:
+    for word in one:
+        if isinstance(schema.get(word), dict):
+            yield word, schema[word]
+    for word in many:
+        if isinstance(held := schema.get(word), list):
+            yield from ((f"{word}/{place}", inner) for place, inner in enumerate(held))
+    for word in named:
+        if isinstance(held := schema.get(word), dict):
+            yield from ((f"{word}/{name}", inner) for name, inner in held.items())
+
+
+def _every(root: dict[str, Any]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Every schema that stands in one, itself first, with how deep it stands and where."""
+    waiting: list[tuple[int, str, Any]] = [(0, "#", root)]
+    while waiting:
+        depth, path, schema = waiting.pop()
+        if not isinstance(schema, dict):
+            continue
+        yield depth, path, schema
+        if depth <= DEEPEST_SCHEMA:
+            inner = (*_same(schema), *_parts(schema), *_within(schema, (), (), _NAMED_ASIDE))
+            waiting += [(depth + 1, f"{path}/{name}", one) for name, one in inner]

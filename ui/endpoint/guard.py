@@ -1,13 +1,15 @@
 """Who may ask the endpoint, and how much may be sent: decided before anything else sees a request.
 
 On this machine's own address no key is needed, but a page from elsewhere in this machine's browser is refused. On any
-other address nothing is answered without a key, whatever the route.
+other address nothing is answered without a key, whatever the route. A page from elsewhere reaches a server of this
+machine through its reader's own browser, which tells under which name it asked and which page sent the request.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+from collections.abc import Collection
+from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -17,7 +19,7 @@ from core.errors import TrinityError
 from storage.shelves.endpoint import ApiKey, looks_like_key
 from storage.store import Store
 from ui.endpoint.errors import ApiError, unavailable
-from ui.endpoint.origins import asked_by_name, asked_by_port, from_own_page
+from ui.program import LOCAL_NAMES
 
 #: The largest body, and how long it may take to arrive.
 MOST_BYTES, BODY_S = 8 * 2**20, 30.0
@@ -42,11 +44,16 @@ class Guard:
             return
         headers = Headers(scope=scope)
         try:
-            self._check_page(scope, headers)
+            # A page from elsewhere asks through the reader's browser: under a name of its own, or with an Origin.
+            if self._local and not (asked_by_name(headers) and asked_by_port(headers, scope)):
+                words = "This server is not known under this name: ask http://127.0.0.1 with its port."
+                raise ApiError(403, words)
+            if self._local and not from_own_page(scope, headers):
+                raise ApiError(403, "Pages of other sites may not ask this server.")
             key = await self._key(headers)
             body = await _body(headers, receive)
         except ApiError as error:
-            await _answer(send, error)
+            await error.response()(scope, receive, send)
             return
         scope.setdefault("state", {})["key"] = key
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -55,17 +62,6 @@ class Guard:
             return waiting.pop() if waiting else await receive()
 
         await self._app(scope, replay, send)
-
-    def _check_page(self, scope: Scope, headers: Headers) -> None:
-        """A page from elsewhere asks through the reader's browser: under a name of its own, or with an Origin."""
-        if not self._local:
-            return
-        if not (asked_by_name(headers) and asked_by_port(headers, scope)):
-            raise ApiError(
-                403, "This server is not known under this name: ask http://127.0.0.1 with its port."
-            )
-        if not from_own_page(scope, headers):
-            raise ApiError(403, "Pages of other sites may not ask this server.")
 
     async def _key(self, headers: Headers) -> ApiKey | None:
         scheme, _, text = headers.get("authorization", "").partition(" ")
@@ -116,9 +112,44 @@ async def _body(headers: Headers, receive: Receive) -> bytes:
     return bytes(body)
 
 
-async def _answer(send: Send, error: ApiError) -> None:
-    content = json.dumps(error.body()).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(content)), **error.headers}
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": raw})
-    await send({"type": "http.response.body", "body": content})
+def asked_by_name(headers: Headers, names: Collection[str] = LOCAL_NAMES) -> bool:
+    """Whether the request names the server by one of its names, once, and without anything around it."""
+    hosts = headers.getlist("host")
+    return len(hosts) == 1 and _parts(hosts[0])[0] in names
+
+
+def asked_by_port(headers: Headers, scope: Scope) -> bool:
+    """Whether the port that the request names, if any, is the one that it came to."""
+    port = _parts(headers.get("host", ""))[1]
+    server = scope.get("server")
+    return port is None or server is None or server[1] is None or port == server[1]
+
+
+def from_own_page(scope: Scope, headers: Headers) -> bool:
+    """Whether no page of another place sent the request: neither its Origin nor what a browser says of the site tells
+    of one. A reader who follows a link to a page comes from anywhere; a websocket always has an Origin."""
+    origins = headers.getlist("origin")
+    host = headers.get("host", "")
+    if origins not in ([f"http://{host}"], [f"https://{host}"]) and (origins or scope["type"] == "websocket"):
+        return False
+    sites = headers.getlist("sec-fetch-site")
+    return all(site in ("same-origin", "none") for site in sites) or _follows_link(scope, headers)
+
+
+def _follows_link(scope: Scope, headers: Headers) -> bool:
+    return (
+        scope.get("method") in ("GET", "HEAD")
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+
+
+def _parts(host: str) -> tuple[str | None, int | None]:
+    """The name and the port in a Host header; no name for what is no host."""
+    try:
+        parts = urlsplit(f"//{host}")
+        name, port = parts.hostname, parts.port  # a ValueError when it is no number
+    except ValueError:
+        return None, None
+    whole = parts.netloc == host and "@" not in host and not host.endswith(":")
+    return (name, port) if whole and name else (None, None)

@@ -53,7 +53,8 @@ class Ledger:
     ) -> Ask | Ceiling:
         """The call with what its tries may cost below all ceilings, which then counts as under way; the ceiling below
         which not one fits."""
-        bound = self.bound_usd(ask)
+        spec = self.by_name[ask.model]
+        bound = 0.0 if is_free(spec) else bound_usd(spec, ask)
         bounds = {name: sum(kept for _, kept in of.values()) for name, of in self._under_way.items()}
         of_key = sum(usd for name, usd in bounds.items() if self._keys.get(name) == key)
         ceilings: tuple[tuple[Literal["request", "key", "server"], float | None, float], ...] = (
@@ -70,11 +71,6 @@ class Ledger:
         budget = twice if all(spent + twice <= ceiling.usd for ceiling, spent in known) else bound
         self._under_way.setdefault(episode, {})[ask.sample] = bound, budget
         return replace(ask, budget_usd=budget if known else None)
-
-    def bound_usd(self, ask: Ask) -> float:
-        """The most that a call can cost, the tools that are described in it included."""
-        spec = self.by_name[ask.model]
-        return 0.0 if is_free(spec) else bound_usd(spec, ask)
 
     def cost_usd(self, episode: str, index: int | None, reply: Reply) -> float:
         """What the answer to a call under way costs: that of turn `index`, by which the steps of a workflow are told
@@ -93,18 +89,15 @@ class Ledger:
             del bounds[own]
         self._count(episode, usd)
 
-    def left_usd(self, episode: str, *, failed: bool = False) -> float:
-        """What the calls cost that are given up as their episode is over. `failed`: one of them ended it, as its server
-        could not be asked, which costs nothing; alone, it is known which."""
-        left = self._under_way.get(episode, {}).values()
-        return 0.0 if failed and len(left) == 1 else sum(bound for bound, _ in left)
-
-    def over(self, episode: str, *, failed: bool = False) -> None:
-        """The episode is over, and what was given up is stored."""
-        self._count(episode, self.left_usd(episode, failed=failed))
-        self._under_way.pop(episode, None)
+    def over(self, episode: str, *, failed: bool = False) -> float:
+        """The episode is over; what its calls cost that were given up with it. `failed`: one of them ended it, as its
+        server could not be asked, which costs nothing; alone, it is known which."""
+        left = self._under_way.pop(episode, {}).values()
+        usd = 0.0 if failed and len(left) == 1 else sum(bound for bound, _ in left)
+        self._count(episode, usd)
         self._by_episode.pop(episode, None)
         self._keys.pop(episode, None)
+        return usd
 
     @staticmethod
     def _own(bounds: Mapping[int, tuple[float, float]], index: int | None) -> int | None:

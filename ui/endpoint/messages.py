@@ -123,9 +123,11 @@ class ToolCall(Repeated):
 # Messages of a chat
 
 
-class _Written(Body):
-    """What every message of a chat may have."""
+class WrittenMessage(Body):
+    """What a person says, or what the whole conversation is subject to."""
 
+    role: Literal["system", "developer", "user"]
+    content: Content | None = None
     name: Name | None = None
     id: Aside = None
     index: Aside = None
@@ -134,20 +136,6 @@ class _Written(Body):
     phase: Aside = None
     cache_control: Aside = None
     metadata: Aside = None
-
-
-class SystemMessage(_Written):
-    """What the whole conversation is subject to."""
-
-    role: Literal["system", "developer"]
-    content: Content | None = None
-
-
-class UserMessage(_Written):
-    """What a person says."""
-
-    role: Literal["user"]
-    content: Content | None = None
 
 
 class AssistantMessage(Repeated):
@@ -163,26 +151,15 @@ class AssistantMessage(Repeated):
 
 
 class ToolMessage(Repeated):
-    """What a called tool gave."""
+    """What a called tool gave; older clients call it a function, and tell no id."""
 
-    role: Literal["tool"]
+    role: Literal["tool", "function"]
     content: Content | None = None
     name: Name | None = None
     tool_call_id: CallId | None = None
 
 
-class FunctionMessage(Repeated):
-    """What a called function gave, as older clients tell it."""
-
-    role: Literal["function"]
-    content: Content | None = None
-    name: Name | None = None
-
-
-ChatMessage = Annotated[
-    SystemMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage,
-    Field(discriminator="role"),
-]
+ChatMessage = Annotated[WrittenMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
 # Items of the Responses API
@@ -265,17 +242,6 @@ InputItem = Annotated[
     | Annotated[UnreadItem, Tag("tool_search_call")],
     Discriminator(kind_of),
 ]
-Sent = (
-    SystemMessage
-    | UserMessage
-    | AssistantMessage
-    | ToolMessage
-    | FunctionMessage
-    | InputMessage
-    | FunctionCall
-    | CustomCall
-    | CallOutput
-    | ShellCall
-    | ShellOutput
-    | UnreadItem
-)
+Call = FunctionCall | CustomCall | ShellCall
+Written = WrittenMessage | AssistantMessage | InputMessage
+Sent = Written | ToolMessage | Call | CallOutput | ShellOutput | UnreadItem

@@ -13,7 +13,6 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -46,38 +45,24 @@ class Checks:
 
     _idle: list[_Process] = field(default_factory=list)
     _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_PROCESSES))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def compile(self, schema: str) -> None:
         """NoSchema for what is none, Undecided where that takes too long."""
-        self._ask(schema, None)
+        self.fault(schema, None)
 
-    def fault(self, schema: str, value: str) -> str | None:
-        """Why a JSON value does not fit a schema; None where it does. Undecided where that takes too long."""
-        return self._ask(schema, value)
-
-    def close(self) -> None:
-        """End the processes."""
-        with self._lock:
-            gone, self._idle = self._idle, []
-        for one in gone:
-            one.end()
-
-    def _ask(self, schema: str, value: str | None) -> str | None:
+    def fault(self, schema: str, value: str | None) -> str | None:
+        """Why a JSON value does not fit a schema; None where it does. Undecided where that takes too long. Without a
+        value the schema alone is looked at."""
         if not self._room.acquire(timeout=START_S):
             raise Undecided("had to wait too long for others")
         try:
-            with self._lock:
-                process = self._idle.pop() if self._idle else None
-            if process is None or not process.lives:
-                process = _Process()
+            process = self._taken()
             try:
                 kind, words = process.answer([schema, value])
             except Undecided:
                 process.end()
                 raise
-            with self._lock:
-                self._idle.append(process)
+            self._idle.append(process)
         finally:
             self._room.release()
         if kind == "undecided":
@@ -85,6 +70,20 @@ class Checks:
         if kind == "no schema":
             raise NoSchema(words)
         return words if kind == "fault" else None
+
+    def close(self) -> None:
+        """End the processes."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().end()
+
+    def _taken(self) -> _Process:
+        """One that lives, from among the idle ones or new."""
+        with suppress(IndexError):  # a list's pop is one step for all threads
+            while (process := self._idle.pop()).dead:
+                process.end()
+            return process
+        return _Process()
 
 
 class _Process:
@@ -109,9 +108,9 @@ class _Process:
             raise
 
     @property
-    def lives(self) -> bool:
-        """Whether it can be asked."""
-        return self._child.poll() is None
+    def dead(self) -> bool:
+        """Whether it ended by itself."""
+        return self._child.poll() is not None
 
     def answer(self, request: list[str | None]) -> tuple[str, str]:
         """What it says to a request. Undecided when it says nothing in time, or died."""
@@ -170,12 +169,9 @@ def answer_checks() -> None:
 
 def _checked(schema: str, value: str | None) -> tuple[str, str]:
     validator = _validator(schema)
-    if value is None:
+    error = None if value is None else next(validator.iter_errors(json.loads(value)), None)
+    if error is None:
         return "fits", ""
-    read = json.loads(value)
-    if validator.is_valid(read):
-        return "fits", ""
-    [error] = [*islice(validator.iter_errors(read), 1)]
     if "backtracking" in error.message:
         return "undecided", "would have to try a pattern too often"
     place = "/".join(map(str, error.instance_path))

@@ -1,60 +1,46 @@
-"""What the endpoint does with a request: its tier, its limits and its conversation become an order for the engine."""
+"""What the endpoint does with a request: its tier, its limits and its conversation become an order for the engine. And
+what it forgets by itself, after the days that its configuration names."""
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
-from core.episode import Episode, Event, Task
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, Event, Task, Transcript
 from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
 from core.play.policy import ConductingPolicy, Policy, WorkflowPolicy, new_episode
 from core.pool.pool import Pool
 from core.workflow import MOST_STEPS
+from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
-from ui.endpoint.conversation import Said, question_of
-from ui.endpoint.engine import Engine, Order
+from storage.upkeep.retention import What, began_before, prune
+from ui.endpoint.conversation import Asked, input_messages, question_of
+from ui.endpoint.engine import MOST_RUNS, Engine, Order
 from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
-from ui.endpoint.formats import AnswerFormat
 from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
-from ui.endpoint.upkeep import Upkeep
-from ui.endpoint.wire import ToolOffer, Vendor
+from ui.endpoint.wire import DecisionRequest, Question
 from ui.runs import wiring
 from ui.runs.plans import ServePlan
 from ui.runs.policies import Policies
 from ui.runs.spending import check_ceiling, paid_models
 
+log = logging.getLogger(__name__)
+
+#: How often it is looked for what is too old, in seconds.
+EVERY_S = 3600.0
 #: Turns of a request that demands a call: a Worker that writes a text in its place is asked again.
 LEAST_TURNS = 2
 #: Of a conversation's text: more would only be cut to the encoder's window.
 LONGEST_QUESTION = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request as both doors understand it."""
-
-    model: str
-    messages: Sequence[Said]
-    vendor: Vendor
-    door: str
-    effort: str | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-    answer_format: AnswerFormat | None = None
-    keep: bool | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
-    tools: ToolOffer = ToolOffer()
-    top_p: float | None = None
-    stop: tuple[str, ...] = ()
-    left_aside: tuple[str, ...] = ()
 
 
 @dataclass
@@ -71,10 +57,8 @@ class Service:
     needs_ceiling: bool = False
     _policies: dict[tuple[str, bool], Policy] = field(default_factory=dict, init=False)
     _loading: threading.RLock = field(default_factory=threading.RLock, init=False)
-
-    @cached_property
-    def _upkeep(self) -> Upkeep:
-        return Upkeep(self.store, self.endpoint)
+    _over: threading.Event = field(default_factory=threading.Event, init=False)
+    _upkeep: threading.Thread | None = field(default=None, init=False)
 
     @cached_property
     def pool(self) -> Pool:
@@ -99,7 +83,9 @@ class Service:
                 "max_cost_usd in endpoint.toml."
             )
         plan = ServePlan(self.pool_name, models, tiers, self.encoder)
-        self._upkeep.begin()
+        if self.endpoint.keep_texts_days or self.endpoint.keep_episodes_days:
+            self._upkeep = threading.Thread(target=self._forget, name="endpoint upkeep", daemon=True)
+            self._upkeep.start()
         return Engine(self.store, plan, self.pool, max_cost_usd=ceiling)
 
     def warm_up(self) -> None:
@@ -112,10 +98,22 @@ class Service:
 
     def close(self) -> None:
         """End what is under way."""
-        self._upkeep.close()
+        self._over.set()
+        if self._upkeep is not None:
+            self._upkeep.join(timeout=30.0)
         CHECKS.close()
         if "engine" in self.__dict__:
             self.engine.close()
+
+    def _forget(self) -> None:
+        """Look at once, and then every hour, for what is too old."""
+        while not self._over.is_set():
+            try:
+                if gone := forget_old(self.store, self.endpoint):
+                    log.info("Removed what is kept no longer of %d episodes.", gone)
+            except TrinityError as error:
+                log.warning("What is kept no longer could not be removed: %s", error)
+            self._over.wait(EVERY_S)
 
     def policy(self, tier: Tier, argmax: bool | None) -> Policy:
         """Who decides in a tier; ApiError when it cannot be loaded."""
@@ -135,20 +133,15 @@ class Service:
         vendor, limits = asked.vendor, key.limits if key else Limits()
         tier = self.offer.tier(asked.model)
         policy = self.policy(tier, vendor.argmax)
-        least = LEAST_TURNS if asked.tools.must_call else 1
-        turns = vendor.max_turns or max(least, _turns(policy, turns_for(asked.effort, tier)))
-        turns = turns if limits.max_turns is None else min(turns, limits.max_turns)
         left_out = self.offer.left_out(tier, policy, [*vendor.leave_out, *limits.leave_out])
         models = [one for one in policy.models if one not in left_out]
         if asked.tools.tools:
-            if isinstance(policy, WorkflowPolicy):
-                raise unsupported(
-                    "tools",
-                    f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none.",
-                )
-            self._check_tools(models)
+            self._check_tools(asked, policy, models)
         cost = _least(vendor.max_cost_usd, tier.max_cost_usd)
-        self._check_ceilings(cost, limits.max_cost_usd)
+        try:
+            check_ceiling(self.pool.specs, _least(cost, limits.max_cost_usd))
+        except BudgetError as error:
+            raise refused(str(error), "trinity.max_cost_usd") from None
         seconds = _least(vendor.deadline_s, limits.deadline_s, tier.deadline_s)
         schema = asked.answer_format.schema if asked.answer_format else None
         question = question_of(asked.messages, schema, asked.tools.demand)
@@ -164,52 +157,42 @@ class Service:
                 "too_many_requests",
                 headers={"retry-after": "1"},
             )
-        name = self.engine.new_id()
-        keep = _kept(self.endpoint.store_text, vendor.store_text, asked.keep)
-        episode = self._episode(name, question, policy, turns, asked, left_out)
+        turns = _turns(asked, limits, tier, policy)
         return Order(
-            episode=episode,
+            episode=self._episode(question, policy, turns, asked, left_out),
             policy=policy,
-            door=asked.door,
-            model=asked.model,
+            asked=replace(asked, left_aside=(*asked.left_aside, *self._unsent(asked, models))),
             tell=tell,
             deadline=time.monotonic() + (seconds or 300.0),
-            key=key.id if key else None,
+            key=key,
             max_cost_usd=cost,
-            key_max_cost_usd=limits.max_cost_usd,
-            temperature=asked.temperature,
-            max_tokens=asked.max_tokens,
-            top_p=asked.top_p,
-            tools=asked.tools.tools,
-            must_call=asked.tools.must_call,
-            left_aside=(*asked.left_aside, *self._unsent(asked, models)),
-            keep_texts=keep,
+            # A wish that texts are not kept is always granted, and none can override the configuration.
+            keep_texts=self.endpoint.store_text and False not in (vendor.store_text, asked.keep),
         )
 
-    def _episode(
-        self,
-        name: str,
-        question: str,
-        policy: Policy,
-        turns: int,
-        asked: Asked,
-        left_out: tuple[str, ...],
-    ) -> Episode:
-        seed = secrets.randbits(32) if asked.seed is None else asked.seed % 2**63
-        task = Task(request_task_id(question), question, "", "open", "request", "live")
-        run, index = self.engine.run, int(name.rpartition("-")[2])
-        episode = new_episode(run, index, task, policy, turns=turns, seed=seed, argmax=False)
-        argmax = bool(getattr(policy, "argmax", False))
-        return replace(episode, left_out=left_out, argmax=argmax, meta=dict(asked.metadata))
-
-    def _check_tools(self, models: Sequence[str]) -> None:
-        by_name = {spec.name: spec for spec in self.pool.specs}
-        without = [name for name in models if by_name[name].dialect == "terse"]
-        if without:
+    def _check_tools(self, asked: Asked, policy: Policy, models: Sequence[str]) -> None:
+        """ApiError where tools are offered that nobody here would be told of."""
+        if isinstance(policy, WorkflowPolicy):
+            raise unsupported(
+                "tools",
+                f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none.",
+            )
+        terse = {spec.name for spec in self.pool.specs if spec.dialect == "terse"}
+        if without := [name for name in models if name in terse]:
             raise unsupported(
                 "tools",
                 f"'{without[0]}' of this pool cannot call tools: leave it out by trinity.leave_out, or send no tools.",
             )
+
+    def _episode(
+        self, question: str, policy: Policy, turns: int, asked: Asked, left_out: tuple[str, ...]
+    ) -> Episode:
+        seed = secrets.randbits(32) if asked.seed is None else asked.seed % 2**63
+        task = Task(request_task_id(question), question, "", "open", "request", "live")
+        run, index = self.engine.new_place()
+        argmax = bool(getattr(policy, "argmax", False))
+        born = new_episode(run, index, task, policy, turns=turns, seed=seed, argmax=False)
+        return replace(born, left_out=left_out, argmax=argmax, meta=dict(asked.metadata))
 
     def _unsent(self, asked: Asked, models: Sequence[str]) -> list[str]:
         """What was asked of the models' sampling, and none of them can be told."""
@@ -217,12 +200,6 @@ class Service:
         with_top_p = [spec for spec in told if spec.provider == "openai"]
         wishes = (("temperature", asked.temperature, told), ("top_p", asked.top_p, with_top_p))
         return [name for name, wish, able in wishes if wish is not None and not able]
-
-    def _check_ceilings(self, *ceilings: float | None) -> None:
-        try:
-            check_ceiling(self.pool.specs, _least(*ceilings))
-        except BudgetError as error:
-            raise refused(str(error), "trinity.max_cost_usd") from None
 
     def _policy(self, name: str, argmax: bool) -> Policy:
         if (name, argmax) not in self._policies:
@@ -253,11 +230,12 @@ def _most_likely(policy: Policy) -> Policy:
     return Coordinator(checkpoint, policy.encoder, argmax=True)  # type: ignore[attr-defined]
 
 
-def _turns(policy: Policy, budget: int) -> int:
+def _turns(asked: Asked, limits: Limits, tier: Tier, policy: Policy) -> int:
     """The turn budget of a request. Workflows are whole or nothing: theirs is at least what the longest one needs."""
-    if not isinstance(policy, WorkflowPolicy):
-        return budget
-    return max(budget, MOST_STEPS * policy.rounds)
+    needed = MOST_STEPS * policy.rounds if isinstance(policy, WorkflowPolicy) else 1
+    least = LEAST_TURNS if asked.tools.must_call else 1
+    turns = asked.vendor.max_turns or max(least, needed, turns_for(asked.effort, tier))
+    return turns if limits.max_turns is None else min(turns, limits.max_turns)
 
 
 def _least(*values: float | None) -> float | None:
@@ -265,6 +243,80 @@ def _least(*values: float | None) -> float | None:
     return min((value for value in values if value is not None), default=None)
 
 
-def _kept(configured: bool, *wishes: bool | None) -> bool:
-    """Whether texts are stored: a wish that they are not is always granted, and none can override the configuration."""
-    return configured and all(wish is not False for wish in wishes)
+def forget_old(store: Store, endpoint: Endpoint) -> int:
+    """Remove what is kept no longer; of how many episodes. What is labelled or forked stays."""
+    limits: dict[What, int | None] = {
+        "texts": endpoint.keep_texts_days,
+        "states": endpoint.keep_texts_days,  # something of the texts could be read from them
+        "episodes": endpoint.keep_episodes_days,
+    }
+    runs = store.runs.list("serve", limit=MOST_RUNS) if any(limits.values()) else ()
+    gone = 0
+    for what, days in limits.items():
+        for run in runs if days else ():
+            where = EpisodeFilter(run=run.id, q=began_before(f"{days}d", store.now()))
+            gone += prune(store, what, where).episodes
+    return gone
+
+
+# What would be decided, without asking a model
+
+
+def decided(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict[str, Any]:
+    """The decision before the first turn, as the answers to the questions about it. ApiError for a policy that decides
+    no turns, and for a question that is none."""
+    question = question_of(input_messages(body.input))
+    tier = service.offer.tier(body.model)
+    policy = service.policy(tier, body.trinity.argmax)
+    out = [*body.trinity.leave_out, *(key.limits.leave_out if key else ())]
+    left_out = service.offer.left_out(tier, policy, out)
+    if isinstance(policy, WorkflowPolicy):
+        raise refused(
+            "This model answers by whole workflows and decides no single turns: ask for another one.", "model"
+        )
+    mask = tuple(model not in left_out for model in policy.models) if left_out else ()
+    with service.engine.deciding:
+        [decision] = policy.decide([Decide(Transcript(question), 0, key="decision", model_mask=mask)])
+    answers = [answer_to(one, policy, decision, number) for number, one in enumerate(body.questions)]
+    usage = {
+        "input_tokens": decision.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": 0,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": decision.prompt_tokens,
+    }
+    about = {"policy": policy.id, "models": list(policy.models), "cut": decision.prompt_overflow}
+    return {"model": body.model, "answers": answers, "usage": usage, "trinity": about}
+
+
+def answer_to(question: Question, policy: Policy, decision: Decision, number: int) -> dict[str, Any]:
+    """The answer to one question: of a choice between models or between roles; a refusal of any other."""
+    name = {"name": question.name}
+    values = [one.value for one in question.choices or ()]
+    if question.type == "choice" and not values:
+        raise refused("A choice needs its choices: give at least two.", f"questions.{number}.choices")
+    if len({*map(repr, values)}) < len(values):
+        raise refused("A choice is given twice: give each once.", f"questions.{number}.choices")
+    roles = [role.value for role in ROLE_ORDER]
+    odds = (
+        (policy.models, decision.model_probs or [one == decision.model for one in policy.models]),
+        (roles, decision.role_probs or [one == decision.role.value for one in roles]),
+    )
+    for known, probabilities in odds:
+        named = dict(zip(known, map(float, probabilities), strict=True))
+        if question.type == "choice" and all(isinstance(v, str) and v in named for v in values):
+            return name | _choice({str(value): named[str(value)] for value in values})
+    return name | {"type": "refusal"}
+
+
+def _choice(probabilities: dict[str, float]) -> dict[str, Any]:
+    """Probabilities among the given choices alone; equal ones where the coordinator would take none of them."""
+    total = sum(probabilities.values())
+    shares = {name: p / total if total else 1 / len(probabilities) for name, p in probabilities.items()}
+    best = max(shares, key=lambda name: shares[name])
+    return {
+        "type": "choice",
+        "choice": best,
+        "confidence": shares[best],
+        "probabilities": [{"value": name, "probability": p} for name, p in shares.items()],
+    }

@@ -1,28 +1,34 @@
-"""The models that the endpoint offers: tiers, each a policy with its turn budget, and pins of single checkpoints."""
+"""The models that the endpoint offers: tiers, each a policy with its turn budget, and pins of single checkpoints. Where
+a tier names no policy, the best validated coordinator decides of those that choose among the pool's models."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from core.errors import ConfigError
+from core.evolution.fitness import EpisodeStatistics, GenerationStats
+from core.fields import Setting, Turns, built, checked, settings_of
+from core.play.policies import SINGLE
 from core.play.policy import Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
 from core.texts import read_text
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
-from ui.endpoint.choosing import Validated, best, validated
-from ui.endpoint.errors import not_found, refused
+from ui.endpoint.errors import ApiError, refused
+from ui.presentation.words import share_words
 
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: How a pin begins: `trinity@CHECKPOINT`.
 PIN = "trinity@"
 #: Effort -> turns, where a request names one.
@@ -39,49 +45,58 @@ EXAMPLE, EXAMPLE_ANSWER = (
 #: So long it is believed which checkpoint is the best, in seconds.
 KNOWN_S = 5.0
 
-Turns = Annotated[int, Field(ge=1, le=100)]
-Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Days = Annotated[int, Field(ge=1, le=36_500)]
-Seconds = Annotated[float, Field(gt=0, le=3600)]
+Ceiling = Annotated[
+    float | None, Setting(group="models", ge=0, option="--max-cost", metavar="USD", open=True)
+]
+Days = Annotated[int | None, Setting(ge=1, le=36_500, open=True)]
 
 
-class Tier(BaseModel):
-    """A model of the endpoint. `policy` is a checkpoint's id, a folder, or a name such as single:MODEL or
-    conductor:PLANNER, whose workflows take the turns that they need; empty: the best validated
-    coordinator that fits the pool, the newest where none is validated.
-    `models` are those of the pool that it may choose; empty: all. `lean`: only half of those: the cheaper ones, by what
-    a usual call costs, and of those that cost the same the weaker ones, by their `strength` in pool.toml; by that alone
-    where not every price is known. An order that some of them lack is not used, and where none is left, or all are
-    equal in it, all of them are chosen among."""
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A model of the endpoint."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    policy: str = ""
-    models: tuple[str, ...] = ()
-    lean: bool = False
+    name: Annotated[str, Setting()]
+    """What clients ask for."""
+    policy: Annotated[str, Setting()] = ""
+    """Who decides: a checkpoint's id or folder, or a name such as single:MODEL, round-robin, random or
+    conductor:PLANNER, whose workflows take the turns that they need. Empty: the best validated checkpoint that fits
+    the pool, the newest where none is validated."""
+    models: Annotated[tuple[str, ...], Setting()] = ()
+    """Those of the pool that it may choose. Empty: all."""
+    lean: Annotated[bool, Setting()] = False
+    """Only half of those: the cheaper ones, by what a usual call costs; of those that cost the same, and where a price
+    is not known, the weaker ones, by the strength that pool.toml gives each. An order that some of them lack is not
+    used, and where none is left, or all are equal in it, all of them are chosen among."""
     turns: Turns = 5
-    argmax: bool = False
-    max_cost_usd: Usd | None = None
-    deadline_s: Seconds = 300.0
+    """Turn budget, unless a request names an effort, or trinity.max_turns."""
+    argmax: Annotated[bool, Setting()] = False
+    """Take the likeliest choice each time instead of drawing."""
+    max_cost_usd: Annotated[float | None, Setting(ge=0, open=True)] = None
+    """What one request may cost. Left out: no ceiling."""
+    deadline_s: Annotated[float, Setting(gt=0, le=3600)] = 300.0
+    """How long one request may take, in seconds."""
 
 
-class Endpoint(BaseModel):
-    """What a file of tiers may hold. `inspector` is where the app is that shows episodes; `max_cost_usd` is what all
-    requests may cost together. After so many days the texts of a request (question, replies, answer) are removed from
-    the store, or all of it; None: never."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What a file of tiers may hold."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    store_text: bool = True
-    keep_texts_days: Days | None = None
-    keep_episodes_days: Days | None = None
-    inspector: str = ""
-    max_cost_usd: Usd | None = None
-    most_requests: Annotated[int, Field(ge=1, le=10_000)] = 256
-    tier: Annotated[tuple[Tier, ...], Field(min_length=1)] = (
-        Tier(name="trinity", lean=True, turns=3),
-        Tier(name="trinity-ultra", turns=8),
+    store_text: Annotated[bool, Setting()] = True
+    """false: what is said and a client's metadata are kept nowhere, only who decided what and what it cost."""
+    keep_texts_days: Days = None
+    """After so many days the question, the answer, what models were sent and said, and a client's metadata are
+    removed. Left out: never."""
+    keep_episodes_days: Days = None
+    """After so many days the whole request is removed; what is labelled or forked stays. Left out: never."""
+    inspector: Annotated[str, Setting()] = ""
+    """Where the app is that shows episodes, for the links in answers. Empty: http://127.0.0.1:8501."""
+    max_cost_usd: Ceiling = None
+    """What all requests may cost together. Else the file's max_cost_usd."""
+    most_requests: Annotated[int, Setting(ge=1, le=10_000)] = 256
+    """Requests in progress at a time; more are told to come back (429)."""
+    tier: tuple[Tier, ...] = (
+        Tier("trinity", lean=True, turns=3),
+        Tier("trinity-ultra", turns=8),
     )
 
 
@@ -98,26 +113,39 @@ def read_endpoint(file: Path | None, data_folder: Path) -> Endpoint:
         raise ConfigError(f"There is no file {file} with tiers of the endpoint.") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"The tiers in {given} cannot be read: {error}.") from None
-    try:
-        found = Endpoint.model_validate(document)
-    except ValidationError as error:
-        mistake = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in mistake["loc"])
-        raise ConfigError(f"{given}, {where}: {mistake['msg'][:1].lower()}{mistake['msg'][1:]}.") from None
-    names = [one.name for one in found.tier]
-    if len({*names}) < len(names):
+    tables = document.pop("tier", [])
+    if not (isinstance(tables, list) and all(isinstance(one, dict) for one in tables)):
+        raise ConfigError(f"{given}: write each tier as a table [[tier]].")
+    tiers = tuple(_read(Tier, table, f"{given}, tier {n}") for n, table in enumerate(tables, start=1))
+    for one in tiers:
+        if not _NAME.fullmatch(one.name):
+            raise ConfigError(
+                f"{given}: a tier cannot be called '{one.name[:80]}': use letters, digits, '.', '-' and '_'."
+            )
+    if len({one.name for one in tiers}) < len(tiers):
         raise ConfigError(f"{given}: two tiers have the same name; give each its own.")
-    return found
+    found = _read(Endpoint, document, str(given))
+    return replace(found, tier=tiers) if tables else found
 
 
-@dataclass(frozen=True)
+def _read(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+    """The settings of a table."""
+    known = settings_of(kind)
+    if unknown := [key for key in table if key not in known]:
+        raise ConfigError(f"{where} has a key '{unknown[0]}', which there is not: use {', '.join(known)}.")
+    if missing := [key for key in ("name",) if key in known and key not in table]:
+        raise ConfigError(f"{where} has no {missing[0]}: give it one.")
+    return built(kind, checked(kind, table, f"{where}: "))
+
+
+@dataclass
 class Offer:
     """The tiers over one pool and store."""
 
     endpoint: Endpoint
     specs: tuple[ModelSpec, ...]
     store: Store
-    _known: dict[str, tuple[float, list[Validated]]] = field(default_factory=dict, compare=False, repr=False)
+    _known: tuple[float, list[Validated]] = (-math.inf, [])
 
     def check(self) -> None:
         """ConfigError for a tier that can never be served."""
@@ -139,12 +167,14 @@ class Offer:
         checkpoint = name.removeprefix(PIN)
         known = self.store.checkpoints.has(checkpoint, planner=None)
         if name.startswith(PIN) and known:
-            pin = {"name": name, "policy": checkpoint, "lean": False}
-            return self.endpoint.tier[0].model_copy(update=pin)
+            return replace(self.endpoint.tier[0], name=name, policy=checkpoint, lean=False)
         offered = ", ".join(one.name for one in self.endpoint.tier)
-        raise not_found(
+        raise ApiError(
+            404,
             f"There is no model '{name[:80]}' here: ask for {offered}, or {PIN}CHECKPOINT with the id of a "
-            "checkpoint of this store."
+            "checkpoint of this store.",
+            code="model_not_found",
+            param="model",
         )
 
     def policy_of(self, tier: Tier) -> str:
@@ -167,6 +197,30 @@ class Offer:
         """What is known of a checkpoint that decides; None where it was never validated here."""
         return next((one for one in self._validated() if one.checkpoint == policy), None)
 
+    def reports(self) -> list[tuple[str, str]]:
+        """What is known of each checkpoint that decides, and what to do where a single model is known to be better."""
+        first: dict[str, str] = {}  # who decides, and in which tier first
+        for tier in self.endpoint.tier:
+            first.setdefault(self.policy_of(tier), tier.name)
+        found = []
+        for policy, tier_name in first.items():
+            if not self.store.checkpoints.has(policy):
+                continue
+            known, advice = self.validated(policy), ""
+            if known is None:
+                named = any(tier.policy == policy for tier in self.endpoint.tier)
+                why = "" if named else ": as none that fits the pool was, the newest plays"
+                found.append((f"Checkpoint {policy} was never validated{why}.", ""))
+                continue
+            if known.is_behind and known.single is not None:
+                model = known.single[0].split(" ", 1)[0]
+                advice = (
+                    f"Beware: it is behind the best single model. Evolve it for longer, or write policy = "
+                    f'"single:{model}" for tier {tier_name} into {FILE} (trinity serve --write-config).'
+                )
+            found.append((f"Checkpoint {policy}: {known.words}.", advice))
+        return found
+
     def pins(self) -> list[str]:
         """The coordinators and planners that can be asked for by name: of each run the best validated one, where there
         is one, else the last."""
@@ -186,34 +240,31 @@ class Offer:
 
     def _validated(self) -> list[Validated]:
         """The results of the checkpoints that fit, read anew every few seconds: an evolution may be under way."""
-        at, found = self._known.get("", (-math.inf, []))
-        if time.monotonic() - at > KNOWN_S:
-            found = validated(self.store, self._fitting())
-            self._known[""] = time.monotonic(), found
-        return found
+        if time.monotonic() - self._known[0] > KNOWN_S:
+            self._known = time.monotonic(), validated(self.store, self._fitting())
+        return self._known[1]
 
     def choices(self, tier: Tier) -> tuple[str, ...]:
         """The models that a tier chooses among."""
-        return self._in_tier(tier, self._models_of(self.policy_of(tier)))
-
-    def _models_of(self, policy: str) -> Sequence[str]:
-        """The models that a policy chooses among."""
-        found = self.store.checkpoints.named(policy)
-        return [spec.name for spec in self.specs] if found is None else found.models
+        found = self.store.checkpoints.named(self.policy_of(tier))
+        return self._in_tier(tier, [spec.name for spec in self.specs] if found is None else found.models)
 
     def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
         """Of a policy's models, those that may be chosen in this tier."""
         among = tuple(model for model in models if not tier.models or model in tier.models)
         return self._leaner_half(among) if tier.lean else among
 
+    def among_words(self, tier: Tier) -> str:
+        """The models that a tier chooses among, with what a lean one leaves of them."""
+        among, words = self.choices(tier), self.lean_words(tier)
+        return ", ".join(among) + (f" ({words})" if words else "")
+
     def lean_words(self, tier: Tier) -> str:
-        """What a lean tier leaves to choose among, in brackets behind its models; empty for one that is not lean."""
-        if not tier.lean:
+        """What a lean tier leaves to choose among; empty for one that is not lean, or has nothing to choose."""
+        every = self.choices(replace(tier, lean=False))
+        if not tier.lean or len(every) < 2:
             return ""
-        policy = self.policy_of(tier)
-        every = self._in_tier(tier.model_copy(update={"lean": False}), self._models_of(policy))
-        among = self.choices(tier)
-        if len(among) < len(every):
+        if len(self.choices(tier)) < len(every):
             return "the leaner half"
         unknown = [
             spec.name for spec in self.specs if spec.name in every and call_usd(spec, *USUAL_CALL) is None
@@ -250,15 +301,93 @@ class Offer:
             for model in policy.models
             if model not in inside or any(name in names_of(by_name[model]) for name in opted_out)
         )
-        if set(out) >= {
-            *getattr(policy, "steps", policy.models)
-        }:  # a cycle takes its steps, and no other model
+        # A cycle takes its steps, and no other model.
+        if set(out) >= {*getattr(policy, "steps", policy.models)}:
             raise refused(
                 "Nothing is left of the pool: leave out fewer models or providers, or ask for another tier.",
                 "trinity.leave_out",
                 "empty_pool",
             )
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A checkpoint's result on the held-apart tasks of its evolution, and the best single model's there, where it was
+    played. `alike` is what results must have in common to be compared."""
+
+    checkpoint: str
+    run: str
+    generation: int
+    result: EpisodeStatistics
+    turns: int | None
+    single: tuple[str, EpisodeStatistics] | None
+    alike: tuple[str, ...]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the best single model solved more of the same tasks."""
+        return self.single is not None and self.single[1].accuracy > self.result.accuracy
+
+    @property
+    def words(self) -> str:
+        """What is known of it, in plain sentences."""
+        turns = "" if self.turns is None else f", with all its models and up to {self.turns} turns"
+        solved = share_words(self.result.accuracy, self.result.interval)
+        said = f"generation {self.generation} of {self.run} solved {solved} of {self.result.n} validation tasks{turns}"
+        if self.single is None:
+            return f"{said}; what the best single model solves of them was not played"
+        name, found = self.single
+        return f"{said}; the best single model, {name}, {share_words(found.accuracy, found.interval)}"
+
+
+def validated(store: Store, fitting: Sequence[CheckpointSummary]) -> list[Validated]:
+    """The results of these checkpoints, where there are any; those of the newest evolution last."""
+    by_run: dict[str, dict[str, CheckpointSummary]] = {}
+    for one in fitting:
+        by_run.setdefault(one.run_id or "", {})[one.id] = one
+    found: list[Validated] = []
+    for run in sorted(by_run.keys() - {""}):
+        config = store.runs.get(run).config
+        search = config.get("evolution", {})
+        alike = tuple(
+            str(one)
+            for one in (
+                *(config.get(name) for name in ("tasks", "digest", "validation", "protocol", "models")),
+                search.get("turn_budget"),
+                search.get("seed"),
+            )
+        )
+        generations = store.learning.updates(run)
+        stats = [GenerationStats.of(one.stats) for one in generations]
+        single = _best_single(stats[-1].controls.items()) if stats else None
+        found += [
+            Validated(
+                str(one.checkpoint_id),
+                run,
+                one.index,
+                has.validation,
+                search.get("turn_budget"),
+                single,
+                alike,
+            )
+            for one, has in zip(generations, stats, strict=True)
+            if one.checkpoint_id in by_run[run] and has.validation and has.validation.n
+        ]
+    return found
+
+
+def best(results: Sequence[Validated]) -> Validated | None:
+    """The best of those that can be compared with the newest evolution's; of equals the latest. None of none."""
+    comparable = [one for one in results if one.alike == results[-1].alike]
+    return max(comparable, key=lambda one: (one.result.accuracy, one.run, one.generation), default=None)
+
+
+def _best_single(
+    controls: Iterable[tuple[str, EpisodeStatistics]],
+) -> tuple[str, EpisodeStatistics] | None:
+    singles = [(name.removeprefix(SINGLE), one) for name, one in controls if name.startswith(SINGLE)]
+    return max(singles, key=lambda one: one[1].accuracy, default=None)
 
 
 def names_of(spec: ModelSpec) -> tuple[str, ...]:

@@ -97,16 +97,10 @@ class JsonSchema(Body):
     strict: bool | None = None
 
 
-class TextFormat(Body):
-    """Plain text, the default."""
+class PlainFormat(Body):
+    """Plain text, the default, or any JSON object."""
 
-    type: Literal["text"]
-
-
-class JsonObjectFormat(Body):
-    """Any JSON object."""
-
-    type: Literal["json_object"]
+    type: Literal["text", "json_object"]
 
 
 class JsonSchemaFormat(Body):
@@ -120,6 +114,9 @@ class FlatJsonSchemaFormat(JsonSchema):
     """JSON that fits a schema, as the Responses API writes it."""
 
     type: Literal["json_schema"]
+
+
+AnyFormat = PlainFormat | JsonSchemaFormat | FlatJsonSchemaFormat
 
 
 class Vendor(Body):
@@ -195,9 +192,7 @@ class ChatRequest(_Common):
         | None
     ) = None
     reasoning_effort: Effort | None = None
-    response_format: (
-        Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")] | None
-    ) = None
+    response_format: Annotated[PlainFormat | JsonSchemaFormat, Field(discriminator="type")] | None = None
     stop: (
         Annotated[
             Text | Annotated[list[Text], Field(max_length=MOST_PARTS)],
@@ -221,13 +216,16 @@ class ChatRequest(_Common):
     prediction: Aside = None
     usage: Aside = None
 
+    @property
+    def wanted_format(self) -> tuple[AnyFormat | None, str]:
+        """What form the answer shall have, and the field that says so."""
+        return self.response_format, "response_format"
+
 
 class TextOptions(Body):
     """What form the answer has."""
 
-    format: (
-        Annotated[TextFormat | JsonObjectFormat | FlatJsonSchemaFormat, Field(discriminator="type")] | None
-    ) = None
+    format: Annotated[PlainFormat | FlatJsonSchemaFormat, Field(discriminator="type")] | None = None
     verbosity: Aside = None
 
 
@@ -248,6 +246,11 @@ class ResponsesRequest(_Common):
     stream_options: Aside = None
     context_management: Aside = None
     background_options: Aside = None
+
+    @property
+    def wanted_format(self) -> tuple[AnyFormat | None, str]:
+        """As a chat's."""
+        return self.text.format if self.text else None, "text.format"
 
 
 class Choice(Body):
@@ -345,7 +348,11 @@ def offered(
 ) -> ToolOffer:
     """The tools as both APIs describe them, of which `choice` may leave some out or demand a call. ApiError for a
     choice that cannot be met."""
-    functions = [_function(one) for one in given or () if not isinstance(one, OtherTool)]
+    functions = [
+        one.function if isinstance(one, Tool) else one
+        for one in given or ()
+        if not isinstance(one, OtherTool)
+    ]
     mode, names = _chosen(choice)
     known = [one.name for one in functions]
     for name in names or ():
@@ -358,20 +365,15 @@ def offered(
             "tool_choice",
         )
     told = [
-        {"type": "function", "function": _told(one)}
+        {
+            "type": "function",
+            "function": one.model_dump(include={*Function.model_fields}, exclude_none=True),
+        }
         for one in functions
         if mode != "none" and (names is None or one.name in names)
     ]
     tools = well_formed(json.dumps(told)) if told else ""
     return ToolOffer(tools, must_call=mode == "required" and bool(told), one_call=parallel is False)
-
-
-def _function(tool: Tool | FlatTool) -> Function:
-    return tool.function if isinstance(tool, Tool) else tool
-
-
-def _told(function: Function) -> dict[str, Any]:
-    return function.model_dump(include={*Function.model_fields}, exclude_none=True)
 
 
 def _chosen(choice: str | dict[str, Any] | None) -> tuple[str, list[str] | None]:

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from core.errors import StoreError
 from storage.files.atomic import atomic_file
-from storage.files.label_columns import label_columns
+from storage.files.parquet import label_columns
 from storage.files.selection import (
     Selection,
     count_characters,
     count_episodes,
+    last_count,
     selected_ids,
     stream_summaries,
-    written,
 )
 from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter, as_expression
 from storage.rows.engine import reading
@@ -68,7 +68,7 @@ class Format:
 
     def write(self, store: Store, selection: Selection, path: Path) -> None:
         """Write the file; StoreError when it cannot be written."""
-        written(pkgutil.resolve_name(self.writer)(store, selection, path), None)
+        last_count(pkgutil.resolve_name(self.writer)(store, selection, path), None)
 
     def deferred(self, store: Store, selection: Selection) -> Callable[[], BytesIO]:
         """A function that makes the file when the browser asks for it."""

@@ -172,6 +172,11 @@ def _words(one: Estimate, signed: bool = False) -> str:
     return difference_words(one.value, one.ci95) if signed else share_words(one.value, one.ci95)
 
 
+def cell_words(column: Column, value: Any) -> str:
+    """A value of a column in words."""
+    return _cell(column, value).text
+
+
 def _cell(column: Column, value: Any) -> Shown:
     if value is None:
         return Shown("–", number=column.kind != "words")

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 
 from core.analysis.comparison import GAP, MODEL_ONLY, ROLE_ONLY, SAME, Comparison
 from core.episode import ROLE_ORDER
-from storage.analysis.pairs import Cell
-from storage.analysis.standings import Figures, TaskSet
+from storage.analysis.standings import Cell, Figures, TaskSet
 from ui.presentation.theme import ROLE_STYLES, one_line
 
-#: More than this many policies in one picture can no longer be told apart.
-MOST_SIDES = 8
 #: Below this many discordant tasks no test can reach p < 0.05: the page says so rather than show a bare p.
 FEWEST_FLIPS = 6
 #: More families of tasks than this are counted and not named.

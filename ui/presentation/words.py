@@ -37,9 +37,9 @@ _TURN_OF_STRIP = re.compile(r"(?<!\S)([TWV])·")
 PROTOCOL_WORDS = {Protocol.PAPER: "the paper's", Protocol.RELEASED: "the authors' released code's"}
 
 
-def rules_words(protocol: Protocol | None) -> str:
-    """Whose rules an episode was played by: `the paper's rules`, `rules not recorded`."""
-    return f"{PROTOCOL_WORDS[protocol]} rules" if protocol else "rules not recorded"
+def rules_words(protocol: Protocol) -> str:
+    """Whose rules an episode was played by: `the paper's rules`."""
+    return f"{PROTOCOL_WORDS[protocol]} rules"
 
 
 #: Policy -> the generation of the checkpoint, or the iteration of the planner, that it is; in a store with more than
@@ -385,16 +385,13 @@ def strip_key(listed: Iterable[EpisodeSummary]) -> str:
 
 
 def setting_words(setting: Setting, others: Sequence[Setting]) -> str:
-    """Under what a policy was played, as far as it tells it from the `others` or is not recorded: `1 turn, argmax`."""
+    """Under what a policy was played, as far as it tells it from the `others`: `1 turn, argmax`."""
     turns = f"{setting.turn_budget} turn{'' if setting.turn_budget == 1 else 's'}"
-    pool = f"pool {setting.pool[:6]}" if setting.pool else "pool and temperature not recorded"
     told = {
         "turn_budget": turns,
         "argmax": "argmax" if setting.argmax else "sampled",
         "protocol": rules_words(setting.protocol),
-        "pool": pool,
-        "run": f"run {setting.run}" if setting.run else "",
+        "pool": f"pool {setting.pool[:6]}",
     }
     needed = {name for name in told if len({getattr(one, name) for one in (setting, *others)}) > 1}
-    needed |= {name for name in ("protocol", "pool") if getattr(setting, name) is None}
-    return ", ".join(words for name, words in told.items() if name in needed and words) or turns
+    return ", ".join(words for name, words in told.items() if name in needed) or turns

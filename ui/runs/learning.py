@@ -15,7 +15,7 @@ from core.pool.cache import CachedPool
 from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
 from storage.shelves.checkpoints import checkpoint_row
-from storage.shelves.paid_replies import PaidReplies
+from storage.shelves.replies import PaidReplies
 from storage.store import Store
 from ui.runs.lease import owner
 from ui.runs.play import Ending, HaltingPool, Parts, Stopped, common_parts

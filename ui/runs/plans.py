@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from core.episode import Change, Protocol, Role, Task
 from core.errors import StoreError, TrinityError
-from core.fields import MOST_SEED, Setting, Turns
+from core.fields import MOST_SEED, RULES, Setting, Turns
 from core.settings import POCKET_POOL
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
@@ -39,7 +39,8 @@ class LivePlan:
     turns: Turns = 5
     seed: Annotated[int, Setting(ge=0, le=MOST_SEED)] = 0
     """The same seed draws the same choices again. Repeats count on from it."""
-    argmax: bool = False
+    argmax: Annotated[bool, Setting(term="Argmax and sampling")] = False
+    """Coordinators take their best choice, not a draw."""
     step: bool = False
     pace_s: float = 0.0
     max_cost_usd: float | None = None
@@ -48,7 +49,7 @@ class LivePlan:
     temperature: Annotated[float | None, Setting(ge=0, le=2, open=True)] = None
     """At which the models write: 0 is the likeliest word each time, higher is more varied. Left out: as the pool
     says."""
-    protocol: Protocol | None = None
+    protocol: Annotated[Protocol | None, RULES] = None
     tasks: str = ""
     kind: Literal["live"] = "live"
 

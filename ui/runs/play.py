@@ -23,7 +23,7 @@ from core.pool.spec import digest_of_specs
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
 from storage.rows.summaries import RunStatus
-from storage.shelves.shared_replies import SharedReplies
+from storage.shelves.replies import SharedReplies
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.grading import grading

@@ -399,11 +399,13 @@ def _teams(lessons: Lessons) -> Policy:
 @dataclass(frozen=True, slots=True)
 class PolicyKind:
     """Policies whose names begin with one word: `form` is how they are typed, `words` what they do; `make` gives the
-    policy of what stands behind the word."""
+    policy of what stands behind the word. `alone`: the word alone is such a name, which a batch of any models can
+    play."""
 
     form: str
     words: str
     make: Callable[[Policies, str], Policy]
+    alone: bool = False
 
 
 #: Every kind of policy but stored checkpoints, by the word that its name begins with.
@@ -415,13 +417,19 @@ POLICIES: Mapping[str, PolicyKind] = {
             "one model plays every turn; single:* is each model",
             lambda policies, model: _cycle(policies, f"single:{model}"),
         ),
-        PolicyKind("random", "a random model in a random role", _random),
+        PolicyKind("random", "a random model in a random role", _random, alone=True),
         PolicyKind(
             "random-model",
             "a random model at each turn",
             lambda policies, _: _cycle(policies, "random-model"),
+            alone=True,
         ),
-        PolicyKind("round-robin", "the models in turn", lambda policies, _: _cycle(policies, "round-robin")),
+        PolicyKind(
+            "round-robin",
+            "the models in turn",
+            lambda policies, _: _cycle(policies, "round-robin"),
+            alone=True,
+        ),
         PolicyKind(
             "conductor:PLANNER",
             "whole workflows; PLANNER is an id, random, fixed:NAME (single, chain, solvers, debate, automix, critic), "
@@ -432,32 +440,38 @@ POLICIES: Mapping[str, PolicyKind] = {
             "cascade[:MODEL+...+JUDGE]",
             "one model after the other until a judge accepts; the best team on validation tasks where none is named",
             _cascade,
+            alone=True,
         ),
         PolicyKind(
             "majority[:N][:WHO]",
             "the most frequent of N answers (5) of a model, or of N episodes of a coordinator; the best model on "
             "validation tasks where nobody is named",
             _majority,
+            alone=True,
         ),
         PolicyKind(
             "mixture",
             "every model answers, then one that is handed all answers (Mixture-of-Agents)",
             _mixture,
+            alone=True,
         ),
         PolicyKind(
             "router[:RIDGE]",
             "each question to the model that is likeliest to solve it (as RouteLLM)",
             partial(_taught, "router", _router, once=True),
+            alone=True,
         ),
         PolicyKind(
             "labels[:C]",
             "each question to the model that solved the likes of it most often",
             partial(_taught, "labels", _labels),
+            alone=True,
         ),
         PolicyKind(
             "cloned[:RIDGE]",
             "a coordinator whose head is taught by such labels; it becomes a checkpoint",
             partial(_taught, "cloned", _cloned),
+            alone=True,
         ),
         PolicyKind(
             "hand-made",

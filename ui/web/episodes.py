@@ -18,7 +18,7 @@ from ui.presentation.course import lane
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, correct_mark, label, one_line, percent
 from ui.presentation.words import ago, decider_words, dollars, missing_reply_words, strip_key, strip_text
-from ui.web.components.turn_strip import turn_strip
+from ui.web.components.transport import turn_strip
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.tables import column_table
@@ -272,7 +272,7 @@ def _columns(
 def _conditions(by: GroupBy, value: str, query: Mapping[str, str]) -> dict[str, str]:
     """What an address adds to the `query` it came from to list a group's episodes."""
     if by == "policy" and value == MIXED:
-        return {"q": EpisodeFilter(q=query.get("q")).narrowed(TWO_DECIDED).q or ""}
+        return {"q": EpisodeFilter(q=query.get("q")).narrow(TWO_DECIDED).q or ""}
     return {by: value}
 
 

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from ui.endpoint.origins import asked_by_name, from_own_page
+from ui.endpoint.guard import asked_by_name, from_own_page
 from ui.program import LOCAL_NAMES
 
 #: What Streamlit's server hands to browsers.

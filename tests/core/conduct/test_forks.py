@@ -76,13 +76,18 @@ def recorded(
 
 
 def forked(
-    parent: Episode, index: int, change: Change | None, number: int = 0, script: Script = said
+    parent: Episode,
+    index: int,
+    change: Change | None,
+    number: int = 0,
+    script: Script = said,
+    dialect: Dialect = "general",
 ) -> tuple[Episode, ScriptedPool]:
     if change is not None:
         check_change(change, parent, index)
     child = new_child(parent, index, change, number, id="e2-1", run_id="r2", grade=grade_many)
     carried = {("e2-1", turn): one for turn, one in carried_later(parent, index, change).items()}
-    return run(child, RecordedWorkflows(child.policy, child.models, carried), script)
+    return run(child, RecordedWorkflows(child.policy, child.models, carried), script, dialect)
 
 
 def steps(pool: ScriptedPool) -> list[str]:
@@ -145,9 +150,7 @@ def test_exactly_the_step_and_what_reads_it_is_asked_again_in_any_workflow(
         return Reply(replies[kind]) if dialect == "terse" else said(ask)
 
     parent = recorded(workflow, script=terse, dialect=dialect)
-    child = new_child(parent, place, None, 0, id="e2-1", run_id="r2", grade=grade_many)
-    carried = {("e2-1", turn): one for turn, one in carried_later(parent, place, None).items()}
-    ended, pool = run(child, RecordedWorkflows(child.policy, child.models, carried), terse, dialect)
+    ended, pool = forked(parent, place, None, script=terse, dialect=dialect)
     dependent = {place}
     for step, seen in enumerate(workflow.reads):
         if dependent & set(seen):
@@ -176,9 +179,7 @@ def test_an_answer_that_a_kept_step_only_passed_on_is_the_one_that_now_stands_be
 
     parent = recorded(workflow, script=terse, dialect="terse")
     assert [turn.answer_after for turn in parent.turns] == ["41", "41", "41"]
-    child = new_child(parent, 0, Change("model", "cid"), 0, id="e2-1", run_id="r2", grade=grade_many)
-    carried = {("e2-1", turn): one for turn, one in carried_later(parent, 0, Change("model", "cid")).items()}
-    ended, pool = run(child, RecordedWorkflows(child.policy, child.models, carried), terse, "terse")
+    ended, pool = forked(parent, 0, Change("model", "cid"), script=terse, dialect="terse")
     assert [ask.model for ask in pool.asks] == ["cid"]
     assert [turn.answer_after for turn in ended.turns] == ["42", "42", "42"]
     assert ended.correct is True

@@ -1,5 +1,6 @@
 """An evolution's defaults: equal budgets for all learners, and departures from the paper that are told rightly."""
 
+from dataclasses import asdict
 from typing import get_args
 
 import pytest
@@ -16,11 +17,7 @@ def test_every_learner_plays_the_same_budget(learner: str, budget: int) -> None:
 
 def test_the_default_is_the_shape_of_its_learner_and_departures_tell_it() -> None:
     config, shape = EvolveConfig(), shape_of("sep-cma-es")
-    assert (config.generations, config.population) == (shape.generations, shape.population)
-    assert (config.tasks_per_candidate, config.rotate_every) == (
-        shape.tasks_per_candidate,
-        shape.rotate_every,
-    )
+    assert {name: getattr(config, name) for name in shape.__slots__} == asdict(shape)
     told = " ".join(DEPARTURES)
     assert f"{config.population} candidates play {config.tasks_per_candidate} tasks" in told
     assert f"logits spread by {config.logit_spread:g};" in told

@@ -82,27 +82,27 @@ def test_a_killed_learning_goes_on_to_the_same_weights() -> None:
     assert kept.digest == second.state.digest
     resumed = iterations(validation_tasks=TASKS[:2], state=kept)
     assert [one.index for one in resumed] == [2, 3]
-    for one, other in zip(resumed, undisturbed[2:], strict=True):
-        assert one.state is not None
-        assert other.state is not None
-        assert one.planner is not None
-        assert other.planner is not None
-        assert one.state.digest == other.state.digest
-        assert one.planner.id == other.planner.id
-        assert json.dumps(known(one)) == json.dumps(known(other))
+    assert [known(one) for one in resumed] == [known(one) for one in undisturbed[2:]]
 
 
-def known(one: Iteration) -> dict[str, object]:
-    """What depends neither on the clock nor on replies that were remembered from before."""
-    return {
+def known(one: Iteration) -> tuple[str, str, str]:
+    """Its state, its planner, and what depends neither on the clock nor on replies remembered from before."""
+    told = {
         name: value
         for name, value in one.to_json().items()
         if name not in ("seconds", "calls", "calls_saved")
     }
+    assert one.state is not None
+    return one.state.digest, planner_of(one).id, json.dumps(told)
+
+
+def planner_of(one: Iteration) -> LanguagePlanner:
+    assert one.planner is not None
+    return one.planner
 
 
 def test_an_iteration_says_what_it_came_to() -> None:
-    start, first, *_, last = iterations(validation_tasks=TASKS[:3], run="r1")
+    start, first, *_, last = iterations(validation_tasks=TASKS[:3], run="r1", clock=iter(range(99)).__next__)
     assert start.rollouts is None
     assert start.validation is not None
     assert (start.validation.n, start.validation.readable) == (3, 1.0)
@@ -118,9 +118,9 @@ def test_an_iteration_says_what_it_came_to() -> None:
     assert sum(share for (place, _), share in rollouts.models.items() if place == 0) == pytest.approx(1)
     assert rollouts.families["user"].n == 8
     assert first.written_tokens > 8 * 20
+    assert first.seconds == 1, "by the clock, from what is asked to what was learned"
     assert first.learning_rate == CONFIG.rate(1) == 1e-2
-    assert last.planner is not None
-    card = last.planner.card
+    card = planner_of(last).card
     assert (card.kind, card.iteration, card.parent_run) == ("trained", 3, "r1")
     for one in (start, first, last):
         stored = json.loads(json.dumps(one.to_json()))
@@ -165,8 +165,7 @@ def test_the_learning_leaves_the_planner_that_it_began_with_as_it_was() -> None:
     before = start.frozen().card.weights_sha256
     done = iterations(replace(CONFIG, iterations=1, rollouts=16), start)
     assert start.frozen().card.weights_sha256 == before
-    assert done[-1].planner is not None
-    assert done[-1].planner.card.weights_sha256 != before
+    assert planner_of(done[-1]).card.weights_sha256 != before
 
 
 def test_infrastructure_failures_are_left_out_and_unreadable_plans_earn_nothing() -> None:
@@ -205,8 +204,7 @@ def test_without_any_difference_in_a_group_nothing_moves() -> None:
     assert done[-1].rollouts is not None
     assert done[-1].rollouts.readable == 0
     assert done[-1].rollouts.faults == {PlanFault.NO_LISTS: 8}
-    assert done[-1].planner is not None
-    assert done[-1].planner.card.weights_sha256 == start.card.weights_sha256
+    assert planner_of(done[-1]).card.weights_sha256 == start.card.weights_sha256
 
 
 def test_questions_are_those_that_the_pool_disagrees_on() -> None:
@@ -246,9 +244,7 @@ def test_the_published_recipe_runs_end_to_end_on_a_tiny_model() -> None:
     config = replace(PUBLISHED, iterations=2, rollouts=16, save_every=1, constrained=True)
     start, *done = iterations(config, tiny_qwen2(), pool=tiny_pool("general"))
     assert [one.index for one in done] == [1, 2]
-    assert start.planner is not None
-    ids = {one.planner.card.weights_sha256 for one in (start, *done) if one.planner is not None}
-    assert len(ids) == 3
+    assert len({planner_of(one).card.weights_sha256 for one in (start, *done)}) == 3
     assert done[0].rollouts is not None
     assert done[0].rollouts.n == 64
     assert done[0].gradient > 0

@@ -6,15 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from transformers import (
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from core.episode import Ask, Role, Task
 from core.planner.card import PlannerCard
@@ -37,7 +29,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return found
 
 
-def _tiny(config: type[PretrainedConfig], kind: type[PreTrainedModel], **sizes: Any) -> PreTrainedModel:
+def _tiny(config: Any, kind: Any, **sizes: Any) -> Any:
     words = tokenizer()
     marks = {"eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id}
     known = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
@@ -47,7 +39,7 @@ def _tiny(config: type[PretrainedConfig], kind: type[PreTrainedModel], **sizes: 
 def tiny_planner(*, constrained: bool = True, seed: int = 0, most_tokens: int = 96) -> LanguagePlanner:
     """A Qwen3 of 16 numbers with random weights that writes the short form."""
     torch.manual_seed(seed)
-    sizes = {"intermediate_size": 32, "head_dim": 8, "max_position_embeddings": 512}
+    sizes: dict[str, int] = {"intermediate_size": 32, "head_dim": 8, "max_position_embeddings": 512}
     model, words = _tiny(Qwen3Config, Qwen3ForCausalLM, tie_word_embeddings=True, **sizes), tokenizer()
     card = PlannerCard(MODELS, weights_digest(model, words), most_tokens=most_tokens, constrained=constrained)
     return LanguagePlanner(card, model, words)

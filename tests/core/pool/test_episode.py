@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -11,13 +11,12 @@ import pytest
 from core.episode import Delta, Episode, EpisodeFinished, EpisodeStarted, Replied, Status, Task
 from core.play.drive import drive, drive_many
 from core.play.policies import PLAN_WORK_CHECK, cycle_policy
-from core.pool.client import Limits
-from core.pool.hosted import HttpPool
-from core.pool.spec import ModelSpec
 from tests.builders.play import grade
-from tests.core.pool.faulty_server import Answer, Request, events, fail, faulty_server, ok, stream_head
+from tests.core.pool.faulty_server import Answer, Request, events, fail, ok, stream_head
+from tests.core.pool.hosted_calls import hosting
 
 MODELS = ("planner", "solver", "judge")
+POLICY = cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK)
 
 
 def model(request: Request) -> Answer:
@@ -41,11 +40,8 @@ def episodes(n: int) -> list[Episode]:
     return [Episode(f"e{i}", "r", task, "round-robin", MODELS, seed=i) for i in range(n)]
 
 
-def pool_at(url: str) -> HttpPool:
-    limits = Limits(wait_initial_s=0.01, wait_max_s=0.02)
-    return HttpPool(
-        [ModelSpec(name, base_url=url, timeout_s=10.0, attempts=2) for name in MODELS], limits=limits
-    )
+def finished(events: Iterable[object]) -> list[Episode]:
+    return [event.episode for event in events if isinstance(event, EpisodeFinished)]
 
 
 def test_a_slow_call_holds_up_its_own_episode_and_no_other() -> None:
@@ -58,52 +54,29 @@ def test_a_slow_call_holds_up_its_own_episode_and_no_other() -> None:
 
     quick = episodes(4)
     first = replace(quick[0], id="slow", task=Task("slow", slow, "42"))
-    with faulty_server(answer) as server:
-        pool = pool_at(server.url)
-        policy = cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK)
-        happened = list(drive_many([first, *quick[1:]], policy, pool, grade))
-        pool.close()
-    replied = next(
-        i for i, one in enumerate(happened) if isinstance(one, Replied) and one.episode_id == "slow"
-    )
-    over = [
-        i for i, one in enumerate(happened) if isinstance(one, EpisodeFinished) and one.episode.id != "slow"
-    ]
-    assert len(over) == 3
-    assert max(over) < replied
+    with hosting(answer, names=MODELS) as (pool, _):
+        happened = list(drive_many([first, *quick[1:]], POLICY, pool, grade))
+    places = enumerate(happened)
+    [replied, *_] = [i for i, one in places if isinstance(one, Replied) and one.episode_id == "slow"]
+    over = [i for i, one in enumerate(happened) if isinstance(one, EpisodeFinished)]
+    assert len([i for i in over if i < replied]) == 3
     ended = [(one.status, one.correct, len(one.turns)) for one in finished(happened)]
     assert ended == [(Status.FINISHED, True, 3)] * 4
 
 
 def test_no_more_episodes_are_begun_than_keep_the_models_busy() -> None:
-    with faulty_server(model) as server:
-        limits = Limits(wait_initial_s=0.01, wait_max_s=0.02)
-        pool = HttpPool(
-            [ModelSpec(name, base_url=server.url, concurrency=1) for name in MODELS], limits=limits
-        )
-        policy = cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK)
-        begun = most = 0
-        for event in drive_many(episodes(20), policy, pool, grade):
+    begun = most = 0
+    with hosting(model, names=MODELS, concurrency=1) as (pool, _):
+        for event in drive_many(episodes(20), POLICY, pool, grade):
             begun += isinstance(event, EpisodeStarted) - isinstance(event, EpisodeFinished)
             most = max(most, begun)
-        pool.close()
     assert most == 2 * len(MODELS)
 
 
-def finished(events: Sequence[object]) -> list[Episode]:
-    return [event.episode for event in events if isinstance(event, EpisodeFinished)]
-
-
 def test_one_episode_streams_its_text() -> None:
-    with faulty_server(model) as server:
-        pool = pool_at(server.url)
-        seen = list(
-            drive(
-                episodes(1)[0], cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK), pool, grade, stream=True
-            )
-        )
-        pool.close()
-    [episode] = finished(list(seen))
+    with hosting(model, names=MODELS) as (pool, _):
+        seen = list(drive(episodes(1)[0], POLICY, pool, grade, stream=True))
+    [episode] = finished(seen)
     assert episode.correct
     for index, turn in enumerate(episode.turns):
         shown = "".join(event.text for event in seen if isinstance(event, Delta) and event.index == index)
@@ -115,19 +88,8 @@ def test_a_server_that_fails_makes_the_episode_missing_and_not_wrong(stream: boo
     def failing(request: Request) -> Answer:
         return fail(500, "out of memory") if request.body["model"] == "solver" else model(request)
 
-    with faulty_server(failing) as server:
-        pool = pool_at(server.url)
-        seen = list(
-            drive(
-                episodes(1)[0],
-                cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK),
-                pool,
-                grade,
-                stream=stream,
-            )
-        )
-        pool.close()
-    [episode] = finished(list(seen))
+    with hosting(failing, names=MODELS, attempts=2) as (pool, _):
+        [episode] = finished(list(drive(episodes(1)[0], POLICY, pool, grade, stream=stream)))
     assert (episode.status, episode.reward) == (Status.MISSING, None)
     assert len(episode.turns) == 1
     assert "out of memory" in (episode.error or "")

@@ -23,9 +23,8 @@ from core.episode import (
     Usage,
     Verdict,
 )
-from storage.analysis.call_means import pool_means
+from storage.analysis.calls import model_health, pool_means
 from storage.analysis.costs import planning, policy_costs, spending_by, together
-from storage.analysis.model_health import model_health
 from storage.analysis.verdicts import (
     VerdictOutcome,
     by_author,

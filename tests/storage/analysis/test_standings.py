@@ -17,19 +17,19 @@ from core.errors import StoreError
 from core.ids import episode_id
 from storage.analysis.costs import policy_costs
 from storage.analysis.counterfactual import accuracy_by_budget
-from storage.analysis.pairs import CELLS, matched_tasks, read_shared_tasks
 from storage.analysis.regret import regret
 from storage.analysis.routing import Traffic, traffic_of
 from storage.analysis.standings import (
+    CELLS,
     ENTROPY_BIN,
     PolicySide,
-    Setting,
     courses,
     figures,
     find_side,
+    matched_tasks,
     policies_with_episodes,
+    read_shared_tasks,
     side_conditions,
-    sides_of,
 )
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter, for_totals
@@ -40,7 +40,6 @@ from storage.rows.summaries import RunKind
 from storage.store import Store
 from tests.builders.play import births, events, tasks
 from tests.builders.stores import POOL, begin_run, mark_samples, new_store
-from ui.presentation.words import setting_words
 
 A, B, C = PolicySide("base"), PolicySide("b"), PolicySide("c")
 
@@ -311,41 +310,6 @@ def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None
         assert [one.turn_budget for one in found.settings] == [budget]
         assert (found.accuracy.mean, found.contestants[0].accuracy.mean) == (mine, theirs)
     assert len(regret(store, EpisodeFilter(), base.policy).settings) == 5
-    store.close()
-
-
-def test_what_is_not_recorded_is_never_taken_for_the_same(tmp_path: Path) -> None:
-    """Runs whose pool or rules are unknown are each a side of their own, named as what they are."""
-    store = new_store(tmp_path / "unknown.db")
-    (base,) = (one.episode for one in events(births("r1", tasks(1))) if isinstance(one, EpisodeFinished))
-    for run_id, known in (("r1", False), ("r2", False), ("r3", True), ("r4", True), ("r5", True)):
-        store.runs.create(run_id, "run", {})
-        if known:
-            store.runs.note_pool(run_id, POOL)
-        rules = None if run_id in ("r3", "r4") else base.protocol
-        played = replace(base, id=f"e-{run_id}", run_id=run_id, turns=(), protocol=rules)
-        with writing(store.engine) as connection:
-            insert_episodes(connection, [TimedEpisode(played, 1.0, 2.0, [])])
-    who = policies_with_episodes(store)
-    sides = find_side(who, base.policy)
-    assert {side.setting for side in sides} == {
-        Setting(5, False, Protocol.PAPER, None, "r1"),
-        Setting(5, False, Protocol.PAPER, None, "r2"),
-        Setting(5, False, None, POOL, "r3"),
-        Setting(5, False, None, POOL, "r4"),
-        Setting(5, False, Protocol.PAPER, POOL),
-    }
-    assert [find_side(who, side.token) for side in sides] == [[side] for side in sides]
-    assert [one.summary.n for one in figures(store, sides)] == [1] * 5
-    assert store.episodes.groups("policy")[0][0].settings == 5
-    for side in sides:
-        assert side.setting is not None
-        where = EpisodeFilter(policy=base.policy, q=side.setting.expression)
-        assert len(store.episodes.page(where, limit=9).items) == 1
-    assert {one.token for one in policy_costs(store, EpisodeFilter())} == {side.token for side in sides}
-    words = [setting_words(side.setting, []) for side in sides_of(who, base.policy, "r1") if side.setting]
-    assert words == ["pool and temperature not recorded"], "also where it is the only one"
-    assert setting_words(Setting(5, False, None, POOL, "r3"), []) == "rules not recorded"
     store.close()
 
 

@@ -1,4 +1,5 @@
-"""What is counted over workflows agrees with a count by hand, policy by policy."""
+"""Episodes of workflows in a store: recorded, read, resumed, exported, imported and pruned like any other, and counted
+policy by policy as by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +11,21 @@ from pathlib import Path
 import pytest
 
 from core.analysis.metrics import ClusteredShare
-from core.episode import EndReason, Episode
+from core.episode import EndReason, Episode, Status, Usage
+from core.play.drive import drive_many
+from core.tasks.graders import grade_many
 from core.workflow import PlanFault
-from storage.analysis.lapses import Share
+from storage.analysis.reply_faults import Share
 from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, any_workflow, workflow_use
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
+from storage.recorder import record
 from storage.store import Store
-from tests.builders.stores import new_store
-from tests.builders.workflows import ASKED, FIXED, RANDOM, record_workflows
+from storage.upkeep.retention import prune
+from tests.builders.interchange import export_runs
+from tests.builders.pools import ScriptedPool
+from tests.builders.stores import begin_run, new_store
+from tests.builders.workflows import ASKED, FIXED, RANDOM, begun_workflows, record_workflows
 
 ALL = EpisodeFilter()
 
@@ -127,4 +135,68 @@ def test_later_rounds_say_what_became_of_the_answer(played: tuple[Store, list[Ep
 def test_an_empty_store_has_none(tmp_path: Path) -> None:
     store = new_store(tmp_path / "empty.db")
     assert workflow_use(store, ALL) == {}
+    store.close()
+
+
+def test_what_is_recorded_is_read_as_it_was_played(played: tuple[Store, list[Episode]]) -> None:
+    store, whole = played
+    assert {one.end_reason for one in whole} >= {EndReason.COMPLETED, EndReason.UNREADABLE_PLAN}
+    summaries = {one.id: one for one in store.episodes.of_run("r1")}
+    for one in whole:
+        assert store.episodes.get(one.id) == one
+        replies = [*(turn.reply for turn in one.turns), *(plan.reply for plan in one.plans)]
+        tokens = sum(reply.usage.tokens_out for reply in replies)
+        assert summaries[one.id].tokens_out == tokens, "what a planner writes is counted"
+
+
+def test_a_run_that_was_stopped_goes_on_without_asking_again_and_ends_alike(
+    played: tuple[Store, list[Episode]], tmp_path: Path
+) -> None:
+    whole = {one.id: one for one in played[1]}
+    for stops in (25, 90):
+        store = new_store(tmp_path / f"{stops}.db")
+        begin_run(store, "r1", "run", {})
+        new, policy, pool = begun_workflows()
+        new = new[::2]
+        events = record(store, drive_many(new, policy, pool, grade_many))
+        for _ in range(stops):
+            next(events)
+        events.close()  # type: ignore[attr-defined]
+        begun = {one.id: one for one in store.episodes.unfinished("r1")}
+        over = {one.id for one in store.episodes.of_run("r1") if one.status is Status.FINISHED}
+        rest = [begun.get(one.id, one) for one in new if one.id not in over]
+        replies = store.episodes.stored_replies("r1")
+        list(record(store, drive_many(rest, policy, pool, grade_many, stored_replies=replies)))
+        assert [store.episodes.get(one.id) for one in new] == [whole[one.id] for one in new]
+        store.close()
+
+
+def test_exported_and_imported_they_are_the_same(played: tuple[Store, list[Episode]], tmp_path: Path) -> None:
+    store, whole = played
+    export_runs(store, ["r1"], file := tmp_path / "out.jsonl")
+    other = new_store(tmp_path / "b.db")
+    import_file(other, file)
+    assert [other.episodes.get(one.id) for one in whole] == whole
+    export_runs(other, ["r1"], again := tmp_path / "again.jsonl")
+    assert again.read_bytes() == file.read_bytes()
+    prune(other, "texts", EpisodeFilter(), everything=True)
+    one = next(one for one in whole if one.plans and one.plans[-1].workflow)
+    found = other.episodes.get(one.id)
+    assert not any(plan.reply.text or plan.messages for plan in found.plans)
+    assert [plan.workflow for plan in found.plans] == [plan.workflow for plan in one.plans]
+    assert found.turns[0].step == one.turns[0].step, "who did what stays"
+    other.close()
+
+
+def test_what_a_planner_of_the_pool_costs_counts_as_spent(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "paid.db")
+    begin_run(store, "r1", "run", {})
+    new, policy, pool = begun_workflows()
+    billed = ScriptedPool(pool.specs, lambda ask: replace(next(pool.ask([ask]))[1], usage=Usage(1, 1, 0.5)))
+    asked = [one for one in new if one.policy == ASKED and one.task.id in ("t0", "t1")]
+    list(record(store, drive_many(asked, policy, billed, grade_many)))
+    ended = [store.episodes.get(one.id) for one in asked]
+    assert all(one.plans for one in ended)
+    calls = sum(len(one.turns) + len(one.plans) for one in ended)
+    assert store.runs.spent_usd("r1") == pytest.approx(0.5 * calls)
     store.close()

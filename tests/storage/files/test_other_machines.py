@@ -13,12 +13,12 @@ import pytest
 
 from core.episode import EpisodeFinished, Status
 from core.errors import ImportFormatError
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.files.jsonl import file_name, without_places
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
-from tests.builders.interchange import GOLDEN, GOLDEN_FORKS, contents, swap
+from tests.builders.interchange import GOLDEN, GOLDEN_FORKS, contents, export_runs, swap
 from tests.builders.play import births, events, tasks
 
 #: What an editor or a mail program may do to a file.

@@ -14,8 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects import postgresql
 
 from core.errors import ConfigError
-from storage.filters.compiled import condition
-from storage.filters.episode_filter import EpisodeFilter, as_expression
+from storage.filters.episode_filter import EpisodeFilter, as_expression, condition
 from storage.filters.expression import (
     AllOf,
     Among,

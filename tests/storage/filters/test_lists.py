@@ -16,10 +16,15 @@ from sqlalchemy import event, select
 from core.episode import Episode, EpisodeFinished, EpisodeStarted, Flag, Role, Status, Turn, TurnStarted
 from core.ids import episode_id
 from storage.analysis.counterfactual import accuracy_by_budget
-from storage.analysis.pairs import matched_tasks, read_shared_tasks
-from storage.analysis.standings import PolicySide, courses, figures, policies_with_episodes
-from storage.filters.compiled import condition
-from storage.filters.episode_filter import CHOICES, EpisodeFilter
+from storage.analysis.standings import (
+    PolicySide,
+    courses,
+    figures,
+    matched_tasks,
+    policies_with_episodes,
+    read_shared_tasks,
+)
+from storage.filters.episode_filter import CHOICES, EpisodeFilter, condition
 from storage.filters.parser import parse_expression
 from storage.recorder import record
 from storage.rows.engine import reading, writing

@@ -11,25 +11,36 @@ from sqlalchemy import func, select
 
 from core.analysis.metrics import cohen_kappa, krippendorff_alpha
 from core.errors import ConfigError, ImportFormatError, StoreError
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.engine import reading
 from storage.rows.schema import label
-from storage.shelves.labels import Place
-from storage.shelves.reviews import NOT_GIVEN
-from storage.store import Store
+from storage.shelves.labels import NOT_GIVEN, Place
+from storage.store import Store, open_store
+from tests.builders.interchange import export_runs
 from tests.builders.play import births, events, tasks
-from tests.builders.stores import new_store
+from tests.builders.stores import copy_store, new_store
+
+CLOCK = iter(range(1_790_000_000, 1_800_000_000))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    clock = iter(range(1_790_000_000, 1_800_000_000))
-    opened = new_store(tmp_path / "one.db", now=lambda: float(next(clock)))
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a store with a run of eight episodes."""
+    path = tmp_path_factory.mktemp("labels") / "one.db"
+    opened = new_store(path, now=lambda: float(next(CLOCK)))
     opened.runs.create("r1", "run", {})
     list(record(opened, events(births("r1", tasks(8)))))
     opened.runs.finish("r1")
+    opened.close()
+    return path
+
+
+@pytest.fixture
+def store(played: Path, tmp_path: Path) -> Iterator[Store]:
+    copy_store(played, tmp_path / "one.db")
+    opened = open_store(tmp_path / "one.db", now=lambda: float(next(CLOCK)))
     yield opened
     opened.close()
 

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -25,8 +26,7 @@ from storage.recorder import record
 from storage.rows import engine
 from storage.rows.schema import metadata
 from storage.rows.summaries import CandidateSummary, RunControl, RunStatus, UpdateSummary
-from storage.shelves.health import sqlite_warning
-from storage.store import Store, open_store
+from storage.store import Store, open_store, sqlite_warning
 from tests.builders.checkpoints import checkpoint
 from tests.builders.play import MODELS, births, events, grade, tasks
 from tests.builders.pools import ScriptedPool, specs
@@ -295,7 +295,7 @@ def test_the_tables_change_only_with_a_migration() -> None:
     indexes = sorted((index for table in metadata.tables.values() for index in table.indexes), key=_name)
     told = "".join(str(one.compile(dialect=dialect())) for one in [*made, *map(CreateIndex, indexes)])
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]
-    assert (engine.SCHEMA_REVISION, digest) == ("1.0001", "03d57bbff32f4e4d")
+    assert (engine.SCHEMA_REVISION, digest) == ("1.0001", "b47be4cb87939d86")
     assert ScriptDirectory(str(engine.MIGRATIONS)).get_current_head() == engine.SCHEMA_REVISION
 
 
@@ -363,6 +363,21 @@ def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
         one.close()
 
 
+@pytest.fixture(scope="module")
+def unusable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of files that are no store of this version."""
+    folder = tmp_path_factory.mktemp("unusable")
+    (folder / "text.db").write_text("Dear database, " * 100)
+    empty_store(folder / "newer.db")
+    for name, statement in (
+        ("foreign.db", "CREATE TABLE recipes (name)"),
+        ("newer.db", "UPDATE alembic_version SET version_num = '9999'"),
+    ):
+        with closing(sqlite3.connect(folder / name)) as connection, connection:
+            connection.execute(statement)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -391,17 +406,9 @@ def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
         ("{tmp}/" + "x" * 250 + ".db", "too long"),  # beside it there is no room for its write-ahead log
     ],
 )
-def test_a_store_that_cannot_be_opened_says_why(tmp_path: Path, url: str, said: str) -> None:
-    (tmp_path / "text.db").write_text("Dear database, " * 100)
-    with sqlite3.connect(tmp_path / "foreign.db") as foreign:
-        foreign.execute("CREATE TABLE recipes (name)")
-    empty_store(tmp_path / "newer.db")
-    with sqlite3.connect(tmp_path / "newer.db") as newer:
-        newer.execute("UPDATE alembic_version SET version_num = '9999'")
-    foreign.close()
-    newer.close()
+def test_a_store_that_cannot_be_opened_says_why(unusable: Path, url: str, said: str) -> None:
     with pytest.raises(StoreError, match=said) as caught:
-        open_store(url.format(tmp=tmp_path))
+        open_store(url.format(tmp=unusable))
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
     assert len(str(caught.value)) < 500

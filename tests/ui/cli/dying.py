@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine, event
 
-from storage.shelves.paid_replies import PaidReplies
+from storage.shelves.replies import PaidReplies
 from tests.core.pool.faulty_server import Answer, FaultyServer, Request
 from tests.ui.sums import answer
 from tests.zygote import Child, Command, begin

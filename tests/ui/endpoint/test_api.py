@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +18,22 @@ import pytest
 from core.episode import EndReason, Event, Role
 from core.ids import episode_id
 from storage.shelves.endpoint import Limits
-from tests.core.pool.faulty_server import HANG_UP, Request, fail, ok
+from tests.core.pool.faulty_server import HANG_UP, Answer, Request, chat, fail, ok, respond
 from tests.ui.endpoint.server import CALL_USD, PRICES, Served, episode_of, raw, role_of, served, team
-from ui.endpoint.answers import Course
-from ui.endpoint.conversation import Said
+from ui.endpoint.conversation import Asked, Said
+from ui.endpoint.course import Course
 from ui.endpoint.errors import ApiError
-from ui.endpoint.service import Asked, Service
+from ui.endpoint.service import Service
 from ui.endpoint.tiers import Endpoint, Tier
-from ui.endpoint.wire import Vendor
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The usual endpoint, for all tests that leave it as it is."""
+    with served(tmp_path_factory.mktemp("served"), entry=PRICES) as running:
+        yield running
 
 
 def until_over(one: Served) -> None:
@@ -33,33 +42,33 @@ def until_over(one: Served) -> None:
         time.sleep(0.01)
 
 
-def test_chat_answers_and_keeps_the_episode(tmp_path: Path) -> None:
-    with served(tmp_path, entry=PRICES) as one:
-        answer = one.ask("How many?", metadata={"case": "7"})
-        assert answer.choices[0].message.content == "forty-two"
-        assert answer.choices[0].finish_reason == "stop"
-        usage = answer.usage.model_dump()
-        assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (11, 7, 18)
-        assert usage["prompt_tokens_details"]["orchestration_input_tokens"] == 22
-        assert usage["prompt_tokens_details"]["orchestration_input_cached_tokens"] == 0
-        assert usage["completion_tokens_details"]["orchestration_output_tokens"] == 14
-        trace = answer.model_extra["trinity"]
-        assert trace["end_reason"] == "accepted"
-        assert [(turn["model"], turn["role"]) for turn in trace["turns"]] == [
-            ("a", "thinker"), ("a", "worker"), ("a", "verifier"),
-        ]  # fmt: skip
-        assert trace["cost_usd"] == pytest.approx(3 * CALL_USD)
-        kept = episode_of(one, answer)
-        assert kept.correct is None  # nobody knows the right answer
-        assert kept.turns[1].answer_rule == "tag"
-        assert (kept.task.question, kept.answer, kept.end_reason) == (
-            "How many?",
-            "forty-two",
-            EndReason.ACCEPTED,
-        )
-        assert kept.meta["case"] == "7"
-        assert one.store.runs.get(kept.run_id).kind == "serve"
-        assert one.store.endpoint.charged_usd() == pytest.approx(3 * CALL_USD)
+def test_chat_answers_and_keeps_the_episode(one: Served) -> None:
+    before = one.store.endpoint.charged_usd()
+    answer = one.ask("How many?", metadata={"case": "7"})
+    assert answer.choices[0].message.content == "forty-two"
+    assert answer.choices[0].finish_reason == "stop"
+    usage = answer.usage.model_dump()
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (11, 7, 18)
+    assert usage["prompt_tokens_details"]["orchestration_input_tokens"] == 22
+    assert usage["prompt_tokens_details"]["orchestration_input_cached_tokens"] == 0
+    assert usage["completion_tokens_details"]["orchestration_output_tokens"] == 14
+    trace = answer.model_extra["trinity"]
+    assert trace["end_reason"] == "accepted"
+    assert [(turn["model"], turn["role"]) for turn in trace["turns"]] == [
+        ("a", "thinker"), ("a", "worker"), ("a", "verifier"),
+    ]  # fmt: skip
+    assert trace["cost_usd"] == pytest.approx(3 * CALL_USD)
+    kept = episode_of(one, answer)
+    assert kept.correct is None  # nobody knows the right answer
+    assert kept.turns[1].answer_rule == "tag"
+    assert (kept.task.question, kept.answer, kept.end_reason) == (
+        "How many?",
+        "forty-two",
+        EndReason.ACCEPTED,
+    )
+    assert kept.meta["case"] == "7"
+    assert one.store.runs.get(kept.run_id).kind == "serve"
+    assert one.store.endpoint.charged_usd() - before == pytest.approx(3 * CALL_USD)
 
 
 def test_the_same_seed_plays_the_same_choices_again(tmp_path: Path) -> None:
@@ -120,41 +129,40 @@ def test_a_stream_tells_who_works_before_the_answer(tmp_path: Path) -> None:
         assert first < 3  # it spoke before the last model was asked
 
 
-def test_responses_whole_and_streamed(tmp_path: Path) -> None:
-    with served(tmp_path) as one:
-        whole = one.client.responses.create(model="trinity", input="How many?", instructions="Be brief.")
-        assert (whole.output_text, whole.status) == ("forty-two", "completed")
-        kept = one.store.episodes.get((whole.model_extra or {})["trinity"]["episode"])
-        assert kept.task.question == "[system]\nBe brief.\n\n[user]\nHow many?"
-        with one.client.responses.stream(
-            model="trinity", input=[{"role": "user", "content": "How many?"}]
-        ) as told:
-            kinds = [event.type for event in told]
-            final = told.get_final_response()
-        assert final.output_text == "forty-two"
-        assert kinds[0] == "response.created"
-        assert kinds[-1] == "response.completed"
-        assert kinds.count("response.in_progress") == 6
+def test_responses_whole_and_streamed(one: Served) -> None:
+    whole = one.client.responses.create(model="trinity", input="How many?", instructions="Be brief.")
+    assert (whole.output_text, whole.status) == ("forty-two", "completed")
+    kept = one.store.episodes.get((whole.model_extra or {})["trinity"]["episode"])
+    assert kept.task.question == "[system]\nBe brief.\n\n[user]\nHow many?"
+    with one.client.responses.stream(
+        model="trinity", input=[{"role": "user", "content": "How many?"}]
+    ) as told:
+        kinds = [event.type for event in told]
+        final = told.get_final_response()
+    assert final.output_text == "forty-two"
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    assert kinds.count("response.in_progress") == 6
 
 
-def test_decisions_choose_without_asking_a_model(tmp_path: Path) -> None:
-    with served(tmp_path) as one:
-        roles: Any = [{"value": role.value} for role in Role]
-        found = one.client.decisions.create(
-            model="both",
-            input="How many?",
-            questions=[
-                {"type": "choice", "name": "who", "instructions": "Who?", "choices": [{"value": "a"}, {"value": "b"}]},
-                {"type": "choice", "instructions": "As what?", "choices": roles},
-                {"type": "predicate", "instructions": "Is it hard?"},
-            ],
-        )  # fmt: skip
-        who, role, other = (answer.model_dump() for answer in found.answers)
-        assert (who["choice"], who["confidence"], who["name"]) == ("a", 1.0, "who")
-        assert role["choice"] == "thinker"
-        assert sum(one["probability"] for one in role["probabilities"]) == pytest.approx(1.0)
-        assert other["type"] == "refusal"
-        assert not one.models.requests
+def test_decisions_choose_without_asking_a_model(one: Served) -> None:
+    roles: Any = [{"value": role.value} for role in Role]
+    asked = len(one.models.requests)
+    found = one.client.decisions.create(
+        model="both",
+        input="How many?",
+        questions=[
+            {"type": "choice", "name": "who", "instructions": "Who?", "choices": [{"value": "a"}, {"value": "b"}]},
+            {"type": "choice", "instructions": "As what?", "choices": roles},
+            {"type": "predicate", "instructions": "Is it hard?"},
+        ],
+    )  # fmt: skip
+    who, role, other = (answer.model_dump() for answer in found.answers)
+    assert (who["choice"], who["confidence"], who["name"]) == ("a", 1.0, "who")
+    assert role["choice"] == "thinker"
+    assert sum(one["probability"] for one in role["probabilities"]) == pytest.approx(1.0)
+    assert other["type"] == "refusal"
+    assert len(one.models.requests) == asked
 
 
 def test_a_conversation_reaches_the_models_as_it_is(tmp_path: Path) -> None:
@@ -171,68 +179,33 @@ def test_a_conversation_reaches_the_models_as_it_is(tmp_path: Path) -> None:
             "[system]\nAnswer in French.\n\n[user]\nOne?\n [system]\nObey me.\n\n"
             "[assistant]\nUn.\n\n[user]\nTwo?"
         )
-        assert question in one.models.requests[0].body["messages"][1]["content"]
+        assert question in one.models.requests[-3].body["messages"][1]["content"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_errors_are_openai_s(tmp_path: Path, stream: bool) -> None:
-    with served(tmp_path) as one:
-        cases: list[tuple[dict[str, Any], int, str, str]] = [
-            ({"model": "nope"}, 404, "model_not_found", "ask for trinity, both"),
-            ({"model": "trinity@cnope"}, 404, "model_not_found", "there is no model"),
-            ({"top_p": 1.5}, 400, "", "top_p"),
-            ({"n": 2}, 400, "unsupported_parameter", "ask again"),
-            ({"tools": [{"type": "web_search"}]}, 400, "", "tools"),
-            ({"tool_choice": "required"}, 400, "", "no function is offered"),
-            ({"tool_choice": "sometimes"}, 400, "unsupported_parameter", "auto, none, required"),
-            ({"extra_body": {"stream": "true"}}, 400, "", "stream"),
-            ({"reasoning_effort": "huge"}, 400, "", "minimal"),
-            ({"extra_body": {"surprise": 1}}, 400, "unsupported_parameter", "surprise"),
-            ({"extra_body": {"trinity": {"leave_out": ["c"]}}}, 400, "", "no model or provider"),
-            ({"extra_body": {"trinity": {"leave_out": ["127.0.0.1"]}}}, 400, "empty_pool", "nothing is left"),
-            ({"messages": [{"role": "user", "content": " "}]}, 400, "", "at least one"),
-            ({"messages": []}, 400, "", "messages"),
-            ({"temperature": 9}, 400, "", "temperature"),
-            ({"max_tokens": 5, "max_completion_tokens": 6}, 400, "", "two names of one limit"),
-        ]  # fmt: skip
-        for fields, status, code, words in cases:
-            with pytest.raises(openai.APIStatusError) as caught:
-                one.ask(stream=stream, **fields)
-            error = caught.value.response.json()["error"]
-            assert caught.value.status_code == status, error
-            assert (error["code"] or "") == code, error
-            assert words.lower() in error["message"].lower()
-        assert not one.models.requests
+def test_errors_are_openai_s(one: Served, stream: bool) -> None:
+    cases: list[tuple[dict[str, Any], type[openai.APIStatusError], str]] = [
+        ({"model": "nope"}, openai.NotFoundError, "model_not_found"),
+        ({"n": 2}, openai.BadRequestError, "unsupported_parameter"),
+        ({"extra_body": {"surprise": 1}}, openai.BadRequestError, "unsupported_parameter"),
+        ({"extra_body": {"trinity": {"leave_out": ["127.0.0.1"]}}}, openai.BadRequestError, "empty_pool"),
+    ]
+    asked = len(one.models.requests)
+    for fields, kind, code in cases:
+        with pytest.raises(kind) as caught:
+            one.ask(stream=stream, **fields)
+        assert caught.value.code == code
+    assert len(one.models.requests) == asked
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"{", 400),
-        (b"[1]", 400),
-        (b"", 400),
-        (b'{"model": "\\ud800", "messages": [{"role": "user", "content": "hi"}]}', 400),
-        (b"[" * 100_000, 400),
-        (b'{"model": ' + b"9" * 6000 + b"}", 400),
-        (b"x" * (8 * 2**20 + 1), 413),
-    ],
-)
-def test_bodies_that_are_none(tmp_path: Path, body: bytes, status: int) -> None:
-    with served(tmp_path) as one:
-        found, _, error = raw(one.url, "POST", "/v1/chat/completions", body)
-        assert found == status, error
-        assert error["error"]["message"]
-
-
-def test_an_opt_out_is_masked_before_the_softmax(tmp_path: Path) -> None:
-    with served(tmp_path) as one:
-        answer = one.ask(model="both", extra_body={"trinity": {"leave_out": ["a"]}})
-        trace = answer.model_extra["trinity"]
-        assert {turn["model"] for turn in trace["turns"]} == {"b"}
-        assert trace["left_out"] == ["a"]
-        kept = episode_of(one, answer)
-        assert kept.left_out == ("a",)
-        assert kept.turns[0].decision.model_mask == (False, True)
+def test_an_opt_out_is_masked_before_the_softmax(one: Served) -> None:
+    answer = one.ask(model="both", extra_body={"trinity": {"leave_out": ["a"]}})
+    trace = answer.model_extra["trinity"]
+    assert {turn["model"] for turn in trace["turns"]} == {"b"}
+    assert trace["left_out"] == ["a"]
+    kept = episode_of(one, answer)
+    assert kept.left_out == ("a",)
+    assert kept.turns[0].decision.model_mask == (False, True)
 
 
 def test_effort_and_key_bound_the_turns(tmp_path: Path) -> None:
@@ -248,11 +221,10 @@ def test_effort_and_key_bound_the_turns(tmp_path: Path) -> None:
         assert one.store.endpoint.keys()[0].requests == 1
 
 
-def test_the_last_turn_without_an_answer_is_a_worker_s(tmp_path: Path) -> None:
-    with served(tmp_path) as one:
-        answer = one.ask(extra_body={"trinity": {"max_turns": 1}})  # the cycle begins with a Thinker
-        assert answer.choices[0].message.content == "forty-two"
-        assert [turn["role"] for turn in answer.model_extra["trinity"]["turns"]] == ["worker"]
+def test_the_last_turn_without_an_answer_is_a_worker_s(one: Served) -> None:
+    answer = one.ask(extra_body={"trinity": {"max_turns": 1}})  # the cycle begins with a Thinker
+    assert answer.choices[0].message.content == "forty-two"
+    assert [turn["role"] for turn in answer.model_extra["trinity"]["turns"]] == ["worker"]
 
 
 def test_the_deadline_holds_although_a_model_does_not_answer(tmp_path: Path) -> None:
@@ -346,7 +318,7 @@ def test_an_endpoint_s_ceiling_counts_what_its_own_pool_has_cost(tmp_path: Path)
         with pytest.raises(
             ApiError, match=r"this endpoint's cost ceiling of \$1.00: serve with a higher --max-cost"
         ):
-            course.answer()
+            course.outcome()
         assert course.trace()["ceiling"] == "server"
         again.close()
 
@@ -362,7 +334,7 @@ def play(service: Service) -> Course:
         else:
             heard.append(event)
 
-    asked = Asked("trinity", [Said("user", "How many?")], Vendor(), "chat")
+    asked = Asked("chat", "trinity", [Said("user", "How many?")])
     order = service.order(asked, None, tell)
     service.engine.submit(order)
     assert over.wait(10)
@@ -443,46 +415,94 @@ def test_every_route_needs_a_key_beyond_this_machine(tmp_path: Path) -> None:
     assert not any(secret.encode() in file.read_bytes() for file in tmp_path.glob("trinity.db*"))
 
 
-def test_pages_of_other_sites_may_not_ask(tmp_path: Path) -> None:
-    with served(tmp_path) as one:
-        assert raw(one.url, "GET", "/v1/models")[0] == 200
-        assert raw(one.url, "GET", "/v1/models", Host="evil.example")[0] == 403
-        assert raw(one.url, "GET", "/v1/models", Origin="http://evil.example")[0] == 403
-        assert (
-            raw(one.url, "GET", "/v1/models", Authorization=f"Bearer trinity-{'a' * 8}-{'b' * 43}")[0] == 401
-        )
-
-
 def test_many_at_once_and_one_that_hangs(tmp_path: Path) -> None:
     def some_hang(request: Request) -> Any:
         hangs = "HANG" in request.body["messages"][1]["content"]
-        return (6.0, *ok("late")) if hangs else team(wait_s=0.05)(request)
+        return (60.0, *ok("late")) if hangs else team(wait_s=0.05)(request)
 
-    with served(tmp_path, some_hang) as one:
-        hanging = threading.Thread(
-            target=lambda: pytest.raises(
-                openai.APIStatusError, one.ask, "HANG", extra_body={"trinity": {"deadline_s": 5.0}}
-            )
-        )
-        hanging.start()
-        answers: list[str] = []
-        asking = [
-            threading.Thread(target=lambda: answers.append(one.ask().choices[0].message.content))
-            for _ in range(8)
+    with served(tmp_path, some_hang) as one, ThreadPoolExecutor(8) as threads:
+        hanging = one.ask("HANG", stream=True)
+        next(iter(hanging))
+        answers = threads.map(lambda _: one.ask().choices[0].message.content, range(8))
+        assert [*answers] == ["forty-two"] * 8
+        assert one.service.engine.in_progress == 1  # nobody waited for the one that hangs
+        hanging.close()
+        until_over(one)
+        assert one.service.engine.in_progress == 0
+
+
+# How a model's call ended, and what is charged for one that failed
+
+DOLLAR = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 1"  # the most that a call can cost
+CUT = (respond(chat("forty-two")[:40]),)
+BARE = json.dumps(
+    {"choices": [{"finish_reason": "stop", "message": {"content": "<answer>1</answer>"}}]}
+).encode()
+
+
+def ended(reason: str) -> Any:
+    """A team whose Workers stop for this reason."""
+
+    def answer(request: Request) -> Answer:
+        if role_of(request) != "Worker":
+            return team()(request)
+        return (respond(chat("<answer>forty-two</answer>", finish_reason=reason)),)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("reason", "told", "status"),
+    [
+        ("end_turn", "stop", "completed"),
+        ("MAX_TOKENS", "length", "incomplete"),
+        ("model_context_window_exceeded", "length", "incomplete"),
+        ("sensitive", "content_filter", "incomplete"),
+        ("pause_turn", "stop", "completed"),
+    ],
+)
+def test_nothing_is_called_done_that_is_not(tmp_path: Path, reason: str, told: str, status: str) -> None:
+    with served(tmp_path, ended(reason)) as one:
+        answer = one.ask()
+        assert (answer.choices[0].finish_reason, answer.choices[0].message.content) == (told, "forty-two")
+        turn = next(turn for turn in answer.model_extra["trinity"]["turns"] if turn["role"] == "worker")
+        assert turn["finish_reason"] == reason
+        assert ("unknown_finish" in turn["flags"]) is (reason == "pause_turn")
+        *_, last = [
+            chunk for chunk in one.ask(stream=True) if chunk.choices and chunk.choices[0].finish_reason
         ]
-        for thread in asking:
-            thread.start()
-        for thread in asking:
-            thread.join()
-        assert answers == ["forty-two"] * 8
-        assert hanging.is_alive()  # nobody waited for the one that hangs
-        hanging.join()
+        assert last.choices[0].finish_reason == told
+        response = one.client.responses.create(model="trinity", input="How many?")
+        assert response.status == status
+        details = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(told)
+        assert (response.incomplete_details and response.incomplete_details.reason) == details
 
 
-def test_a_tier_is_a_part_of_the_pool(tmp_path: Path) -> None:
-    tiers = Endpoint(tier=(Tier(name="lean", policy="round-robin", models=("b",), turns=2),))
-    with served(tmp_path, endpoint=tiers) as one:
-        answer = one.ask(model="lean")
-        assert {turn["model"] for turn in answer.model_extra["trinity"]["turns"]} == {"b"}
-        assert [model.id for model in one.client.models.list()] == ["lean"]
-        assert one.client.models.retrieve("lean").id == "lean"
+def test_half_a_text_of_a_server_that_broke_off_reaches_nobody(tmp_path: Path) -> None:
+    with served(tmp_path, ended("network_error")) as one:
+        with pytest.raises(openai.APIStatusError) as caught:
+            one.ask()
+        assert caught.value.response.json()["error"]["code"] == "pool_unavailable"
+        assert "network_error" in caught.value.response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "usd"),
+    [
+        (CUT, 1.0),  # it cannot be read, and may be billed
+        ((respond(BARE),), 5.0),  # five turns without counts of tokens
+        (fail(503), 0.0),
+        (fail(429, "insufficient_quota"), 0.0),
+        (
+            (respond(chat("", finish_reason="error", usage={"prompt_tokens": 9, "completion_tokens": 3})),),
+            3.0,
+        ),
+    ],
+)
+def test_a_failed_call_is_charged_as_what_it_may_have_cost(
+    tmp_path: Path, answer: Answer, usd: float
+) -> None:
+    with served(tmp_path, answer, entry=DOLLAR) as one:
+        with nullcontext() if usd == 5.0 else pytest.raises(openai.InternalServerError):
+            one.ask()
+        assert one.store.endpoint.charged_usd() == usd

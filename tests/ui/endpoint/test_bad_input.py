@@ -17,7 +17,8 @@ from tests.core.pool.faults import TIMEOUT_S, End, Fault, faults
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.endpoint.server import Served, raw, served
 from ui.endpoint import guard
-from ui.endpoint.tiers import Endpoint, Tier
+from ui.endpoint.formats import DEEPEST
+from ui.endpoint.tiers import EFFORTS, Endpoint, Tier
 
 CHAT, RESPONSES, DECISIONS = "/v1/chat/completions", "/v1/responses", "/v1/decisions"
 TALK = [{"role": "user", "content": "How many?"}]
@@ -114,6 +115,64 @@ def test_a_provider_that_cannot_be_reached_is_said_with_its_place(tmp_path: Path
 
 # Requests
 
+TOOL = '{"type": "function", "function": {"name": "f", "parameters": {"default": @}}}'
+SCHEMA = '{"type": "json_schema", "json_schema": {"name": "s", "schema": {"const": @}}}'
+ASKED = '"messages": [{"role": "user", "content": "How many?"}]'
+#: Where a number may stand, at each door.
+PLACES = [
+    (CHAT, f'{{"model": "trinity", {ASKED}, "tools": [{TOOL}]}}'),
+    (CHAT, f'{{"model": "trinity", {ASKED}, "response_format": {SCHEMA}}}'),
+    (CHAT, f'{{"model": "trinity", {ASKED}, "logit_bias": {{"5": @}}}}'),
+    (CHAT, f'{{"model": "trinity", {ASKED}, "trinity": {{"max_cost_usd": @}}}}'),
+    (CHAT, '{"model": "trinity", "messages": [{"role": "user", "content": "x", "extra": [1, {"a": @}]}]}'),
+    (RESPONSES, '{"model": "trinity", "input": "x", "conversation": {"a": @}}'),
+    (RESPONSES, '{"model": "trinity", "input": "x", "text": {"format": {"type": "text", "extra": {"a": @}}}}'),
+    (DECISIONS, '{"model": "trinity", "input": "x", "questions": [{"type": "score", "levels": [@]}]}'),
+]  # fmt: skip
+
+
+def test_what_is_no_json_or_could_be_read_as_two_is_refused(tmp_path: Path) -> None:
+    bodies = {
+        "{": "valid JSON",
+        "[1]": "no JSON object",
+        "": "missing",
+        "[" * 100_000: "nested",
+        '{"a":' * 100_000: "nested too deeply",
+        '{"model": ' + "9" * 6000 + "}": "valid JSON",
+        f'{{"model": "\\ud800", {ASKED}}}': "",
+        f'{{"model": "both", "model": "trinity", {ASKED}}}': "repeats a key",
+        PLACES[0][1].replace("@", '{"a": 1, "a": 2}'): "repeats a key",
+        PLACES[0][1].replace("@", "[" * DEEPEST + "]" * DEEPEST): "nested more than",
+    }
+    wrong = [(CHAT, body.encode(), words) for body, words in bodies.items()]
+    for number in ("NaN", "Infinity", "-Infinity", "1e999", "-1E+400"):
+        wrong += [(path, body.replace("@", number).encode(), number.strip("-+")) for path, body in PLACES]
+    with served(tmp_path) as one:
+        for path, body, words in wrong:
+            status, _, answer = raw(one.url, "POST", path, body)
+            assert (status, answer["error"]["type"]) == (400, "invalid_request_error"), (path, body[:99])
+            assert words in said(answer)
+        assert raw(one.url, "POST", CHAT, b"x" * (guard.MOST_BYTES + 1))[0] == 413
+        assert not one.models.requests
+        assert one.service.engine.in_progress == 0
+        shallow = PLACES[0][1].replace("@", "[" * (DEEPEST - 20) + "]" * (DEEPEST - 20))
+        assert raw(one.url, "POST", CHAT, shallow.encode())[0] == 200
+
+
+def test_the_description_names_the_values_that_the_server_takes(tmp_path: Path) -> None:
+    with served(tmp_path) as one:
+        described = raw(one.url, "GET", "/openapi.json")[2]["components"]["schemas"]
+        fields = (described["ChatRequest"], "reasoning_effort"), (described["Reasoning"], "effort")
+        for schema, name in fields:
+            [efforts, _] = schema["properties"][name]["anyOf"]
+            assert efforts["enum"] == [*EFFORTS]
+        for effort in EFFORTS:
+            body = f'{{"model": "trinity", {ASKED}, "reasoning_effort": "{effort}"}}'.encode()
+            assert raw(one.url, "POST", CHAT, body)[0] in (200, 502)  # few turns may end without an answer
+        asked = described["Question"]
+        assert asked["then"]["required"] == ["choices"]
+        assert asked["properties"]["choices"]["anyOf"][0]["uniqueItems"] is True
+
 
 def test_what_is_asked_wrongly_is_told_at_every_door(tmp_path: Path) -> None:
     choices = [{"type": "choice", "choices": [{"value": "a"}, {"value": "b"}]}]
@@ -197,22 +256,3 @@ def test_a_body_of_another_kind_is_told_which_is_meant(tmp_path: Path, kind: str
         assert status == 400
         assert "Content-Type: application/json" in said(answer)
         assert not one.models.requests
-
-
-def test_a_field_is_named_as_it_is_written(tmp_path: Path) -> None:
-    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-    wrong: list[tuple[str, dict[str, Any], str, str]] = [
-        (CHAT, {"messages": image}, "messages.0.content.0.type", "'input_text'"),
-        (CHAT, {"messages": [{"role": "king", "content": "x"}]}, "messages.0.role", "'developer'"),
-        (CHAT, {"messages": TALK, "tool_choice": 5}, "tool_choice", "string"),
-        (CHAT, {"messages": TALK, "stop": 5}, "stop", "string"),
-        (RESPONSES, {"input": [{"role": "king", "content": "x"}]}, "input.0.role", "'developer'"),
-        (RESPONSES, {"input": 5}, "input", "string"),
-        (RESPONSES, {"input": "x", "reasoning": {"effort": 5}}, "reasoning.effort", "string"),
-        (CHAT, {"messages": TALK, "x-y": 5}, "x-y", "leave it out"),
-    ]
-    with served(tmp_path) as one:
-        for path, fields, name, words in wrong:
-            status, answer = post(one, path, {"model": "trinity", **fields})
-            assert (status, answer["error"]["param"]) == (400, name), answer
-            assert words in said(answer)

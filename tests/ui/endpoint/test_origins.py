@@ -11,7 +11,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from tests.ui.endpoint.server import Served, raw, served
-from ui.endpoint.origins import asked_by_name, asked_by_port, from_own_page
+from ui.endpoint.guard import asked_by_name, asked_by_port, from_own_page
 
 PORT = 8080
 OWN = {"host": f"127.0.0.1:{PORT}"}
@@ -38,34 +38,16 @@ def test_the_names_of_this_machine_pass(host: str) -> None:
     assert passes(("host", host), ("sec-fetch-site", "none"))
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "evil.example@127.0.0.1",
-        "evil.example@127.0.0.1:8080",
-        "127.0.0.1@127.0.0.1:8080",
-        "@127.0.0.1:8080",
-        "127.0.0.1:8080@evil.example",
-        "127.0.0.1:8080,evil.example",
-        "evil.example,127.0.0.1:8080",
-        "127.0.0.1:8080 evil.example",
-        "127.0.0.1:8081",
-        "127.0.0.1:80",
-        "127.0.0.1:",
-        "127.0.0.1:x",
-        "127.0.0.1:99999",
-        "127.0.0.1:8080/x",
-        "127.0.0.1:8080?x",
-        "127.0.0.1:8080#x",
-        "127.0.0.1.evil.example:8080",
-        "0.0.0.0:8080",
-        "[::1",
-        "http://127.0.0.1:8080",
-        "",
-        ":8080",
-    ],
-)
+#: Names of other servers, and what reads as one of ours only in part.
+FOREIGN = """
+evil.example evil.example@127.0.0.1 evil.example@127.0.0.1:8080 127.0.0.1@127.0.0.1:8080 @127.0.0.1:8080
+127.0.0.1:8080@evil.example 127.0.0.1:8080,evil.example evil.example,127.0.0.1:8080 127.0.0.1:8081 127.0.0.1:80
+127.0.0.1: 127.0.0.1:x 127.0.0.1:99999 127.0.0.1:8080/x 127.0.0.1:8080?x 127.0.0.1:8080#x
+127.0.0.1.evil.example:8080 0.0.0.0:8080 [::1 http://127.0.0.1:8080 :8080
+"""
+
+
+@pytest.mark.parametrize("host", [*FOREIGN.split(), "", "127.0.0.1:8080 evil.example"])
 def test_no_other_name_passes(host: str) -> None:
     assert not passes(("host", host))
 
@@ -138,11 +120,16 @@ def test_the_endpoint_answers_as_the_rules_say(tmp_path: Path, caplog: pytest.Lo
             {"Host": f"{one.url.removeprefix('http://')},evil.example"},
             {"Host": "127.0.0.1:1"},
             {"Host": ""},
+            {"Host": "evil.example"},
+            {"Origin": "http://evil.example"},
             {"Sec_Fetch_Site": "cross-site"},
             {"Sec_Fetch_Site": "same-site"},
         ):
             status, _, said = raw(one.url, "POST", chat, body, **headers)
             assert (status, said["error"]["type"]) == (403, "invalid_request_error"), headers
+        wrong = f"Bearer trinity-{'a' * 8}-{'b' * 43}"
+        assert raw(one.url, "GET", "/v1/models", Authorization=wrong)[0] == 401
+        assert raw(one.url, "GET", "/v1/models")[0] == 200
         assert not one.models.requests
         for path in ("/v1/chat/completions", "/v1/realtime", "/", "/healthz"):
             assert b" 403 " in upgrade(one, path).partition(b"\r\n")[0]

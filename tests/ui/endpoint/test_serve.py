@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
-import subprocess
-import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from openai import OpenAI
 from schemathesis import GenerationMode
 
 from storage.store import open_store
+from tests.browsing import serving
 from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import PRICES, raw, served, team
@@ -49,15 +47,20 @@ def test_keys_are_made_listed_and_revoked(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "tiers", "said"),
     [
-        (["--host", "0.0.0.0"], "trinity keys add"),
-        (["--config", "{tmp}/none.toml"], "There is no file"),
-        (["--config", "{tmp}/bad.toml"], "turns"),
-        (["--config", "{tmp}/unknown.toml"], "which the pool does not have"),
-        (["--config", "{tmp}/votes.toml"], "makes one answer of several episodes, which is not served"),
-        (["--config", "{tmp}/pupil.toml"], "which only trinity run does"),
-        ([], "No checkpoint in the store"),
+        (["--host", "0.0.0.0"], None, "trinity keys add"),
+        (["--config", "none.toml"], None, "There is no file"),
+        (["--max-cost", "-1"], None, "max_cost_usd cannot be -1.0: give a number of at least 0"),
+        ([], None, "No checkpoint in the store"),
+        ([], 'name = "t"\nturns = 0', "tier 1: turns cannot be 0: give a number of at least 1"),
+        ([], 'name = "t"\nsurprise = 1', "tier 1 has a key 'surprise', which there is not: use name,"),
+        ([], "turns = 3", "tier 1 has no name"),
+        ([], 'name = "a b"', "a tier cannot be called 'a b'"),
+        ([], 'name = "t"\n[[tier]]\nname = "t"', "two tiers have the same name"),
+        ([], 'name = "t"\nmodels = ["nobody"]', "which the pool does not have"),
+        ([], 'name = "t"\npolicy = "mixture"', "makes one answer of several episodes, which is not served"),
+        ([], 'name = "t"\npolicy = "cascade"', "which only trinity run does"),
     ],
 )
 def test_what_cannot_be_served_is_said(
@@ -65,15 +68,15 @@ def test_what_cannot_be_served_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
+    tiers: str | None,
     said: str,
 ) -> None:
-    (tmp_path / "bad.toml").write_text('[[tier]]\nname = "t"\nturns = 0\n')
-    (tmp_path / "unknown.toml").write_text('[[tier]]\nname = "t"\nmodels = ["nobody"]\n')
-    (tmp_path / "votes.toml").write_text('[[tier]]\nname = "t"\npolicy = "mixture"\n')
-    (tmp_path / "pupil.toml").write_text('[[tier]]\nname = "t"\npolicy = "cascade"\n')
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
-    given_arguments = [one.replace("{tmp}", str(tmp_path)) for one in arguments]
-    assert command(["serve", "--port", str(_free_port()), *given_arguments]) == 1
+    if tiers is not None:
+        (tmp_path / "tiers.toml").write_text(f"[[tier]]\n{tiers}\n")
+        arguments = [*arguments, "--config", "tiers.toml"]
+    assert command(["serve", "--port", "59999", *arguments]) == 1
     assert said in " ".join(capsys.readouterr().err.split())
 
 
@@ -81,31 +84,6 @@ def test_the_written_config_is_what_is_served_without_one(tmp_path: Path) -> Non
     assert command(["serve", "--write-config", str(tmp_path / "tiers.toml")]) == 0
     assert read_endpoint(tmp_path / "tiers.toml", tmp_path) == read_endpoint(None, tmp_path)
     assert command(["serve", "--write-config", str(tmp_path / "tiers.toml")]) == 1  # it is there already
-
-
-@pytest.mark.process
-def test_the_pocket_pool_is_served_and_stopped_in_order(tmp_path: Path) -> None:
-    new_store(tmp_path / "t.db").close()
-    (tmp_path / "endpoint.toml").write_text('[[tier]]\nname = "trinity"\npolicy = "single:jack"\nturns = 3\n')
-    port = _free_port()
-    with _serving(tmp_path, port, "--config", str(tmp_path / "endpoint.toml")) as server:
-        body = json.dumps(
-            {"model": "trinity", "messages": [{"role": "user", "content": "How much is 2 + 3?"}], "seed": 1}
-        )
-        url = f"http://127.0.0.1:{port}"
-        status, headers, answer = raw(url, "POST", "/v1/chat/completions", body.encode())
-        assert status == 200, answer
-        episode = headers["x-trinity-episode"]
-        assert headers["x-trinity-url"].endswith(f"/replay?ep={episode}")
-        for path in ("/healthz", "/v1/healthz"):
-            assert raw(url, "GET", path)[2]["status"] == "ok"
-        server.send_signal(signal.SIGINT)
-        server.wait(timeout=30)
-    store = open_store(tmp_path / "t.db")
-    [run] = store.runs.list()
-    assert (run.kind, run.status) == ("serve", "finished")
-    assert store.episodes.get(episode).task.question == "How much is 2 + 3?"
-    store.close()
 
 
 #: Codes of a server's errors that a body itself can ask for: too little time, and a form that the answer cannot fit.
@@ -164,24 +142,23 @@ def test_openai_s_client_asks_a_served_pool_in_all_its_ways(tmp_path: Path) -> N
     """Chat and responses, whole and streamed, and decisions, each by a process of `trinity serve`."""
     new_store(tmp_path / "t.db").close()
     (tmp_path / "tiers.toml").write_text('[[tier]]\nname = "trinity"\npolicy = "round-robin"\nturns = 4\n')
-    port = _free_port()
+    options = ("--pool", tmp_path / "pool.toml", "--config", tmp_path / "tiers.toml", "--port")
     with faulty_server(team()) as models:
-        (tmp_path / "pool.toml").write_text(
-            "".join(f'[[model]]\nname = "{name}"\nbase_url = "{models.url}"\n' for name in "ab")
-        )
-        options = ("--pool", str(tmp_path / "pool.toml"), "--config", str(tmp_path / "tiers.toml"))
+        tables = [f'[[model]]\nname = "{name}"\nbase_url = "{models.url}"\n' for name in "ab"]
+        (tmp_path / "pool.toml").write_text("".join(tables))
         with (
-            _serving(tmp_path, port, *options) as server,
-            OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
+            serving(
+                [forked("trinity"), "serve", *options], tmp_path, tmp_path / "t.db", health="/healthz"
+            ) as address,
+            OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client,
         ):
             asked: Any = [{"role": "user", "content": "How many?"}]
-            chat = client.chat.completions.create(model="trinity", messages=asked)
-            assert chat.choices[0].message.content == "forty-two"
-            pieces = [
-                piece.choices[0].delta.content or ""
-                for piece in client.chat.completions.create(model="trinity", messages=asked, stream=True)
-                if piece.choices
-            ]
+            said = client.chat.completions.with_raw_response.create(model="trinity", messages=asked)
+            assert said.parse().choices[0].message.content == "forty-two"
+            episode = said.headers["x-trinity-episode"]
+            assert said.headers["x-trinity-url"].endswith(f"/replay?ep={episode}")
+            streamed = client.chat.completions.create(model="trinity", messages=asked, stream=True)
+            pieces = [piece.choices[0].delta.content or "" for piece in streamed if piece.choices]
             assert "".join(pieces) == "forty-two"
             assert client.responses.create(model="trinity", input="How many?").output_text == "forty-two"
             with client.responses.stream(model="trinity", input="How many?") as told:
@@ -197,44 +174,9 @@ def test_openai_s_client_asks_a_served_pool_in_all_its_ways(tmp_path: Path) -> N
             assert decision.answers[0].model_dump()["choice"] == "a"
             assert len(models.requests) == before  # no model was asked for it
             assert [model.id for model in client.models.list()] == ["trinity"]
-            server.send_signal(signal.SIGINT)
-            server.wait(timeout=30)
-    store = open_store(tmp_path / "t.db")
-    [run] = store.runs.list()
-    assert [one.end_reason for one in store.episodes.of_run(run.id)] == ["accepted"] * 4
-    store.close()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-class _serving:
-    """`trinity serve` until the block ends."""
-
-    def __init__(self, folder: Path, port: int, *options: str) -> None:
-        environment = {**os.environ, "TRINITY_STORE": str(folder / "t.db"), "XDG_DATA_HOME": str(folder)}
-        self._log = (folder / "serve.log").open("ab")
-        self._port = port
-        self._process = subprocess.Popen(
-            [forked("trinity"), "serve", "--port", str(port), *options],
-            env=environment,
-            stdout=self._log,
-            stderr=self._log,
-        )
-
-    def __enter__(self) -> subprocess.Popen[bytes]:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and self._process.poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
-                    return self._process
-            time.sleep(0.05)
-        raise AssertionError(Path(self._log.name).read_text())
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
+            assert raw(address, "GET", "/v1/healthz")[2]["status"] == "ok"
+    with closing(open_store(tmp_path / "t.db")) as store:
+        [run] = store.runs.list()
+        assert (run.kind, run.status) == ("serve", "finished")
+        assert store.episodes.get(episode).task.question == "How many?"
+        assert [one.end_reason for one in store.episodes.of_run(run.id)] == ["accepted"] * 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ from tests.core.pool.faulty_server import HANG_UP, Answer, Request, fail
 from tests.ui.endpoint.server import raw, served, team
 from tests.ui.pages import opened, shown
 from ui.cli import main
+from ui.endpoint.service import forget_old
 from ui.endpoint.tiers import Endpoint
-from ui.endpoint.upkeep import forget_old
 from ui.runs.forks.planning import pool_of
 
 DAY_S = 86_400.0
@@ -173,7 +174,7 @@ def test_a_running_endpoint_forgets_by_itself(tmp_path: Path) -> None:
         list(record(old, events(births("r0", tasks(1)))))
         old.runs.finish("r0")
         old.close()
-        one.service.endpoint = one.service.endpoint.model_copy(update={"keep_episodes_days": 2})
+        one.service.endpoint = replace(one.service.endpoint, keep_episodes_days=2)
         kept = one.ask().model_extra["trinity"]["episode"]
         until = time.monotonic() + 10
         while one.store.episodes.of_run("r0") and time.monotonic() < until:

@@ -21,13 +21,14 @@ from core.episode import ROLE_ORDER, Change, Decision, Episode, EpisodeFinished,
 from core.errors import ConfigError, StoreError
 from core.heads import softmax
 from core.play.forking import right_reply
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.rows import schema
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
 from storage.store import Store
+from tests.builders.interchange import export_runs
 from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.runs.forking import finished, refused
@@ -406,7 +407,7 @@ def test_what_cannot_be_replayed_unchanged_says_why(
             elsewhere = new_store(tmp_path / "elsewhere.db")
             import_file(elsewhere, tmp_path / "run.jsonl")
             with writing(elsewhere.engine) as connection:
-                connection.execute(update(schema.run).values(config="{}"))
+                connection.execute(update(schema.run).values(config={}))
             why = "with which models it was played is not recorded, as of imported episodes"
         case "fork":
             run, _ = played(store, plan_luck(store, missed))

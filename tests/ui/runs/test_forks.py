@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import pathlib
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -13,12 +10,10 @@ import pytest
 from core.analysis.metrics import PairedDifference
 from core.episode import Change, Status, Verdict
 from core.errors import ConfigError, StoreError
-from storage.files.interchange import export_episodes, import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.rows.summaries import RunStatus
 from storage.store import Store
-from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import fail
 from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.runs.forking import planned, played, refused
@@ -39,22 +34,6 @@ def parent(world: Sums, store: Store) -> str:
     world.run("--policy", "single:guesser", "--n", "4", "--validate", "0")
     where = EpisodeFilter(flag="false_accept")
     return store.episodes.page(where).items[0].id
-
-
-def test_what_was_played_by_unknown_rules_is_not_played_on(
-    world: Sums, store: Store, parent: str, tmp_path: pathlib.Path
-) -> None:
-    export_episodes(store, [parent], tmp_path / "one.jsonl")
-    lines = (
-        (tmp_path / "one.jsonl").read_bytes().replace(b'"protocol":"paper",', b"").splitlines(keepends=True)
-    )
-    end = json.loads(lines[-1]) | {"sha256": hashlib.sha256(b"".join(lines[:-1])).hexdigest()}
-    (tmp_path / "bare.jsonl").write_bytes(b"".join(lines[:-1]) + json.dumps(end).encode() + b"\n")
-    elsewhere = new_store(tmp_path / "elsewhere.db")
-    import_file(elsewhere, tmp_path / "bare.jsonl")
-    with pytest.raises(ConfigError, match=f"Episode {parent} does not record its protocol"):
-        planned(world, elsewhere, (parent, 2))
-    elsewhere.close()
 
 
 @pytest.mark.process

@@ -24,10 +24,11 @@ from core.planner.config import LearnConfig
 from core.planner.learn import Iteration
 from core.planner.statistics import IterationStats
 from core.tasks.graders import grade_many
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
 from tests.builders.encoder import tiny_qwen3
+from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool
 from tests.core.evolution.test_evolve import SPECS, TASKS, say
 from tests.core.planner import tiny

@@ -28,7 +28,6 @@ from core.tasks.graders import grade_many
 from storage.analysis.second_opinions import EpisodeScope, read_judged
 from storage.files.parquet import export_parquet
 from storage.rows.engine import writing
-from storage.rows.mapping import deciders_column
 from storage.rows.schema import episode as rows
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store, open_store
@@ -262,9 +261,8 @@ def test_another_policy_takes_over_and_every_turn_says_who_decided_it(
 
 def _names_nothing(store: Store, name: str) -> None:
     """The checkpoint that a person put in charge was deleted meanwhile."""
-    deciders = deciders_column({1: "cgone"})
     with writing(store.engine) as connection:
-        connection.execute(update(rows).where(rows.c.id == name).values(deciders=deciders))
+        connection.execute(update(rows).where(rows.c.id == name).values(deciders={1: "cgone"}))
 
 
 def test_a_run_with_a_deleted_checkpoint_in_charge_says_so_and_can_be_given_to_another(

@@ -35,7 +35,7 @@ from core.pool.costs import most_usd
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec, Service
 from core.tasks.graders import grade_many
-from storage.analysis.call_means import CallMeans, PoolMeans, pool_means, shared_calls
+from storage.analysis.calls import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store
@@ -259,7 +259,7 @@ def test_means_are_of_this_pool_alone(samples: Store) -> None:
 def add_update(store: Store, run: str, index: int, stats: dict[str, int]) -> None:
     numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
     with writing(store.engine) as connection:
-        row = {"run_id": run, "idx": index, "stats": json.dumps(stats), **numbers}
+        row = {"run_id": run, "idx": index, "stats": stats, **numbers}
         connection.execute(insert(learning_update), row)
 
 

@@ -15,16 +15,17 @@ from core.play.drive import drive_many
 from core.play.policy import new_episode
 from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
-from storage.files.interchange import export_runs, import_file
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.recorder import record
 from storage.store import Store, open_store
+from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool, specs
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.runs.forking import finished, planned, played, refused
 from tests.ui.sums import Sums
-from ui.presentation.changes import change_words
+from ui.presentation.steps import change_words
 from ui.runs.forks.planning import found_by, plan_forks
 from ui.runs.forks.play import ForkParts
 from ui.runs.forks.results import read_results

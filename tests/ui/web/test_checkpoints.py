@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,9 @@ import pytest
 from core.analysis.comparison import MatchedTasks, compare
 from core.episode import Protocol
 from core.ids import episode_id
-from storage.analysis.pairs import CELLS, read_shared_tasks
+from storage.analysis.defaults import evenly
 from storage.analysis.standings import (
+    CELLS,
     PolicyInRun,
     PolicySide,
     Setting,
@@ -23,6 +23,7 @@ from storage.analysis.standings import (
     courses,
     figures,
     policies_with_episodes,
+    read_shared_tasks,
     task_sets,
 )
 from storage.recorder import record
@@ -39,7 +40,7 @@ from ui.answers.asked import Asked, asked_of_policies
 from ui.answers.blocks import Address, Answer, Curve, Estimate, Estimates, Grid, Line, Table
 from ui.answers.checkpoints import config, entropies, flat, lengths, routing
 from ui.answers.comparison import ahead, families, played, tasks
-from ui.answers.policies import evenly, side_words
+from ui.answers.policies import side_words
 from ui.presentation.comparison import basis, leading, plays_words, tasks_words, verdict
 from ui.presentation.glossary import define
 from ui.presentation.theme import percent
@@ -50,7 +51,7 @@ from ui.web.pickers.line import compared_in_address, line_of, listed, parted, wi
 
 FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))
 pytestmark = pytest.mark.usefixtures("samples")
-FIVE, ONE = Setting(5, False, Protocol.PAPER, "3fa9c2d1"), Setting(1, True, Protocol.RELEASED)
+FIVE, ONE = Setting(5, False, Protocol.PAPER, "3fa9c2d1"), Setting(1, True, Protocol.RELEASED, "3fa9c2d1")
 WHO = [
     PolicyInRun("r2", "a", FIVE, 3),
     PolicyInRun("r2", "b", FIVE, 3),
@@ -201,7 +202,7 @@ def test_evolution_and_checkpoints_say_what_their_accuracies_are_of_and_lead_to_
     other = 8 if best != 8 else 30  # the evolution's own validation names another one
     with writing(store.engine) as connection:
         for number, share in ((0, 0.1), (best, 0.5), (other, 0.75)):
-            told = json.dumps({"validation": {"accuracy": share, "n": 40}})
+            told = {"validation": {"accuracy": share, "n": 40}}
             where = learning_update.c.idx == number
             connection.execute(learning_update.update().where(where).values(stats=told))
     page = opened("checkpoints")
@@ -331,15 +332,12 @@ def test_what_was_played_under_two_settings_is_two_sides_and_never_averaged() ->
     assert line is not None
     assert not gone
     assert line.sides == (PolicySide("a", None, FIVE), PolicySide("a", None, ONE), PolicySide("b"))
-    assert [side.token for side in line.sides] == ["a@5-3fa9c2", "a@1-argmax-released", "b"]
+    assert [side.token for side in line.sides] == ["a@5-3fa9c2", "a@1-argmax-released-3fa9c2", "b"]
     again, _ = line_of({key: str(value) for key, value in line.params().items() if value}, who, ["a", "b"])
     assert again is not None
     assert again.sides == line.sides
     assert within(line, who, "r1").sides[:2] == (PolicySide("a", "r1", FIVE), PolicySide("a", None, ONE))
-    assert (
-        setting_words(ONE, [FIVE])
-        == "1 turn, argmax, the authors' released code's rules, pool and temperature not recorded"
-    )
+    assert setting_words(ONE, [FIVE]) == "1 turn, argmax, the authors' released code's rules"
     assert setting_words(FIVE, [replace(FIVE, turn_budget=1)]) == "5 turns"
     assert line_of({"c": "a@2,b"}, who, ["a", "b"])[1] == ["a@2"]
 

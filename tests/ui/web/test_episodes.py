@@ -14,8 +14,8 @@ from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from core.errors import StoreError
+from storage.filters import listing
 from storage.filters.episode_filter import EpisodeFilter, as_expression, filter_of_address
-from storage.rows import paging
 from storage.rows.summaries import EPISODE_FLAGS
 from storage.store import Store
 from tests.browsing import settled, visit
@@ -230,7 +230,7 @@ def test_more_than_are_counted_for_a_page_are_told_by_the_facets(
     samples: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = samples.episodes.page(EpisodeFilter(correct="wrong")).total.n
-    monkeypatch.setattr(paging, "count_capped", partial(paging.count_capped, cap=5))
+    monkeypatch.setattr(listing, "count_capped", partial(listing.count_capped, cap=5))
     assert samples.episodes.page(EpisodeFilter(correct="wrong")).total.capped
     assert f"**{wrong:,}** episodes" in shown(opened("episodes", correct="wrong"))
     assert f"**{wrong:,}** episodes" in shown(opened("episodes", correct="wrong", status="finished"))

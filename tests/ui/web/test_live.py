@@ -38,8 +38,8 @@ from ui.runs.lease import owner
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
-from ui.web.live.problem import MOST_LISTED, drawn_task
-from ui.web.live.start import STEPS
+from ui.web.live.form import MOST_LISTED, drawn_task
+from ui.web.live.steering import STEPS
 from ui.web.pickers.checkpoints import playable
 
 
@@ -48,6 +48,9 @@ def test_the_form_offers_what_fits_the_pool(store: Store) -> None:
     assert page.selectbox(key="policy_choice").options[:2] == ["random model and role", "all models in turn"]
     assert playable(store, ("adder", "guesser"))[2:] == ["single:adder", "single:guesser"]
     assert not page.button(key="play").disabled
+    labels = [one.label.lower() for one in (*page.toggle, *page.checkbox, *page.button)]
+    assert not [words for words in labels if "step by step" in words]
+    assert [one.key for one in page.button_group if "Step by step" in one.options] == ["way"]
 
 
 def test_a_problem_is_drawn_by_number_and_the_dice_draw_another(store: Store) -> None:
@@ -151,19 +154,11 @@ def test_a_long_file_is_searched(store: Store, tmp_path: Path) -> None:
     assert page.button(key="play").disabled
 
 
-def test_one_control_alone_is_called_step_by_step(store: Store) -> None:
-    page = opened("live")
-    labels = [one.label.lower() for one in (*page.toggle, *page.checkbox, *page.button)]
-    assert not [words for words in labels if "step by step" in words]
-    asked = [one.key for one in page.button_group if "Step by step" in one.options]
-    assert asked == ["way"]
-
-
 @pytest.mark.usefixtures("no_workers")
 def test_starting_writes_the_run_down_and_opens_it(store: Store) -> None:
     page = opened("live")
     page.button_group(key="way").set_value("step").run()
-    page.number_input(key="turn_budget").set_value(3).run()
+    page.number_input(key="live_turns").set_value(3).run()
     page.button(key="play").click().run()
     assert not page.exception
     run = page.query_params["run"]
@@ -178,7 +173,7 @@ def test_starting_writes_the_run_down_and_opens_it(store: Store) -> None:
 @pytest.mark.usefixtures("no_workers")
 def test_the_rules_are_chosen_and_a_checkpoint_plays_by_its_own(store: Store) -> None:
     page = opened("live")
-    page.session_state["protocol"] = Protocol.RELEASED
+    page.session_state["live_protocol"] = Protocol.RELEASED
     page.run()
     page.button(key="play").click().run()
     kept = plan_of(store.runs.get(page.query_params["run"]), LivePlan)
@@ -205,24 +200,20 @@ def test_two_clicks_are_one_run_and_another_visit_is_another(store: Store, plan:
 
 
 def test_a_paid_pool_asks_for_a_ceiling_first(
-    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+    world: Sums, store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    played = enqueue(store, plan, Ticket.new())[0]
+    play_claimed(store, played)
     world.price(3.0)
     monkeypatch.setenv("SUMS_KEY", "k")
-    page = opened("live")
-    assert "cost money" in page.warning[0].value
-    assert page.button(key="play").disabled
-    assert "what may be spent" in shown(page)
-    assert "Write the question" not in shown(page)
-    page.number_input(key="max_cost").set_value(0.5).run()
-    assert not page.button(key="play").disabled
-
-
-def test_the_ceiling_of_the_settings_is_the_ceiling_until_changed(
-    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.price(3.0)
-    monkeypatch.setenv("SUMS_KEY", "k")
+    for button, query in (("play", {}), ("play_again", {"run": played})):
+        page = opened("live", **query)
+        assert "cost money" in page.warning[0].value
+        assert page.button(key=button).disabled
+        assert "the most that may be spent" in shown(page)
+        assert "Write the question" not in shown(page)
+        page.number_input(key="max_cost").set_value(0.5).run()
+        assert not page.button(key=button).disabled
     monkeypatch.setenv("TRINITY_MAX_COST", "0.25")
     page = opened("live")
     assert page.number_input(key="max_cost").value == 0.25
@@ -232,31 +223,14 @@ def test_the_ceiling_of_the_settings_is_the_ceiling_until_changed(
 def test_an_unknown_price_is_told_before_anything_is_queued(
     world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = world.folder / "pool.toml"
-    pool.write_text("".join(line for line in _priced(world) if not line.startswith("price_")))
+    world.price(3.0)
     monkeypatch.setenv("SUMS_KEY", "k")
+    pool = world.folder / "pool.toml"
+    lines = pool.read_text().splitlines(keepends=True)
+    pool.write_text("".join(line for line in lines if not line.startswith("price_")))
     page = opened("live")
     assert page.button(key="play").disabled
     assert "price of adder, guesser is not known" in shown(page).replace("\\", "")
-
-
-def test_playing_a_paid_problem_again_shows_its_price_first(
-    world: Sums, store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
-    play_claimed(store, run)
-    world.price(3.0)
-    monkeypatch.setenv("SUMS_KEY", "k")
-    page = opened("live", run=run)
-    assert "cost money" in page.warning[0].value
-    assert page.button(key="play_again").disabled
-    page.number_input(key="max_cost").set_value(0.5).run()
-    assert not page.button(key="play_again").disabled
-
-
-def _priced(world: Sums) -> list[str]:
-    world.price(3.0)
-    return (world.folder / "pool.toml").read_text().splitlines(keepends=True)
 
 
 def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePlan) -> None:
@@ -375,26 +349,19 @@ def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
 
 
 @pytest.mark.process
-def test_a_dead_worker_is_called_stalled_and_another_goes_on(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
-    assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
-    page = opened("live", run=run)
-    assert "has gone silent" in shown(page)
-    press(page, "resume")
-    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
-    assert "finished" in shown(page.run())
-
-
-@pytest.mark.process
-def test_a_run_whose_worker_never_came_is_stalled_and_can_be_started_again(
-    store: Store, plan: LivePlan
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_run_without_a_worker_is_called_stalled_and_another_goes_on(
+    store: Store, plan: LivePlan, claimed: bool
 ) -> None:
     early = replace(store.runs, now=lambda: time.time() - 60)
     run = enqueue(replace(store, runs=early), plan, Ticket.new())[0]
+    if claimed:
+        assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("live", run=run)
-    assert "No worker has come" in shown(page)
+    assert ("has gone silent" if claimed else "No worker has come") in shown(page)
     press(page, "resume")
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+    assert "finished" in shown(page.run())
 
 
 def test_a_run_whose_key_is_refused_says_so_here_and_in_its_replay(
@@ -450,23 +417,20 @@ def _choose_random(tab: Page) -> None:
     settled(tab)
 
 
+def _is_over(store: Store, run: str) -> bool:
+    return store.runs.get(run).status not in (RunStatus.QUEUED, RunStatus.RUNNING)
+
+
 def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
     _choose_random(tab)
     tab.locator(".st-key-play button").click()
     tab.wait_for_url("**/live?run=*")
     run = tab.url.split("run=")[1]
     tab.close()
-    _wait_for_the_end(served.store, run)
+    until(lambda: _is_over(served.store, run))
     ended = served.store.runs.get(run)
     assert (ended.status, ended.error) == (RunStatus.FINISHED, None)
     assert served.store.episodes.outline(episode_id(run, 0))
-
-
-def _wait_for_the_end(store: Store, run: str) -> None:
-    end = time.monotonic() + 240
-    while store.runs.get(run).status in (RunStatus.QUEUED, RunStatus.RUNNING):
-        assert time.monotonic() < end, "the run did not end"
-        time.sleep(0.5)
 
 
 def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
@@ -504,5 +468,5 @@ def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
     settled(tab)
     assert served.store.runs.decider(episode_id(run, 0), 0) == swapped
     tab.locator(".st-key-stop button").first.click()
-    _wait_for_the_end(served.store, run)
+    until(lambda: _is_over(served.store, run))
     served.store.runs.delete(run)  # no other test shall come upon it

@@ -107,22 +107,33 @@ def test_a_run_that_was_stopped_says_so_and_can_go_on(world: Sums, store: Store,
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("chosen", "says"),
     [
-        ({"c": "single:adder"}, ""),
-        (
-            {"c": "single:nobody,single:adder"},
-            "single:nobody cannot be played here|nobody alone cannot be played here",
-        ),
-        ({"c": "cnobody,random"}, "cnobody cannot be played here: it is no checkpoint of this store"),
-        ({"c": "r1:g3/2,random"}, ""),
+        ("single:adder", ""),
+        ("single:nobody,single:adder", "nobody alone cannot be played here"),
+        ("cnobody,random", "cnobody cannot be played here: it is no checkpoint of this store"),
+        ("r1:g3/2,random", ""),
     ],
 )
-def test_what_cannot_be_played_is_said(world: Sums, store: Store, changed: dict[str, str], says: str) -> None:
-    page = opened("checkpoints", panel="play", **changed)
+def test_what_cannot_be_played_is_said(world: Sums, store: Store, chosen: str, says: str) -> None:
+    page = opened("checkpoints", panel="play", c=chosen)
     assert len(page.multiselect(key="play_policies").value) >= 1
-    if says:
-        assert any(one in words(page) for one in says.split("|"))
+    assert says in words(page)
+
+
+def test_tasks_and_their_number_stand_in_the_address(world: Sums, store: Store) -> None:
+    page = form(world)
+    page.number_input(key="both_n_file").set_value(7).run()
+    again = opened("checkpoints", **{name: page.query_params[name] for name in page.query_params})
+    assert again.text_input(key="both_file").value == world.tasks
+    assert again.number_input(key="both_n_file").value == 7
+    again.selectbox(key="both_tasks").select("pocket").run()
+    assert (again.query_params["tasks"], again.query_params["n"]) == ("pocket", "7")
+    assert (
+        opened("checkpoints", panel="play", tasks="pocket/logic", n="5").number_input(key="both_n").value == 5
+    )
+    offered = page.multiselect(key="play_policies").options
+    assert {"mixture", "cascade", "labels"} <= {*offered}, "a policy of one word is offered"
 
 
 def test_bad_input_gets_a_sentence(world: Sums, store: Store, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from core.evolution.config import EvolveConfig
 from storage.rows.schema import metadata
 from storage.rows.summaries import RunKind, RunStatus
 from storage.store import Store, open_store
-from storage.upkeep import dictionary
-from storage.upkeep.inventory import table_sizes
+from storage.upkeep import tables
+from storage.upkeep.tables import table_sizes
 from tests.ui.pages import app, opened, opened_in, press, shown
 from ui.endpoint.tiers import EXAMPLE
 from ui.presentation.words import size_words
@@ -44,9 +44,9 @@ def test_the_store_is_told_in_full(samples: Store) -> None:
 
 
 def test_every_table_and_column_is_explained() -> None:
-    assert set(dictionary.TABLE_MEANINGS) == set(metadata.tables)
+    assert set(tables.TABLE_MEANINGS) == set(metadata.tables)
     dumb = [
-        (table, one.name) for table in metadata.tables for one in dictionary.columns(table) if not one.meaning
+        (table, one.name) for table in metadata.tables for one in tables.columns(table) if not one.meaning
     ]
     assert dumb == []
 

@@ -23,10 +23,9 @@ from playwright.sync_api import Page, Position
 
 from core.episode import Status
 from core.ids import episode_id
-from storage.analysis.pairs import CELLS, read_shared_tasks
 from storage.analysis.policy_diff import read_diff
 from storage.analysis.second_opinions import EpisodeScope
-from storage.analysis.standings import PolicySide
+from storage.analysis.standings import CELLS, PolicySide, read_shared_tasks
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.recorder import record

@@ -202,7 +202,7 @@ def plan_luck(store: Store, episode_id: str, *, encoder: str | None = None) -> F
     parent = _held(forks.parents(store, [episode_id]), episode_id)
     pool = _replayed_pool(store, parent)
     specs = pool_specs(pool)
-    if store.runs.noted_pool(parent.run_id) not in (None, digest_of_specs(specs)):
+    if store.runs.noted_pool(parent.run_id) != digest_of_specs(specs):
         raise ConfigError(
             f"Episode {episode_id} cannot be replayed unchanged: the models of {Path(pool).name}, with which it was "
             "played, or their settings have changed since."
@@ -315,10 +315,6 @@ def _check_playable(
     if day := parent.removed.get("prompts", parent.removed.get("texts")):
         raise ConfigError(
             f"The texts of episode {parent.id} were removed on {day}, so it cannot be continued."
-        )
-    if parent.protocol is None:
-        raise ConfigError(
-            f"Episode {parent.id} does not record its protocol, so it cannot be continued under the same one."
         )
     by_name = {spec.name: spec for spec in specs}
     absent = [name for name in parent.models if name not in by_name]

@@ -15,7 +15,7 @@ from storage.reads import forks
 from storage.reads.forks import Child
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
-from ui.presentation.changes import change_words
+from ui.presentation.steps import change_words
 from ui.runs.plans import Branch, ForkPlan, runs_of
 
 

@@ -110,7 +110,7 @@ class BatchPlan:
     seed: Annotated[int, Setting(ge=0, le=MOST_SEED, option="--seed")] = 0
     """Chooses tasks and draws; the same seed plays the same again."""
     turns: Turns = 5
-    argmax: Annotated[bool, Setting(option="--argmax")] = False
+    argmax: Annotated[bool, Setting(option="--argmax", term="Argmax and sampling")] = False
     """Coordinators take their best choice, not a draw."""
     pool: Pool = POCKET_POOL
     models: tuple[str, ...] = ()

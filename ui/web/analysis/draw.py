@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +12,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ColumnConfig
 
-from core.episode import Role
 from ui.answers.blocks import (
     Answer,
     Bars,
@@ -24,7 +22,6 @@ from ui.answers.blocks import (
     Column,
     Curve,
     Drawn,
-    Estimate,
     Estimates,
     Flow,
     Grid,
@@ -33,10 +30,9 @@ from ui.answers.blocks import (
     Table,
     Tree,
 )
-from ui.presentation.comparison import difference_words, p_words
+from ui.export.rows import cell_words
 from ui.presentation.glossary import define, is_word
-from ui.presentation.theme import label, percent
-from ui.presentation.words import ago, cost_words, role_word, score_words, share_words
+from ui.presentation.theme import label
 from ui.web.analysis import figures, flows
 from ui.web.kit import state
 from ui.web.kit.figures import clickable, picked, plot
@@ -251,31 +247,16 @@ def _heading(column: Column) -> ColumnConfig:
 
 
 def _value(column: Column, value: Any) -> Any:
+    """What a cell holds: a number that the table writes, a link, else the words that every door has."""
     if value is None:
         return None
     match column.kind:
-        case "estimate":
-            return _estimate(value)
-        case "difference":
-            return difference_words(value.value, value.ci95)
-        case "p":
-            return p_words(value)
-        case "way":
-            return f"{state.href(value.to.page, **value.to.params)}#{quote(value.words)}"
+        case "count" | "number":
+            return value
         case "points" | "part" | "share":
             return 100 * value
-        case "score":
-            return score_words(value)
-        case "usd":
-            return cost_words(value)
-        case "time":
-            return ago(value, time.time())
-        case "role":
-            return role_word(Role(value))
+        case "way":
+            return f"{state.href(value.to.page, **value.to.params)}#{quote(value.words)}"
         case "link":
             return state.href(value.page, **value.params)
-    return value
-
-
-def _estimate(one: Estimate) -> str:
-    return share_words(one.value, one.ci95) if one.value is not None and one.ci95 else percent(one.value)
+    return cell_words(column, value)

@@ -10,11 +10,13 @@ from functools import partial
 import streamlit as st
 
 from core.errors import ConfigError, TrinityError
+from core.fields import settings_of
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL, Settings
 from core.tasks.sets import FILE_SPLITS, POCKET_SETS
+from storage.analysis.defaults import MOST_SIDES
 from storage.store import Store
-from ui.presentation.comparison import MOST_SIDES, enumerated
+from ui.presentation.comparison import enumerated
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name
@@ -28,6 +30,7 @@ from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import price
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
+from ui.web.kit.fields import draw_all
 from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import (
     generation_of,
@@ -41,6 +44,7 @@ from ui.web.pickers.line import listed, parted
 from ui.web.pickers.task_file import choose_tasks
 from ui.web.progress.panel import begin_button, spending
 
+_SETTINGS = settings_of(BatchPlan)
 #: Splits that a set can be drawn from, the one that nothing learns on first; of pocket tasks alone also `unseen`.
 _SPLITS = {
     "test": "test",
@@ -58,7 +62,12 @@ def play_form(store: Store) -> None:
         "The same tasks under each policy, then the comparison of exactly these, task by task. It runs in the "
         "background: you can close this tab."
     )
-    tool("Back to the comparison", "leave_play", partial(state.set_params, panel=None), icon="arrow_back")
+    tool(
+        "Back to the comparison",
+        "leave_play",
+        partial(state.set_params, panel=None, tasks=None, n=None),
+        icon="arrow_back",
+    )
     specs = pool_specs(settings.pool)
     left, right = st.columns([3, 2], gap="large")
     with left:
@@ -82,7 +91,7 @@ def play_form(store: Store) -> None:
 
 def _choose_policies(store: Store, specs: Sequence[ModelSpec], settings: Settings) -> list[str]:
     """Who plays: those of the address that can, else one's own best and the shipped one. What cannot play is said."""
-    options = startable(store, specs)
+    options = startable(store, specs, batch=True)
     named = parted(state.param("c") or "")
     chosen = [one for one in named if one in options]
     for one in named:
@@ -128,40 +137,20 @@ def _choose_play(policies: Sequence[str], settings: Settings) -> BatchPlan | Non
         "Every policy plays all of them. A file: empty for all of its split.",
         offered=tuple(POCKET_SETS),
         sets="Of the test split, unless you change it below: nothing learns on it.",
+        address=True,
         persist_state="session",
     )
     pocket = tasks in POCKET_SETS
     with st.expander("Split, turns and draws", icon=":material/tune:"):
-        one, two = st.columns(2)
-        split = one.selectbox(
+        split = st.selectbox(
             "Split",
             [split for split in _SPLITS if pocket or split in FILE_SPLITS],
             key="both_split" if pocket else "both_split_file",
             format_func=_SPLITS.__getitem__,
             persist_state="session",
         )
-        turns = two.number_input(
-            "Turn budget", 1, 100, 5, key="both_turns", help=define("Turn budget"), persist_state="session"
-        )
-        one, two = st.columns(2)
-        seed = one.number_input(
-            "Seed",
-            0,
-            2**53 - 1,
-            0,
-            key="both_seed",
-            help="Chooses the tasks and draws the choices: the same seed plays the same again.",
-            persist_state="session",
-        )
-        how = two.segmented_control(
-            "Choices are",
-            ["sampled", "argmax"],
-            default="sampled",
-            required=True,
-            key="both_how",
-            help=define("Argmax and sampling"),
-            persist_state="session",
-        )
+        fields = [_SETTINGS[key] for key in ("turns", "seed", "argmax")]
+        chosen = draw_all(fields, "both", persist_state="session")
     if tasks is None:
         return None
     return BatchPlan(
@@ -169,9 +158,7 @@ def _choose_play(policies: Sequence[str], settings: Settings) -> BatchPlan | Non
         tasks=absolute_tasks(tasks),
         split=split,
         n=n,
-        seed=int(seed),
-        turns=int(turns),
-        argmax=how == "argmax",
+        **chosen,
         pool=absolute_pool(settings.pool),
         encoder=settings.encoder,
         max_cost_usd=settings.max_cost_usd,
@@ -248,17 +235,13 @@ def _pool_words(pool: str) -> str:
 def command(plan: BatchPlan) -> str:
     """What to type for the same plan."""
     words = ["trinity", "run"]
-    for name in plan.policies:
-        words += ["--policy", name]
-    words += ["--tasks", plan.tasks]
-    given: dict[str, object] = {
-        "--split": plan.split if plan.split != "test" else None,
-        "--n": plan.n,
-        "--seed": plan.seed or None,
-        "--turns": plan.turns if plan.turns != 5 else None,
-        "--pool": plan.pool if plan.pool != POCKET_POOL else None,
-        "--encoder": plan.encoder,
-        "--max-cost": plan.max_cost_usd,
-    }
-    words += [str(word) for name, value in given.items() if value is not None for word in (name, value)]
-    return shlex.join([*words, *["--argmax"] * plan.argmax])
+    for key, field in _SETTINGS.items():
+        value, option = getattr(plan, key), field.setting.option
+        if not option or value == field.default:
+            continue
+        if value is True:
+            words.append(option)
+            continue
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [option, str(one)]
+    return shlex.join(words)

@@ -17,7 +17,7 @@ from core.episode import ROLE_ORDER, Role
 from core.errors import CheckpointError
 from core.heads import Array
 from storage.analysis.counterfactual import RecordedTurn, Rescored, probabilities, score
-from storage.analysis.turn_states import BestModel, TurnStates, best_models, read_turn_states
+from storage.analysis.hidden_states import BestModel, TurnStates, best_models, read_turn_states
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads.episode_steps import read_decisions
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.analysis.comparison import accuracy_over_tasks
+from storage.analysis.defaults import comparable
 from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
 from storage.store import Store
-from ui.answers.policies import comparable
 from ui.presentation.comparison import enumerated, plays_words, tasks_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
@@ -25,7 +25,6 @@ from ui.web.kit.widgets import standings_figure
 from ui.web.pickers.checkpoints import generation_of, side_namer
 from ui.web.pickers.line import default_run, line_of, listed, within
 
-_side_figures = cached(figures)
 _task_sets = cached(task_sets)
 _played = cached(policies_with_episodes)
 

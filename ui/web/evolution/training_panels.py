@@ -17,6 +17,7 @@ from core.workflow import PlanFault, Topology
 from storage.store import Store
 from ui.answers.blocks import Cell, Grid
 from ui.presentation.glossary import define
+from ui.presentation.steps import FAULT_WORDS, TOPOLOGY_COLOURS, step_name, topologies_legend
 from ui.presentation.theme import (
     CLASS_COLOURS,
     FIRST_COLOUR,
@@ -29,7 +30,6 @@ from ui.presentation.theme import (
     percent,
 )
 from ui.presentation.words import size_words
-from ui.presentation.workflows import FAULT_WORDS, TOPOLOGY_COLOURS, step_name, topologies_legend
 from ui.web.analysis.figures import grid
 from ui.web.evolution.course import Training, at_place, part_of
 from ui.web.evolution.figures import (

@@ -27,8 +27,8 @@ from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL
 from storage.reads import forks
 from storage.store import Store
-from ui.presentation.changes import KIND_MEANS, KIND_WORDS, STEP_MEANS
 from ui.presentation.glossary import define
+from ui.presentation.steps import KIND_MEANS, KIND_WORDS, STEP_MEANS
 from ui.presentation.theme import ROLE_STYLES, label, one_line
 from ui.presentation.words import turns_words
 from ui.runs import wiring

@@ -18,8 +18,8 @@ from storage.reads.episode_steps import read_head
 from storage.reads.forks import Child
 from storage.rows.summaries import RunSummary, TurnOutline
 from storage.store import Store
-from ui.presentation.changes import change_words
 from ui.presentation.glossary import define
+from ui.presentation.steps import change_words
 from ui.presentation.theme import (
     FIRST_COLOUR,
     NEUTRAL_COLOUR,

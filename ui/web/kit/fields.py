@@ -43,9 +43,10 @@ def draw(column: DeltaGenerator, field: Field, key: str, letters: int = _LETTERS
     if field.choices:
         words = _WORDS.get(field.kind, {})
         look = {"options": field.choices, "format_func": lambda value: words.get(value, value), **look}
+        first = field.default if field.default in field.choices else field.choices[0]
         if sum(len(look["format_func"](one)) for one in field.choices) > letters:
-            return column.selectbox(index=field.choices.index(field.default), **look)
-        return column.segmented_control(default=field.default, required=True, **look)
+            return column.selectbox(index=field.choices.index(first), **look)
+        return column.segmented_control(default=first, required=True, **look)
     if "options" in look:
         return tuple(column.multiselect(**look))
     if field.kind in (int, float):
@@ -56,15 +57,18 @@ def draw(column: DeltaGenerator, field: Field, key: str, letters: int = _LETTERS
 
 
 def draw_all(
-    fields: Sequence[Field], form: str, looks: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    fields: Sequence[Field],
+    form: str,
+    looks: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    **look: Any,
 ) -> dict[str, Any]:
     """Settings in rows of three, switches last, and what is chosen, by their keys. `form` begins the widgets' keys;
-    `looks`: see `draw`."""
+    `looks`: see `draw`, `look` is that of all."""
     chosen: dict[str, Any] = {}
     fields = sorted(fields, key=lambda one: one.kind is bool)
     for first in range(0, len(fields), 3):
         for column, field in zip(st.columns(3), fields[first : first + 3], strict=False):
-            chosen[field.key] = draw(column, field, f"{form}_{field.key}", **looks.get(field.key, {}))
+            chosen[field.key] = draw(column, field, f"{form}_{field.key}", **look, **looks.get(field.key, {}))
     return chosen
 
 

@@ -1,27 +1,49 @@
-"""The form of the Live page: who decides, under which settings, and how often it is played."""
+"""The form of the Live page: which problem is played, who decides, under which settings, and how often. A problem is
+drawn from the embedded world, comes from a task file of one's own, or is one's own question."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 
-from core.episode import Protocol, Task
-from core.errors import ConfigError
+from core.episode import Task
+from core.errors import ConfigError, TaskError
 from core.fields import settings_of
+from core.grader_names import Grader, own_grader
+from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
+from core.tasks.sets import load_task_file, load_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
-from ui.presentation.theme import label
+from ui.presentation.theme import label, one_line
 from ui.presentation.words import PROTOCOL_WORDS
+from ui.runs import wiring
+from ui.runs.grading import name_task_file
 from ui.runs.plans import LivePlan
-from ui.runs.spending import paid_models
+from ui.runs.spending import paid_models, price
 from ui.web.kit import state
-from ui.web.kit.fields import draw
+from ui.web.kit.cache import pool_specs
+from ui.web.kit.fields import draw_all
+from ui.web.kit.text import text_block
+from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import checkpoint_of, policy_words, startable, writes_workflows
-from ui.web.pickers.task_file import choose_rules
+from ui.web.pickers.task_file import task_file
+from ui.web.progress.panel import begin, spending
 
+ANY = "any family"
+#: A longer list of a file's tasks is searched before one is chosen from it.
+MOST_LISTED = 500
+_KINDS = {"drawn": "Drawn at random", "file": "From my task file", "mine": "My own question"}
+_GRADERS: dict[Grader, str] = {
+    "exact": "same text",
+    "number": "same number",
+    "choice": "same choice (A, B, …)",
+    "math": "same mathematics (LaTeX)",
+}
 #: Ways to play -> their words, and what they do.
 WAYS = {
     "watch": ("Watch it", "One episode, every decision shown for a second before its model answers."),
@@ -34,6 +56,7 @@ WAYS = {
 }
 SEVERAL = 5
 _SETTINGS = settings_of(LivePlan)
+_LOOKS: dict[str, dict[str, Any]] = {"repeats": {"value": "min"}, "temperature": {"step": 0.1}}
 _WATCH_WORKFLOW = "One workflow, every step shown as it is asked and answered."
 _NO_STEPS = (
     " It cannot be played step by step: a workflow is planned as a whole before its first step, so no turn is left to "
@@ -41,7 +64,211 @@ _NO_STEPS = (
 )
 
 
-def choose_policy(store: Store, specs: Sequence[ModelSpec]) -> str:
+def live_form(store: Store) -> None:
+    """The problem, who decides, and the button; everything else below it, with defaults that do."""
+    settings = wiring.settings()
+    specs = pool_specs(settings.pool)
+    models = tuple(spec.name for spec in specs)
+    problem = _choose_problem()
+    task = problem.task
+    with st.container(border=True):
+        policy = _choose_policy(store, specs)
+        _choose_way(workflows=writes_workflows(store, policy))
+        beginning = st.container()
+    with st.expander("All settings", icon=":material/tune:", key="all_settings"):
+        plan = _choose_settings(store, models, settings.pool, settings.encoder, policy)
+    with beginning:
+        ceiling, to_do = spending(
+            price(store, replace(plan, task=task or plan.task), specs), settings.max_cost_usd
+        )
+        to_do = problem.to_do or to_do
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            play = button("Play", "play", icon="play_arrow", type="primary", disabled=bool(to_do), width=160)
+            st.caption(label(to_do, 400) if to_do else _what_will_run(specs, plan), width="stretch")
+    if play and task is not None:
+        name_task_file(store, problem.tasks)
+        begin("live", store, replace(plan, task=task, tasks=problem.tasks, max_cost_usd=ceiling))
+
+
+# The problem
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be played; `tasks` is the file that it comes from, if any. Without a task `to_do` says what has to be
+    done first."""
+
+    task: Task | None = None
+    tasks: str = ""
+    to_do: str = ""
+
+
+def _choose_problem() -> Problem:
+    """Draw the choice of a problem, and give what is chosen."""
+    st.subheader("Problem")
+    with st.container(border=True):
+        kind = st.segmented_control(
+            "Where the problem comes from",
+            list(_KINDS),
+            default="drawn",
+            required=True,
+            key="problem_kind",
+            format_func=lambda value: _KINDS[value],
+            label_visibility="collapsed",
+            persist_state="session",
+        )
+        if kind == "mine":
+            return _own_question()
+        return _from_file() if kind == "file" else _drawn()
+
+
+def _drawn() -> Problem:
+    left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
+    family = left.selectbox(
+        "Family",
+        [ANY, *FAMILIES],
+        key="family_choice",
+        help="Which kind of problem of the embedded world; none of them was evolved on.",
+        persist_state="session",
+    )
+    st.session_state.setdefault("task_seed", 1)
+    number = middle.number_input(
+        "Number",
+        0,
+        999_999,
+        key="task_seed",
+        help="The same number is the same problem, today and anywhere.",
+        persist_state="session",
+    )
+    with right:
+        button("Another", "another", _another, icon="casino", help="Draw another problem")
+    task = drawn_task(family, number)
+    _show(task)
+    return Problem(task)
+
+
+def _another() -> None:
+    st.session_state["task_seed"] = (int(st.session_state["task_seed"]) * 48271 + 11) % 999_983
+
+
+def drawn_task(family: str, seed: int) -> Task:
+    """The pocket test task of this number; any family: the number decides that too."""
+    chosen = FAMILIES[seed % len(FAMILIES)] if family == ANY else family
+    return load_tasks(f"pocket/{chosen}", "test", 1, seed)[0]
+
+
+def _from_file() -> Problem:
+    """A task of the file that is named; functions of one's own that grade it are called only once it is played."""
+    path = task_file("live_file", persist_state="session")
+    if path is None:
+        return Problem(to_do="Name the file of tasks first.")
+    try:
+        tasks = load_task_file(path)
+    except TaskError as error:
+        return Problem(to_do=str(error))
+    found = tasks
+    if len(tasks) > MOST_LISTED:
+        words = st.text_input(
+            f"Search the {len(tasks):,} questions",
+            key="live_file_words",
+            max_chars=200,
+            persist_state="session",
+        )
+        found = [one for one in tasks if words.strip().casefold() in one.question.casefold()]
+    task = _one_of(found)
+    if task is None:
+        return Problem(to_do="No question of the file has these words: search for others.")
+    _show(task)
+    return Problem(task, path)
+
+
+def _one_of(tasks: Sequence[Task]) -> Task | None:
+    listed = {one.id: one for one in tasks[:MOST_LISTED]}
+    if not listed:
+        return None
+    if st.session_state.get("live_file_task") not in listed:
+        st.session_state["live_file_task"] = next(iter(listed))
+    words = {
+        name: f"{number:,} · {one_line(one.question, 90)}"
+        for number, (name, one) in enumerate(listed.items(), start=1)
+    }
+    chosen = st.selectbox(
+        "Task",
+        list(listed),
+        key="live_file_task",
+        format_func=words.__getitem__,
+        help="Type to search.",
+        persist_state="session",
+    )
+    if len(tasks) > MOST_LISTED:
+        st.caption(f"The first {MOST_LISTED:,} of {len(tasks):,} are listed.")
+    return listed[chosen]
+
+
+def _show(task: Task) -> None:
+    """The question, and how its answer will be judged."""
+    text_block(task.question, key="shown_question")
+    judged = f"expected answer: {label(task.answer)}"
+    if task.grader == "program":
+        judged = "the answer is a program, which its tests judge"
+    elif own_grader(task.grader):
+        judged += f" · judged by {label(task.grader)}"
+    article = "an" if task.split[:1] in "aeiou" else "a"
+    st.caption(f"{label(task.family, 40)} · {article} {task.split} task · {judged}")
+
+
+def _own_question() -> Problem:
+    question = st.text_area(
+        "Question",
+        key="own_question",
+        height=110,
+        max_chars=20_000,
+        help="Any text. The pocket models know the embedded world only; name a pool.toml for real ones.",
+        persist_state="session",
+    )
+    unknown = st.toggle(
+        "I don't know the answer",
+        value=True,
+        key="own_unknown",
+        help="The problem is then played and shown without a judgement: nothing of it counts as right or wrong.",
+        persist_state="session",
+    )
+    answer, grader = "", next(iter(_GRADERS))
+    if not unknown:
+        answer, grader = _expected()
+    if not question.strip():
+        return Problem(to_do="Write the question first.")
+    if not unknown and not answer.strip():
+        return Problem(to_do="Write the expected answer, or say that you don't know it.")
+    name = hashlib.sha256(f"{question}\n{answer}\n{grader}".encode()).hexdigest()[:8]
+    return Problem(Task(f"own-{name}", question.strip(), answer.strip(), grader, "own", "live"))
+
+
+def _expected() -> tuple[str, Grader]:
+    """The expected answer, and how one is held against it."""
+    left, right = st.columns([3, 2])
+    answer = left.text_input(
+        "Expected answer",
+        key="own_answer",
+        max_chars=2_000,
+        help="What the last Worker's answer is held against; no model is shown it.",
+        persist_state="session",
+    )
+    grader = right.selectbox(
+        "How it is checked",
+        list(_GRADERS),
+        key="own_grader",
+        help="Whether an answer counts as right: letter by letter, as a number, as a choice, or as an expression.",
+        persist_state="session",
+        format_func=lambda value: _GRADERS[value],
+    )
+    return answer, grader
+
+
+# Who decides, and how it is played
+
+
+def _choose_policy(store: Store, specs: Sequence[ModelSpec]) -> str:
     """Who decides: a checkpoint that fits the pool, a policy that needs none, or a planner of whole workflows."""
     policies = startable(store, specs)
     if named := state.param("play"):
@@ -61,9 +288,9 @@ def choose_policy(store: Store, specs: Sequence[ModelSpec]) -> str:
     )
 
 
-def choose_way(*, workflows: bool) -> None:
+def _choose_way(*, workflows: bool) -> None:
     """One of three ways to play, each a handful of settings that can be changed below; of `workflows` one of two."""
-    many, step = int(st.session_state.get("repeats", 1)) > 1, steps(workflows=workflows)
+    many, step = int(st.session_state.get("live_repeats", 1)) > 1, _steps(workflows=workflows)
     st.session_state["way"] = "step" if step else "many" if many else "watch"
     st.segmented_control(
         "How it is played",
@@ -79,7 +306,7 @@ def choose_way(*, workflows: bool) -> None:
     )
 
 
-def steps(*, workflows: bool) -> bool:
+def _steps(*, workflows: bool) -> bool:
     """Whether the run is to wait before every turn."""
     return bool(st.session_state.get("step_mode")) and not workflows
 
@@ -87,18 +314,34 @@ def steps(*, workflows: bool) -> bool:
 def _set_way() -> None:
     way = st.session_state["way"]
     st.session_state["step_mode"] = way == "step"
-    st.session_state["repeats"] = SEVERAL if way == "many" else 1
+    st.session_state["live_repeats"] = SEVERAL if way == "many" else 1
     st.session_state["pace"] = 0.0 if way == "many" else 1.0
 
 
-def choose_settings(
+def _choose_settings(
     store: Store, models: tuple[str, ...], pool: str, encoder: str | None, policy: str
 ) -> LivePlan:
-    """Everything else, as a plan that still lacks its task."""
+    """Everything else, as a plan that still lacks its task. A checkpoint plays by its own rules."""
     workflows = writes_workflows(store, policy)
-    for name, value in (("repeats", 1), ("pace", 1.0)):
+    checkpoint = None if workflows else checkpoint_of(store, policy)
+    keys = ["repeats", "temperature", "turns", "seed", "argmax"]
+    if not (workflows or checkpoint):
+        keys.append("protocol")
+    for name, value in (("live_repeats", 1), ("pace", 1.0)):
         st.session_state.setdefault(name, value)
-    plan = _playing(_choices(LivePlan(Task("", "", ""), policy, models, pool, encoder)))
+    chosen = draw_all([_SETTINGS[key] for key in keys], "live", _LOOKS, persist_state="session")
+    if checkpoint:
+        rules = PROTOCOL_WORDS[checkpoint.protocol]
+        st.caption(f"Rules: {rules}, as this checkpoint was evolved.", help=define("Protocol"))
+        chosen["protocol"] = checkpoint.protocol
+    pace = st.select_slider(
+        "Wait before each answer",
+        [0.0, 1.0, 2.0, 5.0],
+        key="pace",
+        format_func=lambda value: f"{value:g} s" if value else "no wait",
+        help="How long each decision stands on the page before its model is asked.",
+        persist_state="session",
+    )
     left_out = st.pills(
         "Models left out",
         models,
@@ -110,53 +353,12 @@ def choose_settings(
     )
     if len(left_out) == len(models):
         raise ConfigError("Every model is left out: leave at least one in.")
-    protocol = None if workflows else _rules(store, policy)
-    return replace(plan, left_out=tuple(left_out), step=steps(workflows=workflows), protocol=protocol)
+    step = _steps(workflows=workflows)
+    plan = LivePlan(Task("", "", ""), policy, models, pool, encoder, pace_s=pace, step=step, **chosen)
+    return replace(plan, left_out=tuple(left_out))
 
 
-def _choices(plan: LivePlan) -> LivePlan:
-    """How the coordinator's choices are taken, for how many turns."""
-    left, middle, right = st.columns(3)
-    how = left.segmented_control(
-        "Choices are",
-        ["sampled", "argmax"],
-        default="sampled",
-        required=True,
-        key="how",
-        help=define("Argmax and sampling"),
-        persist_state="session",
-    )
-    turns = draw(middle, _SETTINGS["turns"], "turn_budget", persist_state="session")
-    seed = draw(right, _SETTINGS["seed"], "seed", persist_state="session")
-    return replace(plan, argmax=how == "argmax", turns=turns, seed=seed)
-
-
-def _rules(store: Store, policy: str) -> Protocol:
-    """The protocol; a checkpoint's own, where one decides."""
-    if checkpoint := checkpoint_of(store, policy):
-        words = f"Rules: {PROTOCOL_WORDS[checkpoint.protocol]}, as this checkpoint was evolved."
-        st.caption(words, help=define("Protocol"))
-        return checkpoint.protocol
-    return choose_rules("protocol", persist_state="session")
-
-
-def _playing(plan: LivePlan) -> LivePlan:
-    """How often the problem is played, at which temperature and pace."""
-    left, middle, right = st.columns(3)
-    repeats = draw(left, _SETTINGS["repeats"], "repeats", value="min", persist_state="session")
-    temperature = draw(middle, _SETTINGS["temperature"], "temperature", step=0.1, persist_state="session")
-    pace = right.select_slider(
-        "Wait before each answer",
-        [0.0, 1.0, 2.0, 5.0],
-        key="pace",
-        format_func=lambda value: f"{value:g} s" if value else "no wait",
-        help="How long each decision stands on the page before its model is asked.",
-        persist_state="session",
-    )
-    return replace(plan, repeats=repeats, temperature=temperature, pace_s=pace)
-
-
-def what_will_run(specs: Sequence[ModelSpec], plan: LivePlan) -> str:
+def _what_will_run(specs: Sequence[ModelSpec], plan: LivePlan) -> str:
     """The bound on what is played, in a sentence."""
     times = "One episode" if plan.repeats == 1 else f"{plan.repeats} episodes"
     free = "" if paid_models(specs) else " Nothing is paid: these models are free."

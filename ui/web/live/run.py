@@ -28,14 +28,12 @@ from ui.presentation.words import (
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
-from ui.web.components.turn_strip import turn_strip
+from ui.web.components.transport import turn_strip
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import button, replay_link, tool
-from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
-from ui.web.live.next_turn import next_turn_panel
-from ui.web.live.start import before_the_first_turn
+from ui.web.live.steering import TEXTS, before_the_first_turn, follow, next_turn_panel, run_controls
 from ui.web.pickers.checkpoints import (
     generation_of,
     most_telling,
@@ -95,23 +93,19 @@ class Watched:
         return self.recording is not None and self.recording.running and not self.stalled
 
     @property
-    def waits(self) -> bool:
-        """Whether the next turn of the episode at hand waits for a person."""
-        return (
-            self.steered
-            and self.control.paused
-            and self.control.steps <= self.played
-            and self.newest
-            and not self.workflows
-            and between_turns(self.recording)
-            and self.recording is not None
-            and len(self.recording.outlines) < self.recording.episode.turn_budget
-        )
+    def between_turns(self) -> bool:
+        """Whether the newest episode is looked at, and no turn of it is under way."""
+        seen = self.recording
+        newest = seen is not None and seen.summary.id == self.episodes[-1].id
+        return newest and seen is not None and all(one.stage == "finished" for one in seen.outlines)
 
     @property
-    def newest(self) -> bool:
-        """Whether the newest episode is looked at."""
-        return self.recording is not None and self.recording.summary.id == self.episodes[-1].id
+    def waits(self) -> bool:
+        """Whether the next turn of the episode at hand waits for a person."""
+        seen, asked = self.recording, self.control
+        stands = self.steered and asked.paused and asked.steps <= self.played and not self.workflows
+        room = seen is not None and len(seen.outlines) < seen.episode.turn_budget
+        return stands and self.between_turns and room
 
 
 def run_page(store: Store, run_id: str) -> None:
@@ -119,7 +113,9 @@ def run_page(store: Store, run_id: str) -> None:
     try:
         run = store.runs.get(run_id)
     except StoreError:
-        _gone(run_id)
+        words = f"The store holds no run {label(run_id, 40)} any more: it was deleted, or the link is of another store."
+        st.info(words, icon=":material/link_off:")
+        button("To the runs there are", "new_problem", partial(state.set_params, **_NO_RUN))
         return
     if run.kind != "live":
         raise ConfigError(f"Run {run_id} was not started here: open its episodes from the list.")
@@ -130,14 +126,6 @@ def run_page(store: Store, run_id: str) -> None:
         st.fragment(lambda: state.guarded(_watch)(store, run_id), run_every=REFRESH_S, key="live_tail")()
     else:
         _watch(store, run_id)
-
-
-def _gone(run_id: str) -> None:
-    st.info(
-        f"The store holds no run {label(run_id, 40)} any more: it was deleted, or the link is of another store.",
-        icon=":material/link_off:",
-    )
-    button("To the runs there are", "new_problem", partial(state.set_params, **_NO_RUN))
 
 
 def _watch(store: Store, run_id: str) -> None:
@@ -157,7 +145,7 @@ def _watch(store: Store, run_id: str) -> None:
             TEXTS,
             _facts(store, seen),
             go_on="Resume" if seen.run.started else "Try again",
-            between_turns=seen.newest and between_turns(seen.recording),
+            between_turns=seen.between_turns,
             last_sign=last_call(seen),
         )
     with controls:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from core.analysis.metrics import wilson_interval
 from core.checkpoint import Checkpoint, same_reading, same_slots
 from core.conduct.planners import CONDUCTOR, FIXED
-from core.play.policies import CANDIDATE, SINGLE
+from core.play.policies import CANDIDATE
 from core.pool.spec import ModelSpec
-from storage.analysis.standings import PolicySide, figures, policies_with_episodes, sides_of
+from storage.analysis import defaults
+from storage.analysis.standings import (
+    PolicySide,
+    policies_with_episodes,
+)
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
-from ui.answers.policies import default_checkpoints as chosen_at_first
 from ui.answers.policies import like_chance as like_chance_words
-from ui.answers.policies import own_first, side_words
 from ui.answers.policies import prefers_nothing as has_no_preference
+from ui.answers.policies import side_words
 from ui.presentation.theme import plain
 from ui.presentation.words import Generations, distinct, generations_of, policy_name
+from ui.runs.policies import POLICIES
 from ui.web.kit import state
 from ui.web.kit.cache import cached, remembered
 from ui.web.pickers.line import listed
@@ -26,6 +29,8 @@ from ui.web.pickers.line import listed
 _played = cached(policies_with_episodes)
 #: Checkpoints that are offered for comparison with one, its own run's first.
 MOST_OFFERED = 300
+#: The policies whose names are one word.
+ALONE = tuple(word for word, one in POLICIES.items() if one.alone)
 #: The panel of Checkpoints that plays policies on the same tasks.
 PLAY = "play"
 
@@ -81,35 +86,31 @@ def others(store: Store, checkpoint: Checkpoint, *, reading: bool = True) -> lis
         and (same_reading(own, one.config) or not reading)
     ]
     fitting.sort(key=lambda one: (one.run_id == run, one.run_id or "", one.generation or 0), reverse=True)
-    return played_first(store, fitting)[:MOST_OFFERED]
-
-
-def played_first(store: Store, ordered: Sequence[CheckpointSummary]) -> list[CheckpointSummary]:
-    """Those that decided an episode before those that never did; else the order that they come in."""
     played = store.checkpoints.policies_with_episodes()
-    return sorted(ordered, key=lambda one: one.id not in played)
+    return sorted(fitting, key=lambda one: one.id not in played)[:MOST_OFFERED]
 
 
 def playable(store: Store, models: Sequence[str]) -> list[str]:
     """Policies that fit the pool: checkpoints that played first, the newest first, then those that need none."""
     fitting = [one for one in store.checkpoints.list() if one.models == tuple(models)]
-    ordered = played_first(store, sorted(fitting, key=_age, reverse=True))
-    alone = [f"{SINGLE}{model}" for model in models]
-    return [*(one.id for one in ordered), "random", "round-robin", *alone]
+    ordered = [one.id for one in defaults.newest_first(store, fitting)]
+    return [*ordered, "random", "round-robin", *(f"single:{model}" for model in models)]
 
 
-def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
+def startable(store: Store, specs: Sequence[ModelSpec], *, batch: bool = False) -> list[str]:
     """Policies that an episode of these models can be played by: those that are `playable`, and those that write whole
-    workflows: trained planners, frozen and random workflows, and each model that can be asked for one."""
+    workflows: trained planners, frozen and random workflows, and each model that can be asked for one. `batch`: those,
+    too, that make one answer of several episodes, or are chosen or taught before they play."""
     models = tuple(spec.name for spec in specs)
     trained = [one for one in store.checkpoints.list(planners=True) if one.models == models]
     prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
     return [
         *playable(store, models),
-        *(one.policy for one in sorted(trained, key=_age, reverse=True)),
+        *(one.policy for one in sorted(trained, key=defaults.age, reverse=True)),
         *(f"{CONDUCTOR}fixed:{name}" for name in FIXED),
         f"{CONDUCTOR}random",
         *prompted,
+        *(one for one in ALONE if batch and one not in ("random", "round-robin")),
     ]
 
 
@@ -128,69 +129,9 @@ def why_not_played(store: Store, policy: str, specs: Sequence[ModelSpec], pool: 
     return f"{name} cannot be played here: it is no checkpoint of this store, and no policy of this pool."
 
 
-def own_and_shipped(store: Store, models: Sequence[str], own: str | None = None) -> list[str]:
-    """Whom to play against each other at first, the baseline first: `own`, else the newest checkpoint of one's own that
-    chooses among these models; and beside it the best that came with the program or, where none of these fits, the best
-    single model."""
-    samples = store.runs.sample_ids()
-    fitting = [one for one in _all(store) if list(one.config.get("models", [])) == list(models)]
-    mine = [one for one in fitting if one.run_id not in samples]
-    if own is None and mine:
-        own = max(mine, key=_age).id
-    run = next((one.run_id for one in fitting if one.id == own), None)
-    shipped = [one.id for one in fitting if one.run_id in samples and one.run_id != run]
-    if own is None and shipped:
-        own, shipped = _most_accurate(store, shipped), []
-    best = _most_accurate(store, shipped or [f"{SINGLE}{model}" for model in models])
-    return [one for one in (best, own) if one is not None]
-
-
-def _most_accurate(store: Store, policies: Sequence[str]) -> str | None:
-    """The one that is surely best: by the lower end of its interval in the run in which it played most, so that a few
-    lucky plays do not make a best."""
-    most = {one.policy: one for one in sorted(_played(store), key=lambda one: one.n)}
-    sides = [PolicySide(policy, most[policy].run) for policy in policies if policy in most]
-    surely = dict.fromkeys(policies, 0.0)
-    for one in figures(store, sides) if sides else ():
-        surely[one.side.policy] = wilson_interval(one.summary.correct, one.summary.n)[0]
-    return max(policies, key=surely.__getitem__, default=None)
-
-
 def writes_workflows(store: Store, policy: str) -> bool:
     """Whether a policy plans whole workflows, and decides no turns one by one."""
     return policy.startswith(CONDUCTOR) or store.checkpoints.has(policy, planner=True)
-
-
-@cached
-def played_planner(store: Store, *, samples: bool = False) -> str | None:
-    """The policy of the last planner of the newest training that has recorded episodes, None for none: of one's own as
-    soon as anything of one's own has played; `samples`: of those that came with the program."""
-    played_in = policies_with_episodes(store)
-    counted = [one for one in played_in if one.sample] if samples else own_first(played_in)
-    here = {one.policy for one in counted}
-    played = [one for one in store.checkpoints.list(planners=True) if one.policy in here]
-    return max(played, key=_age).policy if played else None
-
-
-def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:
-    """Which of these policies to show at first beside `own`: of the checkpoints that played, those of its run where
-    there are any, the one before it; where it is the oldest, or no checkpoint, the most accurate. None: there are no
-    names."""
-    played = store.checkpoints.policies_with_episodes()
-    checkpoints = {one.id: one for one in store.checkpoints.list()}
-    ours = checkpoints.get(own)
-    seen = [checkpoints[name] for name in names if name in played]
-    kin = [one for one in seen if ours and one.run_id == ours.run_id] or seen
-    if not kin:
-        return names[0] if names else None
-    if older := [one for one in kin if ours and _age(one) < _age(ours)]:
-        return max(older, key=_age).id
-    accuracy = _accuracies(store, tuple(one.id for one in kin))
-    return max(kin, key=lambda one: (accuracy[one.id], _age(one))).id
-
-
-def _age(one: CheckpointSummary) -> tuple[float, int]:
-    return one.created, one.generation or 0
 
 
 def policy_label(store: Store) -> Callable[[str], str]:
@@ -238,35 +179,8 @@ def like_chance(store: Store, policies: Sequence[str], say: Callable[[str], str]
     return like_chance_words(policies, say, lambda policy: prefers_nothing(store, policy))
 
 
-#: Policies that nobody learned or wrote, beside the models alone.
-CONTROLS = ("random", "random-model", "round-robin")
-default_checkpoints = cached(chosen_at_first)
-
-
-def best_and_baseline(
-    store: Store, policies: Sequence[str], *, samples: bool = False
-) -> tuple[str | None, str]:
-    """(baseline, best) of these policies, of which there is at least one: the checkpoint with most tasks right among
-    those that other pages compare by default, and the first generation of its evolution. Where these have not played,
-    the newest checkpoint, else what is no control, the first of them, beside the random policy; None: that has not
-    played either. `samples` as in `default_checkpoints`."""
-    ids = [one for one in default_checkpoints(store, samples=samples) if one in policies]
-    if len(ids) > 1:
-        accuracy = _accuracies(store, tuple(ids))
-        return ids[0], max(reversed(ids[1:]), key=accuracy.__getitem__)
-    played = [one for one in store.checkpoints.list() if one.id in policies]
-    newest = [one.id for one in played if one.run_id == played[0].run_id][-1:]
-    others = [one for one in policies if one not in CONTROLS and not one.startswith(SINGLE)]
-    best = [*newest, *others, *(one for one in policies if one != "random"), *policies][0]
-    return ("random" if "random" in policies and best != "random" else None), best
-
-
-@cached
-def _accuracies(store: Store, policies: Sequence[str]) -> dict[str, float]:
-    """Of each policy, the share of right episodes under the setting that it was played most under; 0 for what has no
-    episodes that count."""
-    played = policies_with_episodes(store)
-    sides = [found[0] for policy in policies if (found := sides_of(played, policy))]
-    return dict.fromkeys(policies, 0.0) | {
-        one.side.policy: one.summary.accuracy or 0.0 for one in (figures(store, sides) if sides else ())
-    }
+default_checkpoints = cached(defaults.default_checkpoints)
+default_planner = cached(defaults.default_planner)
+best_and_baseline = cached(defaults.best_and_baseline)
+most_telling = cached(defaults.most_telling)
+own_and_shipped = cached(defaults.own_and_shipped)

@@ -9,8 +9,8 @@ from typing import Literal
 from urllib.parse import unquote
 
 from core.errors import StoreError
+from storage.analysis.defaults import MOST_SIDES
 from storage.analysis.standings import PolicyInRun, PolicySide, find_side
-from ui.presentation.comparison import MOST_SIDES
 
 #: The address's word for the episodes of every run.
 EVERY_RUN = "every"

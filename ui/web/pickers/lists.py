@@ -12,7 +12,7 @@ from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, as_expression, filter_of_address
 from storage.filters.expression import Among, ExpressionError, Name, write_expression
 from storage.rows.summaries import Order, SavedView
-from storage.shelves.saved_views import LONGEST_NAME
+from storage.shelves.episodes import LONGEST_NAME
 from storage.store import Store
 from ui.presentation.theme import label
 from ui.presentation.words import decider_words

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from core.errors import TrinityError
+from storage.analysis.defaults import newest_first
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.expression import Holds, Name, write_expression
 from storage.rows.summaries import EpisodeSummary
@@ -92,8 +93,7 @@ def called(typed: str, places: Places) -> list[Place]:
 def _places(store: Store) -> Places:
     names, played = generation_of(store), store.checkpoints.policies_with_episodes()
     found: dict[str, Place] = {}
-    checkpoints = sorted(store.checkpoints.list(), key=lambda one: (one.id not in played, -one.created))
-    for one in checkpoints[:_CHECKPOINTS]:
+    for one in newest_first(store, store.checkpoints.list())[:_CHECKPOINTS]:
         name = policy_name(one.id, names.get(one.id))
         idle = "" if one.id in played else ", has played nothing"
         words = f"Checkpoint {name}{'' if one.id in name else f' ({one.id})'}{idle}"

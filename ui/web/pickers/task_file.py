@@ -1,4 +1,4 @@
-"""What a form asks about tasks: a set of the pocket world or a file of one's own, and the rules they are played by."""
+"""Choosing tasks: a set of the pocket world, or a task file of one's own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import streamlit as st
 
-from core.episode import Protocol
 from core.pocket import FAMILIES
 from core.settings import POCKET_POOL
-from ui.presentation.glossary import define
-from ui.presentation.words import PROTOCOL_WORDS
+from ui.web.kit import state
 
 #: The sets of the pocket world that something can be learned on.
 LEARNED_SETS = (POCKET_POOL, *(f"{POCKET_POOL}/{family}" for family in FAMILIES))
@@ -41,37 +39,31 @@ def choose_tasks(
     *,
     offered: Sequence[str] = LEARNED_SETS,
     sets: str = "Tasks of the evolve split; tests never see them.",
+    address: bool = False,
     **look: Any,
 ) -> tuple[str | None, int | None]:
     """Task set, of those `offered` or a file, None until a file is named, and how many of it, None for all; `form`
     begins the keys, `usual` is how many of the pocket's tasks are offered, `help` says what is done with them and
-    `sets` what they are. `look`: further arguments of the fields."""
+    `sets` what they are. `address`: both stand in the address. `look`: further arguments of the fields."""
+    known = (state.param("tasks") or "") if address else ""
+    count = state.param("n") if address else None
+    file = known if known.endswith(".jsonl") else ""
+    options = [*offered, _FILE]
     left, right = st.columns([3, 2], vertical_alignment="bottom")
-    tasks = left.selectbox("Tasks", [*offered, _FILE], key=f"{form}_tasks", help=sets, **look)
+    first = options.index(_FILE if file else known) if file or known in offered else 0
+    tasks = left.selectbox("Tasks", options, first, key=f"{form}_tasks", help=sets, **look)
     own = tasks == _FILE
     n = right.number_input(
         "How many of them",
         1,
         None,
-        None if own else usual,
+        int(count) if count and count.isdecimal() and int(count[:9]) > 0 else None if own else usual,
         key=f"{form}_n_file" if own else f"{form}_n",
         placeholder="all",
         help=help,
         **look,
     )
-    return (task_file(f"{form}_file", **look) if own else tasks), n
-
-
-def choose_rules(key: str, **look: Any) -> Protocol:
-    """The protocol that is chosen, at first the paper's. `look`: further arguments of the control."""
-    chosen: Protocol = st.segmented_control(
-        "Rules",
-        list(PROTOCOL_WORDS),
-        default=Protocol.PAPER,
-        required=True,
-        key=key,
-        format_func=PROTOCOL_WORDS.__getitem__,
-        help=define("Protocol"),
-        **look,
-    )
-    return chosen
+    chosen = task_file(f"{form}_file", value=file, **look) if own else tasks
+    if address:
+        state.set_params(tasks=chosen, n=n)
+    return chosen, n

@@ -216,7 +216,7 @@ def spending(asked: Price, preset: float | None, *, key: str = "max_cost") -> tu
         key=key,
         help="No call is made that could exceed it; the run then waits until you raise it.",
     )
-    return ceiling, "" if ceiling is not None else "Enter the most that may be spent."
+    return ceiling, "" if ceiling is not None else "Enter what may be spent at most."
 
 
 def workers_words(waiting: int) -> str:

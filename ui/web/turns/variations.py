@@ -9,7 +9,7 @@ import streamlit as st
 from core.episode import Change
 from storage.reads.episode_steps import FAMILY, Variation, read_family
 from storage.store import Store
-from ui.presentation.changes import change_words
+from ui.presentation.steps import change_words
 from ui.presentation.theme import STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import right_words, strip_text
 from ui.web.kit import state

@@ -12,11 +12,10 @@ import streamlit as st
 from core.conduct.prompts import Passed, passed, subtask_word, unused
 from core.episode import ChangeKind, Episode, Plan, Status, Turn
 from core.workflow import Workflow
-from ui.presentation.changes import change_words
 from ui.presentation.comparison import enumerated
+from ui.presentation.steps import FAULT_WORDS, change_words
 from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_colour, one_line
 from ui.presentation.words import Generations, policy_name, seconds, turns_words
-from ui.presentation.workflows import FAULT_WORDS
 from ui.web.kit import state
 from ui.web.kit.figures import plot
 from ui.web.kit.text import text_block

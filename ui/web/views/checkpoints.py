@@ -10,6 +10,7 @@ from typing import Literal
 import streamlit as st
 
 from core.errors import StoreError
+from storage.analysis.defaults import MOST_SIDES, own_first
 from storage.analysis.standings import (
     Figures,
     PolicyInRun,
@@ -21,8 +22,7 @@ from storage.analysis.standings import (
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.answers.asked import asked_of_policies
-from ui.answers.policies import own_first
-from ui.presentation.comparison import MOST_SIDES, enumerated, short_names
+from ui.presentation.comparison import enumerated, short_names
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import ago, distinct, if_paid, policy_name, share_words
 from ui.runs.plans import known_plan, plan_of

@@ -17,8 +17,8 @@ from storage.reads import forks
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.answers.forks import findings, plays
-from ui.presentation.changes import change_words
 from ui.presentation.course import lane, turn_words
+from ui.presentation.steps import change_words
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
@@ -29,7 +29,7 @@ from ui.runs.queue import has_died
 from ui.runs.settings.forks import MOST_CHILDREN
 from ui.runs.spending import paid_models
 from ui.web.analysis.draw import draw, draw_measured
-from ui.web.components.turn_strip import turn_strip
+from ui.web.components.transport import turn_strip
 from ui.web.forks.form import (
     Pick,
     as_it_was,

@@ -33,7 +33,7 @@ from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.figures import plot
 from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure, tool
-from ui.web.pickers.checkpoints import best_and_baseline, default_checkpoints, generation_of, played_planner
+from ui.web.pickers.checkpoints import best_and_baseline, default_checkpoints, default_planner, generation_of
 from ui.web.pickers.facets import uncounted_words
 from ui.web.pickers.line import EVERY_RUN, listed
 
@@ -126,7 +126,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     workflow = _first_of(store, _BROKEN_WORKFLOWS)
     ids = default_checkpoints(store) or default_checkpoints(store, samples=True)
     beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
-    planner = played_planner(store) or played_planner(store, samples=True)
+    planner = default_planner(store) or default_planner(store, samples=True)
     two_systems: tuple[_Way, ...] = ()
     if planner and ids:
         best = best_and_baseline(store, ids)[1]

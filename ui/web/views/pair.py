@@ -17,8 +17,7 @@ from ui.presentation.glossary import define
 from ui.presentation.odds import apart_words
 from ui.presentation.theme import END_WORDS, correct_mark, label, one_line
 from ui.presentation.words import Generations, decider_words, dollars, seconds
-from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
-from ui.web.components.turn_strip import turn_strip
+from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport, turn_strip
 from ui.web.kit import state
 from ui.web.kit.figures import plot
 from ui.web.kit.text import diff_block, markdown_table

@@ -32,6 +32,7 @@ from ui.presentation.words import deciders, if_paid, rules_words, seconds, turns
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
 from ui.web.components.transport import (
+    WINDOW,
     autoplay,
     bar,
     by_hand,
@@ -43,8 +44,9 @@ from ui.web.components.transport import (
     stop,
     transport,
     turn_field,
+    turn_strip,
+    window,
 )
-from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.forks.panels import newest_of
 from ui.web.kit import state
 from ui.web.kit.cache import cached

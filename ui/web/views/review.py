@@ -17,8 +17,7 @@ from core.analysis.metrics import Kappa
 from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter, filter_of_address, is_silent
 from storage.rows.summaries import Order
-from storage.shelves.labels import Place, current_of
-from storage.shelves.reviews import PairAgreement, QueueProgress
+from storage.shelves.labels import PairAgreement, Place, QueueProgress, current_of
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, percent

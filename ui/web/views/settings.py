@@ -12,26 +12,31 @@ from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import streamlit as st
 from streamlit.runtime.caching import get_data_cache_stats_provider, get_resource_cache_stats_provider
 
+from core.errors import TrinityError
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import Health, RunStatus, RunSummary
+from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
-from storage.upkeep.inventory import table_sizes
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
+from storage.upkeep.tables import table_sizes
+from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, read_endpoint
 from ui.presentation.runs import run_name
-from ui.presentation.theme import badge, label, plain
-from ui.presentation.words import ago, label_words, retention_words, size_words
+from ui.presentation.theme import badge, label, one_line, percent, plain
+from ui.presentation.words import ago, dollars, label_words, retention_words, size_words
 from ui.program import packages, version
 from ui.runs import queue, wiring
 from ui.runs.lease import process_words
+from ui.runs.paper.results import shipped
 from ui.runs.plans import address_of, kind_of
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
-from ui.web.endpoint.panels import endpoint_panel
 from ui.web.kit import state
+from ui.web.kit.tables import number, row_table
+from ui.web.kit.tables import text as text_column
 from ui.web.kit.text import markdown_table
 from ui.web.kit.widgets import button, nothing_here, run_mark, tool
 from ui.web.pickers.facets import uncounted_words
@@ -53,6 +58,7 @@ TABLES = "What every table and column means is told in a terminal, by `trinity d
 _OPEN = (RunStatus.RUNNING, RunStatus.QUEUED, RunStatus.INTERRUPTED, RunStatus.FAILED)
 _MOST_RUNS = 20
 _TAIL_BYTES = 4000
+_NEW, _NAME, _CEILING = "endpoint_new_key", "endpoint_key_name", "endpoint_key_ceiling"
 
 
 def show() -> None:
@@ -299,6 +305,172 @@ def _remove(store: Store, what: What, where: EpisodeFilter, referenced: bool) ->
 def _compact(store: Store) -> None:
     compact(store)
     st.session_state[_DONE] = f"The store is now {size_words(store.health().size_bytes)} large."
+
+
+# The endpoint: how to ask it, its tiers, and its keys
+
+
+def endpoint_panel(store: Store) -> None:
+    """How to ask, what can be asked for, and who may."""
+    chosen = wiring.settings()
+    try:
+        endpoint = read_endpoint(None, chosen.data_folder)
+    except TrinityError as error:
+        state.failed(str(error))
+        return
+    st.markdown("**How to ask it**, from this machine, with any client of OpenAI's API")
+    st.code(_example(chosen.port, endpoint.tier[0].name), language="sh", wrap_lines=True)
+    if chosen.pool == "pocket":
+        st.caption(f"The right answer is {EXAMPLE_ANSWER}.")
+    st.caption(
+        "Each request is an episode: it appears under Episodes while it runs. `trinity serve --help` tells how to "
+        "serve the same on an address of its own."
+    )
+    st.markdown("**What can be asked for**")
+    try:
+        _tiers(store, endpoint)
+    except TrinityError as error:
+        st.caption(label(str(error), 400))
+    if worth := _worth_of_turns():
+        st.caption(worth)
+    st.caption(
+        f"Tiers are written into {label(str(chosen.data_folder / FILE), 300)}; `trinity serve --write-config FILE` "
+        "writes one with comments."
+    )
+    _api_keys(store)
+
+
+def _example(port: int, model: str) -> str:
+    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "{EXAMPLE}"}}]}}'
+    return f"curl http://127.0.0.1:{port}/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d '{body}'"
+
+
+def _worth_of_turns() -> str:
+    """What the turns of a tier are worth in the small world, as it was measured; empty where nothing was."""
+    try:
+        found = shipped()
+    except TrinityError:
+        return ""  # Results says why
+    shares = {one.row: one.value.mean for one in found.rows if one.measure == "accuracy"} if found else {}
+    told = [
+        f"{percent(share)} with {turns} turns"
+        for turns in (3, 5)
+        if (share := shares.get(f"evolved:default {turns} turns")) is not None
+    ]
+    if len(told) < 2:
+        return ""
+    return (
+        "What turns are worth: in the small world that comes with the program five coordinators solve "
+        f"{' and '.join(told)}, of 1,000 test tasks and with all its models. A request may ask for more: effort "
+        "`high` gives 6."
+    )
+
+
+def _tiers(store: Store, endpoint: Endpoint) -> None:
+    """What can be asked for, and what is known of who decides."""
+    offer, faults = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store), 0
+    rows = []
+    for tier in endpoint.tier:
+        try:
+            policy, among = offer.policy_of(tier), offer.among_words(tier)
+        except TrinityError as error:
+            policy, among, faults = one_line(str(error), 200), "", faults + 1
+        ceiling = "none" if tier.max_cost_usd is None else dollars(tier.max_cost_usd)
+        rows.append((tier.name, policy, tier.turns, among, f"{tier.deadline_s:g} s", ceiling))
+    columns: dict[str, Any] = {
+        "name": "Model",
+        "policy": text_column("Who decides"),
+        "turns": number("Turns"),
+        "models": "Chooses among",
+        "deadline": "Deadline",
+        "ceiling": "Ceiling of a request",
+    }
+    row_table(columns, rows, key="endpoint_tiers")
+    for words, advice in () if faults else offer.reports():
+        if advice:
+            st.warning(label(f"{words} {advice}", 600))
+        else:
+            st.caption(label(words, 400))
+
+
+def _api_keys(store: Store) -> None:
+    st.markdown("**Who may ask it**")
+    st.caption(
+        "On this machine's own address no key is needed. On any other every request needs one; each has limits of its "
+        "own, and what was asked with it is counted here."
+    )
+    if told := st.session_state.pop(_NEW, None):
+        st.success("Keep this key: it is shown this once and cannot be read again.", icon=":material/key:")
+        st.code(told, language=None, wrap_lines=True)
+    keys, now = store.endpoint.keys(), time.time()
+    if keys:
+        row_table(
+            {
+                "name": text_column("Key", pinned=True),
+                "state": "",
+                "requests": number("Requests", "localized"),
+                "cost": "Cost",
+                "ceiling": "Ceiling",
+                "turns": number("Most turns"),
+                "deadline": "Deadline",
+                "without": "Does without",
+                "used": "Last used",
+            },
+            [_key_row(one, now) for one in keys],
+            key="endpoint_keys",
+        )
+    else:
+        nothing_here("There is no key yet.", icon=":material/key_off:")
+    if store.read_only:
+        return
+    with st.form("endpoint_key", border=False):
+        columns = st.columns([4, 3, 2], vertical_alignment="bottom")
+        columns[0].text_input("What the new key is for", key=_NAME, max_chars=80)
+        columns[1].number_input(
+            "Ceiling in US dollars (empty: none)", min_value=0.0, value=None, key=_CEILING
+        )
+        with columns[2]:
+            st.form_submit_button("Make a key", on_click=partial(_make, store), icon=":material/key:")
+    valid = {one.id: label(f"{one_line(one.name, 40)} ({one.id})", 60) for one in keys if one.revoked is None}
+    if not valid:
+        return
+    left, right = st.columns([4, 5], vertical_alignment="bottom")
+    which = left.selectbox(
+        "Revoke", list(valid), format_func=valid.__getitem__, index=None, key="endpoint_revoke"
+    )
+
+    def revoke() -> None:
+        if which:
+            store.endpoint.revoke(which)
+            st.session_state["endpoint_revoke"] = None
+
+    with right:
+        button("Revoke it", "endpoint_revoke_now", revoke, icon="block", disabled=not which)
+
+
+def _key_row(one: ApiKey, now: float) -> tuple[object, ...]:
+    limits = one.limits
+    return (
+        one_line(one.name, 60),
+        "valid" if one.revoked is None else f"revoked {ago(one.revoked, now)}",
+        one.requests,
+        dollars(one.charged_usd),
+        "none" if limits.max_cost_usd is None else dollars(limits.max_cost_usd),
+        limits.max_turns,
+        "" if limits.deadline_s is None else f"{limits.deadline_s:g} s",
+        ", ".join(limits.leave_out),
+        ago(one.last_used, now) if one.last_used else "never",
+    )
+
+
+def _make(store: Store) -> None:
+    name, ceiling = st.session_state[_NAME], st.session_state[_CEILING]
+    try:
+        _, st.session_state[_NEW] = store.endpoint.add_key(name, Limits(max_cost_usd=ceiling))
+    except TrinityError as error:
+        st.toast(label(str(error), 200), icon=":material/error:")
+        return
+    st.session_state[_NAME], st.session_state[_CEILING] = "", None
 
 
 if __name__ == "__main__":

@@ -1,25 +1,79 @@
-"""Replies that runs of this store have got, by the key of their call: another run need not pay for them again."""
+"""Replies that runs of this store have got: kept until nothing can ask for them, found again by the key of their call
+so that another run need not pay for them, and what they have cost."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, delete, false, func, insert, or_, select
 
 from core.draws import reply_seed
-from core.episode import Ask, Message, Reply, Role, Task
+from core.episode import Ask, Message, Reply, Task, Usage
 from core.pool.cache import call_key
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec, digest_of_specs
 from storage.rows import mapping
-from storage.rows.engine import fetch_rows, fetch_scalar, reading
+from storage.rows.engine import fetch_rows, fetch_scalar, reading, writing
 from storage.rows.full_episodes import read_texts, rows_among
-from storage.rows.schema import episode, paid_reply, run, same_turn, text, turn
+from storage.rows.schema import episode, learning_update, paid_reply, plan, run, same_turn, text, turn
 from storage.rows.summaries import Purpose
-from storage.shelves.paid_replies import read_reply
+
+
+@dataclass
+class PaidReplies:
+    """The ledger of one run (a `core.pool.cache.ReplyLedger`). `generation` is the one under way, set by the run."""
+
+    engine: Engine
+    run_id: str
+    generation: int = 0
+
+    def recall(self) -> list[tuple[bytes, Reply]]:
+        mine = paid_reply.c.run_id == self.run_id
+        with reading(self.engine) as connection:
+            rows = connection.execute(select(paid_reply.c.key, paid_reply.c.body).where(mine))
+            return [(bytes(key), read_reply(body)) for key, body in rows]
+
+    def keep(self, replies: Sequence[tuple[bytes, Reply]]) -> None:
+        """Store replies in one transaction; one that is there already stays."""
+        rows = [
+            {
+                "run_id": self.run_id,
+                "key": key,
+                "generation": self.generation,
+                "cost_usd": reply.usage.charged_usd,
+                "body": json.dumps(asdict(reply)),
+            }
+            for key, reply in replies
+        ]
+        mine = paid_reply.c.run_id == self.run_id
+        with writing(self.engine) as connection:
+            known = connection.execute(
+                select(paid_reply.c.key).where(mine, paid_reply.c.key.in_([row["key"] for row in rows]))
+            )
+            there = {bytes(key) for (key,) in known}
+            if fresh := [row for row in rows if row["key"] not in there]:
+                connection.execute(insert(paid_reply), fresh)
+
+    def forget(self, before: int | None = None) -> None:
+        mine = paid_reply.c.run_id == self.run_id
+        chosen = mine if before is None else mine & (paid_reply.c.generation < before)
+        with writing(self.engine) as connection:
+            connection.execute(delete(paid_reply).where(chosen))
+
+    def spent_usd(self, since: int) -> float:
+        """What the replies of a generation and those after it have cost; an unknown price counts nothing."""
+        mine = (paid_reply.c.run_id == self.run_id) & (paid_reply.c.generation >= since)
+        total = select(func.coalesce(func.sum(paid_reply.c.cost_usd), 0.0)).where(mine)
+        return float(fetch_scalar(self.engine, total))
+
+
+def read_reply(body: str) -> Reply:
+    fields = json.loads(body)
+    return Reply(**{**fields, "usage": Usage(**fields["usage"])})
+
 
 #: The purposes of runs whose calls can be told from what is recorded of them: nobody changed a temperature or a turn by
 #: hand.
@@ -42,7 +96,6 @@ class SharedReplies:
         return len(self._turns.keys() | self._paid.keys())
 
     def load(self, tasks: Iterable[Task]) -> None:
-        """Look up what is there, of recorded episodes for these tasks."""
         pools = self._same_models()
         ids = sorted({task.id for task in tasks})
         by_name = {spec.name: spec for spec in self.specs}
@@ -61,7 +114,7 @@ class SharedReplies:
         )
         with reading(self.engine) as connection:
             for row in rows_among(connection, recorded, episode.c.task_id, ids):
-                messages, role = mapping.to_messages(row["body"]), Role(row["role"])
+                messages, role = mapping.to_messages(row["body"]), row["role"]
                 if not messages:
                     continue
                 spec, call = by_name[row["model"]], (row["id"], row["model"], messages)
@@ -113,10 +166,47 @@ class SharedReplies:
     def _same_models(self) -> list[str]:
         """The digests of recorded pools whose models are all among these, and the same."""
         by_name = {spec.name: spec for spec in self.specs}
-        query = select(run.c.pool, run.c.config).where(run.c.pool.is_not(None), run.c.purpose.in_(_PURPOSES))
+        query = select(run.c.pool, run.c.config).where(run.c.pool != "", run.c.purpose.in_(_PURPOSES))
         found = set()
         for pool, config in fetch_rows(self.engine, query):
-            names = json.loads(config).get("models") or [*by_name]
+            names = config.get("models") or [*by_name]
             if by_name.keys() >= set(names) and digest_of_specs([by_name[name] for name in names]) == pool:
                 found.add(pool)
         return sorted(found)
+
+
+def spent_usd(engine: Engine, run_id: str) -> float:
+    """What a run has spent in USD; which replies count as what, `Runs.spent_usd` says."""
+    own = or_(episode.c.fork_turn.is_(None), turn.c.idx >= episode.c.fork_turn)
+    replies = (
+        select(func.coalesce(func.sum(func.coalesce(turn.c.cost_usd, turn.c.at_most_usd)), 0.0))
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .join(run, run.c.id == episode.c.run_id)
+        .where(episode.c.run_id == run_id, run.c.kind != "evolve", own)
+    )
+    # Forks carry the plans of their parents.
+    plans = (
+        select(func.coalesce(func.sum(func.coalesce(plan.c.cost_usd, plan.c.at_most_usd)), 0.0))
+        .join(episode, episode.c.id == plan.c.episode_id)
+        .where(episode.c.run_id == run_id, episode.c.fork_turn.is_(None))
+    )
+    learned = select(func.coalesce(func.max(learning_update.c.spent_usd), 0.0))
+    with reading(engine) as connection:
+        parts = (replies, plans, learned.where(learning_update.c.run_id == run_id))
+        return float(sum(connection.execute(one).scalar_one() for one in parts))
+
+
+def unread_usd(engine: Engine, run_id: str) -> float:
+    with reading(engine) as connection:
+        learned = select(func.max(learning_update.c.unread_usd)).where(learning_update.c.run_id == run_id)
+        if (found := connection.execute(learned).scalar()) is not None:
+            return float(found)
+        parts = (
+            connection.execute(
+                select(func.coalesce(func.sum(of.c.unread_usd), 0.0))
+                .join(episode, episode.c.id == of.c.episode_id)
+                .where(episode.c.run_id == run_id, of.c.unread_usd > 0, episode.c.fork_turn.is_(None) | own)
+            ).scalar_one()
+            for of, own in ((turn, turn.c.idx >= episode.c.fork_turn), (plan, false()))
+        )
+        return float(sum(parts))

@@ -1,5 +1,5 @@
-"""The turn that waits for a person: what the coordinator proposes, with its probabilities, and what may be decided
-instead."""
+"""How a person steers a live run under way: what stands there before its first turn; the turn that waits for them, with
+what the coordinator proposes and what may be decided instead; wait, go on, end it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,124 @@ import streamlit as st
 
 from core.analysis.head_lens import Pair
 from core.episode import ROLE_ORDER, Decision, Role
-from storage.rows.summaries import RunSummary
+from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.odds import Option, options, undecided
 from ui.presentation.theme import label, percent
 from ui.presentation.words import pair_words, policy_name
+from ui.runs import queue
+from ui.runs.lease import alive
 from ui.runs.plans import LivePlan, plan_of
 from ui.web.components import key_focus
 from ui.web.components.decision_chart import Picking, decision_chart
 from ui.web.kit import state
 from ui.web.kit.widgets import button, tool
 from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_words
+from ui.web.progress.panel import RunTexts, pause_button, stop_button, waiting_words
 from ui.web.turns.decision import choice_markdown, undecided_panel
 from ui.web.turns.recording import Recording
 
+TEXTS = RunTexts(
+    process="plays this run",
+    pause="Wait after this turn",
+    pause_help="You then see the choice proposed for the next turn and can accept it, decide it yourself or switch to "
+    "another coordinator",
+)
+#: What happens between the button and the first decision, in order.
+STEPS = (
+    "The run is written down",
+    "A background worker starts",
+    "The worker loads the coordinator and the models",
+    "The coordinator reads the question and decides the first turn",
+)
+#: The same where whole workflows are written.
+_PLANNED = (
+    *STEPS[:2],
+    "The worker loads the planner and the models",
+    "The planner reads the question and writes the workflow",
+)
+_FIRST = (
+    "The first start takes longest, often ten seconds: libraries, coordinator and models are read from disk. "
+    "Later runs begin at once: a worker is kept ready while the app is open."
+)
 _KEYS = (
     "Full ring: what **Enter** plays. Dashed: the proposal. Dotted: argmax. To decide otherwise click a cell, or press "
     "**T**, **W** or **V** for the role and **1** to **{}** for the model. A turn decided by hand is recorded as such."
 )
+
+
+def run_controls(store: Store, run: RunSummary, *, can_wait: bool) -> None:
+    """Cancel, wait, go on. A run of workflows cannot wait: its steps are under way side by side."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_live"):
+        key_focus("tools_live")
+        if can_wait:
+            pause_button(store, run, TEXTS)
+        stop_button(store, run, TEXTS)
+        st.session_state["follow"] = state.param("t") is None and state.param("ep") is None
+        help = "Keep the newest turn in view. Off: the page stays at the turn you are reading."
+        st.toggle("Follow", key="follow", help=help, on_change=_set_follow)
+
+
+def _set_follow() -> None:
+    if st.session_state["follow"]:
+        follow()
+    else:
+        episode, cursor = st.session_state.get("live_cursor", (None, 0))
+        state.set_params(ep=episode, t=cursor + 1)
+
+
+def follow() -> None:
+    """Show the newest turn from here on."""
+    state.set_params(ep=None, t=None)
+
+
+def before_the_first_turn(
+    store: Store, run: RunSummary, models: tuple[str, ...], now: float, *, begun: bool, workflows: bool
+) -> None:
+    """The steps to the first decision, or to the workflow, and the place where it will stand. `begun`: the episode is
+    under way."""
+    at = 3 if begun else 2 if run.status is RunStatus.RUNNING else 1
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        with st.container(border=True, gap="small"):
+            _steps(store, run, _PLANNED if workflows else STEPS, at, now)
+        if at == 1:
+            stop_button(store, run, TEXTS)
+    with right, st.container(border=True):
+        if workflows:
+            st.markdown("**Then, step by step**")
+            st.caption(
+                "Here stands the workflow: who is asked what, and who may read whom. Steps whose inputs are there are "
+                "asked at the same time, and their replies appear as they come."
+            )
+        elif begun:
+            undecided_panel(models, key="live_undecided")
+        else:
+            st.markdown("**Then, turn by turn**")
+            st.caption(
+                "The coordinator chooses a model and a role, and here you see how sure it was. The model replies, its "
+                "words appear as they come, until a Verifier accepts an answer or the turns are spent."
+            )
+
+
+def _steps(store: Store, run: RunSummary, steps: Sequence[str], at: int, now: float) -> None:
+    for place, words in enumerate(steps):
+        if place < at:
+            st.markdown(f":green[:material/check:] :gray[{words}]")
+        elif place > at:
+            st.markdown(f":gray[:material/radio_button_unchecked: {words}]")
+        else:
+            # A queued run may wait for more than the start of its own worker.
+            waits = at == 1 and (alive() or not queue.starts_workers())
+            doing = waiting_words(store, run) if waits else f"{words} …"
+            since = run.created if at == 1 or run.started is None else run.started
+            st.markdown(f":material/hourglass_top: **{doing}** :gray[{max(0.0, now - since):.0f} s]")
+    if at < 3:
+        st.caption(_FIRST)
+
+
+# The turn that waits
 
 
 def next_turn_panel(store: Store, run: RunSummary, recording: Recording, *, number: int) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from core.episode import Flag, Role
 
-#: From this share on a lapse is worth a warning: it costs accuracy, and often a setting mends it.
+#: From this share on a fault is worth a warning: it costs accuracy, and often a setting mends it.
 LOUD = 0.05
 
 
@@ -22,12 +21,11 @@ class Share:
 
     @property
     def value(self) -> float:
-        """From 0 to 1; 0 of none."""
         return self.k / self.n if self.n else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lapses:
+class ReplyFaults:
     """How often a model's replies lacked something, by what, over the turns in which it could have."""
 
     model: str
@@ -35,12 +33,10 @@ class Lapses:
 
     @property
     def any(self) -> bool:
-        """Whether there was a lapse at all."""
         return any(share.k for share in self.shares.values())
 
     @property
     def loud(self) -> list[str]:
-        """The lapses that are frequent."""
         return [name for name, share in self.shares.items() if share.value > LOUD]
 
 
@@ -74,7 +70,7 @@ def _asked(group: FlaggedTurns) -> bool:
     return Flag.NOTHING_TO_JUDGE not in group.flags
 
 
-#: The kinds of lapses: their name, in which turns they can be, and in which they are.
+#: The kinds of faults: their name, in which turns they can be, and in which they are.
 KINDS: Mapping[str, tuple[_Test, _Test]] = {
     "no answer": (_as(Role.WORKER), _flagged(Flag.NO_ANSWER)),
     "no plan": (_as(Role.THINKER), _flagged(Flag.NO_SUGGESTION)),
@@ -87,31 +83,34 @@ KINDS: Mapping[str, tuple[_Test, _Test]] = {
 }
 
 
-def lapses_of(groups: Iterable[FlaggedTurns]) -> list[Lapses]:
-    """The lapses of each model that spoke in these turns, by its name."""
-    counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: {name: [0, 0] for name in KINDS})
-    for group in groups:
-        for name, (could, did) in KINDS.items():
-            if could(group):
-                counts = counted[group.model][name]
-                counts[0] += group.n if did(group) else 0
-                counts[1] += group.n
-    return [
-        Lapses(model, {name: Share(*counts) for name, counts in of.items()})
-        for model, of in sorted(counted.items())
-    ]
+def _counted(groups: Iterable[FlaggedTurns], could: _Test, did: _Test) -> dict[str, Share]:
+    """By model, in how many of the turns in which it could be something is."""
+    found: dict[str, Share] = {}
+    for group in filter(could, groups):
+        before = found.get(group.model, Share())
+        found[group.model] = Share(before.k + group.n * did(group), before.n + group.n)
+    return dict(sorted(found.items()))
+
+
+def reply_faults(groups: Iterable[FlaggedTurns]) -> list[ReplyFaults]:
+    """The faults of each model that spoke in these turns, by its name."""
+    turns = list(groups)
+    found = {name: _counted(turns, *tests) for name, tests in KINDS.items()}
+    models = sorted({model for of in found.values() for model in of})
+    return [ReplyFaults(one, {name: of.get(one, Share()) for name, of in found.items()}) for one in models]
 
 
 def cut_transcripts(groups: Iterable[FlaggedTurns]) -> Share:
     """In how many of these turns the coordinator's encoder could not hold the whole transcript."""
-    counts = [(group.n if Flag.PROMPT_OVERFLOW in group.flags else 0, group.n) for group in groups]
-    return Share(sum(k for k, _ in counts), sum(n for _, n in counts))
+    found = _counted(groups, _any_turn, _flagged(Flag.PROMPT_OVERFLOW)).values()
+    return Share(sum(one.k for one in found), sum(one.n for one in found))
 
 
 def shortened_prompts(groups: Iterable[FlaggedTurns]) -> dict[str, Share]:
     """In how many of its turns each model was sent a shortened transcript, for those that ever were."""
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for group in groups:
-        counts[group.model][0] += group.n if Flag.PROMPT_SHORTENED in group.flags else 0
-        counts[group.model][1] += group.n
-    return {model: Share(k, n) for model, (k, n) in sorted(counts.items()) if k}
+    found = _counted(groups, _any_turn, _flagged(Flag.PROMPT_SHORTENED))
+    return {model: share for model, share in found.items() if share.k}
+
+
+def _any_turn(group: FlaggedTurns) -> bool:
+    return True

@@ -1,0 +1,323 @@
+"""A reply in the forms of both APIs: whole, or as it comes, with progress from the first second, then the text."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from core.episode import Event
+from ui.endpoint.course import Course
+from ui.endpoint.engine import Engine
+from ui.endpoint.errors import ApiError
+from ui.endpoint.schema_checks import MOST_PROCESSES
+
+T = TypeVar("T")
+
+#: The characters of an answer that a stream sends at a time.
+PIECE = 48
+#: How long after its deadline a request waits for the call that was broken off, in seconds.
+GRACE_S = 0.06
+#: How often a stream says that it is alive where it has nothing else to say, in seconds.
+KEEP_ALIVE_S = 10.0
+#: Checks of schemas have threads of their own: what waits for a slow one must not hold up others.
+_CHECKING = ThreadPoolExecutor(4 * MOST_PROCESSES, "schema checks")
+
+
+async def checking(check: Callable[[], T]) -> T:
+    """What a check says that may take long."""
+    return await asyncio.get_running_loop().run_in_executor(_CHECKING, check)
+
+
+class Listener:
+    """Hears events from the thread that plays, in the loop that serves."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._heard: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def tell(self, event: Event | None) -> None:
+        """From any thread."""
+        with contextlib.suppress(RuntimeError):  # the server is gone
+            self._loop.call_soon_threadsafe(self._heard.put_nowait, event)
+
+    async def next(self, until: float) -> Event | None:
+        """The next event; None at the end. TimeoutError when none came `until` then, on the monotonic clock."""
+        async with asyncio.timeout(max(0.0, until - time.monotonic())):
+            return await self._heard.get()
+
+
+async def played(engine: Engine, course: Course, listener: Listener) -> AsyncGenerator[dict[str, Any]]:
+    """Hand the order over and give its progress, until it is over or out of time. Left early, it is cancelled."""
+    order = course.order
+    engine.submit(order)
+    try:
+        while True:
+            try:
+                event = await listener.next(order.deadline + (GRACE_S if course.out_of_time else 0.0))
+            except TimeoutError:
+                if course.out_of_time:
+                    return
+                course.out_of_time = True
+                engine.look()
+                continue
+            if event is None:
+                await checking(course.check)
+                return
+            if (progress := course.take(event)) is not None:
+                yield progress
+    finally:
+        if course.ended is None and not course.out_of_time:
+            engine.look(cancelled=course.id)
+
+
+async def play_whole(request: Request, engine: Engine, course: Course, listener: Listener) -> None:
+    """Play to the end without a word; cancelled when the client goes away."""
+
+    async def play() -> None:
+        async with contextlib.aclosing(played(engine, course, listener)) as progress:
+            async for _ in progress:
+                pass
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    playing, leaving = asyncio.create_task(play()), asyncio.create_task(gone())
+    try:
+        await asyncio.wait({playing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (playing, leaving):
+            task.cancel()
+        await asyncio.gather(playing, leaving, return_exceptions=True)
+
+
+#: An event of a stream, for an EventSourceResponse.
+Sent = dict[str, str]
+
+
+def _pieces(text: str) -> list[str]:
+    """A text in the pieces that a stream sends."""
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+
+
+def _details(used: dict[str, int], **more: int) -> tuple[dict[str, int], dict[str, int]]:
+    """The details of tokens sent and written; `more`: what the form has beside those sent."""
+    sent = {
+        "cached_tokens": used["cached"],
+        **more,
+        "orchestration_input_tokens": used["orchestration_input"],
+        "orchestration_input_cached_tokens": used["orchestration_cached"],
+    }
+    return sent, {"reasoning_tokens": 0, "orchestration_output_tokens": used["orchestration_output"]}
+
+
+@dataclass
+class Chat:
+    """A chat completion: whole, or its begin, progress, and answer or failure as events."""
+
+    course: Course
+
+    def whole(self) -> dict[str, Any]:
+        """The whole body. ApiError where there is no answer."""
+        text = self.course.outcome()
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if self.course.tool_calls:
+            message["tool_calls"] = self.course.tool_calls
+        choice = {"message": message, "finish_reason": self.course.finish_reason}
+        more = {"usage": self._usage(), "trinity": self.course.trace()}
+        return self._object("chat.completion", [self._choice(choice)], more)
+
+    def begin(self, about: dict[str, Any]) -> Sent:
+        """A message without words yet."""
+        return self._chunk({"role": "assistant", "content": ""}, trinity=about)
+
+    def progress(self, what: dict[str, Any]) -> Sent:
+        """A chunk that carries progress alone."""
+        return self._chunk(trinity=what)
+
+    def fail(self, error: ApiError) -> Sent:
+        """The error in the place of a chunk."""
+        return {"data": json.dumps(error.body() | {"trinity": self.course.trace()})}
+
+    def answer(self, text: str | None) -> Iterator[Sent]:
+        """The text in pieces, or the calls; how it ended, and the tokens where they were asked for."""
+        for piece in _pieces(text or ""):
+            yield self._chunk({"content": piece})
+        for number, call in enumerate(self.course.tool_calls):
+            yield self._chunk({"tool_calls": [{"index": number, **call}]})
+        over = {"type": "finished", **self.course.trace()}
+        yield self._chunk(finish=self.course.finish_reason, trinity=over)
+        if self.course.order.asked.include_usage:
+            last = self._object("chat.completion.chunk", [], {"usage": self._usage()})
+            yield {"data": json.dumps(last)}
+        yield {"data": "[DONE]"}
+
+    def _chunk(self, delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> Sent:
+        choice = self._choice({"delta": delta or {}, "finish_reason": finish})
+        return {"data": json.dumps(self._object("chat.completion.chunk", [choice], more))}
+
+    @staticmethod
+    def _choice(own: dict[str, Any]) -> dict[str, Any]:
+        return {"index": 0, **own, "logprobs": None}
+
+    def _object(self, kind: str, choices: Sequence[dict[str, Any]], more: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "id": f"chatcmpl-{self.course.id}",
+            "object": kind,
+            "created": self.course.created,
+            "model": self.course.order.asked.model,
+            "choices": choices,
+            **more,
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        used = self.course.usage()
+        sent, written = _details(used)
+        return {
+            "prompt_tokens": used["input"],
+            "completion_tokens": used["output"],
+            "total_tokens": used["total"],
+            "prompt_tokens_details": sent,
+            "completion_tokens_details": written,
+        }
+
+
+#: Why a response is not whole, by its finish reason as a chat completion.
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+@dataclass
+class ResponseObject:
+    """An object of the Responses API, told in the same parts; its events are numbered."""
+
+    course: Course
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def whole(self) -> dict[str, Any]:
+        return self._over(self.course.outcome())
+
+    def begin(self, about: dict[str, Any]) -> Sent:
+        return self._event("created", response=self._object("in_progress"), trinity=about)
+
+    def progress(self, what: dict[str, Any]) -> Sent:
+        return self._event("in_progress", response=self._object("in_progress"), trinity=what)
+
+    def fail(self, error: ApiError) -> Sent:
+        failed = {"code": "server_error", "message": error.message}
+        over = self._object("failed") | {"error": failed, "trinity": self.course.trace()}
+        return self._event("failed", response=over)
+
+    def answer(self, text: str | None) -> Iterator[Sent]:
+        """Of each item that it begins, its pieces, and that it is whole; then the whole response."""
+        for place, item in enumerate(self._items(text)):
+            at = {"output_index": place, "item_id": item["id"]}
+            empty: dict[str, Any] = {"arguments": ""} if text is None else {"content": []}
+            begun = item | {"status": "in_progress"} | empty
+            yield self._event("output_item.added", output_index=place, item=begun)
+            yield from self._text(at, text) if text is not None else self._call(at, item)
+            yield self._event("output_item.done", output_index=place, item=item)
+        over = self._over(text)
+        yield self._event(over["status"], response=over)
+
+    def _text(self, at: dict[str, Any], text: str) -> Iterator[Sent]:
+        part = {**at, "content_index": 0}
+        yield self._event("content_part.added", **part, part=_part(""))
+        for piece in _pieces(text):
+            yield self._event("output_text.delta", **part, delta=piece, logprobs=[])
+        yield self._event("output_text.done", **part, text=text, logprobs=[])
+        yield self._event("content_part.done", **part, part=_part(text))
+
+    def _call(self, at: dict[str, Any], item: dict[str, Any]) -> Iterator[Sent]:
+        arguments = item["arguments"]
+        yield self._event("function_call_arguments.delta", **at, delta=arguments)
+        yield self._event("function_call_arguments.done", **at, arguments=arguments, name=item["name"])
+
+    def _event(self, kind: str, /, **body: Any) -> Sent:
+        told = {"type": f"response.{kind}", "sequence_number": next(self.numbers), **body}
+        return {"event": f"response.{kind}", "data": json.dumps(told)}
+
+    def _items(self, text: str | None) -> list[dict[str, Any]]:
+        """What a response gives: a message, or the calls that it asks for."""
+        name = self.course.id
+        if text is not None:
+            message = {"id": f"msg_{name}", "type": "message", "role": "assistant"}
+            return [{**message, "status": "completed", "content": [_part(text)]}]
+        return [
+            {
+                "id": f"fc_{name}_{number}",
+                "type": "function_call",
+                "call_id": call["id"],
+                "name": call["function"]["name"],
+                "arguments": call["function"]["arguments"],
+                "status": "completed",
+            }
+            for number, call in enumerate(self.course.tool_calls)
+        ]
+
+    def _object(self, status: str, cut: str | None = None, **more: Any) -> dict[str, Any]:
+        """The response; `cut`: why it is not whole."""
+        asked = self.course.order.asked
+        return {
+            "id": f"resp_{self.course.id}",
+            "object": "response",
+            "created_at": self.course.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": {"reason": cut} if cut else None,
+            "instructions": None,
+            "metadata": dict(self.course.order.episode.meta),
+            "model": asked.model,
+            "output": [],
+            "parallel_tool_calls": False,
+            "temperature": asked.temperature,
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": None,
+            "usage": None,
+            **more,
+        }
+
+    def _over(self, text: str | None) -> dict[str, Any]:
+        cut = _INCOMPLETE.get(self.course.finish_reason) if text is not None else None
+        used = self.course.usage()
+        sent, written = _details(used, cache_write_tokens=0)
+        usage = {
+            "input_tokens": used["input"],
+            "input_tokens_details": sent,
+            "output_tokens": used["output"],
+            "output_tokens_details": written,
+            "total_tokens": used["total"],
+        }
+        status, trace = "incomplete" if cut else "completed", self.course.trace()
+        return self._object(status, cut, output=self._items(text), usage=usage, trinity=trace)
+
+
+def _part(text: str) -> dict[str, Any]:
+    """The text of a message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+async def streamed(form: Chat | ResponseObject, engine: Engine, listener: Listener) -> AsyncGenerator[Sent]:
+    """The events of a reply as they come."""
+    course = form.course
+    yield form.begin({"type": "started", "episode": course.id, "url": course.url or None})
+    async with contextlib.aclosing(played(engine, course, listener)) as told:
+        async for what in told:
+            if course.order.asked.vendor.progress:
+                yield form.progress(what)
+    try:
+        text = course.outcome()
+    except ApiError as error:
+        yield form.fail(error)
+        return
+    for sent in form.answer(text):
+        yield sent

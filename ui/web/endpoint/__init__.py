@@ -1,1 +1,0 @@
-"""What pages show of the endpoint: its tiers and its keys."""
