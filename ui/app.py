@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.errors import TrinityError
 from ui.program import LOCAL_NAMES
-from ui.runs.standby import stand_by
+from ui.runs.queue import stand_by
 from ui.web.middleware import OwnPageOnly, PageBegins
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _service() -> Service:
     from ui.endpoint.service import Service
     from ui.endpoint.tiers import read_endpoint
     from ui.runs import wiring
-    from ui.runs.settings.places import absolute_pool
+    from ui.runs.settings import absolute_pool
 
     chosen = wiring.settings()
     endpoint = read_endpoint(None, chosen.data_folder)

@@ -15,7 +15,7 @@ from tests.browsing import PATIENCE_S, environment, serving
 from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import team
 from tests.zygote import forked
-from ui.runs.paper.results_file import NAME, read
+from ui.runs.paper.results import NAME, read
 from ui.runs.wiring import SAMPLE_RUNS
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")

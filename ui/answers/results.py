@@ -33,12 +33,20 @@ from ui.answers.blocks import (
 from ui.presentation.comparison import difference_words
 from ui.presentation.theme import one_line, percent
 from ui.presentation.words import share_words
-from ui.runs.paper.counted import Cells, cells
-from ui.runs.paper.multiple import Differences, on_fewer_seeds, seeds_words
-from ui.runs.paper.outcomes import PlayedRow, RowResult, StoredRow, outcomes
-from ui.runs.paper.results_file import Results, file_of, shipped
-from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, TABLES, needed
-from ui.runs.paper.table import Table as PaperTable
+from ui.runs.paper.results import Differences, Results, file_of, on_fewer_seeds, seeds_words, shipped
+from ui.runs.paper.tables import (
+    COUNTED,
+    DEFAULT_BUDGETS,
+    TABLES,
+    Cells,
+    PlayedRow,
+    RowResult,
+    StoredRow,
+    cells,
+    needed,
+    outcomes,
+)
+from ui.runs.paper.tables import Table as PaperTable
 from ui.runs.settings.batch import Suite
 
 
@@ -64,7 +72,7 @@ class Measured:
     @property
     def reference(self) -> RowResult | None:
         """The row that the others are put against."""
-        return next((one for one in self.found if one.row == self.table.reference), None)
+        return next((one for one in self.found if one.row == getattr(self.table.reference, "key", "")), None)
 
 
 def played_here(
@@ -168,42 +176,43 @@ def _sentence(one: Measured) -> str:
     unit = "tokens" if one.is_tokens else "of the tasks"
     first = one.reference
     others = sorted(
-        (row for row in one.found if row is not first and row.row.how != "union"),
-        key=lambda row: row.overall.mean * (1 if one.is_tokens else -1),
+        (row for row in one.found if row is not first and row.row != "union"),
+        key=lambda row: row.value.mean * (1 if one.is_tokens else -1),
     )
     if first is None or not others:
         best, *rest = [*others, *([first] if first else [])] or list(one.found)
-        last = f"; last: {rest[-1].label}, {_with_interval(one, rest[-1].overall)}" if rest else ""
-        return f"{where}Best: {best.label}, {_with_interval(one, best.overall)} {unit}{last}."
+        last = f"; last: {rest[-1].label}, {_with_interval(one, rest[-1].value)}" if rest else ""
+        return f"{where}Best: {best.label}, {_with_interval(one, best.value)} {unit}{last}."
     best = others[0]
     less = _less(one, best)
     holds = one.differences.mark(one.table, best) if one.differences and len(one.differences.ps) > 1 else ""
     held = {"yes": ", which holds", "no": ", which does not hold"}.get(holds, "")
     among = f"{held} among {len(one.differences.ps)} differences" if held and one.differences else ""
     return (
-        f"{where}{first.label}: {_with_interval(one, first.overall)} {unit}. Best of the others: "
-        f"{best.label}, {_with_interval(one, best.overall)}; {less} on the same seeds{among}."
+        f"{where}{first.label}: {_with_interval(one, first.value)} {unit}. Best of the others: "
+        f"{best.label}, {_with_interval(one, best.value)}; {less} on the same seeds{among}."
     )
 
 
 def _less(one: Measured, row: RowResult) -> str:
-    if row.against is None:
+    found = one.table.difference(row)
+    if found is None:
         return "no difference is known"
-    ends = (row.against.low, row.against.high) if row.against.has_interval else None
+    ends = (found.low, found.high) if found.has_interval else None
     if one.is_tokens:
-        return f"{row.against.mean:+,.0f}" + (f" ({ends[0]:+,.0f} to {ends[1]:+,.0f})" if ends else "")
-    return f"{difference_words(row.against.mean, ends)} points"
+        return f"{found.mean:+,.0f}" + (f" ({ends[0]:+,.0f} to {ends[1]:+,.0f})" if ends else "")
+    return f"{difference_words(found.mean, ends)} points"
 
 
 def _picture(one: Measured) -> Block:
     if one.is_tokens:
-        counts = [round(row.overall.mean) for row in one.found]
+        counts = [round(row.value.mean) for row in one.found]
         series = Series("output tokens", counts)
         return Bars(
             [row.label for row in one.found], [series], ("", "mean output tokens per question"), level=True
         )
     lines = [
-        Line(row.label, Estimate.of(row.overall), plain=row.row != one.table.reference, mark=Mark())
+        Line(row.label, Estimate.of(row.value), plain=row is not one.reference, mark=Mark())
         for row in one.found
     ]
     return Estimates(lines, f"share of {_split(one.table)} tasks solved, over seeds and tasks")
@@ -214,17 +223,17 @@ def _table(one: Measured) -> Table:
     tokens = one.is_tokens
     measured = (
         [
-            Column("measured", "Tokens", "count", lambda row: round(row.overall.mean)),
-            Column("low", "95 %, from", "count", lambda row: _end(row.overall, "low")),
-            Column("high", "to", "count", lambda row: _end(row.overall, "high")),
+            Column("measured", "Tokens", "count", lambda row: round(row.value.mean)),
+            Column("low", "95 %, from", "count", lambda row: _end(row.value, "low")),
+            Column("high", "to", "count", lambda row: _end(row.value, "high")),
         ]
         if tokens
-        else [Column("measured", "Solved", "estimate", lambda row: row.overall)]
+        else [Column("measured", "Solved", "estimate", lambda row: row.value)]
     )
     against: Callable[[RowResult], Any] = (
-        (lambda row: row.against and round(row.against.mean))
+        (lambda row: _number(getattr(one.table.difference(row), "mean", None), round))
         if tokens
-        else (lambda row: _estimate(row.against))
+        else (lambda row: _estimate(one.table.difference(row)))
     )
     families = sorted({family for row in one.found for family in row.by_family})
     paper = one.table.published
@@ -233,7 +242,7 @@ def _table(one: Measured) -> Table:
         kind, scale = ("count", round) if tokens else ("share", float)
         return Column(f"of_{name}", name, kind, lambda row: _number(row.by_family.get(name), scale))  # type: ignore[arg-type]
 
-    def published(place: int, name: str) -> Column:
+    def of_paper(place: int, name: str) -> Column:
         return Column(
             f"paper_{place}", f"Paper: {name}", "number", lambda row: _papers(one, row, place), places=1
         )
@@ -241,7 +250,7 @@ def _table(one: Measured) -> Table:
     holds = one.differences.column if one.differences and len(one.differences.ps) > 1 else ""
     return Table.of(
         one.found,
-        Column("row", "", "data", lambda row: row.row.key),
+        Column("row", "", "data", lambda row: row.row),
         Column("label", "Row", get=lambda row: row.label),
         *measured,
         Column("less", one.table.compared, "count" if tokens else "difference", against),
@@ -252,15 +261,20 @@ def _table(one: Measured) -> Table:
             else []
         ),
         *(family(name) for name in families),
-        *(published(place, name) for place, name in enumerate(paper.columns)),
-        Column("mean", "", "data", lambda row: row.overall.mean),
-        Column("ci95", "", "data", lambda row: _ends(row.overall)),
+        *(of_paper(place, name) for place, name in enumerate(paper.columns)),
+        Column("mean", "", "data", lambda row: row.value.mean),
+        Column("ci95", "", "data", lambda row: _ends(row.value)),
         Column("by_family", "", "data", lambda row: row.by_family),
         Column("by_seed", "", "data", lambda row: row.by_seed),
-        Column("against_coordinator", "", "data", lambda row: _against(row.against)),
-        Column("paper", "", "data", lambda row: {"row": row.row.published, "values": _all_papers(one, row)}),
-        Column("runs", "", "data", lambda row: [run.run_id for run in row.runs]),
-        Column("evolutions", "", "data", lambda row: [run.evolution for run in row.runs if run.evolution]),
+        Column("against_coordinator", "", "data", lambda row: _against(one.table.difference(row))),
+        Column(
+            "paper",
+            "",
+            "data",
+            lambda row: {"row": _published(one, row), "values": _all_papers(one, row)},
+        ),
+        Column("runs", "", "data", lambda row: [run.run_id for run in row.kept]),
+        Column("evolutions", "", "data", lambda row: [run.evolution for run in row.kept if run.evolution]),
         title=one.table.title,
     )
 
@@ -285,8 +299,12 @@ def _against(found: Mean | None) -> dict[str, Any] | None:
     return None if found is None else {"mean": found.mean, "ci95": _ends(found)}
 
 
+def _published(one: Measured, row: RowResult) -> str:
+    return one.table.row(row.row).published
+
+
 def _all_papers(one: Measured, row: RowResult) -> list[float | None]:
-    values = one.table.published.rows.get(row.row.published, ())
+    values = one.table.published.rows.get(_published(one, row), ())
     return [None if math.isnan(value) else value for value in values]
 
 
@@ -304,14 +322,14 @@ def _beside(one: Measured) -> list[Block]:
         notes.append(words)
     notes += [*on_fewer_seeds(one.table, one.found), *([one.table.note] if one.table.note else [])]
     paper = one.table.published
-    if rows := [row for row in one.found if row.row.published in paper.rows]:
+    if rows := [row for row in one.found if _published(one, row) in paper.rows]:
         cells = [[_paper_cell(value) for value in _all_papers(one, row)] for row in rows]
-        names = [row.row.published for row in rows]
+        names = [_published(one, row) for row in rows]
         title = f"The paper ({paper.name})"
         notes.append(
             Grid(names, paper.columns, ("row", "measure"), cells, title=title, key="papers", places=1)
         )
-    kept = [(row, run) for row in one.found for run in row.runs]
+    kept = [(row, run) for row in one.found for run in row.kept]
     if kept:
         notes.append(
             Table.of(
@@ -373,7 +391,7 @@ def _learning(one: Measured) -> list[Answer]:
 
 def mean_curve(one: RowResult) -> list[tuple[int, float, float, float]]:
     """(episodes, mean, lowest, highest) over the seeds, at the points that all seeds have."""
-    by_seed = [dict(curve) for curve in one.curves.values()]
+    by_seed = [dict(curve) for curve in (one.curves or {}).values()]
     shared = sorted(set.intersection(*(set(curve) for curve in by_seed))) if by_seed else []
     values = [(at, [curve[at] for curve in by_seed]) for at in shared]
     return [(at, sum(found) / len(found), min(found), max(found)) for at, found in values]

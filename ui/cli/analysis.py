@@ -215,11 +215,11 @@ def policy(
 def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     """Read again in this process, as a run that a page can see and resume."""
     from ui.cli.play import follow
-    from ui.runs.reading import rereading
+    from ui.runs.reading import RereadParts, plan_for
 
-    plan = rereading.plan_for(diff, scope, store.now())
+    plan = plan_for(diff, scope, store.now())
     assert plan is not None
-    ready = rereading.prepare(store, plan)
+    ready = RereadParts(plan)
     follow(store, ready, "turns read", plan.turns, lambda n: {"advance": n}).finished()
 
 

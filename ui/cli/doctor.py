@@ -59,7 +59,7 @@ def doctor(
 
 
 def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
-    from ui.runs.kinds import kind_of
+    from ui.runs.plans import kind_of
 
     flat = {f"store.{key}": value for key, value in report["store"].items() if value is not None}
     flat |= {key: value for key, value in report.items() if not isinstance(value, dict)}

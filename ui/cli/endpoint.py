@@ -81,7 +81,7 @@ def serve(
     from ui.endpoint.service import Service
     from ui.presentation.words import dollars
     from ui.runs import wiring
-    from ui.runs.settings.places import absolute_pool
+    from ui.runs.settings import absolute_pool
     from ui.runs.spending import estimate, paid_models
 
     chosen = checked(Endpoint, given)["max_cost_usd"]

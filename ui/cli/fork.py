@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
 
 from core.errors import ConfigError
+from core.fields import built, checked
 from core.texts import read_text
-from ui.cli.console import interval, percent, print_json, print_table, say, tell
+from ui.cli.analysis import tell_answers
+from ui.cli.console import print_json, say
 from ui.cli.options import (
-    EncoderOption,
     Filter,
     FlagOption,
+    Given,
     JsonOption,
-    MaxCostOption,
-    PoolOption,
     RunOption,
     StoreOption,
     WhereOption,
-    given_by,
     opened_store,
     refuse_beside,
     refuse_with_resume,
+    with_options,
 )
 from ui.cli.play import (
     agree,
@@ -38,6 +37,7 @@ from ui.cli.play import (
     tell_what_was_reckoned,
     with_ceiling,
 )
+from ui.runs.settings.forks import ForkSettings
 
 if TYPE_CHECKING:
     from core.episode import Change, ChangeKind
@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from ui.runs.plans import ForkPlan
 
 
+@with_options(ForkSettings)
 def fork(
     context: typer.Context,
+    *,
     episode: Annotated[str | None, typer.Argument(help="The episode's id.", show_default=False)] = None,
     turn: Annotated[int | None, typer.Option(help="Which turn, counted from 1.", min=1)] = None,
     where: WhereOption = None,
@@ -60,68 +62,7 @@ def fork(
         ),
     ] = None,
     most: Annotated[int, typer.Option(help="Of many: the newest so many.", min=1, max=200)] = 20,
-    model: Annotated[str | None, typer.Option(help="Another model plays this turn.")] = None,
-    role: Annotated[str | None, typer.Option(help="worker, thinker or verifier in this turn.")] = None,
-    subtask: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Of a workflow: this step is asked something else.")
-    ] = None,
-    access: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TURNS", help="Of a workflow: the earlier turns this step may read, such as 1,2; or none."
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="Another policy, such as a checkpoint's id, decides from this turn on.")
-    ] = None,
-    temperature: Annotated[
-        str | None, typer.Option(help="The model of this turn samples at this temperature.")
-    ] = None,
-    reply: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The reply of this turn is this text; - reads stdin.")
-    ] = None,
-    verdict: Annotated[str | None, typer.Option(help="The Verifier says ACCEPT or REVISE.")] = None,
-    stop: Annotated[bool, typer.Option("--stop", help="The episode ends before this turn.")] = False,
-    every_turn: Annotated[
-        bool,
-        typer.Option(
-            "--every-turn",
-            help="Which turn mattered? From every turn the unchanged choice and its runner-up, --n times each.",
-        ),
-    ] = False,
-    right_replies: Annotated[
-        bool,
-        typer.Option(
-            "--right-replies",
-            help="With --every-turn: a right reply instead of the runner-up, where one is known: the answer of a "
-            "Worker, the verdict of a Verifier.",
-        ),
-    ] = False,
-    luck: Annotated[
-        bool,
-        typer.Option(
-            "--luck",
-            help="Was its ending luck? It is played again from turn 1 with nothing changed, until that can be told, or "
-            "40 times.",
-        ),
-    ] = False,
-    n: Annotated[int, typer.Option("--n", help="How many forks.", min=1, max=64)] = 8,
-    baseline: Annotated[int, typer.Option(help="How often the unchanged turn is played.", min=1, max=64)] = 8,
-    see: Annotated[
-        int | None,
-        typer.Option(
-            metavar="POINTS",
-            help="Instead of --n and --baseline: as many as detect a difference of so many points (80 % power).",
-            min=1,
-            max=99,
-        ),
-    ] = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Play also what the store already holds of the same forks.")
-    ] = False,
-    pool: PoolOption = None,
-    encoder: EncoderOption = None,
-    max_cost: MaxCostOption = None,
+    given: Given,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -164,19 +105,22 @@ def fork(
         runner_up_change,
     )
     from ui.runs.plans import ForkPlan, plan_of
-    from ui.runs.settings.places import absolute_pool
+    from ui.runs.settings import absolute_pool
 
-    settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
-    if see is not None:
-        if given_by(context, "n") or given_by(context, "baseline"):
+    asked = built(ForkSettings, checked(ForkSettings, given))
+    doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
+    settings = wiring.settings(store=store, **doors)
+    n, baseline = asked.n, asked.baseline
+    if asked.see is not None:
+        if given.keys() & {"n", "baseline"}:
             raise ConfigError("--see says how many are played: leave out --n and --baseline.")
-        n = baseline = _pairs(see)
+        n = baseline = _pairs(asked.see)
     with opened_store(settings.store) as opened:
         if resume is not None:
-            refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
+            refuse_with_resume(context, "resume", "store", "max_cost_usd", "as_json")
             _play(opened, with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings), resume, as_json)
             return
-        if luck:
+        if asked.luck:
             refuse_beside(context, "--luck", *_WITH_LUCK)
             if episode is None:
                 raise ConfigError("Name the episode that is played again: trinity fork EPISODE --luck.")
@@ -184,27 +128,26 @@ def fork(
             _play(opened, replace(again, max_cost_usd=settings.max_cost_usd), None, as_json)
             return
         name = absolute_pool(settings.pool)
-        if right_replies and not every_turn:
+        if asked.right_replies and not asked.every_turn:
             raise ConfigError(
                 "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
             )
-        if every_turn:
+        if asked.every_turn:
             refuse_beside(context, "--every-turn", *_WITH_EVERY_TURN)
             if episode is None:
                 raise ConfigError(
                     "Name the episode whose turns are forked: trinity fork EPISODE --every-turn."
                 )
-            if pool is None:
+            if "pool" not in given:
                 name = pool_of(opened, opened.episodes.get(episode), name)
-            specs = wiring.pool_specs(name)
             turning = plan_every_turn(
                 opened,
                 episode,
                 n=n,
                 pool=name,
-                specs=specs,
+                specs=wiring.pool_specs(name),
                 encoder=settings.encoder,
-                right_replies=right_replies,
+                right_replies=asked.right_replies,
             )
             _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
             return
@@ -219,21 +162,9 @@ def fork(
         picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
         if not picks:
             raise ConfigError("No episode has such a turn: there is nothing to fork.")
-        change = _change(
-            {
-                "model": model,
-                "role": role and role.lower(),
-                "subtask": subtask,
-                "access": None if access is None else _turns(access),
-                "policy": policy,
-                "temperature": temperature,
-                "reply": reply,
-                "verdict": verdict and verdict.upper(),
-                "stop": "" if stop else None,
-            },
-            usual=None if many else runner_up_change(opened.episodes.get(picks[0][0]), picks[0][1]),
-        )
-        if pool is None:
+        usual = None if many else runner_up_change(opened.episodes.get(picks[0][0]), picks[0][1])
+        change = _change(asked, usual)
+        if "pool" not in given:
             name = pool_of(opened, opened.episodes.get(picks[0][0]), name)
         plan = plan_forks(
             opened,
@@ -244,14 +175,14 @@ def fork(
             pool=name,
             specs=wiring.pool_specs(name),
             encoder=settings.encoder,
-            reuse=not anew,
+            anew=asked.anew,
             batch=batch,
         )
         _play(opened, replace(plan, max_cost_usd=settings.max_cost_usd), None, as_json)
 
 
 #: What goes together with --luck: its pool is the one that the episode was played with.
-_WITH_LUCK = ("episode", "luck", "encoder", "max_cost", "store", "as_json")
+_WITH_LUCK = ("episode", "luck", "encoder", "max_cost_usd", "store", "as_json")
 #: What goes together with --every-turn.
 _WITH_EVERY_TURN = (
     "episode",
@@ -261,7 +192,7 @@ _WITH_EVERY_TURN = (
     "see",
     "pool",
     "encoder",
-    "max_cost",
+    "max_cost_usd",
     "store",
     "as_json",
 )
@@ -270,8 +201,8 @@ _WITH_EVERY_TURN = (
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
     """Play what the plan still lacks, and say what came out."""
     from ui.runs.expectation import expectation
+    from ui.runs.forks.planning import reach_words
     from ui.runs.forks.play import prepare
-    from ui.runs.forks.reach import reach_words
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
@@ -293,7 +224,7 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
 def _pairs(points: int) -> int:
     """How many pairs show a difference of so many points; ConfigError where they are more than are played at a turn."""
     from core.analysis.power import difference_seen, pairs_to_see
-    from ui.runs.forks.planning import MOST_CHILDREN
+    from ui.runs.settings.forks import MOST_CHILDREN
 
     pairs = pairs_to_see(points / 100)
     if pairs > MOST_CHILDREN:
@@ -304,11 +235,22 @@ def _pairs(points: int) -> int:
     return pairs
 
 
-def _change(options: Mapping[ChangeKind, str | None], usual: Change | None) -> Change:
+def _change(asked: ForkSettings, usual: Change | None) -> Change:
     """The one change that was asked for, the `usual` one where none was; ConfigError when it is none, or several."""
     from core.episode import Change
 
-    changes = [Change(kind, value) for kind, value in options.items() if value is not None]
+    values: dict[ChangeKind, str | None] = {
+        "model": asked.model,
+        "role": asked.role and asked.role.lower(),
+        "subtask": asked.subtask,
+        "access": None if asked.access is None else _turns(asked.access),
+        "policy": asked.policy,
+        "temperature": asked.temperature,
+        "reply": asked.reply,
+        "verdict": asked.verdict and asked.verdict.upper(),
+        "stop": "" if asked.stop else None,
+    }
+    changes = [Change(kind, value) for kind, value in values.items() if value is not None]
     if not changes and usual is not None:
         return usual
     if len(changes) != 1:
@@ -346,7 +288,7 @@ def _say_plan(plan: ForkPlan) -> None:
 
     branch = plan.branches[0]
     if plan.asks_luck:
-        from ui.runs.forks.luck import RULE
+        from ui.runs.forks.results import RULE
 
         reused = f" {len(branch.reused)} plays stand in the store already." if branch.reused else ""
         say(f"{RULE}{reused}")
@@ -372,114 +314,67 @@ def _say_plan(plan: ForkPlan) -> None:
 
 
 def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
+    """What the run came to, as its page shows it, or as JSON."""
+    from ui.answers.forks import findings
     from ui.presentation.words import dollars
     from ui.runs.forks.results import read_results
 
     results = read_results(store, run_id, plan)
-    if plan.asks_luck:
-        _report_luck(store, run_id, plan, results, as_json)
-        return
-    if plan.every_turn:
-        _report_turns(store, run_id, plan, as_json)
-        return
     if as_json:
-        print_json(
-            {
-                "run": run_id,
-                "change": plan.change,
-                "parents": [
-                    {"episode": one.parent, "turn": one.turn + 1, "prefix": one.prefix}
-                    for one in plan.branches
-                ],
-                "parents_unchanged": results.parents_unchanged,
-                "baseline": results.baseline.to_json(),
-                "fork": results.fork.to_json(),
-                "difference": results.difference,
-                "verdict": results.verdict,
-                "cost_usd": results.spent_usd,
-            }
-        )
+        plain = _plain_luck if plan.asks_luck else _plain_turns if plan.every_turn else _plain
+        print_json({"run": run_id, **plain(store, run_id, plan, results)})
         return
-    print_table(
-        ["", ">right", "95 % interval", ">n"],
-        [
-            (name, percent(one.share), "certain" if one.certain else interval((one.low, one.high)), one.n)
-            for name, one in (("baseline, unchanged", results.baseline), ("fork", results.fork))
-        ],
-    )
-    tell(results.verdict)
+    tell_answers(findings(store, run_id, plan, results))
     say(f"Cost {dollars(results.spent_usd)}. Look into it: trinity episodes --run {run_id}, or trinity ui")
 
 
-def _report_luck(store: Store, run_id: str, plan: ForkPlan, results: Results, as_json: bool) -> None:
-    """How often the episode ended right when nothing was changed, and what that tells."""
-    from ui.presentation.words import dollars
-    from ui.runs.forks.luck import read_luck
+def _plain(store: Store, run_id: str, plan: ForkPlan, results: Results) -> dict[str, Any]:
+    return {
+        "change": plan.change,
+        "parents": [
+            {"episode": one.parent, "turn": one.turn + 1, "prefix": one.prefix} for one in plan.branches
+        ],
+        "parents_unchanged": results.parents_unchanged,
+        "baseline": results.baseline.to_json(),
+        "fork": results.fork.to_json(),
+        "difference": results.difference,
+        "verdict": results.verdict,
+        "cost_usd": results.spent_usd,
+    }
+
+
+def _plain_luck(store: Store, run_id: str, plan: ForkPlan, results: Results) -> dict[str, Any]:
+    from ui.runs.forks.results import read_luck
 
     found = read_luck(store, run_id, plan)
-    if as_json:
-        print_json(
-            {
-                "run": run_id,
-                "episode": plan.branches[0].parent,
-                "recorded_right": found.recorded_right,
-                "right": sum(found.plays),
-                "n": len(found.plays),
-                "ends_right_more_often": found.told.right if found.told else None,
-                "verdict": found.sentence,
-                "cost_usd": results.spent_usd,
-            }
-        )
-        return
-    tell(found.sentence)
-    say(f"Cost {dollars(results.spent_usd)}. Look into it: trinity episodes --run {run_id}, or trinity ui")
+    return {
+        "episode": plan.branches[0].parent,
+        "recorded_right": found.recorded_right,
+        "right": sum(found.plays),
+        "n": len(found.plays),
+        "ends_right_more_often": found.told.right if found.told else None,
+        "verdict": found.sentence,
+        "cost_usd": results.spent_usd,
+    }
 
 
-def _report_turns(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
-    """How the episode ends from each of its turns on, and which of them mattered."""
-    from ui.presentation.steps import change_words
-    from ui.runs.forks.results import by_turn, decisive, read_results
-    from ui.runs.forks.turning import decisive_words, luck_words
+def _plain_turns(store: Store, run_id: str, plan: ForkPlan, results: Results) -> dict[str, Any]:
+    from ui.runs.forks.results import by_turn, decisive
 
     right = store.episodes.get(plan.every_turn).correct is True
-    outcomes = by_turn(plan, read_results(store, run_id, plan))
-    if as_json:
-        found = decisive(outcomes, recorded_right=right)
-        print_json(
+    outcomes = by_turn(plan, results)
+    found = decisive(outcomes, recorded_right=right)
+    return {
+        "episode": plan.every_turn,
+        "recorded_right": right,
+        "decisive_turn": None if found is None else found.turn + 1,
+        "turns": [
             {
-                "run": run_id,
-                "episode": plan.every_turn,
-                "recorded_right": right,
-                "decisive_turn": None if found is None else found.turn + 1,
-                "turns": [
-                    {
-                        "turn": one.turn + 1,
-                        "change": one.change,
-                        "unchanged": one.unchanged.to_json(),
-                        "other": one.other.to_json(),
-                    }
-                    for one in outcomes
-                ],
+                "turn": one.turn + 1,
+                "change": one.change,
+                "unchanged": one.unchanged.to_json(),
+                "other": one.other.to_json(),
             }
-        )
-        return
-    print_table(
-        [">turn", ">unchanged ends right", "95 % interval", plan.other_words, ">ends right", "95 % interval"],
-        [
-            (
-                one.turn + 1,
-                f"{one.unchanged.right} of {one.unchanged.n}",
-                interval((one.unchanged.low, one.unchanged.high)),
-                change_words(one.change),
-                f"{one.other.right} of {one.other.n}",
-                interval((one.other.low, one.other.high)),
-            )
             for one in outcomes
         ],
-    )
-    for sentence in (
-        luck_words(outcomes, recorded_right=right),
-        decisive_words(outcomes, recorded_right=right, other=plan.other_words),
-    ):
-        if sentence:
-            tell(sentence)
+    }

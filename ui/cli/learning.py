@@ -59,7 +59,7 @@ def learn(
     one) and all settings."""
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
-    from ui.runs.settings.presets import plan_from, preset_values
+    from ui.runs.settings.learning import plan_from, preset_values
 
     command: RunKind = "evolve" if kind is EvolutionPlan else "train"
     asked = preset_values(kind, preset)

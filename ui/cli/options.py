@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
-from core.episode import Protocol
 from core.errors import ConfigError
-from core.fields import MOST_TASKS, RULES, Field, Setting, built, settings_of
+from core.fields import MOST_TASKS, Field, Setting, built, settings_of
 from core.settings import ENCODER, MAX_COST, POOL, STORE
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ OWN_STORE = replace(STORE, group="size")
 StoreOption = Annotated[str | None, option(STORE, show_default=False)]
 PoolOption = Annotated[str | None, option(POOL, show_default=False)]
 EncoderOption = Annotated[str | None, option(ENCODER)]
-RulesOption = Annotated[Protocol, option(RULES)]
 MaxCostOption = Annotated[float | None, option(MAX_COST)]
 JSON = Setting(option="--json", help="Print JSON for scripts instead of a table.")
 JsonOption = Annotated[bool, option(JSON)]

@@ -266,8 +266,8 @@ def follow(
     """Play a new run of this plan, or `resume`, beside a line of a bar (None: one of its own) that counts `what`:
     `shows` says how each event moves it. A run without its end says how to go on, or `again` instead; by Ctrl-C the
     exit code is 130."""
-    from ui.runs.kinds import RUN_KINDS
     from ui.runs.lease import owner, take_over
+    from ui.runs.plans import RUN_KINDS
     from ui.runs.play import play
     from ui.runs.queue import Ticket, enqueue
 

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.episode import Protocol
 from core.errors import ConfigError
-from core.fields import MOST_TASKS
+from core.fields import built, checked
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, print_table, progress, say, tell
 from ui.cli.options import (
-    EncoderOption,
+    Given,
     JsonOption,
     MaxCostOption,
-    PoolOption,
-    RulesOption,
     StoreOption,
     opened_store,
+    with_options,
 )
 from ui.cli.play import (
     agree,
@@ -30,6 +28,7 @@ from ui.cli.play import (
     tell_what_plays,
     tell_what_was_reckoned,
 )
+from ui.runs.settings.batch import Suite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,14 +36,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from storage.store import Store
-    from ui.runs.paper.outcomes import PlayedRow
     from ui.runs.paper.reproduction import Reproduction
-    from ui.runs.paper.results_file import Checked
-    from ui.runs.paper.table import Table, TableRow
-    from ui.runs.settings.batch import Suite
+    from ui.runs.paper.results import Checked
+    from ui.runs.paper.tables import PlayedRow, Table, TableRow
 
 
+@with_options(Suite)
 def reproduce(
+    context: typer.Context,
+    *,
     table: Annotated[
         list[str] | None,
         typer.Argument(
@@ -63,21 +63,7 @@ def reproduce(
     seeds: Annotated[
         str, typer.Option(help="Seeds, such as 0,1,2: every row is played once under each.")
     ] = "0,1,2",
-    budget: Annotated[
-        int, typer.Option(help="Episodes that every learner may play; the paper's budget is 30720.")
-    ] = 30_720,
-    n: Annotated[int, typer.Option("--n", min=1, max=MOST_TASKS, help="Test tasks per row and seed.")] = 1000,
-    task_seed: Annotated[int, typer.Option(min=0, help="Draws the test tasks.")] = 1,
-    turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
-    tasks: Annotated[
-        str, typer.Option(help="pocket or a FILE.jsonl: evolved, validated and tested on.")
-    ] = "pocket",
-    held_out: Annotated[
-        str, typer.Option(help="Task set of table 1, which nothing is evolved on.")
-    ] = "pocket/held-out",
-    protocol: RulesOption = Protocol.PAPER,
-    pool: PoolOption = None,
-    encoder: EncoderOption = None,
+    given: Given,
     max_cost: MaxCostOption = None,
     show: Annotated[
         bool, typer.Option("--show", help="Play nothing: print what the store holds of these tables.")
@@ -113,31 +99,26 @@ def reproduce(
     """
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
-    from ui.runs.paper.outcomes import stored, suites
-    from ui.runs.paper.table import needed
-    from ui.runs.settings.batch import Suite
-    from ui.runs.settings.places import absolute_pool, absolute_tasks
+    from ui.runs.paper.tables import needed, read_rows, rows_of
+    from ui.runs.settings import absolute_pool, absolute_tasks
 
-    settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
+    doors = {key: given.get(key) for key in ("pool", "encoder")}
+    settings = wiring.settings(store=store, max_cost_usd=max_cost, **doors)
     wanted = _narrowed(_tables(table), row)
-    suite = Suite(
-        budget=budget,
-        n=n,
-        task_seed=task_seed,
-        turns=turns,
+    asked = built(Suite, checked(Suite, given))
+    suite = replace(
+        asked,
         pool=absolute_pool(settings.pool),
         encoder=wiring.encoder_for(settings.pool, settings.encoder),
-        tasks=absolute_tasks(tasks),
-        held_out=absolute_tasks(held_out),
-        protocol=protocol,
+        tasks=absolute_tasks(asked.tasks),
+        held_out=absolute_tasks(asked.held_out),
     )
     with opened_store(settings.store) as opened:
         if not show:
             for one in (suite.tasks, suite.held_out):
                 name_task_file(opened, one)
             _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
-        runs = next((runs for one, runs in suites(opened) if one == suite), {})
-        played = stored(opened, runs, {row.key for row in needed(wanted)})
+        played = read_rows(opened, rows_of(opened, suite), {row.key for row in needed(wanted)})
         beside = _checked(opened, suite, wanted, played) if check else None
         _report(opened, suite, wanted, played, save, as_json, beside)
     if any(one.same_config and not one.same_outcomes for one in beside or ()):
@@ -155,13 +136,14 @@ def _report(
 ) -> None:
     """Print what the store holds of these tables, and how it stands `beside` the shipped results; write it to the file
     `save`."""
-    from ui.answers import plain, results
-    from ui.runs.paper import results_file
+    from ui.answers import plain
+    from ui.answers.results import answers_of, played_here
+    from ui.runs.paper import results
 
     if save is not None:
-        say(f"{results_file.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
-    found = results.played_here(store, suite, wanted, played)
-    answers = {one.table.id: results.answers_of(one) for one in found}
+        say(f"{results.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
+    found = played_here(store, suite, wanted, played)
+    answers = {one.table.id: answers_of(one) for one in found}
     differences = next((one.differences for one in found), None)
     if as_json:
         checked = (
@@ -203,15 +185,15 @@ def _checked(
     store: Store, suite: Suite, wanted: list[Table], played: Mapping[str, Sequence[PlayedRow]]
 ) -> list[Checked]:
     """What the store holds of these tables beside the shipped results."""
-    from ui.runs.paper import results_file
+    from ui.runs.paper import results
 
     found = []
-    for name in dict.fromkeys(results_file.file_of(table) for table in wanted):
-        shipped = results_file.shipped(name)
+    for name in dict.fromkeys(results.file_of(table) for table in wanted):
+        shipped = results.shipped(name)
         if shipped is None:
             raise ConfigError("No results came with this program, so there is nothing to check against.")
-        own = [table for table in wanted if results_file.file_of(table) == name]
-        found += results_file.check(store, suite, own, played, shipped)
+        own = [table for table in wanted if results.file_of(table) == name]
+        found += results.check(store, suite, own, played, shipped)
     return found
 
 
@@ -228,8 +210,8 @@ def _print_checked(found: list[Checked]) -> None:
 
 
 def _tables(names: list[str] | None) -> list[Table]:
-    from ui.runs.paper.results_file import GRID_NAMES
-    from ui.runs.paper.table import TABLES
+    from ui.runs.paper.results import GRID_NAMES
+    from ui.runs.paper.tables import TABLES
 
     unknown = [name for name in names or () if name not in TABLES]
     if unknown:

@@ -29,8 +29,8 @@ from ui.cli.play import (
     with_ceiling,
 )
 from ui.cli.replies import tell_lapses
+from ui.runs.policies import POLICIES
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.settings.policies import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ def run(
     from ui.runs.batch import completed
     from ui.runs.grading import name_task_file
     from ui.runs.plans import plan_of
-    from ui.runs.settings.presets import plan_from
+    from ui.runs.settings.learning import plan_from
 
     doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
     settings = wiring.settings(store=store, **doors)
@@ -109,8 +109,7 @@ def _play(
     """Play what the plan still lacks, after choosing role cycles on validation tasks, and print accuracies."""
     from core.episode import EpisodeFinished, Status
     from core.evolution.cycles import CYCLES
-    from ui.runs.batch import prepare
-    from ui.runs.choices import CyclesChosen, CyclesTried, PolicyTaught, with_choosing
+    from ui.runs.batch import CyclesChosen, CyclesTried, PolicyTaught, prepare, with_choosing
     from ui.runs.plans import plan_of
     from ui.runs.settings.batch import BatchPlan
     from ui.runs.spending import lesson_episodes

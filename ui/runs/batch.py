@@ -1,56 +1,50 @@
-"""A batch run: the same tasks under each policy, made ready and played; and the cycles of roles chosen for it."""
+"""A batch run: the same tasks under each policy; and what is chosen before it plays, the cycle of roles of each fixed
+policy, and who is taught or picked."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import math
 import os
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.checkpoint import load_checkpoint
 from core.conduct.planners import CONDUCTOR
-from core.episode import Episode, Event, Protocol, Status, Task
-from core.errors import ConfigError
+from core.episode import Episode, Event, Protocol, Role, Status, Task
+from core.errors import ConfigError, StoreError, TaskError
+from core.evolution.cycles import CYCLES, ChosenCycle, Trial, choose_cycles, try_cycles
 from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import SINGLE, PolicyPerEpisode
+from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, PolicyPerEpisode
 from core.play.policy import Policy, new_episode
-from core.pool.cache import CachedPool
+from core.pocket import WEIGHTS
+from core.pool.cache import CachedPool, ReplyShelf
 from core.pool.pool import Pool
 from core.tasks.sets import digest_of_tasks
+from storage.files.atomic import atomic_file
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
-from storage.shelves.replies import SharedReplies
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.choices import (
-    CyclesChosen,
-    CyclesTried,
-    PolicyTaught,
-    made_ready,
-    resolve_policies,
-)
-from ui.runs.control import GroupControl
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.play import Ending
-from ui.runs.policies import check_policies
-from ui.runs.settings.batch import BatchPlan, same_models
-from ui.runs.spending import MeteredPool, Reckoned
+from ui.runs.plans import to_config
+from ui.runs.play import Ending, GroupControl, HaltingPool, Parts, common_parts
+from ui.runs.policies import Lessons, Policies, Pupil, check_policies, cycles_of, learns_from
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.spending import MeteredPool, paid_models
 
 
 @dataclass(frozen=True, slots=True)
-class BatchParts:
-    """All that a batch run needs besides the store. `shelf` is what is reused, `reckoned` what was not billed as
-    usual."""
+class BatchParts(Parts):
+    """All that a batch run needs besides the store."""
 
     plan: BatchPlan
-    pool: Pool
     policies: list[Policy]
-    tasks: list[Task]
-    grade: GradeMany
-    shelf: SharedReplies | None = None
-    reckoned: Reckoned = field(default_factory=Reckoned)
 
     def play(
         self, store: Store, run: str
@@ -62,7 +56,7 @@ class BatchParts:
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
         below_ceiling = MeteredPool(self.pool, plan.max_cost_usd, reckoned=self.reckoned)
-        plan, policies = yield from made_ready(
+        plan, policies = yield from choose_and_teach(
             store, run, plan, self.policies, self.tasks, below_ceiling, self.shelf
         )
         metered = below_ceiling.anew(store.runs.spent_usd(run) + plan.choice_usd)
@@ -116,12 +110,8 @@ def completed(store: Store, plan: BatchPlan) -> BatchPlan:
 
 def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     """The parts of a complete plan; everything that can be wrong is found here, before anything is played."""
-    tasks = plan.load_tasks()
-    pool = wiring.resolve_pool(plan.pool)
-    same_models(plan, tuple(spec.name for spec in pool.specs))
-    grade = grading(store, tasks, plan.tasks)
-    shelf = store.episodes.shared_replies(pool.specs) if plan.reuse else None
-    return BatchParts(plan, pool, resolve_policies(store, plan), tasks, grade, shelf)
+    common = common_parts(store, plan, plan.load_tasks())
+    return BatchParts(policies=resolve_policies(store, plan), **common)
 
 
 def _check_protocol(store: Store, names: Sequence[str], protocol: Protocol | None) -> None:
@@ -151,3 +141,197 @@ def _kept(store: Store, name: str) -> str:
     checkpoint = load_checkpoint(name)
     wiring.keep_checkpoint(store, checkpoint)
     return checkpoint.id
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CyclesTried:
+    """`n` of the episodes are over that try every cycle of roles, out of `of`."""
+
+    n: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class CyclesChosen:
+    """The best cycle of each policy that had none yet."""
+
+    cycles: Mapping[str, Cycle]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTaught:
+    """The policy of this name was chosen or taught; `policy` is what it is called from now on."""
+
+    name: str
+    policy: str
+
+
+#: Validation tasks on which cycles are chosen where nobody says how many and nothing has to be paid.
+CHOOSING_TASKS = 40
+
+
+def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> tuple[BatchPlan, str]:
+    """The plan with what is remembered of the best role cycles, and the number of validation tasks on which the others
+    are chosen: `validate`, else none where models cost money; and why none are chosen where the task set has too few
+    for it, empty where it has enough. ConfigError where a policy cannot learn what it has to."""
+    if validate is None:
+        validate = 0 if paid_models(pool.specs) else CHOOSING_TASKS
+    plan, why = replace(plan, choosing=validate), ""
+    try:
+        if undecided := plan.undecided:
+            known = _remembered(plan, pool).get()
+            mine = {name: known[name] for name in undecided if name in known}
+            plan = replace(plan, cycles={**plan.cycles, **mine})
+    except TaskError as error:
+        plan, why = replace(plan, choosing=0), f"Role cycles stay plan, work, check: {error}"
+    _check_can_learn(plan)
+    return plan, why
+
+
+def choose_and_teach(
+    store: Store,
+    run: str,
+    plan: BatchPlan,
+    policies: list[Policy],
+    tasks: Sequence[Task],
+    pool: MeteredPool,
+    shelf: ReplyShelf | None = None,
+) -> Generator[CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]]:
+    """Try every cycle for the policies that have none, choose and teach those that need it before they play the
+    `tasks`, and give the plan as its run now keeps it, with its policies.
+
+    Replies are kept as they come, so that a run that is resumed pays for none again. Stopped when a person asks for it;
+    PoolError when no cycle can be chosen, as models could not be asked."""
+    pupils = [one for one in policies if isinstance(one, Pupil)]
+    if not pupils and not plan.undecided:
+        return plan, _with_cycles(store, plan, policies)
+    ledger, validation, questions = (
+        store.learning.paid_replies(run),
+        plan.choosing_tasks(),
+        plan.lesson_tasks(),
+    )
+    metered = pool.anew(plan.choice_usd or ledger.spent_usd(0))
+    halting = HaltingPool(metered, lambda: store.runs.control(run).cancel)
+    asked = CachedPool(halting, ledger=ledger, shelf=shelf)
+    grade = grading(store, [*validation, *questions], plan.tasks)
+    if plan.undecided:
+        chosen = yield from _chosen_cycles(plan, asked, grade, validation)
+        yield CyclesChosen(chosen)
+        plan = replace(plan, cycles={**plan.cycles, **chosen})
+    taught: dict[str, Policy] = {}
+    if pupils:
+        lessons = _lessons(store, plan, asked, grade, validation, questions, tasks)
+        for one in pupils:
+            taught[one.id] = one.teach(lessons)
+            yield PolicyTaught(one.id, taught[one.id].id)
+    policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, policies)]
+    plan = replace(plan, policies=tuple(one.id for one in policies), choice_usd=metered.spent_usd)
+    store.runs.amend(run, to_config(plan), owner=owner())
+    if not (plan.reuse or plan.lesson_tasks()):  # else they are kept for others, or to be taught by again
+        ledger.forget()
+    return plan, policies
+
+
+def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
+    """The plan's policies, in its order; those that follow a cycle of roles plan, work and check."""
+    resolver = Policies(store, plan.models, argmax=plan.argmax, encoder=plan.encoder)
+    return [resolver.resolve(name, may_learn=True) for name in plan.policies]
+
+
+def _with_cycles(store: Store, plan: BatchPlan, policies: Sequence[Policy]) -> list[Policy]:
+    known = Policies(store, plan.models, argmax=plan.argmax, encoder=plan.encoder, cycles=plan.cycles)
+    return [
+        known.resolve(one.id, may_learn=True) if cycles_of(one.id, plan.models) else one for one in policies
+    ]
+
+
+def _check_can_learn(plan: BatchPlan) -> None:
+    """ConfigError where a policy is chosen on validation tasks and there are to be none, or reads questions and nobody
+    says with what."""
+    for name in plan.policies:
+        if learns_from(name, plan.models) == "validation" and not plan.choosing:
+            raise ConfigError(
+                f"Policy '{name}' is chosen on validation tasks: say on how many with --validate, or name who plays "
+                "behind a colon."
+            )
+    if plan.learns_from("questions"):
+        wiring.encoder_for(plan.pool, plan.encoder)
+
+
+def _chosen_cycles(
+    plan: BatchPlan, pool: CachedPool, grade: GradeMany, tasks: Sequence[Task]
+) -> Generator[CyclesTried, None, dict[str, Cycle]]:
+    trials: list[Trial] = []
+    for trial in try_cycles(
+        plan.undecided, pool, grade, tasks, turn_budget=plan.turns, protocol=plan.protocol
+    ):
+        trials.append(trial)
+        yield CyclesTried(len(trials), len(plan.undecided) * len(CYCLES) * len(tasks))
+    found = choose_cycles(trials)
+    _remembered(plan, pool).add({name: one.cycle for name, one in found.items() if not one.missing})
+    return {name: one.cycle for name, one in found.items()}
+
+
+def _lessons(
+    store: Store,
+    plan: BatchPlan,
+    pool: CachedPool,
+    grade: GradeMany,
+    validation: Sequence[Task],
+    questions: Sequence[Task],
+    tasks: Sequence[Task],
+) -> Lessons:
+    from core.evolution.baselines import Arena
+
+    arena = Arena(pool, grade, plan.turns, plan.seed, plan.protocol or Protocol.PAPER)
+    chosen = {model: plan.cycles.get(f"{SINGLE}{model}", PLAN_WORK_CHECK) for model in plan.models}
+    cycles = {model: ChosenCycle(cycle, math.nan) for model, cycle in chosen.items()}
+    reader = wiring.encoder_for(plan.pool, plan.encoder) if questions else ""
+    return Lessons(store, arena, cycles, validation, questions, tasks, reader)
+
+
+def _remembered(plan: BatchPlan, pool: Pool) -> RememberedCycles:
+    return RememberedCycles(wiring.data_folder(), pool, plan.choosing_tasks(), plan.turns, plan.protocol)
+
+
+class RememberedCycles:
+    """Choices made before, in a file; what was chosen once for a pool and its tasks stays."""
+
+    def __init__(
+        self, folder: Path, pool: Pool, tasks: Sequence[Task], turns: int, protocol: Protocol | None = None
+    ) -> None:
+        self._file = folder / "cycles.json"
+        rules = () if protocol in (None, Protocol.PAPER) else (protocol.value,)
+        # A pocket model that was trained again has its cycle chosen again.
+        own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
+        weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
+        known = repr((pool.specs, weights, tasks, turns, *rules))
+        self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
+
+    def get(self) -> dict[str, Cycle]:
+        """What is known for this pool, tasks and turn budget, by policy."""
+        return {
+            name: tuple(Role(role) for role in cycle)
+            for name, cycle in self._read().get(self._key, {}).items()
+        }
+
+    def add(self, chosen: Mapping[str, Cycle]) -> None:
+        """Remember more, if the folder can be written; the file is replaced in one step."""
+        known = self._read()
+        known.setdefault(self._key, {}).update({name: list(cycle) for name, cycle in chosen.items()})
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(self._file) as draft:
+                draft.write_text(json.dumps(known, indent=1))
+        except (OSError, StoreError) as error:
+            log.warning("Role cycles will be chosen again: %s", error)
+
+    def _read(self) -> dict[str, dict[str, list[str]]]:
+        try:
+            known = json.loads(self._file.read_text())
+        except (OSError, ValueError):  # never written, or damaged: choosing again mends it
+            return {}
+        return known if isinstance(known, dict) else {}

@@ -21,7 +21,7 @@ from core.evolution.sep_cma import default_population
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.learning import LearningParts, Position, Record, common_parts
+from ui.runs.learning import LearningParts, Position, Record, learning_parts
 from ui.runs.settings.learning import RELEASED_SVF, EvolutionPlan
 from ui.runs.wiring import remember_encoder
 
@@ -102,8 +102,8 @@ class EvolutionParts(LearningParts):
 
 def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
-    found, common = common_parts(store, plan)
-    plan = replace(plan, **found)
+    common = learning_parts(store, plan)
+    plan = common["plan"]
     encoder = load_encoder(plan.encoder, processes=wiring.processes())
     remember_encoder(encoder, wiring.data_folder())
     layout = _layout(plan.svf, encoder)
@@ -119,7 +119,7 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
         dtype=encoder.dtype,
         protocol=plan.protocol,
     )
-    return EvolutionParts(plan=plan, encoder=encoder, template=template, **common)
+    return EvolutionParts(encoder=encoder, template=template, **common)
 
 
 def with_default_population(parts: EvolutionParts) -> EvolutionParts:
@@ -130,7 +130,6 @@ def with_default_population(parts: EvolutionParts) -> EvolutionParts:
 
 
 def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
-    """The matrices whose singular values are evolved."""
     if not svf:
         return ()
     depth = int(encoder.model.config.num_hidden_layers)

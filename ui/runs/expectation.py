@@ -26,7 +26,7 @@ from ui.presentation.words import dollars
 from ui.runs.plans import ForkPlan, RunPlan
 from ui.runs.policies import turns_of
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, learning_sets
 from ui.runs.spending import is_free, lesson_episodes, training_episodes
 
 #: Where no evolution of a pool is recorded, its candidates are taken to choose among every model in every role in the
@@ -98,7 +98,7 @@ def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expe
         case EvolutionPlan():
             parts = _evolution(store, plan, specs, means)
         case TrainingPlan():
-            tasks, validation, _ = plan.task_sets()
+            tasks, validation, _ = learning_sets(plan)
             names = [spec.name for spec in specs]
             parts = [
                 _part(name, n * means.calls_per_episode, specs, means, names)
@@ -190,7 +190,7 @@ def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> lis
 
 
 def _evolution(store: Store, plan: EvolutionPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:
-    config, (tasks, validation, _) = plan.evolution, plan.task_sets()
+    config, (tasks, validation, _) = plan.evolution, learning_sets(plan)
     every = [spec.name for spec in specs]
     names = [name for name in every if name not in plan.barred]
     turns, calls = config.turn_budget, min(means.calls_per_episode, float(config.turn_budget))

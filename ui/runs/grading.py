@@ -22,9 +22,9 @@ from storage.reads import forks
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.plans import LivePlan, known_plan
+from ui.runs.settings import absolute_tasks
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
-from ui.runs.settings.places import absolute_tasks
 
 
 def name_task_file(store: Store, tasks: str) -> None:

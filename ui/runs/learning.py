@@ -11,23 +11,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from core.episode import Episode, Task
-from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
-from core.pool.pool import Pool
-from core.tasks.sets import digest_of_tasks
 from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
 from storage.shelves.checkpoints import checkpoint_row
-from storage.shelves.replies import PaidReplies, SharedReplies
+from storage.shelves.replies import PaidReplies
 from storage.store import Store
-from ui.runs import wiring
-from ui.runs.control import HaltingPool, Stopped
-from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.play import Ending
-from ui.runs.settings.batch import same_models
+from ui.runs.play import Ending, HaltingPool, Parts, Stopped, common_parts
 from ui.runs.settings.learning import LearningPlan, learning_sets
-from ui.runs.spending import MeteredPool, Reckoned
+from ui.runs.spending import MeteredPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +53,14 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class LearningParts(ABC):
-    """All that a run that learns needs besides the store. `notes` are worth telling before it begins, `shelf` is what
-    is reused, `reckoned` what was not billed as usual."""
+class LearningParts(Parts, ABC):
+    """All that a run that learns needs besides the store. `notes` are worth telling before it begins."""
 
     #: What it calls an update.
     noun: ClassVar[str]
 
-    plan: Any
-    pool: Pool
-    tasks: list[Task]
     validation: list[Task]
-    grade: GradeMany
     notes: tuple[str, ...] = field(default=(), kw_only=True)
-    shelf: SharedReplies | None = field(default=None, kw_only=True)
-    reckoned: Reckoned = field(default_factory=Reckoned, kw_only=True)
 
     @property
     @abstractmethod
@@ -187,11 +173,7 @@ class _Keeper:
         # When each of them was played is not known, only when their update was.
         played = [TimedEpisode(one, began, self._began, [began] * len(one.turns)) for one in record.recorded]
         self.store.learning.add(
-            entry,
-            state=record.state,
-            checkpoint=row,
-            candidates=record.candidates,
-            played=played,
+            entry, state=record.state, checkpoint=row, candidates=record.candidates, played=played
         )
         for path in record.obsolete:
             path.unlink(missing_ok=True)
@@ -201,18 +183,8 @@ class _Keeper:
         return entry
 
 
-def common_parts(store: Store, plan: LearningPlan) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The models and tasks that a plan turns out to have, as its fields, and the parts that all that learns needs."""
+def learning_parts(store: Store, plan: LearningPlan) -> dict[str, Any]:
+    """The fields of `LearningParts` for a plan."""
     tasks, validation, notes = learning_sets(plan)
-    grade = grading(store, [*tasks, *validation], plan.tasks)
-    pool = wiring.resolve_pool(plan.pool)
-    models = tuple(spec.name for spec in pool.specs)
-    same_models(plan, models)
-    return {"models": models, "digest": digest_of_tasks(tasks)}, {
-        "pool": pool,
-        "tasks": tasks,
-        "validation": validation,
-        "grade": grade,
-        "notes": tuple(notes),
-        "shelf": store.episodes.shared_replies(pool.specs) if plan.reuse else None,
-    }
+    common = common_parts(store, plan, tasks, validation)
+    return {**common, "validation": validation, "notes": tuple(notes)}

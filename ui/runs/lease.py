@@ -1,17 +1,28 @@
-"""Who works on a run: this process's name in the store, and taking over a run whose process died."""
+"""Who works: this process's name in the store, taking over a run whose process died, and the slots of this machine's
+workers.
+
+A worker holds a numbered slot for as long as it lives, a locked file that the system frees when its process dies, and
+writes its name beside it: not into it, because Windows lets nobody read a locked file. Workers that pages start take
+the slots below the settings' `workers` and leave when nothing waits; those a person starts with `trinity worker` take
+any slot and stay."""
 
 from __future__ import annotations
 
 import os
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import psutil
+from filelock import FileLock, Timeout
 
-from core.errors import StoreError
+from core.errors import ConfigError, StoreError
 from storage.rows.summaries import RunStatus
 from storage.store import Store
+from ui.runs import wiring
 
 #: host:pid@start; the start is wanting where it is not known.
 _NAME = re.compile(r"(?P<host>.*):(?P<pid>[0-9]{1,10})(?:@(?P<start>[0-9]{1,18}))?")
@@ -94,3 +105,49 @@ def take_over(store: Store, run_id: str) -> None:
             f"Run {run_id} is being played by {process_words(run.owner)}: wait for it, or stop it first."
         )
     raise StoreError(f"Run {run_id} is {run.status}: there is nothing to resume.")
+
+
+def folder() -> Path:
+    """Where the slots of the store in use are; workers of another store have others."""
+    return wiring.data_folder() / "workers" / wiring.store_digest(wiring.settings())
+
+
+@contextmanager
+def slot(most: int) -> Iterator[int | None]:
+    """The number of a free slot below `most`, held while the block runs; None when all are taken."""
+    for number in range(most):
+        lock, name = FileLock(folder() / f"{number}.lock", mode=0o600), _name(number)
+        try:
+            name.parent.mkdir(parents=True, exist_ok=True)
+            held = lock.acquire(blocking=False)
+        except Timeout:
+            continue
+        except OSError as error:
+            raise ConfigError(
+                f"No worker can be started: {lock.lock_file} cannot be written ({error.strerror})."
+            ) from error
+        with held:
+            name.write_text(owner(), "utf-8")
+            try:
+                yield number
+            finally:
+                name.unlink(missing_ok=True)
+        return
+    yield None
+
+
+def _name(number: int) -> Path:
+    return folder() / f"{number}.worker"
+
+
+def alive() -> list[str]:
+    """The workers of this machine and store, each as the owner it is of the run it plays."""
+    found = []
+    for file in sorted(folder().glob("*.worker")):
+        try:
+            name = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if name and not is_dead(name):
+            found.append(name)
+    return found

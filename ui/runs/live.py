@@ -29,11 +29,10 @@ from storage.recorder import record
 from storage.rows.summaries import Proposal, RunStatus
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.control import LiveControl
 from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan
-from ui.runs.play import Ending
+from ui.runs.play import Ending, LiveControl
 from ui.runs.policies import Policies
 from ui.runs.spending import MeteredPool
 

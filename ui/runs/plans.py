@@ -1,11 +1,11 @@
-"""What a run plays, kept with it so that its id is enough to play, show or resume it: one typed plan per kind.
+"""What a run plays, kept with it so that its id is enough to play, show or resume it: one typed plan per kind; and what
+each kind is called, who plays it, and the page that shows it.
 
-A plan is stored as its run's config, without its `kind` and `name`: those are columns of the run. Imports no torch.
-"""
+A plan is stored as its run's config, without its `kind` and `name`: those are columns of the run. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, TypeVar, overload
 
@@ -17,17 +17,18 @@ from core.fields import MOST_SEED, RULES, Setting, Turns
 from core.settings import POCKET_POOL
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.summaries import RunSummary
-from ui.runs.settings.batch import BatchPlan
+from storage.rows.summaries import RunKind, RunStatus, RunSummary
+from storage.store import Store
+from ui.presentation.theme import one_line
+from ui.runs.settings.batch import BatchPlan, ReproducedRow
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """What is played live: the task `repeats` times, with seeds from `seed` on. `left_out` are models masked before the
-    softmax; `temperature` is at which the models are asked (None: as their pool says); `pace_s` is how long a
-    decision is shown before the model is asked; `pool` is "pocket" or a pool.toml's path; `protocol` as in
-    `new_episode`; `tasks` is the file that the task comes from, empty for another one."""
+    """What is played live: the task `repeats` times. `left_out` are models masked before the softmax; `pace_s` is how
+    long a decision is shown before the model is asked; `tasks` is the file that the task comes from, empty for another
+    one."""
 
     task: Task
     policy: str
@@ -220,3 +221,135 @@ def known_plan(run: RunSummary) -> RunPlan | None:
         return plan_of(run)
     except TrinityError:
         return None
+
+
+def runs_of(
+    store: Store, kind: RunKind, plans: type[P], *, status: RunStatus | None = None, limit: int = 100
+) -> Iterator[tuple[RunSummary, P]]:
+    """The newest runs of a kind whose plans are understood, with these."""
+    for run in store.runs.list(kind=kind, status=status, limit=limit):
+        plan = known_plan(run)
+        if isinstance(plan, plans):
+            yield run, plan
+
+
+@dataclass(frozen=True, slots=True)
+class KindOfRun:
+    """A kind of run as a reader knows it: `words` name it, `doing` says what it does while it runs, `page` shows it,
+    with `icon` beside links to it. `player` is the module whose `prepare` makes such a plan ready; empty for what is
+    never queued. `command` is what to type to go on with one, with the run's id after it, empty where nothing can be
+    typed; `resumes`: that page has a button for it. `awaited`: a person looks on until its first result is there, so
+    the worker that the app keeps ready takes it."""
+
+    words: str
+    doing: str
+    page: str
+    icon: str
+    player: str = ""
+    command: str = ""
+    resumes: bool = False
+    awaited: bool = False
+
+    def resume_command(self, run_id: str) -> str:
+        """What to type to go on with a run; empty when there is nothing to type."""
+        return f"{self.command} {run_id}" if self.command else ""
+
+
+#: By the kind that the store keeps.
+RUN_KINDS: dict[str, KindOfRun] = {
+    "run": KindOfRun(
+        "batch run", "playing", "episodes", ":material/table_rows:", "ui.runs.batch", "trinity run --resume"
+    ),
+    "live": KindOfRun(
+        "live play", "playing", "live", ":material/play_circle:", "ui.runs.live", resumes=True, awaited=True
+    ),
+    "evolve": KindOfRun(
+        "evolution",
+        "evolving",
+        "evolution",
+        ":material/trending_up:",
+        "ui.runs.evolution",
+        "trinity evolve --resume --name",
+        True,
+    ),
+    "train": KindOfRun(
+        "training",
+        "learning",
+        "evolution",
+        ":material/school:",
+        "ui.runs.training",
+        "trinity train --resume --name",
+        True,
+    ),
+    "fork": KindOfRun(
+        "run of forks",
+        "playing",
+        "forks",
+        ":material/call_split:",
+        "ui.runs.forks.play",
+        "trinity fork --resume",
+        True,
+    ),
+    "reencode": KindOfRun(
+        "reading again", "reading", "policy", ":material/menu_book:", "ui.runs.reading", resumes=True
+    ),
+    "attribute": KindOfRun(
+        "attribution",
+        "reading",
+        "replay",
+        ":material/manage_search:",
+        "ui.runs.reading",
+        resumes=True,
+        awaited=True,
+    ),
+    # Played by the endpoint itself: nothing of it can be resumed, as nobody waits for the answers any more.
+    "serve": KindOfRun("endpoint", "serving", "episodes", ":material/api:"),
+    # A batch run that is a row of the paper's tables.
+    "reproduction": KindOfRun(
+        "row of a table",
+        "playing",
+        "episodes",
+        ":material/table_rows:",
+        "ui.runs.batch",
+        "trinity run --resume",
+    ),
+}
+
+#: The kinds that a person waits for.
+AWAITED: tuple[str, ...] = tuple(kind for kind, one in RUN_KINDS.items() if one.awaited)
+
+
+def kind_of(run: RunSummary) -> KindOfRun:
+    """The kind of a run. One of several policies leads to their comparison, where it can go on, too."""
+    kind = RUN_KINDS[run.kind]
+    compares = run.kind == "run" and len(run.config.get("policies") or ()) > 1
+    return replace(kind, page="checkpoints", resumes=True) if compares else kind
+
+
+def address_of(run: RunSummary) -> dict[str, str]:
+    """The query with which the page of its kind shows a run."""
+    if run.kind in ("reencode", "attribute"):
+        plan = known_plan(run)
+        return plan.address() if isinstance(plan, RereadPlan | AttributionPlan) else {}
+    return {"run": run.id}
+
+
+def about(run: RunSummary, cut: int = 60) -> str:
+    """What a run is about, plain text on one line: its question, the row of a table it is, its name or its tasks; empty
+    where it does not say."""
+    match known_plan(run):
+        case LivePlan() as plan:
+            words = plan.task.question
+        case ForkPlan() | AttributionPlan() as plan:
+            words = plan.question
+        case BatchPlan(reproduction=ReproducedRow() as row) as plan:
+            words = f"{row.label}, seed {plan.seed}"
+        case EvolutionPlan() | TrainingPlan() as plan:
+            words = plan.name or plan.tasks
+        case BatchPlan() as plan:
+            words = plan.tasks
+        case ServePlan() as plan:
+            words = ", ".join(plan.tiers)
+        case _:
+            words = ""
+    return one_line(f"{words} (sample)" if run.is_sample and words != "sample" else words, cut)

@@ -1,27 +1,174 @@
-"""Plays a run to its end, whatever its kind: the one way, for a worker, the command line and every other door.
+"""Plays a run to its end, whatever its kind: the one way, for a worker, the command line and every other door; and how
+a person stops, pauses or steps it.
 
     for event in play(store, run): show(event)
 
 Values come up as they are made (turns, generations, numbers of turns read); closing the generator stops the run. How it
-ended then stands in the store.
-"""
+ended then stands in the store."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Protocol
 
-from core.errors import TrinityError
+from core.episode import Ask, EndReason, Episode, Reply, Task
+from core.errors import ConfigError, TrinityError
+from core.play.drive import GradeMany
+from core.pool.pool import Flight, Pool, WrappedFlight, answers, flight_of
 from core.pool.spec import digest_of_specs
+from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
 from storage.rows.summaries import RunStatus
+from storage.shelves.replies import SharedReplies
 from storage.store import Store
-from ui.runs.control import Stopped
-from ui.runs.kinds import RUN_KINDS
+from ui.runs import wiring
+from ui.runs.grading import grading
 from ui.runs.lease import finish, owner, take_over
-from ui.runs.plans import RunPlan, plan_of
-from ui.runs.spending import agree_to_cost, price
+from ui.runs.plans import RUN_KINDS, RunPlan, plan_of
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import LearningPlan
+from ui.runs.spending import Reckoned, agree_to_cost, price
+
+#: Why a run that a person had paused was interrupted: nothing went wrong.
+PAUSED_FOR_ANOTHER = "Paused: its worker went to another run."
+PAUSED_AT_CLOSE = "Paused when the app was closed."
+
+
+class Stopped(TrinityError):
+    """A person asked the run to stop; why it did when they asked for something else."""
+
+
+class HaltingPool:
+    """A pool that asks `stops`, before calls begin, whether it shall stop. Stopped, when it shall: every reply that was
+    under way has been handed on before."""
+
+    def __init__(self, pool: Pool, stops: Callable[[], bool]) -> None:
+        self.specs = pool.specs
+        self._pool = pool
+        self._stops = stops
+
+    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
+        """Answers of the pool behind, as they are ready."""
+        flight = self.flight()
+        flight.add(asks)
+        return answers(flight)
+
+    def flight(self) -> _HaltingFlight:
+        """Calls under way, of which none begins once it shall stop."""
+        return _HaltingFlight(flight_of(self._pool), self._stops)
+
+    def stream(self, ask: Ask) -> Iterator[str | Reply]:
+        """Pieces of the pool behind, then the whole reply."""
+        if self._stops():
+            raise Stopped
+        yield from self._pool.stream(ask)
+
+
+class _HaltingFlight(WrappedFlight):
+    def __init__(self, behind: Flight, stops: Callable[[], bool]) -> None:
+        super().__init__(behind)
+        self._stops = stops
+        self._held = 0  # calls that came when it was to stop
+
+    @property
+    def under_way(self) -> int:
+        return self._held + self._behind.under_way
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        if self._held or self._stops():
+            self._held += len(asks)
+        else:
+            super().add(asks)
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        if self._held and not self._behind.under_way:
+            raise Stopped
+        return super().ready(wait=wait)
+
+
+#: How often a waiting worker looks whether it may go on, in seconds.
+LOOK_S = 0.15
+#: Set once this process is to leave as soon as nothing is under way: a run that waits for a person then stops.
+leaving = threading.Event()
+
+
+@dataclass
+class GroupControl:
+    """What a person asks of a run whose episodes are played side by side: to wait, or to end it."""
+
+    store: Store
+    run: str
+    sleep: Callable[[float], None] = time.sleep
+    cancelled: bool = False
+    _looked: float = field(default=0.0, init=False)
+
+    def stop(self, _episode: Episode | None = None) -> EndReason | None:
+        """CANCELLED when asked to; waits here while the run is paused."""
+        while not self.cancelled:
+            if time.monotonic() - self._looked < LOOK_S:
+                return None
+            control = self.store.runs.control(self.run)
+            self.cancelled = control.cancel
+            if control.cancel or not control.paused:
+                self._looked = time.monotonic()
+                break
+            self.sleep(LOOK_S)
+        return EndReason.CANCELLED if self.cancelled else None
+
+    def ending(self, missing: int) -> tuple[RunStatus, str | None]:
+        """How a run is over that was played to its end or until it was cancelled, `missing` episodes lost."""
+        if self.cancelled:
+            return RunStatus.CANCELLED, None
+        if not missing:
+            return RunStatus.FINISHED, None
+        lost = (
+            f"{missing} episode{' is' if missing == 1 else 's are'} missing: models could not be asked, or this "
+            "program failed, as each episode says."
+        )
+        return RunStatus.INTERRUPTED, f"{lost} Resume the run to play what is missing."
+
+
+#: So long a paused run keeps a worker that another run waits for, in seconds.
+PATIENCE_S = 120.0
+
+
+@dataclass
+class LiveControl:
+    """What a person asks of the run, asked of the store: cancel, wait between turns, take over a decision. `waits` is
+    told again and again of an episode whose next turn waits for the person."""
+
+    store: Store
+    run: str
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    waits: Callable[[Episode], object] = lambda _: None
+    _passed: tuple[str, int] = field(default=("", -1), init=False)  # the last turn that was let through
+
+    def stop(self, episode: Episode) -> EndReason | None:
+        """CANCELLED when asked to; before a new decision, wait here while the run is paused. Stopped when a paused run
+        makes way for one that waits for its worker."""
+        turn = episode.id, len(episode.turns)
+        since, number = self.clock(), self.store.runs.turns_played(self.run) + 1
+        while True:
+            control = self.store.runs.control(self.run)
+            if control.cancel:
+                return EndReason.CANCELLED
+            if turn == self._passed:
+                return None
+            if not control.paused or control.steps >= number:
+                self._passed = turn
+                return None
+            if self.clock() - since > PATIENCE_S and self.store.runs.next_waiting():
+                raise Stopped(PAUSED_FOR_ANOTHER)
+            if leaving.is_set():
+                raise Stopped(PAUSED_AT_CLOSE)
+            self.waits(episode)
+            self.sleep(LOOK_S)
+
 
 #: How a run is over, and why in one sentence when that was not its end.
 Ending = tuple[RunStatus, str | None]
@@ -38,6 +185,39 @@ class Ready(Protocol):
 
     def play(self, store: Store, run: str) -> Generator[Any, None, Ending]:
         """Play what the run still lacks, each value kept before it is yielded. Stopped when a person asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every plan over task sets needs besides the store. `shelf` is what is reused, `reckoned` what was not
+    billed as usual."""
+
+    plan: Any
+    pool: Pool
+    tasks: list[Task]
+    grade: GradeMany
+    shelf: SharedReplies | None = field(default=None, kw_only=True)
+    reckoned: Reckoned = field(default_factory=Reckoned, kw_only=True)
+
+
+def common_parts(
+    store: Store, plan: BatchPlan | LearningPlan, tasks: list[Task], others: Sequence[Task] = ()
+) -> dict[str, Any]:
+    """The fields of `Parts`: of the plan, with the models and tasks that it turns out to have, and of the `others` that
+    are graded too. ConfigError when its pool has other models than when its run began."""
+    pool = wiring.resolve_pool(plan.pool)
+    models = tuple(spec.name for spec in pool.specs)
+    if plan.models and models != plan.models:
+        raise ConfigError(
+            f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
+        )
+    return {
+        "plan": replace(plan, models=models, digest=digest_of_tasks(tasks)),
+        "pool": pool,
+        "tasks": tasks,
+        "grade": grading(store, [*tasks, *others], plan.tasks),
+        "shelf": store.episodes.shared_replies(pool.specs) if plan.reuse else None,
+    }
 
 
 def prepare(store: Store, plan: RunPlan) -> Ready:

@@ -1,8 +1,8 @@
-"""Every policy that a run can play, made from its name.
+"""Every policy that a run can play: how its name is typed, what it does, and how it is made from its name.
 
-A name is a word and, after a colon, what the word needs. A policy is added with its words in
-`ui.runs.settings.policies` and its maker here; its class may stand anywhere. torch is imported only where a coordinator
-plays or something is taught.
+A name is a word and, after a colon, what the word needs. A policy is added here alone, as a `PolicyKind` of POLICIES;
+its class may stand anywhere. What is made is imported when it is made: the help of `trinity run` reads only the words,
+and torch is needed only where a coordinator plays or something is taught.
 """
 
 from __future__ import annotations
@@ -13,40 +13,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
-from core.checkpoint import Checkpoint, load_checkpoint
-from core.conduct.planners import CONDUCTOR, RandomPlanner, planner_policy
-from core.conduct.session import Planner
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Task
 from core.errors import CheckpointError, ConfigError
-from core.evolution.config import LABEL_REPEATS
-from core.evolution.cycles import ChosenCycle, cascade_episodes
-from core.planner.card import PlannerCard
-from core.play.ensembles import VOTERS, MajorityVote, MixtureOfAgents, WithoutModels, WithoutRole
-from core.play.policies import (
-    CANDIDATE,
-    PLAN_WORK_CHECK,
-    SINGLE,
-    Cycle,
-    CyclePolicy,
-    PolicyPerRequest,
-    RandomPolicy,
-    cascade_policy,
-    cycle_policy,
-    follows_cycle,
-)
-from core.play.policy import ConductingPolicy, Policy, innermost, new_episode
-from core.pocket import MODELS
-from core.pocket.models import TEAMS
-from storage.store import Store
-from ui.presentation.words import policy_name
-from ui.runs import wiring
-from ui.runs.settings.policies import POLICIES
-from ui.runs.wiring import encoder_place
 
 if TYPE_CHECKING:
+    from core.checkpoint import Checkpoint
+    from core.conduct.session import Planner
     from core.coordinator.coordinator import Coordinator
     from core.coordinator.encoder import Encoder
     from core.evolution.baselines import Arena
+    from core.evolution.cycles import ChosenCycle
+    from core.play.policies import Cycle
+    from core.play.policy import Policy
+    from storage.store import Store
 
 #: Votes at most.
 MOST_VOTES = 100
@@ -68,6 +47,8 @@ class Lessons:
     @cached_property
     def reader(self) -> Encoder:
         """The encoder, loaded."""
+        from ui.runs import wiring
+
         return wiring.loaded_encoder(self.encoder)
 
 
@@ -119,13 +100,16 @@ class Policies:
             return self.stored(name)
         if rest and POLICIES[word].form == word:
             raise ConfigError(f"Policy '{word}' takes nothing behind a colon: leave ':{rest}' out.")
-        made = _MAKERS[word](self, rest)
+        made = POLICIES[word].make(self, rest)
         if isinstance(made, Pupil) and not may_learn:
             made.decide([])
         return made
 
     def check_stored(self, name: str) -> None:
         """CheckpointError for a name that the store lacks."""
+        from core.play.policies import CANDIDATE
+        from ui.presentation.words import policy_name
+
         if name.startswith(CANDIDATE):
             raise CheckpointError(
                 f"The weights of {policy_name(name)} are not kept, so it cannot play again: choose another policy, "
@@ -139,10 +123,14 @@ class Policies:
 
     def planner(self, planner_id: str) -> Planner:
         """A stored planner for this pool."""
+        from ui.runs import wiring
+
         return wiring.load_planner(self.store, planner_id, self.models, argmax=self.argmax)
 
     def stored(self, name: str) -> Policy:
         """A checkpoint of the store, or of a folder."""
+        from core.checkpoint import load_checkpoint
+
         if os.path.isdir(name):  # of a name that no path can have: no error, no folder
             return self.coordinator(load_checkpoint(name))
         self.check_stored(name)
@@ -153,8 +141,9 @@ class Policies:
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
         """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
         from core.coordinator.coordinator import Coordinator, check_fits
+        from ui.runs import wiring
 
-        name = self.encoder or encoder_place(checkpoint, self.store, wiring.data_folder())
+        name = self.encoder or wiring.encoder_place(checkpoint, self.store, wiring.data_folder())
         dtype = checkpoint.dtype
         if (name, dtype) not in self.encoders:
             self.encoders[name, dtype] = wiring.loaded_encoder(name, dtype)
@@ -172,6 +161,9 @@ class _NamesOnly(Policies):
     models: tuple[str, ...] = ()
 
     def planner(self, planner_id: str) -> Planner:
+        from core.conduct.planners import CONDUCTOR, RandomPlanner
+        from core.planner.card import PlannerCard
+
         if self.store is not None:
             if not self.store.checkpoints.has(planner_id, planner=True):
                 self.check_stored(planner_id)
@@ -182,6 +174,8 @@ class _NamesOnly(Policies):
         return RandomPlanner(self.models, id=CONDUCTOR + planner_id)
 
     def stored(self, name: str) -> Policy:
+        from core.play.policies import RandomPolicy
+
         if self.store is not None and not os.path.isdir(name):
             self.check_stored(name)
         return RandomPolicy(self.models, id=name)
@@ -192,7 +186,7 @@ def check_policies(names: Sequence[str], store: Store, models: Sequence[str]) ->
     loaded."""
     known = _NamesOnly(store=store, models=tuple(models))
     for name in names:
-        if name != f"{SINGLE}*":
+        if name != "single:*":
             known.resolve(name, may_learn=True)
 
 
@@ -203,6 +197,9 @@ def named_policy(name: str, models: Sequence[str]) -> Policy:
 
 def cycles_of(name: str, models: Sequence[str]) -> tuple[str, ...]:
     """The policies whose cycle of roles a policy of this name plays by, or learns by."""
+    from core.play.policies import follows_cycle
+    from core.play.policy import innermost
+
     if follows_cycle(name) or not models:
         return (name,) if follows_cycle(name) else ()
     policy = named_policy(name, models)
@@ -226,16 +223,41 @@ def lessons_of(name: str, models: Sequence[str], tasks: int, turns: int) -> int:
 
 def turns_of(name: str, turns: int, models: Sequence[str]) -> int:
     """The turn budget of an episode of a policy of this name where that of an ordinary one has so many."""
+    from core.play.policy import new_episode
+
     policy = named_policy(name, models)
     blank = new_episode("", 0, Task("", "", ""), policy, turns=turns, seed=0, argmax=False)
     return blank.turn_budget
 
 
 def _cycle(policies: Policies, name: str) -> Policy:
+    from core.play.policies import PLAN_WORK_CHECK, cycle_policy
+
     return cycle_policy(name, policies.models, policies.cycles.get(name, PLAN_WORK_CHECK))
 
 
+def _random(policies: Policies, _: str) -> Policy:
+    from core.play.policies import RandomPolicy
+
+    return RandomPolicy(policies.models)
+
+
+def _conductor(policies: Policies, planner: str) -> Policy:
+    from core.conduct.planners import planner_policy
+
+    return planner_policy(f"conductor:{planner}", policies.models, policies.planner)
+
+
+def _mixture(policies: Policies, _: str) -> Policy:
+    from core.play.ensembles import MixtureOfAgents
+
+    return MixtureOfAgents(policies.models)
+
+
 def _cascade(policies: Policies, team: str) -> Policy:
+    from core.evolution.cycles import cascade_episodes
+    from core.play.policies import cascade_policy
+
     if team:
         return cascade_policy(team.split("+"), policies.models)
 
@@ -249,6 +271,9 @@ def _cascade(policies: Policies, team: str) -> Policy:
 
 def _majority(policies: Policies, rest: str) -> Policy:
     """Of "", "5", "jack" or "5:jack": how many vote, and who."""
+    from core.play.ensembles import VOTERS, MajorityVote
+    from core.play.policies import CyclePolicy
+
     first, _, others = rest.partition(":")
     votes, who = (int(first), others) if first.isdecimal() else (VOTERS, rest)
     if not 2 <= votes <= MOST_VOTES:
@@ -271,6 +296,8 @@ def _majority(policies: Policies, rest: str) -> Policy:
 
 def _deciding(policies: Policies, name: str) -> Policy:
     """A policy that another one changes: it decides single turns."""
+    from core.play.policy import ConductingPolicy
+
     inner = policies.resolve(name)
     if isinstance(inner, ConductingPolicy):
         raise ConfigError(
@@ -280,6 +307,8 @@ def _deciding(policies: Policies, name: str) -> Policy:
 
 
 def _without(policies: Policies, rest: str) -> Policy:
+    from core.play.ensembles import WithoutModels, WithoutRole
+
     what, _, name = rest.partition(":")
     if what in [*ROLE_ORDER]:
         return WithoutRole(_deciding(policies, name), Role(what))
@@ -297,26 +326,29 @@ def _each_model(repeats: int, models: int, tasks: int, turns: int) -> int:
 
 
 def _taught(
-    word: str, repeats: int, teach: Callable[[Lessons, float | None], Policy]
-) -> Callable[[Policies, str], Policy]:
-    """A policy that learns from what every model makes of so many repeats of each question; behind its word may stand
-    a setting of how it learns."""
+    word: str,
+    teach: Callable[[Lessons, float | None], Policy],
+    policies: Policies,
+    rest: str,
+    *,
+    once: bool = False,
+) -> Pupil:
+    """A policy that learns from what every model makes of each question, played `once` or LABEL_REPEATS times; behind
+    its word may stand a setting of how it learns."""
+    from core.evolution.config import LABEL_REPEATS
 
-    def make(policies: Policies, rest: str) -> Policy:
-        try:
-            setting = float(rest) if rest else None
-        except ValueError:
-            raise ConfigError(f"'{rest}' is no setting of {word}: give a number behind the colon.") from None
-        return Pupil(
-            f"{word}:{rest}" if rest else word,
-            policies.models,
-            lambda lessons: teach(lessons, setting),
-            "questions",
-            partial(_each_model, repeats),
-            tuple(f"{SINGLE}{model}" for model in policies.models),
-        )
-
-    return make
+    try:
+        setting = float(rest) if rest else None
+    except ValueError:
+        raise ConfigError(f"'{rest}' is no setting of {word}: give a number behind the colon.") from None
+    return Pupil(
+        f"{word}:{rest}" if rest else word,
+        policies.models,
+        lambda lessons: teach(lessons, setting),
+        "questions",
+        partial(_each_model, 1 if once else LABEL_REPEATS),
+        tuple(f"single:{model}" for model in policies.models),
+    )
 
 
 def _router(lessons: Lessons, ridge: float | None) -> Policy:
@@ -336,8 +368,10 @@ def _labels(lessons: Lessons, freedom: float | None) -> Policy:
 
 
 def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
+    from core.checkpoint import Checkpoint
     from core.coordinator.coordinator import Coordinator
     from core.evolution.baselines import cloned_from_labels
+    from ui.runs import wiring
 
     arena, encoder = lessons.arena, lessons.reader
     begun = Checkpoint.begin(arena.models, encoder.identity, dtype=encoder.dtype, protocol=arena.protocol)
@@ -348,6 +382,10 @@ def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
 
 def _teams(lessons: Lessons) -> Policy:
     """Plan, work and check by each family's hand-made team of pocket models."""
+    from core.play.policies import PLAN_WORK_CHECK, CyclePolicy, PolicyPerRequest
+    from core.pocket import MODELS
+    from core.pocket.models import TEAMS
+
     models, family_of = lessons.arena.models, {task.question: task.family for task in lessons.tasks}
     if models != MODELS or (others := {*family_of.values()} - TEAMS.keys()):
         what = "other models" if models != MODELS else f"tasks of '{min(others)}'"
@@ -358,21 +396,93 @@ def _teams(lessons: Lessons) -> Policy:
     return PolicyPerRequest("hand-made", models, lambda one: teams[family_of[one.transcript.question]])
 
 
-#: By the word that its name begins with: the policy of what stands behind the word.
-_MAKERS: Mapping[str, Callable[[Policies, str], Policy]] = {
-    "single": lambda policies, rest: _cycle(policies, f"{SINGLE}{rest}"),
-    "random": lambda policies, _: RandomPolicy(policies.models),
-    "random-model": lambda policies, _: _cycle(policies, "random-model"),
-    "round-robin": lambda policies, _: _cycle(policies, "round-robin"),
-    "conductor": lambda policies, rest: planner_policy(
-        f"{CONDUCTOR}{rest}", policies.models, policies.planner
-    ),
-    "cascade": _cascade,
-    "majority": _majority,
-    "mixture": lambda policies, _: MixtureOfAgents(policies.models),
-    "router": _taught("router", 1, _router),
-    "labels": _taught("labels", LABEL_REPEATS, _labels),
-    "cloned": _taught("cloned", LABEL_REPEATS, _cloned),
-    "hand-made": lambda policies, _: Pupil("hand-made", policies.models, _teams),
-    "without": _without,
+@dataclass(frozen=True, slots=True)
+class PolicyKind:
+    """Policies whose names begin with one word: `form` is how they are typed, `words` what they do; `make` gives the
+    policy of what stands behind the word. `alone`: the word alone is such a name, which a batch of any models can
+    play."""
+
+    form: str
+    words: str
+    make: Callable[[Policies, str], Policy]
+    alone: bool = False
+
+
+#: Every kind of policy but stored checkpoints, by the word that its name begins with.
+POLICIES: Mapping[str, PolicyKind] = {
+    one.form.partition(":")[0].partition("[")[0]: one
+    for one in (
+        PolicyKind(
+            "single:MODEL",
+            "one model plays every turn; single:* is each model",
+            lambda policies, model: _cycle(policies, f"single:{model}"),
+        ),
+        PolicyKind("random", "a random model in a random role", _random, alone=True),
+        PolicyKind(
+            "random-model",
+            "a random model at each turn",
+            lambda policies, _: _cycle(policies, "random-model"),
+            alone=True,
+        ),
+        PolicyKind(
+            "round-robin",
+            "the models in turn",
+            lambda policies, _: _cycle(policies, "round-robin"),
+            alone=True,
+        ),
+        PolicyKind(
+            "conductor:PLANNER",
+            "whole workflows; PLANNER is an id, random, fixed:NAME (single, chain, solvers, debate, automix, critic), "
+            "prompted:MODEL or same-model:MODEL:PLANNER",
+            _conductor,
+        ),
+        PolicyKind(
+            "cascade[:MODEL+...+JUDGE]",
+            "one model after the other until a judge accepts; the best team on validation tasks where none is named",
+            _cascade,
+            alone=True,
+        ),
+        PolicyKind(
+            "majority[:N][:WHO]",
+            "the most frequent of N answers (5) of a model, or of N episodes of a coordinator; the best model on "
+            "validation tasks where nobody is named",
+            _majority,
+            alone=True,
+        ),
+        PolicyKind(
+            "mixture",
+            "every model answers, then one that is handed all answers (Mixture-of-Agents)",
+            _mixture,
+            alone=True,
+        ),
+        PolicyKind(
+            "router[:RIDGE]",
+            "each question to the model that is likeliest to solve it (as RouteLLM)",
+            partial(_taught, "router", _router, once=True),
+            alone=True,
+        ),
+        PolicyKind(
+            "labels[:C]",
+            "each question to the model that solved the likes of it most often",
+            partial(_taught, "labels", _labels),
+            alone=True,
+        ),
+        PolicyKind(
+            "cloned[:RIDGE]",
+            "a coordinator whose head is taught by such labels; it becomes a checkpoint",
+            partial(_taught, "cloned", _cloned),
+            alone=True,
+        ),
+        PolicyKind(
+            "hand-made",
+            "a team made by hand for each family of pocket tasks",
+            lambda policies, _: Pupil("hand-made", policies.models, _teams),
+        ),
+        PolicyKind(
+            "without:WHAT:POLICY",
+            "a policy that never chooses a role (verifier), or that may not choose some models (2), drawn for each "
+            "task",
+            _without,
+        ),
+    )
 }

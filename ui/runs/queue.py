@@ -1,16 +1,23 @@
-"""Runs that wait for a worker: writing a plan down as one, starting workers, telling which runs stand still."""
+"""Runs that wait for a worker: writing a plan down as one, starting workers, telling which runs stand still; and the
+worker that the app keeps ready.
+
+That one has loaded everything, so that what a person waits for begins at once. It belongs to one app and one store,
+plays only runs that are `awaited`, and leaves with the app. The app holds one end of its standard input: a line says
+that a run waits, the end of the input that the app is gone."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,13 +26,10 @@ from core.ids import run_id
 from storage.rows.summaries import RunKind, RunStatus, RunSummary
 from storage.shelves.runs import STALLED_AFTER_S
 from storage.store import Store
-from ui.runs import wiring
-from ui.runs.kinds import AWAITED
-from ui.runs.lease import is_dead, mark_dead
-from ui.runs.plans import AttributionPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
+from ui.runs import lease, wiring
+from ui.runs.lease import alive, is_dead, mark_dead, process_name
+from ui.runs.plans import AWAITED, AttributionPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
 from ui.runs.settings.learning import LearningPlan
-from ui.runs.slots import alive
-from ui.runs.standby import stand_by
 
 #: Kinds of runs that learn.
 LEARNING: tuple[RunKind, ...] = ("evolve", "train")
@@ -43,22 +47,25 @@ def start_worker(store: Store, run: str) -> int | None:
         return None  # one that is about to leave looks once more at what waits
     if awaited == [run] and (ready := stand_by.takes(store)) is not None:
         return ready
-    # By the environment: a command line, and with it a database's password, is seen by everybody here.
-    environment = os.environ | {"TRINITY_STORE": store.address}
-    log = log_file(run)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ui.runs.worker"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    process = _process(store.address, log_file(run), "ab", subprocess.DEVNULL)
     # Waited for, so that a dead worker is gone for good and seen to be gone.
     threading.Thread(target=process.wait, name=f"worker {process.pid}", daemon=True).start()
     return process.pid
+
+
+def _process(address: str, log: Path, mode: str, stdin: int, *options: str) -> subprocess.Popen[bytes]:
+    """A worker's process for the store at this address, which says what it has to say to a log."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open(mode) as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ui.runs.worker", *options],
+            # By the environment: a command line, and with it a database's password, is seen by everybody here.
+            env=os.environ | {"TRINITY_STORE": address},
+            stdin=stdin,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,  # Ctrl-C is for the app
+        )
 
 
 def log_file(run: str) -> Path:
@@ -155,3 +162,93 @@ def _reading(store: Store, plan: RereadPlan | AttributionPlan) -> str | None:
         ):
             return run.id
     return None
+
+
+log = logging.getLogger(__name__)
+
+#: A worker that dies is replaced; one that lived for less than SHORT_S only after PAUSE_S, and not more than MOST_SHORT
+#: in a row.
+SHORT_S, PAUSE_S, MOST_SHORT = 30.0, 10.0, 3
+#: The option with which the worker's process is started.
+OPTION = "--stand-by"
+
+
+@dataclass
+class StandBy:
+    """The app's hold on the worker that it keeps ready. Nothing is started before the app `allow`s it, and none where
+    the settings let the app start no workers."""
+
+    _allowed: bool = False
+    _address: str = ""
+    _process: subprocess.Popen[bytes] | None = None
+    _owner: str = ""
+    _short_lives: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def allow(self) -> None:
+        """From here on this process is an app, which may keep a worker ready."""
+        self._allowed = True
+
+    def keep(self, store: Store) -> None:
+        """See to it that a worker is ready for this store from here on, or is getting ready."""
+        with self._lock:
+            if not self._allowed or self._process or store.read_only or not wiring.settings().workers:
+                return
+            if self._short_lives < MOST_SHORT:
+                self._address = store.address
+                self._start()
+
+    def takes(self, store: Store) -> int | None:
+        """Tell the worker that a run of this store waits. Its process id; None when there is none, or it is busy."""
+        with self._lock:
+            process = self._process
+            if process is None or process.poll() is not None or self._address != store.address:
+                return None
+            if self._owner in lease.alive():
+                return None
+            try:
+                assert process.stdin is not None
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+            except OSError:  # it is just dying
+                return None
+            return process.pid
+
+    def close(self) -> None:
+        """Let the worker go: at once, or when what it plays is over."""
+        with self._lock:
+            self._allowed = False
+            if self._process is not None and self._process.stdin is not None:
+                self._process.stdin.close()
+
+    def _start(self) -> None:
+        log = lease.folder() / "stand-by.log"
+        self._process = _process(self._address, log, "wb", subprocess.PIPE, OPTION)
+        self._owner = process_name(self._process.pid)
+        threading.Thread(
+            target=self._attend, args=[self._process], name=f"worker {self._process.pid}", daemon=True
+        ).start()
+
+    def _attend(self, process: subprocess.Popen[bytes]) -> None:
+        began = time.monotonic()
+        process.wait()
+        short = time.monotonic() - began < SHORT_S
+        with self._lock:
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):  # what was said last is heard by nobody
+                process.stdin.close()
+            self._process = None
+            self._short_lives = self._short_lives + 1 if short else 0
+            again = self._allowed and self._short_lives < MOST_SHORT
+        if not again:
+            return
+        log.warning("The worker that was kept ready ended (%s); another is started.", process.returncode)
+        if short:
+            time.sleep(PAUSE_S)
+        with self._lock:
+            if self._allowed and self._process is None:
+                self._start()
+
+
+#: The one of this process.
+stand_by = StandBy()

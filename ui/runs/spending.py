@@ -25,7 +25,7 @@ from ui.runs import wiring
 from ui.runs.plans import ForkPlan, LivePlan, PooledPlan, RunPlan
 from ui.runs.policies import learns_from, lessons_of, turns_of
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, learning_sets
 
 
 def is_free(spec: ModelSpec) -> bool:
@@ -86,11 +86,7 @@ class Price:
         return bool(paid_models(self.specs))
 
 
-def price(
-    store: Store,
-    plan: RunPlan,
-    specs: tuple[ModelSpec, ...] | None = None,
-) -> Price:
+def price(store: Store, plan: RunPlan, specs: tuple[ModelSpec, ...] | None = None) -> Price:
     """What a plan can cost at most, before it is made ready. `specs` are those of its pool where they are known. What
     is read again costs nothing."""
     if not isinstance(plan, PooledPlan):
@@ -106,7 +102,7 @@ def price(
         case EvolutionPlan():
             most = _evolution(plan, specs)
         case TrainingPlan():
-            tasks, validation, _ = plan.task_sets()
+            tasks, validation, _ = learning_sets(plan)
             played = sum(training_episodes(plan, len(specs), len(tasks), len(validation)).values())
             most = estimate(specs, played, MOST_STEPS, [task.question for task in (*tasks, *validation)])
         case ForkPlan():
@@ -144,7 +140,7 @@ def training_episodes(plan: TrainingPlan, models: int, tasks: int, validation: i
 
 
 def _evolution(plan: EvolutionPlan, specs: Sequence[ModelSpec]) -> CostBound:
-    config, (tasks, validation, _) = plan.evolution, plan.task_sets()
+    config, (tasks, validation, _) = plan.evolution, learning_sets(plan)
     per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
     played = config.generations * config.population * per_candidate
     played += (1 + math.ceil(config.generations / config.validate_every)) * len(validation)
@@ -214,11 +210,7 @@ class MeteredPool:
     played, each reckoned at the dearest so far, and as long as none has ended at its bound."""
 
     def __init__(
-        self,
-        pool: Pool,
-        ceiling_usd: float | None,
-        spent_usd: float = 0.0,
-        reckoned: Reckoned | None = None,
+        self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0, reckoned: Reckoned | None = None
     ) -> None:
         self.specs = pool.specs
         self._pool = pool

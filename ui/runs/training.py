@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,8 +19,8 @@ from core.pocket.training import TrainingProgress
 from core.settings import POCKET_POOL
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.control import Stopped
-from ui.runs.learning import LearningParts, Position, Record, common_parts
+from ui.runs.learning import LearningParts, Position, Record, learning_parts
+from ui.runs.play import Stopped
 from ui.runs.settings.learning import TrainingPlan
 
 #: A larger state is kept in a file and not in a row, in bytes: planner, and the two moments of its optimiser.
@@ -90,15 +90,15 @@ class TrainingParts(LearningParts):
 def prepare(store: Store, plan: TrainingPlan) -> TrainingParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     check_installed()
-    found, common = common_parts(store, plan)
-    plan = replace(plan, **found)
+    common = learning_parts(store, plan)
+    plan = common["plan"]
     if plan.planner == POCKET_POOL and any(spec.provider != POCKET_POOL for spec in common["pool"].specs):
         raise ConfigError(
             "The pocket planner reads short pocket questions and writes words that only pocket models know: name the "
             "folder of a causal language model that learns to plan for these models by --planner FOLDER."
         )
     start = None if plan.planner == POCKET_POOL else _start(store, plan)
-    return TrainingParts(plan=plan, start=start, **common)
+    return TrainingParts(start=start, **common)
 
 
 def _start(store: Store, plan: TrainingPlan) -> LanguagePlanner:
@@ -146,7 +146,6 @@ def state_file(run: str, iteration: int) -> Path:
 
 
 def _state_files(run: str, but: int | None = None) -> list[Path]:
-    """The files of a run's states, but for that of one iteration."""
     kept = None if but is None else state_file(run, but)
     found = (wiring.data_folder() / "training").glob(f"{Path(run).name}-*.safetensors")
     return [path for path in found if path != kept]

@@ -5,7 +5,7 @@
 The page never plays anything itself, so no click and no closed browser can end a run. A run is claimed in the store
 before it is played, so that no two workers play the same.
 
-With `--stand-by` it is the one that an app keeps ready (`standby.py`).
+With `--stand-by` it is the one that an app keeps ready (`StandBy`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -24,12 +25,12 @@ from core.settings import POCKET_POOL, Settings
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
 from ui.program import interruptible
-from ui.runs import control, slots, wiring
-from ui.runs.kinds import AWAITED
-from ui.runs.lease import claim
+from ui.runs import play as playing
+from ui.runs import wiring
+from ui.runs.lease import claim, slot
+from ui.runs.plans import AWAITED
 from ui.runs.play import play
-from ui.runs.queue import log_file, start_worker
-from ui.runs.standby import OPTION, App
+from ui.runs.queue import OPTION, log_file, start_worker
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def serve(store: Store, most: int, announce: Callable[[str], object], *, stay: b
     nothing waits, or at once when all slots are taken, unless it is to `stay`. `announce` is given each run's id before
     it is played."""
     while True:
-        with slots.slot(most) as number:
+        with slot(most) as number:
             if number is None or (code := _play_all(store, announce, stay)):
                 return 0 if number is None else code
         if store.runs.next_waiting() is None:  # after the slot is free: who queues now starts another
@@ -82,10 +83,35 @@ def _play_all(store: Store, announce: Callable[[str], object], stay: bool) -> in
             return INTERRUPTED
 
 
+class App:
+    """The worker's view of the app that keeps it: whether it is still there, and whether it has said that a run
+    waits."""
+
+    def __init__(self) -> None:
+        self._said = threading.Event()
+        self.gone = threading.Event()
+        held = os.dup(0)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)  # what this process starts, such as a grader, must not read what is said to it
+        os.close(nothing)
+        threading.Thread(target=self._listen, args=[held], name="app", daemon=True).start()
+
+    def wait(self, seconds: float) -> None:
+        """Until the app says something, it is gone, or the time is over."""
+        self._said.wait(seconds)
+        self._said.clear()
+
+    def _listen(self, said: int) -> None:
+        while os.read(said, 4096):
+            self._said.set()
+        self.gone.set()
+        self._said.set()
+
+
 def stand_by(store: Store, settings: Settings, app: App) -> int:
     """Play the runs that a person waits for, as soon as they are queued, until the app is gone; get ready meanwhile.
     What is being played when the app goes is played to its end, unless it waits for a person. The exit code."""
-    control.leaving = app.gone
+    playing.leaving = app.gone
     getting_ready = _get_ready(settings)
     while not app.gone.is_set():
         run = store.runs.next_waiting(AWAITED)
@@ -93,7 +119,7 @@ def stand_by(store: Store, settings: Settings, app: App) -> int:
             if next(getting_ready, None) is None:
                 app.wait(LOOK_S)
             continue
-        with slots.slot(settings.workers) as number:
+        with slot(settings.workers) as number:
             if number is not None:
                 _log_into(run)
                 if play_claimed(store, run) == INTERRUPTED:
@@ -107,12 +133,7 @@ def stand_by(store: Store, settings: Settings, app: App) -> int:
 
 def _get_ready(settings: Settings) -> Iterator[str]:
     """Load, step by step, what a first decision needs. Nothing of a store or of a pool.toml, and no model is asked."""
-    for module in (
-        "ui.runs.live",
-        "core.pool_file",
-        "core.coordinator.coordinator",
-        "ui.runs.reading.attributing",
-    ):
+    for module in ("ui.runs.live", "core.pool_file", "core.coordinator.coordinator", "ui.runs.reading"):
         importlib.import_module(module)
         yield module
     encoder = settings.encoder or (POCKET_POOL if settings.pool == POCKET_POOL else "")

@@ -27,7 +27,7 @@ from ui.cli.console import print_json
 from ui.export.page import analysis_page
 from ui.presentation.theme import percent
 from ui.presentation.words import share_words
-from ui.runs.paper.table import TABLES
+from ui.runs.paper.tables import TABLES
 from ui.web.analysis import draw as drawing
 from ui.web.analysis import page
 

@@ -24,8 +24,7 @@ from storage.store import Store, open_store
 from tests.ui.sums import Result, Sums
 from tests.ui.test_canary import unpacked
 from ui.cli.learning import read_file
-from ui.runs.settings.learning import EvolutionPlan
-from ui.runs.settings.presets import plan_from
+from ui.runs.settings.learning import EvolutionPlan, plan_from
 
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 

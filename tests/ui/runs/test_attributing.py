@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,19 +20,12 @@ from storage.rows.summaries import RunStatus
 from storage.shelves.attributions import AttributedTurn, Attributions
 from storage.store import Store
 from tests.builders.diffed import DIFFED, Diffed
-from tests.ui.pages import until
-from ui.runs.control import Stopped
+from ui.runs import reading
 from ui.runs.lease import owner
 from ui.runs.plans import AttributionPlan
-from ui.runs.queue import Ticket, enqueue, resume
-from ui.runs.reading import attributing
-from ui.runs.reading.attributing import (
-    ExplainedTurn,
-    Explanation,
-    explained_turn,
-    kept_explanation,
-    read_turn,
-)
+from ui.runs.play import Stopped
+from ui.runs.queue import Ticket, enqueue
+from ui.runs.reading import ExplainedTurn, Explanation, explained_turn, kept_explanation, read_turn
 from ui.runs.wiring import data_folder, remember_encoder
 from ui.runs.worker import play_claimed
 
@@ -71,11 +61,11 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     run, fresh = enqueue(store, plan, Ticket.new())
     assert (fresh, enqueue(store, plan, Ticket.new())) == (True, (run, False))
     assert store.runs.claim(run, owner())
-    steps = attributing.prepare(store, plan).play(store, run)
+    steps = reading.AttributionParts(plan).play(store, run)
     assert next(steps).words is None
     told = next(steps)
     assert told.words is not None
-    assert 0 < told.words.done == len(told.words.words) <= attributing.WORDS_AT_ONCE < told.words.steps
+    assert 0 < told.words.done == len(told.words.words) <= reading.WORDS_AT_ONCE < told.words.steps
     store.runs.cancel(run)
     with pytest.raises(Stopped):
         next(steps)
@@ -109,47 +99,14 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     # Everything is kept: the next run has nothing to read.
     again, _ = enqueue(store, plan, Ticket.new())
     assert store.runs.claim(again, owner())
-    assert list(attributing.prepare(store, plan).play(store, again)) == []
-
-
-@pytest.mark.process
-def test_a_killed_worker_loses_at_most_the_step_under_way(diffed: Diffed) -> None:
-    store, episode = diffed.store, played(diffed)
-    plan = AttributionPlan(episode.id, 1, (diffed.a.id,))
-    run, _ = enqueue(store, plan, Ticket.new())
-    slow = "import time, ui.runs.reading.attributing as player\nplayer.WORDS_AT_ONCE = 1\n" + (
-        "old = player.leave_out\nplayer.leave_out = lambda *a: (time.sleep(0.2), old(*a))[1]\n"
-        "import ui.runs.worker as worker\nworker.main()\n"
-    )
-    environment = os.environ | {"TRINITY_STORE": store.address}
-    process = subprocess.Popen([sys.executable, "-c", slow], env=environment)
-
-    def words() -> int:
-        found = found_for(diffed, plan, diffed.a.id).words
-        return found.done if found else 0
-
-    until(lambda: words() >= 2)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    left = found_for(diffed, plan, diffed.a.id)
-    assert left.words is not None
-    assert not left.words.complete
-    os.environ["TRINITY_WORKERS"], before = "0", os.environ.get("TRINITY_WORKERS")
-    try:
-        resume(store, run)
-    finally:
-        os.environ.pop("TRINITY_WORKERS") if before is None else os.environ.update(TRINITY_WORKERS=before)
-    assert store.runs.claim(run, owner())
-    first = next(attributing.prepare(store, plan).play(store, run))
-    assert first.words is not None
-    assert first.words.words[: left.words.done] == left.words.words
+    assert list(reading.AttributionParts(plan).play(store, again)) == []
 
 
 def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, episode = diffed.store, played(diffed)
-    monkeypatch.setattr(attributing, "LARGE", encoder_size(str(diffed.encoder.folder)) - 1)
+    monkeypatch.setattr(reading, "LARGE", encoder_size(str(diffed.encoder.folder)) - 1)
     plan = AttributionPlan(episode.id, 2, (diffed.svf.id,))
     assert explain_at(episode, 2, diffed.svf).takes_long
     run, _ = enqueue(store, plan, Ticket.new())
@@ -241,7 +198,7 @@ def test_the_chat_of_the_released_rules_is_not_taken_apart(
 ) -> None:
     episode = played(diffed)
     chat = replace(request_at(episode, 1), messages=(Message("user", "x"),))
-    monkeypatch.setattr(attributing, "request_at", lambda *_: chat)
+    monkeypatch.setattr(reading, "request_at", lambda *_: chat)
     with pytest.raises(ConfigError, match="chat of the released protocol"):
         explain_at(episode, 1, replace(diffed.a, input_format="chat"))
     assert explain_at(episode, 1, diffed.a).request.messages == ()  # it reads the transcript all the same

@@ -17,9 +17,8 @@ from storage.store import open_store
 from tests.core.planner.tiny import MODELS, tiny_planner, tiny_pool
 from ui.runs import wiring
 from ui.runs.lease import owner
-from ui.runs.paper.outcomes import outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, episodes_at_most, possible
-from ui.runs.paper.table import TABLES, TRAINED, TableRow
+from ui.runs.paper.tables import TABLES, TRAINED, TableRow, outcomes, read_rows, suites
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import Suite
@@ -37,7 +36,7 @@ def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reproducti
     torch.set_num_threads(1)
     lines = [
         json.dumps({"id": f"t{n}", "question": f"What is {n} plus {n}?", "answer": str(2 * n), "grader": "number"})
-        for n in range(150)
+        for n in range(80)
     ]  # fmt: skip
     (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
     store = open_store(tmp_path / "store.db")
@@ -53,7 +52,7 @@ def train(game: Reproduction, row: TableRow) -> str:
     assert isinstance(plan, TrainingPlan)
     tasks = load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True)
     validation = load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True)
-    parts = TrainingParts(plan, game.metered, tasks, validation, game.grade, tiny_planner())
+    parts = TrainingParts(plan, game.metered, tasks, game.grade, validation, tiny_planner())
     run = enqueue(game.store, plan, Ticket.new(), owner=owner())[0]
     assert [getattr(one, "index", None) for one in play(game.store, run, parts)] == [0, 1]
     return run
@@ -96,27 +95,27 @@ def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) ->
         measure(game, row)
     assert not game.missing([(0, row) for row in played])
     [(_, runs)] = suites(game.store)
-    kept = stored(game.store, runs, {row.key for row in played})
-    found = {one.row.key: one for one in outcomes(TABLE, kept)}
+    kept = read_rows(game.store, runs, {row.key for row in played})
+    found = {one.row: one for one in outcomes(TABLE, kept)}
     assert set(found) == {row.key for row in played}
     # Ann alone is right: every workflow that may choose its models on validation tasks ends with her.
     for name in FIXED:
-        [one] = found[f"workflow:{name}"].runs
+        [one] = found[f"workflow:{name}"].kept
         assert one.policy.startswith(f"conductor:fixed:{name}:")
-        assert found[f"workflow:{name}"].overall.mean == 1.0, one.policy
-    [one] = found["same-model:default"].runs
+        assert found[f"workflow:{name}"].value.mean == 1.0, one.policy
+    [one] = found["same-model:default"].kept
     assert one.policy.startswith("conductor:same-model:ann:")
-    assert found["random-workflow"].overall.mean < 1.0
+    assert found["random-workflow"].value.mean < 1.0
     last = game.store.checkpoints.list(run, planners=True)[-1]
-    assert found["trained:default without 1 model"].runs[0].policy.startswith("without:1:conductor:")
-    assert found["trained:default"].runs[0].policy in {
+    assert found["trained:default without 1 model"].kept[0].policy.startswith("without:1:conductor:")
+    assert found["trained:default"].kept[0].policy in {
         f"conductor:{one.id}" for one in game.store.checkpoints.list(run, planners=True)
     }
     assert last.generation == 1
-    assert found["trained:default"].against is None
-    assert found["workflow:chain"].against is not None
-    assert found["trained:default"].curves[0], "how it learned is there"
-    without = game.store.episodes.of_run(found["trained:default without 1 model"].runs[0].run_id)
+    assert TABLE.difference(found["trained:default"]) is None
+    assert TABLE.difference(found["workflow:chain"]) is not None
+    assert (found["trained:default"].curves or {})[0], "how it learned is there"
+    without = game.store.episodes.of_run(found["trained:default without 1 model"].kept[0].run_id)
     for summary in without:
         episode = game.store.episodes.get(summary.id)
         [left_out] = episode.left_out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -13,24 +12,20 @@ from core.episode import Change, Status, Verdict
 from core.errors import ConfigError, StoreError
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
-from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.core.pool.faulty_server import fail
 from tests.ui.pages import opened, press, shown, until, waiting
+from tests.ui.runs.forking import planned, played, refused
 from tests.ui.sums import Sums, answer
-from ui.runs import control, wiring
-from ui.runs.forks import play as forking
-from ui.runs.forks.planning import found_by, plan_forks
-from ui.runs.forks.results import Results, read_results
-from ui.runs.plans import ForkPlan
-from ui.runs.plans import plan_of as stored_plan
+from ui.runs.forks.planning import found_by
+from ui.runs.forks.results import read_results
+from ui.runs.plans import ForkPlan, plan_of
+from ui.runs.play import GroupControl
 from ui.runs.queue import Ticket, enqueue, start_worker
 from ui.runs.spending import price
 from ui.runs.worker import play_claimed
-from ui.web.forks.figures import Path, grow, tree_figure
-
-VERIFY = Change("model", "adder")  # who checks what it accepts
+from ui.web.forks.panels import Path, grow, tree_figure
 
 
 @pytest.fixture
@@ -41,31 +36,15 @@ def parent(world: Sums, store: Store) -> str:
     return store.episodes.page(where).items[0].id
 
 
-def plan_of(
-    world: Sums, store: Store, *picks: tuple[str, int], change: Change = VERIFY, **options: object
-) -> ForkPlan:
-    pool = str(world.folder / "pool.toml")
-    specs = wiring.resolve_pool(pool).specs
-    numbers = {"n": 3, "baseline": 3} | options
-    return plan_forks(store, picks, change, pool=pool, specs=specs, **numbers)  # type: ignore[arg-type]
-
-
-def played(world: Sums, store: Store, plan: ForkPlan) -> Results:
-    run = enqueue(store, plan, Ticket.new())[0]
-    assert play_claimed(store, run) == 0
-    assert store.runs.get(run).status is RunStatus.FINISHED, store.runs.get(run).error
-    return read_results(store, run, plan)
-
-
 @pytest.mark.process
 def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
     world: Sums, store: Store, parent: str
 ) -> None:
     before = forks.episode_digests(store, [parent])
     whole = store.episodes.get(parent)
-    plan = plan_of(world, store, (parent, 2))
+    plan = planned(world, store, (parent, 2))
     run = enqueue(store, plan, Ticket.new())[0]
-    assert stored_plan(store.runs.get(run)) == plan
+    assert plan_of(store.runs.get(run)) == plan
     world.server.requests.clear()
     start_worker(store, run)  # a process of its own
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
@@ -75,9 +54,8 @@ def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
     children = forks.of_runs(store, [run])[run]
     assert [one.fork.part for one in children] == ["baseline"] * 3 + ["fork"] * 3
     assert [one.seed for one in children[:3]] == [one.seed for one in children[3:]]
-    assert min(one.summary.started for one in children[3:]) >= max(
-        one.summary.finished or 0 for one in children[:3]
-    )
+    ended = max(one.summary.finished or 0 for one in children[:3])
+    assert min(one.summary.started for one in children[3:]) >= ended
     assert (results.baseline.right, results.baseline.n, results.fork.n) == (0, 3, 3)
     for one in children:
         child = store.episodes.get(one.id)
@@ -85,21 +63,18 @@ def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
         assert (one.fork.parent, one.fork.turn) == (parent, 2)
         assert [replace(turn, episode_id=parent) for turn in child.turns[:2]] == list(whole.turns[:2])
     check = store.episodes.get(children[3].id).turns[2]
-    assert (check.decision.model, check.decision.origin, check.verdict) == (
-        "adder",
-        "override",
-        Verdict.REVISE,
-    )
+    decided = check.decision.model, check.decision.origin, check.verdict
+    assert decided == ("adder", "override", Verdict.REVISE)
     asked = len(world.server.requests)
     assert asked == sum(one.summary.turns - 2 for one in children)  # what is carried is never asked for
     assert results.spent_usd == store.runs.spent_usd(run)
 
 
 def test_a_replay_lists_its_forks_by_change_and_course(world: Sums, store: Store, parent: str) -> None:
-    played(world, store, plan_of(world, store, (parent, 2), change=Change("verdict", "REVISE")))
+    played(store, planned(world, store, (parent, 2), change=Change("verdict", "REVISE")))
     run = store.runs.list(limit=1)[0].id
     children = forks.of_runs(store, [run])[run]
-    played(world, store, plan_of(world, store, (children[-1].id, 2), baseline=1, n=1))
+    played(store, planned(world, store, (children[-1].id, 2), baseline=1, n=1))
     page = opened("replay", ep=parent)
     text = shown(page)
     assert "**turn 3** unchanged, played 3 times" in text
@@ -111,39 +86,35 @@ def test_a_replay_lists_its_forks_by_change_and_course(world: Sums, store: Store
 
 
 def test_what_the_store_holds_is_not_played_again(world: Sums, store: Store, parent: str) -> None:
-    played(world, store, plan_of(world, store, (parent, 2)))
+    played(store, planned(world, store, (parent, 2)))
     calls = len(world.server.requests)
-    again = plan_of(world, store, (parent, 2))
+    again = planned(world, store, (parent, 2))
     assert again.to_play == 0
-    assert played(world, store, again).fork.n == 3
+    assert played(store, again).fork.n == 3
     assert len(world.server.requests) == calls
-    assert plan_of(world, store, (parent, 2), reuse=False).to_play == 6
-    assert plan_of(world, store, (parent, 2), baseline=5).to_play == 2
-    assert (
-        plan_of(world, store, (parent, 2), change=Change("verdict", "REVISE")).to_play == 3
-    )  # the baseline stands
-    assert (
-        plan_of(world, store, (parent, 2), change=Change("policy", "random")).to_play == 6
-    )  # this one draws anew
-    assert plan_of(world, store, (parent, 1), change=Change("model", "adder")).to_play == 6
+    assert planned(world, store, (parent, 2), anew=True).to_play == 6
+    assert planned(world, store, (parent, 2), baseline=5).to_play == 2
+    judged, drawn = Change("verdict", "REVISE"), Change("policy", "random")
+    assert planned(world, store, (parent, 2), change=judged).to_play == 3, "the baseline stands"
+    assert planned(world, store, (parent, 2), change=drawn).to_play == 6, "this one draws anew"
+    assert planned(world, store, (parent, 1)).to_play == 6
     pool = world.folder / "pool.toml"
     pool.write_text(pool.read_text().replace('dialect = "terse"', 'dialect = "terse"\ntemperature = 0.1'))
-    assert plan_of(world, store, (parent, 2)).to_play == 6  # other models, though of the same names
+    assert planned(world, store, (parent, 2)).to_play == 6  # other models, though of the same names
 
 
 def test_a_certain_change_is_played_once_and_set_against_the_spread(
     world: Sums, store: Store, parent: str
 ) -> None:
-    stop = played(world, store, plan_of(world, store, (parent, 2), change=Change("stop")))
+    stop = played(store, planned(world, store, (parent, 2), change=Change("stop")))
     assert (stop.fork.n, stop.fork.certain, stop.difference.n) == (1, True, 3)
     assert stop.verdict.endswith("3 pairs detect no difference reliably: play more.")
     many = replace(stop, difference=PairedDifference(0.0, -0.2, 0.3, 40))
     assert "An effect beyond 30 points is unlikely (40 pairs)." in many.verdict
     whole = store.episodes.get(parent)
     right = played(
-        world,
         store,
-        plan_of(world, store, (parent, 1), change=Change("reply", f"answer {whole.task.answer}")),
+        planned(world, store, (parent, 1), change=Change("reply", f"answer {whole.task.answer}")),
     )
     assert right.fork.right == right.fork.n == 3
     assert right.recorded == (False,)
@@ -152,48 +123,18 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
         "luck (95 % interval 0 to 56 %). Changed, 3 of 3 were right. The change helps: +100 points"
     )
     fork = next(one for one in forks.of_parents(store, [parent]) if one.correct)
-    deeper = played(world, store, plan_of(world, store, (fork.id, 2), change=Change("model", "adder")))
+    deeper = played(store, planned(world, store, (fork.id, 2)))
     assert deeper.fork.n == 3  # a fork of a fork
     assert deeper.parents_unchanged
-
-
-def test_a_killed_run_goes_on_without_paying_twice(
-    world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = plan_of(world, store, (parent, 1), n=4, baseline=4)
-    undisturbed = played(world, store, plan)
-    calls = len(world.server.requests)
-
-    def broken(*arguments: object, **options: object) -> Iterator[object]:
-        for count, event in enumerate(record(*arguments, **options)):  # type: ignore[arg-type]
-            if count == 9:
-                raise KeyboardInterrupt
-            yield event
-
-    monkeypatch.setattr(forking, "record", broken)
-    run = enqueue(store, plan, Ticket.new())[0]
-    world.server.requests.clear()
-    assert play_claimed(store, run) == 130
-    assert store.runs.get(run).status is RunStatus.INTERRUPTED
-    monkeypatch.undo()
-    assert world.server.requests
-    assert play_claimed(store, run) == 0
-    results = read_results(store, run, plan)
-    assert [results.baseline.right, results.fork.right] == [
-        undisturbed.baseline.right,
-        undisturbed.fork.right,
-    ]
-    repeats = len(world.server.requests) - calls
-    assert repeats <= 8 + 4  # only calls that were in flight when it died, never a stored reply
 
 
 def test_pause_cancel_a_ceiling_and_a_lost_server(
     world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = enqueue(store, plan_of(world, store, (parent, 2)), Ticket.new())[0]
+    run = enqueue(store, planned(world, store, (parent, 2)), Ticket.new())[0]
     store.runs.cancel(run)
     assert store.runs.get(run).status is RunStatus.CANCELLED
-    run = enqueue(store, plan_of(world, store, (parent, 2)), Ticket.new())[0]
+    run = enqueue(store, planned(world, store, (parent, 2)), Ticket.new())[0]
     store.runs.pause(run)
     waits: list[float] = []
 
@@ -201,12 +142,12 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
         waits.append(seconds)
         store.runs.cancel(run)
 
-    bridle = control.GroupControl(store, run, wait)
+    bridle = GroupControl(store, run, wait)
     assert store.runs.claim(run, "elsewhere:1")
     assert bridle.stop() == "cancelled"
     assert len(waits) == 1
     world.server.answer = lambda _request: fail(401, "no such key")
-    plan = plan_of(world, store, (parent, 2))
+    plan = planned(world, store, (parent, 2))
     run = enqueue(store, plan, Ticket.new())[0]
     assert play_claimed(store, run) == 0
     assert "6 episodes are missing" in (store.runs.get(run).error or "")
@@ -216,7 +157,7 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
     world.price(1e6)
     monkeypatch.setenv("SUMS_KEY", "k")
     world.server.requests.clear()
-    paid = replace(plan_of(world, store, (parent, 2), reuse=False), max_cost_usd=0.000001)
+    paid = replace(planned(world, store, (parent, 2), anew=True), max_cost_usd=0.000001)
     most = price(store, paid).most
     assert (most.calls, most.cost_usd is not None) == (6 * 3, True)
     run = enqueue(store, paid, Ticket.new())[0]
@@ -229,7 +170,7 @@ def test_many_episodes_at_once(world: Sums, store: Store, parent: str) -> None:
     picks = found_by(store, "flag=false_accept", 10)
     assert len(picks) == store.episodes.page(EpisodeFilter(flag="false_accept")).total.n > 1
     assert {turn for _, turn in picks} == {2}
-    results = played(world, store, plan_of(world, store, *picks, batch="flag=false_accept"))
+    results = played(store, planned(world, store, *picks, batch="flag=false_accept"))
     assert len(results.grown) == len(picks)
     assert results.difference.n == 3 * len(picks)
     assert found_by(store, "flag=false_accept", 10) == picks  # forks are never forked unasked
@@ -237,17 +178,17 @@ def test_many_episodes_at_once(world: Sums, store: Store, parent: str) -> None:
         found_by(store, "policy=random", 10)
     nowhere = Change("model", "guesser")
     with pytest.raises(ConfigError, match="changes nothing"):
-        plan_of(world, store, *picks, change=nowhere, batch="flag=false_accept")
+        planned(world, store, *picks, change=nowhere, batch="flag=false_accept")
 
 
 def test_what_cannot_be_forked_is_one_sentence(world: Sums, store: Store, parent: str) -> None:
     with pytest.raises(StoreError, match="no episode e-gone"):
-        plan_of(world, store, ("e-gone", 0))
+        planned(world, store, ("e-gone", 0))
     with pytest.raises(ConfigError, match="holds no policy .cgone"):
-        plan_of(world, store, (parent, 2), change=Change("policy", "cgone"))
+        planned(world, store, (parent, 2), change=Change("policy", "cgone"))
     with pytest.raises(ConfigError, match="already writes at 0.7"):
-        plan_of(world, store, (parent, 2), change=Change("temperature", "0.7"))
-    plan = plan_of(world, store, (parent, 2))
+        planned(world, store, (parent, 2), change=Change("temperature", "0.7"))
+    plan = planned(world, store, (parent, 2))
     run = enqueue(store, plan, Ticket.new())[0]
     store.episodes.delete([parent])
     assert play_claimed(store, run) == 1
@@ -286,13 +227,13 @@ def test_the_page_from_the_list_to_a_result(world: Sums, store: Store, parent: s
     assert "The difference may be chance" in text or "The change" in text
     assert "The recorded episode is unchanged." in text
     assert "Every recorded row has the same hash as before" in text
-    assert len([link for link in page.page_link if link.label == "Replay"]) == 4
-    before = read_results(store, run, stored_plan(store.runs.get(run), ForkPlan))
+    assert list(page.dataframe[-1].value["side"]) == ["baseline", "fork"] * 2
+    before = read_results(store, run, plan_of(store.runs.get(run), ForkPlan))
     press(page, "fork_more")
     more = page.query_params["run"]
     assert waiting(store) == [more]
     assert store.runs.get(more).status is RunStatus.QUEUED
-    plan = stored_plan(store.runs.get(more), ForkPlan)
+    plan = plan_of(store.runs.get(more), ForkPlan)
     assert (plan.branches[0].n, plan.branches[0].baseline, plan.to_play) == (10, 10, 16)
     assert {*plan.branches[0].reused.values()} == {*before.baseline.ids, *before.fork.ids}
     store.runs.cancel(more)
@@ -322,7 +263,7 @@ def test_a_paid_fork_asks_for_a_ceiling_first(
 def test_the_tree_merges_what_is_the_same_and_keeps_forks_apart(
     world: Sums, store: Store, parent: str
 ) -> None:
-    results = played(world, store, plan_of(world, store, (parent, 2)))
+    results = played(store, planned(world, store, (parent, 2)))
     (one,) = results.grown
     children = [*one.baseline.values(), *one.forks.values()]
     outlines = store.episodes.outlines([parent, *(child.id for child in children)])
@@ -363,7 +304,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
     assert "points" in told["verdict"]
     (world.folder / "reply.txt").write_text("answer 7\n")
     edited = world.trinity("fork", parent, "--turn", 2, "--reply", world.folder / "reply.txt", "--n", 1)
-    assert "baseline, unchanged" in edited.out
+    assert "Baseline, unchanged" in edited.out
     for arguments, says in (
         (["--turn", 3], "exactly one thing"),  # of a policy without odds, which has no runner-up
         (["--turn", 3, "--stop", "--see", 40, "--n", 2], "leave out --n"),
@@ -375,23 +316,12 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
         (["--turn", 9, "--verdict", "ACCEPT"], "between 1 and 3"),
         (["--turn", 3, "--verdict", "MAYBE"], "choose ACCEPT or REVISE"),
     ):
-        refused = world.trinity("fork", parent, *arguments)
-        assert refused.code in (1, 2)
-        assert says in refused.err
-        assert "Traceback" not in refused.err
-    many = (
-        "--where",
-        'correct == False and any(turn.role == "V")',
-        "--at",
-        "verifier",
-        "--n",
-        1,
-        "--baseline",
-        1,
-    )
+        refused(world, "fork", parent, *arguments, says=says)
+    wrong_judged = 'correct == False and any(turn.role == "V")'
+    many = ("--where", wrong_judged, "--at", "verifier", "--n", 1, "--baseline", 1)
     batch = world.trinity("fork", *many, "--verdict", "REVISE", "--most", 3, "--json")
     assert batch.code == 0, batch.err
-    wrong = store.episodes.page(EpisodeFilter(q='correct == False and any(turn.role == "V")')).items
+    wrong = store.episodes.page(EpisodeFilter(q=wrong_judged)).items
     assert {one["episode"] for one in batch.json["parents"]} <= {one.id for one in wrong}
     assert 1 <= len(batch.json["parents"]) <= 3
     assert batch.json["fork"]["n"] == len(batch.json["parents"])
@@ -401,9 +331,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
         (["--where", "correct", "--stop"], "or at= false_accept"),
         (["--where", "turns > 90", "--at", "last", "--stop"], "there is nothing to fork"),
     ):
-        refused = world.trinity("fork", *arguments)
-        assert refused.code == 1
-        assert says in refused.err, refused.err
+        refused(world, "fork", *arguments, says=says)
     world.server.answer = lambda _request: fail(401, "no such key")
     lost = world.trinity("fork", parent, "--turn", 3, "--role", "thinker", "--n", 1, "--baseline", 9)
     assert lost.code == 1

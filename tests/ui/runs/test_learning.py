@@ -1,5 +1,5 @@
 """Runs that learn, by every learner: what they come to is what it always was, and stopped anywhere and resumed they
-keep the same, to the last bit."""
+keep the same, to the last bit; a training's iterations are kept, and travel."""
 
 from __future__ import annotations
 
@@ -17,23 +17,32 @@ import torch
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
+from core.errors import CheckpointError, ConfigError, StoreError
 from core.evolution.config import EvolveConfig
+from core.planner import card as archive
 from core.planner.config import LearnConfig
+from core.planner.learn import Iteration
+from core.planner.statistics import IterationStats
 from core.tasks.graders import grade_many
+from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
 from tests.builders.encoder import tiny_qwen3
+from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool
 from tests.core.evolution.test_evolve import SPECS, TASKS, say
 from tests.core.planner import tiny
+from ui.runs import training as trainings
 from ui.runs import wiring
 from ui.runs.evolution import EvolutionParts
 from ui.runs.learning import LearningParts
 from ui.runs.lease import owner
+from ui.runs.plans import plan_of
 from ui.runs.play import play
+from ui.runs.policies import Policies
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
-from ui.runs.training import TrainingParts
+from ui.runs.training import TrainingParts, prepare
 
 #: What each case came to before its loop was that of all: episodes so far, and the accuracy of what was played.
 GOLDEN: dict[str, list[list[float]]] = json.loads(
@@ -105,13 +114,12 @@ def evolution(case: str, encoder: Encoder) -> EvolutionParts:
         "sums", None, 4, "tiny", "tiny", None, EvolveConfig(**SMALL | config), models=models, **more
     )
     pool = ScriptedPool(SPECS, say)
-    return EvolutionParts(plan, pool, TASKS[:20], TASKS[20:], grade_many, encoder, template)
+    return EvolutionParts(plan, pool, TASKS[:20], grade_many, TASKS[20:], encoder, template)
 
 
 def training() -> TrainingParts:
     plan = TrainingPlan("tiny", None, 2, "tiny", LEARNING, name="mine", models=tiny.MODELS)
-    sets = tiny.TASKS[2:], tiny.TASKS[:2]
-    return TrainingParts(plan, tiny.tiny_pool(), *sets, grade_many, tiny.tiny_planner())
+    return training_parts(plan)
 
 
 def parts_of(case: str, encoder: Encoder) -> Callable[[], LearningParts]:
@@ -174,3 +182,136 @@ def test_stopped_anywhere_and_resumed_it_keeps_the_same(case: str, encoder: Enco
     undisturbed = learned(tmp_path / "undisturbed.db", make)
     assert told(undisturbed) == GOLDEN[case]
     assert learned(tmp_path / "resumed.db", make, stops=(1, 2, 1)) == undisturbed
+
+
+SHORT = LearnConfig(
+    updates=1,
+    iterations=4,
+    questions=2,
+    rollouts=4,
+    learning_rate=1e-2,
+    problems=6,
+    probes=2,
+    save_every=2,
+    validate_every=2,
+)
+PLAN = TrainingPlan(
+    tasks="tiny", n=None, validation=2, pool="tiny", learning=SHORT, name="mine", models=tiny.MODELS
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "store.db")
+    yield opened
+    opened.close()
+
+
+def training_parts(plan: TrainingPlan) -> TrainingParts:
+    return TrainingParts(
+        plan, tiny.tiny_pool(), tiny.TASKS[2:], grade_many, tiny.TASKS[:2], tiny.tiny_planner()
+    )
+
+
+def begun(store: Store) -> str:
+    return enqueue(store, PLAN, Ticket.new(), owner=owner())[0]
+
+
+def iterations_of(store: Store, run: str) -> list[dict[str, Any]]:
+    """What is kept of its iterations, but for their times and calls: a resumed one knows more replies already."""
+    found = []
+    for one in store.learning.updates(run):
+        stats = dict(one.stats)
+        for name in ("seconds", "calls", "calls_saved"):
+            stats.pop(name)
+        found.append({"index": one.index, "planner": one.checkpoint_id, "episodes": one.episodes, **stats})
+    return found
+
+
+def test_every_iteration_is_kept_with_its_planners_and_travels_in_a_file(
+    store: Store, tmp_path: Path
+) -> None:
+    run = begun(store)
+    events = [one for one in play(store, run, training_parts(PLAN)) if isinstance(one, Iteration)]
+    found = store.runs.get(run)
+    assert (found.status, found.generations, found.kind) == ("finished", 5, "train")
+    kept = store.learning.updates(run)
+    assert [IterationStats.stats_of(one.stats).rollouts for one in kept] == [one.rollouts for one in events]
+    assert [one.index for one in kept if one.checkpoint_id] == [0, 2, 4]
+    assert kept[-1].episodes == 4 * 8 + 3 * 2
+    planners = store.checkpoints.list(run, planners=True)
+    assert [one.generation for one in planners] == [0, 2, 4]
+    assert store.learning.state(run) is None, "nothing goes on from a finished training"
+    assert store.runs.find("mine", "train") == run
+    with pytest.raises(ConfigError, match="named 'mine'"):
+        begun(store)
+
+    loaded = wiring.load_planner(store, planners[-1].id, tiny.MODELS)
+    assert loaded.card == events[-1].planner.card  # type: ignore[union-attr]
+    policies = Policies(store, tiny.MODELS)
+    policy = policies.resolve(f"conductor:{planners[-1].id}")
+    assert (policy.id, policies.resolve(planners[-1].id).id) == (f"conductor:{planners[-1].id}",) * 2
+    assert policies.resolve(f"conductor:same-model:ann:{planners[0].id}").models == tiny.MODELS
+    with pytest.raises(CheckpointError, match="this pool has ann"):
+        wiring.load_planner(store, planners[-1].id, ("ann", "bob"))
+    with pytest.raises(StoreError, match="no checkpoint nobody"):
+        wiring.load_planner(store, "nobody")
+    export_runs(store, [run], tmp_path / "run.jsonl.gz")
+    other = open_store(tmp_path / "other.db")
+    added = import_file(other, tmp_path / "run.jsonl.gz").added
+    assert added == {"run": 1, "checkpoint": 3, "update": 5}
+    assert import_file(other, tmp_path / "run.jsonl.gz").added == {}
+    assert iterations_of(other, run) == iterations_of(store, run)
+    assert plan_of(other.runs.get(run)) == PLAN
+    moved = other.checkpoints.list(run, planners=True)[-1].id
+    assert wiring.load_planner(other, moved, tiny.MODELS).card.id == moved
+    export_runs(other, [run], tmp_path / "again.jsonl.gz")
+    assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "run.jsonl.gz").read_bytes()
+    other.runs.delete(run)
+    assert not other.checkpoints.list(planners=True)
+    other.close()
+
+
+def test_a_large_state_is_kept_in_a_file(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(trainings, "MOST_STATE_BYTES", 10)
+    monkeypatch.setattr(archive, "MOST_BYTES", 10)
+    run = begun(store)
+    events = play(store, run, training_parts(PLAN))
+    for one in events:
+        if one.index == 3:
+            break
+    events.close()
+    files = [path.name for path in (tmp_path / "data" / "training").iterdir()]
+    assert files == [f"{run}-2.safetensors"]
+    assert store.checkpoints.list(run, planners=True)[0].folder is not None
+    assert [one.index for one in play(store, run, training_parts(PLAN))] == [3, 4]
+    assert not [*(tmp_path / "data" / "training").iterdir()]
+    moved = store.checkpoints.list(run, planners=True)[-1]
+    assert wiring.load_planner(store, moved.id, tiny.MODELS).card.id == moved.id
+    assert moved.folder is not None
+    Path(moved.folder).rename(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="trinity checkpoints import FOLDER"):
+        wiring.load_planner(store, moved.id, tiny.MODELS)
+
+
+def test_an_archive_that_is_no_planners_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    packed = archive.pack(tmp_path)
+    archive.check_archive(packed)
+    for bad in (b"", b"PK", packed[:-30], packed.replace(b"a.txt", b"../xx")):
+        with pytest.raises(CheckpointError, match="archive"), archive.unpacked(bad):
+            pass
+
+
+def test_a_plan_that_cannot_be_played_is_refused(store: Store, tmp_path: Path) -> None:
+    plan = TrainingPlan(tasks="pocket", n=20, validation=0, pool="pocket", planner=str(tmp_path / "none"))
+    with pytest.raises(CheckpointError, match="no planner"):
+        prepare(store, plan)
+    (tmp_path / "pool.toml").write_text(
+        '[[model]]\nname = "a"\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
+    other = TrainingPlan(tasks="pocket", n=20, validation=0, pool=str(tmp_path / "pool.toml"))
+    with pytest.raises(ConfigError, match="--planner FOLDER"):
+        prepare(store, other)

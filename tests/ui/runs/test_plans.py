@@ -1,9 +1,12 @@
-"""Plans of runs: what is written can be read again."""
+"""Plans of runs: what is written can be read again; and the plans that follow from options, a file or a form, the same
+as ever, to the digest."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,10 +14,11 @@ import pytest
 from core.episode import Change, Role, Task
 from core.errors import StoreError
 from core.evolution.config import EvolveConfig
+from core.planner.config import PUBLISHED, LearnConfig
+from core.settings import read_settings
 from storage.rows.summaries import PURPOSES, RunKind, RunStatus, RunSummary
-from ui.presentation.runs import about
-from ui.runs.kinds import RUN_KINDS, address_of, kind_of
 from ui.runs.plans import (
+    RUN_KINDS,
     RUN_PLAN,
     AttributionPlan,
     Branch,
@@ -22,12 +26,15 @@ from ui.runs.plans import (
     LivePlan,
     RereadPlan,
     RunPlan,
+    about,
+    address_of,
+    kind_of,
     known_plan,
     plan_of,
     to_config,
 )
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
-from ui.runs.settings.learning import EvolutionPlan
+from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan, plan_from, preset_values
 
 CYCLE = (Role.WORKER, Role.VERIFIER)
 BRANCH = Branch("e1", 2, "abc", "def", 8, 4, reused={"fork/3": "e9"}, cycles={"single:jack": CYCLE})
@@ -63,23 +70,11 @@ PLANS: dict[str, RunPlan] = {
 def run_with(kind: str, config: Any, name: str | None = None) -> RunSummary:
     """A run as the store reads it."""
     stored = json.loads(json.dumps(config))
+    of_kind = cast(RunKind, kind)
+    unknown: dict[str, Any] = dict.fromkeys(("started", "finished", "heartbeat", "owner", "error"))
+    counts: dict[str, Any] = dict.fromkeys(("episodes", "finished_episodes", "correct", "generations"), 0)
     return RunSummary(
-        "r1",
-        cast(RunKind, kind),
-        PURPOSES[cast(RunKind, kind)],
-        name,
-        RunStatus.FINISHED,
-        stored,
-        created=0.0,
-        started=None,
-        finished=None,
-        heartbeat=None,
-        owner=None,
-        error=None,
-        episodes=0,
-        finished_episodes=0,
-        correct=0,
-        generations=0,
+        "r1", of_kind, PURPOSES[of_kind], name, RunStatus.FINISHED, stored, created=0.0, **unknown, **counts
     )
 
 
@@ -136,10 +131,47 @@ def test_every_run_says_what_it_is_about() -> None:
     assert (about(why), address_of(why)) == ("1 + 1?", {"ep": "e1", "t": "4", "panel": "why"})
 
 
-def _part_of(whole: Any, part: Any) -> Any:
-    """Of nested values, what the other has as well: later versions add fields."""
-    if isinstance(whole, dict) and isinstance(part, dict):
-        return {name: _part_of(whole[name], value) for name, value in part.items() if name in whole}
-    if isinstance(whole, list) and isinstance(part, list) and len(whole) == len(part):
-        return [_part_of(one, other) for one, other in zip(whole, part, strict=True)]
-    return whole
+SETTINGS = read_settings({}, {}, Path("nowhere"))
+
+
+def digest_of(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "of_config", "of_plan"),
+    [
+        (EvolutionPlan, {}, "885302bf0bf67fdc", "1f09db75118b64c7"),
+        (EvolutionPlan, preset_values(EvolutionPlan, "paper"), "e6bace2010b2676d", "feda56cea4007258"),
+        (EvolutionPlan, {"learner": "pycma"}, "6587789342dc49d1", "e1a3616b3cae7017"),
+        (EvolutionPlan, {"learner": "reinforce"}, "cc9fada9dcc5e09f", "0d9eb5a68fd88ee4"),
+        (EvolutionPlan, {"learner": "random-search"}, "0ca5e58faddd9ea3", "a39af1b3c6ac207a"),
+        (
+            EvolutionPlan,
+            {"constant_spread": "plain", "seed": 3, "adaptive": True, "population": "auto"},
+            "664089e97acd20e6",
+            "6fc5b69622ae2716",
+        ),
+        (TrainingPlan, {}, "e357690379f346d0", "479efcf2f4a7e6ee"),
+        (TrainingPlan, preset_values(TrainingPlan, "published"), "3dcd73d510153319", "2b6201bf8f6d22e3"),
+        (TrainingPlan, {"n": 64, "seed": 7}, "5509f89917d5f1a1", "5d93a38f7b153408"),
+    ],
+)
+def test_a_plan_is_what_it_ever_was(
+    kind: type[LearningPlan], values: dict[str, Any], of_config: str, of_plan: str
+) -> None:
+    plan = plan_from(kind, values, SETTINGS)  # type: ignore[type-var]
+    config = RUN_PLAN.dump_python(plan, mode="json", exclude={"kind"})
+    assert digest_of(config["evolution" if kind is EvolutionPlan else "learning"]) == of_config
+    assert digest_of(config) == of_plan
+
+
+def test_what_is_hashed_of_settings_stays_as_it_is() -> None:
+    assert digest_of(asdict(LearnConfig())) == "e357690379f346d0"
+    assert digest_of(asdict(PUBLISHED)) == "3dcd73d510153319"
+    assert Suite().digest == "aa3934c370569664"
+
+
+def test_what_nobody_chose_is_the_default_of_the_learning_itself() -> None:
+    assert plan_from(EvolutionPlan, {}, SETTINGS).evolution == EvolveConfig()
+    assert plan_from(TrainingPlan, {}, SETTINGS).learning == LearnConfig()

@@ -1,5 +1,5 @@
-"""A queue of runs: workers take one after another, never the same, and go on with what a dead one left; who decides
-can change between two turns."""
+"""A queue of runs: workers take one after another, never the same, and go on with what a dead one left; the worker that
+an app keeps ready; who decides can change between two turns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import update
@@ -29,15 +30,18 @@ from storage.files.parquet import export_parquet
 from storage.rows.engine import writing
 from storage.rows.schema import episode as rows
 from storage.rows.summaries import RunStatus, RunSummary
-from storage.store import Store
+from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import SUM, opened, press, shown, until
+from tests.ui.runs.test_worker import in_background
 from tests.ui.sums import Sums, answer
 from ui.export.page import episode_page, read_played
-from ui.runs import slots
-from ui.runs.control import PATIENCE_S, LiveControl, Stopped
-from ui.runs.plans import LivePlan
-from ui.runs.queue import Ticket, enqueue, is_stalled, resume, start_worker
+from ui.runs import lease, queue
+from ui.runs.batch import completed
+from ui.runs.plans import LivePlan, RunPlan
+from ui.runs.play import PATIENCE_S, LiveControl, Stopped
+from ui.runs.queue import StandBy, Ticket, begin, enqueue, is_stalled, resume, stand_by, start_worker
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import play_claimed
 
 
@@ -67,7 +71,7 @@ def test_two_processes_take_what_waits_one_by_one_and_never_the_same(
     assert len(world.server.requests) == 3 * len(runs)  # plan, work, check: each asked once
     began = [run.started for run in found]
     assert began == sorted(began, key=lambda at: at or 0.0)  # in the order in which they were queued
-    assert slots.alive() == []
+    assert lease.alive() == []
 
 
 def test_no_more_workers_than_there_may_be(
@@ -75,9 +79,9 @@ def test_no_more_workers_than_there_may_be(
 ) -> None:
     run = queued(store, plan)
     monkeypatch.setenv("TRINITY_WORKERS", "1")
-    with slots.slot(1) as first, slots.slot(1) as second:
+    with lease.slot(1) as first, lease.slot(1) as second:
         assert (first, second) == (0, None)
-        assert len(slots.alive()) == 1
+        assert len(lease.alive()) == 1
         assert start_worker(store, run) is None
         early = store.runs.get(run)
         assert not is_stalled(early, early.created + 600)  # it waits its turn
@@ -203,12 +207,10 @@ def test_a_problem_played_several_times_shows_every_play(store: Store, plan: Liv
 # Another policy from some turn on
 
 
-@pytest.fixture
 def swapped(store: Store, plan: LivePlan) -> str:
     """A run whose second turn on the guesser was put in charge, and whose third a person decided."""
     run = queued(store, replace(plan, step=True, turns=4))
-    playing = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
-    playing.start()
+    playing = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     store.runs.step(run, 1)
     until(lambda: [one.stage for one in store.episodes.outline(episode_id(run, 0))] == ["finished"])
@@ -226,14 +228,17 @@ def swapped(store: Store, plan: LivePlan) -> str:
 
 
 @pytest.mark.process
-def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Store, swapped: str) -> None:
-    name = episode_id(swapped, 0)
+def test_another_policy_takes_over_and_every_turn_says_who_decided_it(
+    store: Store, plan: LivePlan, tmp_path: Path
+) -> None:
+    run = swapped(store, plan)
+    name = episode_id(run, 0)
     episode = store.episodes.get(name)
     assert [turn.decision.model for turn in episode.turns] == ["adder", "guesser", "adder", "guesser"]
     assert [turn.decision.origin for turn in episode.turns] == ["policy", "policy", "override", "policy"]
     assert [store.runs.decider(name, turn) for turn in range(3)] == ["single:adder", *2 * ["single:guesser"]]
     assert {"swapped", "override"} <= set(store.episodes.summary(name).flags)
-    assert "from turn 2 on guesser alone" in shown(opened("live", run=swapped)).replace("\\", "")
+    assert "from turn 2 on guesser alone" in shown(opened("live", run=run)).replace("\\", "")
     replay = shown(opened("replay", ep=name, t="2")).replace("\\", "")
     assert "adder alone, from turn 2 on guesser alone" in replay
     assert "decided by guesser alone" in replay
@@ -241,6 +246,17 @@ def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Sto
     assert "from turn 2 on guesser alone" in episode_page(read_played(store, name))
     with pytest.raises(StoreError, match="not being played"):
         store.runs.set_decider(name, 4, "random")
+    # What reads or forks it goes by who decided.
+    by = ["single:adder", *3 * ["single:guesser"]]
+    export_parquet(store, [name], tmp_path / "turns.parquet", "turns")
+    assert pq.read_table(tmp_path / "turns.parquet")["policy"].to_pylist() == by
+    assert [turn.policy for turn in read_judged(store, EpisodeScope(episode=name)).turns] == by
+    parent = store.episodes.get(name)
+    told = {"id": "child", "run_id": "forks", "grade": grade_many}
+    same = new_child(parent, 2, None, 0, **told)  # type: ignore[arg-type]
+    assert (same.policy, [decided_by(same, turn) for turn in range(4)]) == ("single:guesser", by)
+    other = new_child(parent, 2, Change("policy", "random"), 0, **told)  # type: ignore[arg-type]
+    assert [decided_by(other, turn) for turn in range(4)] == [*by[:2], "random", "random"]
 
 
 def _names_nothing(store: Store, name: str) -> None:
@@ -254,8 +270,7 @@ def test_a_run_with_a_deleted_checkpoint_in_charge_says_so_and_can_be_given_to_a
 ) -> None:
     run = queued(store, replace(plan, step=True, turns=3))
     name = episode_id(run, 0)
-    playing = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
-    playing.start()
+    playing = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     _names_nothing(store, name)
     store.runs.step(run, 1)
@@ -277,17 +292,129 @@ def test_a_run_with_a_deleted_checkpoint_in_charge_says_so_and_can_be_given_to_a
     assert "choose another coordinator" in str(stopped.error)
 
 
-def test_what_reads_or_forks_a_swapped_episode_goes_by_who_decided(
-    store: Store, swapped: str, tmp_path: Path
+@pytest.fixture
+def app(world: Sums, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandBy]:
+    """The hold of an app on its worker, as the app itself has it."""
+    own = StandBy()
+    own.allow()
+    monkeypatch.setattr(queue, "stand_by", own)
+    yield own
+    worker = own._process
+    own.close()
+    if worker is not None:
+        worker.wait(60)
+
+
+def ready(store: Store, app: StandBy) -> str:
+    """The id of the worker that the app keeps, once it is there."""
+    app.keep(store)
+    until(lambda: app.takes(store) is not None)
+    return str(app.takes(store))
+
+
+def over(store: Store, run: str) -> bool:
+    return store.runs.get(run).status not in (RunStatus.QUEUED, RunStatus.RUNNING)
+
+
+def ended(store: Store, plan: RunPlan) -> RunSummary:
+    """A run of the plan, begun as pages do, once a worker has finished it."""
+    run = begin(store, plan, Ticket.new())
+    until(lambda: over(store, run))
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    return store.runs.get(run)
+
+
+@pytest.mark.process
+def test_one_process_plays_what_a_person_waits_for_until_the_app_is_gone(
+    store: Store, plan: LivePlan, world: Sums, app: StandBy, tmp_path: Path
 ) -> None:
-    name = episode_id(swapped, 0)
-    by = ["single:adder", *3 * ["single:guesser"]]
-    export_parquet(store, [name], tmp_path / "turns.parquet", "turns")
-    assert pq.read_table(tmp_path / "turns.parquet")["policy"].to_pylist() == by
-    assert [turn.policy for turn in read_judged(store, EpisodeScope(episode=name)).turns] == by
-    parent = store.episodes.get(name)
-    told = {"id": "child", "run_id": "forks", "grade": grade_many}
-    same = new_child(parent, 2, None, 0, **told)  # type: ignore[arg-type]
-    assert (same.policy, [decided_by(same, turn) for turn in range(4)]) == ("single:guesser", by)
-    other = new_child(parent, 2, Change("policy", "random"), 0, **told)  # type: ignore[arg-type]
-    assert [decided_by(other, turn) for turn in range(4)] == [*by[:2], "random", "random"]
+    worker = ready(store, app)
+    with closing(open_store(tmp_path / "other.db")) as other_store:
+        assert app.takes(other_store) is None, "it is of one store"
+    assert lease.alive() == []  # it holds no slot while it waits
+    for seed in range(2):
+        assert pid_of(ended(store, replace(plan, seed=seed))) == worker, "no other is started"
+    tasks = completed(store, BatchPlan(("single:adder",), world.tasks, n=2, turns=3, pool=plan.pool))
+    assert pid_of(ended(store, tasks)) != worker, "what takes long does not hold it up"
+    paused = begin(store, replace(plan, step=True), Ticket.new())
+    until(lambda: store.runs.proposal(episode_id(paused, 0), 0) is not None)
+    assert pid_of(store.runs.get(paused)) == worker
+    assert pid_of(ended(store, plan)) != worker, "while it is busy another worker is started"
+    process = psutil.Process(int(worker))
+    app.close()
+    process.wait(60)
+    stopped = store.runs.get(paused)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert stopped.error == "Paused when the app was closed."
+    assert store.runs.proposal(episode_id(paused, 0), 0) is None
+    store.runs.unpause(paused)
+    resume(store, paused)
+    until(lambda: over(store, paused))
+    assert store.runs.get(paused).status is RunStatus.FINISHED
+
+
+@pytest.mark.process
+def test_it_plays_nothing_paid_before_a_ceiling_is_agreed_and_what_it_plays_to_its_end(
+    store: Store, plan: LivePlan, world: Sums, app: StandBy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the app goes meanwhile."""
+    world.price(10.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    worker = psutil.Process(int(ready(store, app)))
+    refused = begin(store, plan, Ticket.new())
+    until(lambda: over(store, refused))
+    assert store.runs.get(refused).status is RunStatus.FAILED
+    assert "set a ceiling" in str(store.runs.get(refused).error)
+    assert not world.server.requests
+
+    def slow(request: Request) -> Answer:
+        app.close()
+        return (0.5, *answer(request))
+
+    world.server.answer = slow
+    allowed = begin(store, replace(plan, max_cost_usd=100.0), Ticket.new())
+    worker.wait(60)
+    assert store.runs.get(allowed).status is RunStatus.FINISHED
+
+
+@pytest.mark.process
+def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
+    store: Store, plan: LivePlan, app: StandBy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "PAUSE_S", 0.0)
+    first = ready(store, app)
+    run = begin(store, replace(plan, step=True), Ticket.new())
+    until(lambda: bool(store.episodes.of_run(run)))
+    os.kill(int(first), signal.SIGKILL)
+    until(lambda: app.takes(store) not in (None, int(first)))
+    second = str(app.takes(store))
+    store.runs.unpause(run)
+    resume(store, run)
+    until(lambda: over(store, run))
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    assert pid_of(store.runs.get(run)) == second
+
+
+@pytest.mark.process
+def test_one_that_dies_again_and_again_is_not_started_for_ever(
+    store: Store, plan: LivePlan, app: StandBy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "PAUSE_S", 0.0)
+    monkeypatch.setattr(queue, "OPTION", "--no-such-option")
+    app.keep(store)
+    until(lambda: app._short_lives == 3)
+    app.keep(store)
+    assert app.takes(store) is None
+    ended(store, plan)  # a worker of its own takes it
+
+
+def test_nothing_is_started_by_who_is_no_app_and_for_who_starts_no_workers(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_by.keep(store)  # this process serves no app
+    assert stand_by.takes(store) is None
+    own = StandBy()
+    own.allow()
+    monkeypatch.setenv("TRINITY_WORKERS", "0")
+    own.keep(store)
+    assert own.takes(store) is None

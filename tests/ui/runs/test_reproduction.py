@@ -24,30 +24,37 @@ from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
 from ui.runs import wiring
 from ui.runs.lease import owner
-from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, possible
-from ui.runs.paper.results_file import ResultRow, SeedRun, read
-from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, EVOLVED, TABLES, TRAINED, TableRow, needed
+from ui.runs.paper.results import read
+from ui.runs.paper.tables import (
+    COUNTED,
+    DEFAULT_BUDGETS,
+    EVOLVED,
+    TABLES,
+    TRAINED,
+    Curve,
+    PlayedRow,
+    RowResult,
+    SeedRun,
+    StoredRow,
+    TableRow,
+    needed,
+    outcomes,
+    read_rows,
+    suites,
+)
 from ui.runs.plans import to_config
 from ui.runs.play import play
+from ui.runs.policies import POLICIES
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
-from ui.runs.settings.policies import POLICIES
 
 PLAYED = ("4", "combinations", "turns", "selection", "9", "5", "7", "parts")
 #: Rows that only a suite knows how to make a policy of.
-OF_THE_SUITE = [
-    "evolved",
-    "only",
-    "walk",
-    "start",
-    "union",
-    "trained",
-    "warm-up",
-    "same-model",
-    "workflow",
-    "random-workflow",
-]
+OF_THE_SUITE = (
+    *("evolved", "only", "walk", "start", "union", "trained", "warm-up"),
+    *("same-model", "workflow", "random-workflow"),
+)
 OPTIONS = ("--budget", 160, "--n", 12, "--turns", 3)
 
 
@@ -69,57 +76,23 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     tables = result.json["tables"]
     assert list(tables) == list(PLAYED)
     rows = {row["row"]: row for row in tables["combinations"]["rows"]}
-    assert set(rows) == {
-        "evolved:trinity",
-        "evolved:trinity voted",
-        "router",
-        "labels",
-        "cascade",
-        "majority",
-        "mixture",
-        "random",
-        "single:1",
-        "single:2",  # the pool has no third model
-        "union",
-    }
+    others = ["router", "labels", "cascade", "majority", "mixture", "random", "single:1", "single:2", "union"]
+    assert set(rows) == {"evolved:trinity", "evolved:trinity voted", *others}, "the pool has no third model"
     assert rows["single:1"]["label"] == "single model 1: adder"
     assert rows["single:1"]["mean"] == 1.0
     assert rows["union"]["mean"] >= max(rows["single:1"]["mean"], rows["single:2"]["mean"])
-    assert rows["single:2"]["against_coordinator"]["mean"] == pytest.approx(
-        rows["single:2"]["mean"] - rows["evolved:trinity"]["mean"]
-    )
+    less = rows["single:2"]["mean"] - rows["evolved:trinity"]["mean"]
+    assert rows["single:2"]["against_coordinator"]["mean"] == pytest.approx(less)
     learners = {row["label"]: row for row in tables["4"]["rows"]}
-    assert list(learners) == [
-        "REINFORCE",
-        "random search",
-        "supervised labels, the coordinator's own head",
-        "router of labels",
-        "learned single-turn router",
-        "labels first, then sep-CMA-ES",
-        "sep-CMA-ES",
-        "the paper's own setting (pycma, 32 x 16, step size 0.03)",
-    ]
+    assert list(learners) == [row.label for row in TABLES["4"].rows]
     assert learners["REINFORCE"]["paper"]["values"] == [25.3, 45.9, 50.0, 26.6]
-    assert [row["row"] for row in tables["turns"]["rows"]] == [
-        f"evolved:default {turns} turns" for turns in range(1, 7)
-    ]
+    assert [row["row"] for row in tables["turns"]["rows"]] == [row.key for row in TABLES["turns"].rows]
     assert sum(tables["selection"]["cells"]["user"].values()) == pytest.approx(1.0)
     best = tables["5"]["cells"]["user"]
     assert best["adder"] > best["guesser"]
     assert sum(best.values()) == pytest.approx(12)
     parts = {row["row"]: row for row in tables["parts"]["rows"]}
-    assert list(parts) == [
-        "evolved:default",
-        "evolved:default argmax",
-        "evolved:default without thinker",
-        "evolved:default without verifier",
-        "single:1",
-        "router",
-        "walk",
-        "start",
-        "random-model",
-        "random",
-    ]
+    assert list(parts) == [row.key for row in TABLES["parts"].rows if row.key != "hand-made"]
     assert all(row["mean"] > 0 for row in tables["9"]["rows"])
 
     sizes = reproduce(world, "6", "--seeds", "0", "--show", "--json").json["tables"]["6"]["cells"]
@@ -151,9 +124,7 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert {"router", "labels", "cloned"} <= set(curves)
     assert all(0 <= share <= 1 for _, share in curves["labels"])
     drawn = [episodes for episodes, _ in curves["labels"]]
-    fewer = [
-        (drawn[-1] - episodes) / (3 * 2) for episodes in drawn
-    ]  # labels take three episodes of two models
+    fewer = [(drawn[-1] - episodes) / (3 * 2) for episodes in drawn]  # three episodes of two models
     assert fewer == [10, 9, 6, 0], "of 12 questions an eighth, a quarter, half and all"
     votes = [one for one in store.episodes.of_run(rows["majority"]["runs"][0]) if one.turns == 5]
     assert len(votes) == 12
@@ -203,7 +174,7 @@ def _curves(store: Store, table: str) -> list[tuple[TableRow, Curve]]:
     """What each learner of a table came to as it learned, under the first seed."""
     (_, runs), *_ = suites(store)
     rows = TABLES[table].rows
-    played = stored(store, runs, {row.key for row in rows})
+    played = read_rows(store, runs, {row.key for row in rows})
     return [(row, played[row.key][0].curve) for row in rows if row.key in played]
 
 
@@ -216,12 +187,12 @@ def _the_rows_travel_as_a_file(
     results = read(folder / "results.json")
     learners = {row["row"]: row for row in tables["4"]["rows"]}
     for one in results.outcomes(TABLES["4"]):
-        row = learners[one.row.key]
-        assert one.overall.mean == pytest.approx(row["mean"])
-        assert list(one.by_seed.items()) == [(0, row["mean"])]
+        row = learners[one.row]
+        assert one.value.mean == pytest.approx(row["mean"])
+        assert one.by_seed == {0: pytest.approx(row["mean"])}
         assert one.by_family == row["by_family"]
-        assert (one.against is None) == (row["against_coordinator"] is None)
-    parts = {one.row.key: one.against for one in results.outcomes(TABLES["parts"])}
+        assert (TABLES["4"].difference(one) is None) == (row["against_coordinator"] is None)
+    parts = {one.row: TABLES["parts"].difference(one) for one in results.outcomes(TABLES["parts"])}
     assert parts["evolved:default"] is None
     for row in tables["parts"]["rows"][1:]:  # against the coordinator of this table, not of another
         against = parts[row["row"]]
@@ -249,9 +220,8 @@ def _the_rows_travel_as_a_file(
         checked = reproduce(world, "4", "--seeds", "0", "--show", "--check")
         assert checked.code == 0, checked.err
         assert checked.out.count("equal, task by task") == len(tables["4"]["rows"])
-        (folder / "results.json").write_text(
-            (folder / "results.json").read_text().replace(played[0].outcomes, "0" * 16)
-        )
+        text = (folder / "results.json").read_text()
+        (folder / "results.json").write_text(text.replace(played[0].outcomes, "0" * 16))
         differs = reproduce(world, "4", "--seeds", "0", "--show", "--check", "--json")
         assert differs.code == 1
         assert [one["words"] for one in differs.json["check"]].count("same settings, other outcomes") == 1
@@ -284,9 +254,7 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
     assert both["labels"].against
     assert reproduce(world, "4", "--row", "labels", "--show", "--save", path).code == 0
     again = {one.row: one for one in read(path).rows}
-    assert again["labels"].against == both["labels"].against, (
-        "a row that came out the same keeps its differences"
-    )
+    assert again["labels"].against == both["labels"].against, "a row that came out the same keeps them"
     assert again.keys() == both.keys()
     _more_seeds_are_kept(world, path, both["labels"])
     conditions = replace(read(path).conditions, n=13)
@@ -297,7 +265,7 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
     assert path.read_text() == text
 
 
-def _more_seeds_are_kept(world: Sums, path: Path, row: ResultRow) -> None:
+def _more_seeds_are_kept(world: Sums, path: Path, row: RowResult) -> None:
     """A row of fewer seeds that came out the same does not take the place of one of more; one that did not, does."""
     runs = {**(row.runs or {}), 1: SeedRun(config="c", outcomes="o")}
     fuller = row.model_copy(update={"seeds": (0, 1), "runs": runs, "against": {}})
@@ -396,7 +364,8 @@ def test_every_row_plays_by_the_rules_of_its_suite(world: Sums, tmp_path: Path) 
     ours = Suite()
     assert "protocol" not in ours.fields, "suites from before there was a choice are the same ones"
     assert replace(ours, protocol=Protocol.RELEASED).digest != ours.digest
-    rules, path = ("--protocol", "released"), tmp_path / "released.json"
+    rows = [word for key in ("evolved:trinity", "router", "majority") for word in ("--row", key)]
+    rules, path = (*rows, "--protocol", "released"), tmp_path / "released.json"
     result = reproduce(world, "9", *rules, "--seeds", "0", "--save", path, "--json")
     assert result.code == 0, result.err
     store = open_store(world.store)
@@ -423,25 +392,13 @@ def test_a_seed_that_learned_under_other_settings_is_not_mixed_in(store: Store) 
         learned, played = f"revo{number}", f"rrow{number}"
         store.runs.create(learned, "evolve", {"evolution": {"population": population, "seed": number}})
         row = ReproducedRow("evolved:trinity", "row", Suite(), learned)
-        plan = BatchPlan(
-            ("random",),
-            "pocket",
-            "test",
-            1,
-            number,
-            5,
-            False,
-            "pocket",
-            reproduction=row,
-            kind="reproduction",
-        )
-        ended = Episode(
-            f"e{number}", played, sum_task, "random", ("a",), status=Status.FINISHED, correct=True
-        )
+        plan = BatchPlan(("random",), n=1, seed=number, reproduction=row, kind="reproduction")
+        over = {"status": Status.FINISHED, "correct": True}
+        ended = Episode(f"e{number}", played, sum_task, "random", ("a",), **over)  # type: ignore[arg-type]
         record_finished_run(store, played, plan.kind, to_config(plan), [ended])
     ((_, runs),) = suites(store)
     assert list(runs) == ["rrow3", "rrow2", "rrow1", "rrow0"]
-    found = stored(store, runs, {"evolved:trinity"})
+    found = read_rows(store, runs, {"evolved:trinity"})
     assert [one.kept.seed for one in found["evolved:trinity"]] == [0, 1, 3]
 
 
@@ -463,8 +420,8 @@ def test_the_union_is_of_the_single_models_of_its_own_table() -> None:
         "single:1": played_row("t1", correct=False),
         "single:1 held-out": played_row("unseen", correct=True),
     }
-    rows = {one.row.key: one for one in outcomes(TABLES["combinations"], played)}
-    assert (rows["single:1"].overall.mean, rows["union"].overall.mean) == (0.0, 0.0)
+    rows = {one.row: one for one in outcomes(TABLES["combinations"], played)}
+    assert (rows["single:1"].value.mean, rows["union"].value.mean) == (0.0, 0.0)
 
 
 def test_every_row_has_a_recipe_and_its_published_numbers() -> None:

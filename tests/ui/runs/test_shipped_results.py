@@ -1,11 +1,14 @@
-"""The rows of the paper's tables that come with the program: shown on a first start, and refused when damaged."""
+"""The rows of the paper's tables that come with the program: shown on a first start, refused when damaged; how many
+differences they state, and which hold among all of them."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from core.analysis.metrics import Mean
 from core.errors import ConfigError
 from storage.store import Store
 from tests.ui.pages import opened, shown
@@ -14,8 +17,8 @@ from ui.answers.blocks import Grid
 from ui.answers.results import answers_of, came_with_the_program
 from ui.presentation.words import share_words
 from ui.runs import wiring
-from ui.runs.paper.results_file import NAME, read
-from ui.runs.paper.table import SUBJECTS, TABLES
+from ui.runs.paper.results import NAME, Differences, file_of, on_fewer_seeds, read, seeds_words, shipped
+from ui.runs.paper.tables import COUNTED, SUBJECTS, TABLES, RowResult
 from ui.runs.wiring import SAMPLE_RUNS
 
 
@@ -78,11 +81,11 @@ def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
     results = read(SAMPLE_RUNS / NAME)
     known = {row.key for table in TABLES.values() for row in table.rows}
     assert {one.row for one in results.rows} <= known
-    curves = {one.row.key: one.curves for one in results.outcomes(TABLES["4"])}
+    curves = {one.row: one.curves or {} for one in results.outcomes(TABLES["4"])}
     assert all(len(by_seed) == 5 for by_seed in curves.values()), "every learner is shown as it learns"
     for one in results.rows:
-        low, high, most = one.value.low, one.value.high, 1 if one.measure == "accuracy" else 1000
-        assert 0 <= (low or 0) <= one.value.mean <= (high or most) <= most
+        most, ends = 1 if one.measure == "accuracy" else 1000, one.value if one.value.has_interval else None
+        assert 0 <= (ends.low if ends else 0) <= one.value.mean <= (ends.high if ends else most) <= most
     (folder := tmp_path / "samples").mkdir()
     (folder / NAME).write_bytes((SAMPLE_RUNS / NAME).read_bytes())
     monkeypatch.setattr(wiring, "SAMPLE_RUNS", folder)
@@ -101,3 +104,90 @@ def test_every_table_is_found_by_subject_in_one_list_and_stands_in_the_address(s
     assert page.query_params["table"] == "9"
     assert [one.value for one in page.subheader] == ["How many tokens does a question take?"]
     assert opened("results", table="9").selectbox(key="table_choice").value == "9"
+
+
+ROOT = Path(__file__).parents[3]
+TABLE = TABLES["2"]
+
+
+def row(key: str, values: list[float], against: Mean | None) -> RowResult:
+    reference = TABLE.reference
+    assert reference is not None
+    return RowResult(
+        row=key,
+        measure="accuracy",
+        label=TABLE.row(key).label,
+        value=Mean(0.5, 0.4, 0.6),
+        against={reference.key: against} if against else {},
+        by_family={},
+        by_seed=dict(enumerate(values)),
+        seeds=tuple(range(len(values))),
+    )
+
+
+def test_a_difference_over_fewer_seeds_says_so_and_what_the_reference_has_there() -> None:
+    reference = TABLE.reference
+    assert reference is not None
+    unknown = Mean(0.01, math.nan, math.nan)
+    found = [
+        row(reference.key, [0.2, 0.4, 0.9], None),
+        row("evolved:svf", [0.3, 0.32], unknown),
+        row("evolved:no-thinker", [0.0, 0.2, 0.7], Mean(-0.2, -0.3, -0.1)),
+    ]
+    assert [seeds_words(TABLE, one, found) for one in found] == ["", "2 seeds", ""]
+    assert on_fewer_seeds(TABLE, found) == [
+        "A difference marked “2 seeds” is to the reference's 30.0 % on seeds 0 and 1 alone."
+    ]
+    differences = Differences.of([(TABLE, found)])
+    assert [differences.mark(TABLE, one) for one in found] == ["", "", "yes"]
+    assert differences.words("this table") == "", "one alone needs no correction"
+
+
+def test_of_many_differences_fewer_hold_together_than_one_by_one() -> None:
+    reference = TABLE.reference
+    assert reference is not None
+    others = [one.key for one in TABLE.rows if one.key != reference.key][:5]
+    base = [0.40, 0.42, 0.44, 0.41]
+    found = [row(reference.key, base, None)]
+    for place, key in enumerate(others):
+        values = [one - 0.1 + 0.01 * (seed % 2) for seed, one in enumerate(base)]
+        # The first interval is clear of 0; the others hardly, or not.
+        low = (-0.12, -0.19, -0.19, -0.25, -0.25)[place]
+        found.append(row(key, values, Mean(-0.095, low, -0.19 - low)))
+    differences = Differences.of([(TABLE, found)])
+    marks = [differences.mark(TABLE, one) for one in found[1:]]
+    assert marks == ["yes", "no", "no", "no", "no"]
+    assert differences.column == "holds among 5"
+    assert differences.words("this table") == (
+        "5 differences to a reference are stated in this table. Taken alone, 1 of their intervals leave out 0; "
+        "allowing for all 5 (Holm's correction, 5 % for all together), 1 hold."
+    )
+
+
+@pytest.fixture(scope="module")
+def whole() -> Differences:
+    results = shipped()
+    assert results is not None
+    measured = [
+        one for one in TABLES.values() if one.measure not in COUNTED and file_of(one) == "results.json"
+    ]
+    return Differences.of((one, results.outcomes(one)) for one in measured)
+
+
+def test_readme_says_what_holds_of_the_shipped_differences(whole: Differences) -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    alone = sum(p < 0.05 for p in whole.ps.values())
+    assert f"{len(whole.ps)} differences" in text
+    assert f"{alone} leave out 0 one by one" in text
+    assert f"and {len(whole.held)} hold" in text
+    pairs = {(row, reference) for row, reference, _ in whole.held}
+    # Each conclusion that README draws from a difference, and whether it holds among all.
+    assert ("single:1", "trained:default") in pairs
+    assert ("random-workflow", "trained:default") in pairs
+    assert {(name, "trained:default") for name in whole_names(whole)} <= pairs
+    assert ("single:1", "evolved:default") not in pairs
+    assert ("router", "evolved:default") not in pairs
+
+
+def whole_names(whole: Differences) -> list[str]:
+    return [row for row, reference, _ in whole.ps if row.startswith("workflow:")]

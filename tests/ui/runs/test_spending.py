@@ -1,13 +1,18 @@
-"""What counts as free, and what is charged where a server tells no token counts."""
+"""What counts as free, what is charged where a server tells no token counts; and does what is expected come near what
+is then spent?"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
 from core.episode import (
     Ask,
@@ -28,12 +33,23 @@ from core.play.drive import drive_many
 from core.play.policies import PLAN_WORK_CHECK, single_policy
 from core.pool.costs import most_usd
 from core.pool.hosted import HttpPool
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, Service
 from core.tasks.graders import grade_many
-from tests.core.pool.faulty_server import Answer, Request, chat, faulty_server, ok, respond
+from storage.analysis.calls import CallMeans, PoolMeans, pool_means, shared_calls
+from storage.rows.engine import writing
+from storage.rows.schema import candidate, learning_update
+from storage.store import Store, open_store
+from tests.builders.stores import begin_run, new_store
+from tests.core.pool.faulty_server import Answer, FaultyServer, Request, chat, faulty_server, ok, respond
 from tests.core.pool.hosted_calls import QUICK
-from tests.ui.endpoint.server import team
+from tests.ui.endpoint.server import CALL_USD, PRICES, role_of, team
+from tests.ui.pages import command
+from ui.runs.expectation import Part, expectation, longest
+from ui.runs.plans import plan_of
+from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.learning import EvolutionPlan
 from ui.runs.spending import MeteredPool, Reckoned, is_free
+from ui.runs.wiring import pool_specs
 
 HERE, THERE = "http://127.0.0.1:8000/v1", "https://api.example.com/v1"
 
@@ -170,3 +186,168 @@ def test_zeros_are_no_counts_and_the_ceiling_comes() -> None:
             list(metered.ask([ask] * 9))
         pool.close()
     assert len(server.requests) == metered.reckoned.at_bound == 3
+
+
+@contextmanager
+def paid_models(
+    folder: Path,
+    answer: Callable[[Request], Answer],
+    names: str = "m",
+    price: str = PRICES,
+    splits: Sequence[str] = ("test",) * 12,
+) -> Iterator[tuple[FaultyServer, list[str]]]:
+    """Models that cost something, on one server, with a task for each of these splits; the options that name them."""
+    tasks = [
+        {"question": f"{n} + 3?", "answer": "5", "grader": "number", "split": split}
+        for n, split in enumerate(splits)
+    ]
+    (folder / "tasks.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in tasks))
+    with faulty_server(answer) as server, pytest.MonkeyPatch.context() as patch:
+        models = (f'[[model]]\nname = "{name}"\nbase_url = "{server.url}"\n{price}\n' for name in names)
+        (folder / "pool.toml").write_text("".join(models))
+        patch.setenv("TRINITY_STORE", str(folder / "t.db"))
+        yield server, ["--pool", str(folder / "pool.toml"), "--tasks", str(folder / "tasks.jsonl")]
+
+
+def test_a_second_run_is_expected_to_cost_what_it_then_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with paid_models(tmp_path, team("<answer>5</answer>")) as (_, own):
+        arguments = ["run", *own, "--policy", "single:m", "--max-cost", "1"]
+        assert command([*arguments, "--n", "3"]) == 0
+        assert "Nothing is recorded of these models yet" in " ".join(capsys.readouterr().err.split())
+        assert command([*arguments, "--n", "12", "--seed", "1"]) == 0
+        told = " ".join(capsys.readouterr().err.split())
+        with closing(open_store(tmp_path / "t.db")) as store:
+            newest = store.runs.list()[0]
+            spent = store.runs.spent_usd(newest.id)
+            plan = plan_of(newest, BatchPlan)
+            again = expectation(store, plan, pool_specs(plan.pool))
+    found = re.search(r"To expect: about (\d+) calls, \$([\d.]+) and", told)
+    assert found is not None, told
+    assert float(found[2]) == pytest.approx(spent, rel=0.2)
+    assert int(found[1]) == pytest.approx(spent / CALL_USD, rel=0.1)
+    assert again is not None
+    assert again.cost_usd == pytest.approx(spent, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "hours", "words"),
+    [
+        ({}, 0.9, ""),  # each model takes 120 calls of 54 s, two at a time
+        ({"concurrency": 1}, 3.6, "there's concurrency of 1"),
+        ({"requests_per_minute": 2}, 2.0, "there's 2 requests a minute"),
+        ({"tokens_per_minute": 100}, 4.8, "there's 100 tokens a minute"),
+        ({"requests_per_minute": 2, "tokens_per_minute": 100}, 4.8, "there's 100 tokens a minute"),
+        ({"requests_per_minute": 600, "tokens_per_minute": 90_000, "concurrency": 64}, 0.9, ""),
+    ],
+)
+def test_hours_are_those_of_the_tightest_limit(limits: dict[str, int], hours: float, words: str) -> None:
+    service = Service("there", **limits)
+    specs = [ModelSpec(name, concurrency=2, service=service) for name in ("a", "b")]
+    means = PoolMeans({name: CallMeans(10, 100.0, 20.0, 0.0, 54.0) for name in ("a", "b")}, 3.0)
+    parts = [Part("episodes", {"a": 120.0, "b": 120.0}, None)]
+    seconds, limit = longest(parts, specs, means)
+    assert limit == words
+    assert seconds / 3600 == pytest.approx(hours)
+
+
+def test_means_are_of_this_pool_alone(samples: Store) -> None:
+    assert pool_means(samples, "another") is None
+
+
+def add_update(store: Store, run: str, index: int, stats: dict[str, int]) -> None:
+    numbers = dict.fromkeys(("episodes", "wall_s", "spent_usd", "unread_usd"), 0)
+    with writing(store.engine) as connection:
+        row = {"run_id": run, "idx": index, "stats": stats, **numbers}
+        connection.execute(insert(learning_update), row)
+
+
+def test_what_evolutions_shared_is_of_this_pool_alone(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "t.db")
+    assert shared_calls(store, "mine") == []
+    for name, pool in (("r1", "mine"), ("r2", "another")):
+        begin_run(store, name, "evolve", {"evolution": {"common": True}})
+        store.runs.note_pool(name, pool)
+    counts: list[dict[str, int]] = [
+        {"calls": 90, "calls_saved": 0},
+        {"calls": 30, "calls_saved": 70},
+        {"calls": 10, "calls_saved": 90},
+        {},
+    ]
+    for name in ("r1", "r2"):
+        for index, stats in enumerate(counts):  # what came before the first generation is not counted
+            add_update(store, name, index, stats)
+            with writing(store.engine) as connection:
+                for place in range(6):
+                    row = {"run_id": name, "generation": index, "idx": place, "rollouts": 4, "missing": 0}
+                    connection.execute(insert(candidate), row)
+    found = shared_calls(store, "mine")
+    assert [(one.index, one.candidates, one.tasks, one.made, one.saved) for one in found] == [
+        (1, 6, 4, 30, 70),
+        (2, 6, 4, 10, 90),
+    ]
+    store.close()
+
+
+def says_what_it_read(request: Request) -> Answer:
+    """Replies as long as real ones, no two alike: a plan, an answer, and a verdict that accepts two times in five."""
+    dice = hashlib.sha256(json.dumps(request.body, sort_keys=True).encode()).hexdigest()
+    match role_of(request):
+        case "Thinker":
+            text = f"<suggestion>Think of {dice}.</suggestion>"
+        case "Worker":
+            text = f"It is known of {dice}. <answer>{5 if int(dice[:2], 16) % 3 == 1 else 0}</answer>"
+        case _:
+            tag = request.body["messages"][-1]["content"].rsplit("VERDICT-", 1)[1].split(":")[0]
+            verdict = "ACCEPT" if int(dice[:2], 16) % 5 < 2 else "REVISE"
+            text = f"{dice}\nVERDICT-{tag}: {verdict}"
+    return ok(text)
+
+
+def test_an_evolution_is_expected_to_cost_what_it_then_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    splits = ["evolve", "evolve", "evolve", "validation"] * 4
+    with paid_models(tmp_path, says_what_it_read, "abc", splits=splits) as (_, own):
+        own += ["--max-cost", "9"]
+        assert command(["run", *own, "--policy", "random", "--split", "evolve", "--n", "12"]) == 0
+        with closing(open_store(tmp_path / "t.db")) as store:
+            begin_run(store, "rother", "evolve", {})  # of another pool, whose candidates shared nearly all
+            add_update(store, "rother", 1, {"calls": 1, "calls_saved": 999})
+        capsys.readouterr()
+        evolve = ["evolve", *own, "--encoder", "pocket", "--validation", "4", "--generations", "2"]
+        assert command([*evolve, "--population", "4", "--replicates", "2"]) == 0
+        told = " ".join(capsys.readouterr().err.split())
+        with closing(open_store(tmp_path / "t.db")) as store:
+            newest = store.runs.list()[0]
+            spent = store.runs.spent_usd(newest.id)
+            plan = plan_of(newest, EvolutionPlan)
+            again = expectation(store, plan, pool_specs(plan.pool))
+    found = re.search(r"To expect: about ([\d,]+) calls, \$([\d.]+)", told)
+    assert found is not None, told
+    assert float(found[2]) == pytest.approx(spent, rel=0.3)
+    assert int(found[1].replace(",", "")) == pytest.approx(spent / CALL_USD, rel=0.3)
+    assert again is not None
+    assert again.cost_usd == pytest.approx(spent, rel=0.25), "a second one by what the first one shared"
+
+
+def test_an_accuracy_is_told_of_whole_episodes_and_of_what_a_ceiling_cut_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    price = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 7\nconcurrency = 1"
+    with paid_models(tmp_path, team("<answer>5</answer>"), price=price) as (server, own):
+        arguments = ["run", *own, "--policy", "single:m", "--max-cost"]
+        assert command([*arguments, "10"]) == 1
+        out = capsys.readouterr()
+        assert "1 of 12 episodes were cut" in " ".join(out.err.split()), "a ceiling below the first one"
+        assert "11 of 12 episodes were never begun" in " ".join(out.err.split())
+        assert "%" not in out.out.split("cut short")[1].split("\n")[0]
+        assert len(server.requests) == 1
+        server.requests.clear()
+        assert command([*arguments, "70"]) == 1  # an episode costs 21
+        out = capsys.readouterr()
+        assert "cut" not in out.out + out.err
+        assert "9 of 12 episodes were never begun" in " ".join(out.err.split())
+        assert re.search(r"single:m +100.0 % +43.9 to 100.0 +3 ", out.out), out.out
+        assert len(server.requests) == 9

@@ -1,4 +1,5 @@
-"""The worker of a live run: plays, obeys, fails in one sentence, and goes on where a dead one stopped."""
+"""The worker of a run: plays, obeys, fails in one sentence, goes on where a dead one stopped, and plays the others
+where this program fails at one episode."""
 
 from __future__ import annotations
 
@@ -6,53 +7,46 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from core.episode import EndReason, Role, Status
+from core.episode import Ask, EndReason, Episode, Message, Role, Status
 from core.errors import StoreError
 from core.ids import episode_id
+from core.play import reading
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
 from storage.store import Store
-from tests.core.pool.faulty_server import fail
+from tests.core.pool.faulty_server import fail, faulty_server, ok
 from tests.ui.pages import until
 from tests.ui.sums import Sums, answer
-from ui.runs import control
+from ui.runs import play as playing
 from ui.runs.batch import completed
-from ui.runs.plans import LivePlan, plan_of
-from ui.runs.play import play
+from ui.runs.plans import LivePlan
+from ui.runs.play import HaltingPool, Stopped, play
 from ui.runs.queue import Ticket, enqueue, is_stalled, log_file, start_worker
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import main, play_claimed
 
 
-def test_a_plan_survives_its_run(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
-    assert plan_of(store.runs.get(run)) == plan
-    with pytest.raises(StoreError, match="is of another kind"):
-        plan_of(store.runs.get(run), BatchPlan)
-    store.runs.create("rstrange", "live", {"tasks": "pocket"})
-    with pytest.raises(StoreError, match="is not understood"):
-        plan_of(store.runs.get("rstrange"))
+def in_background(store: Store, run: str) -> threading.Thread:
+    worker = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
+    worker.start()
+    return worker
 
 
 @pytest.mark.process
 def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store, plan: LivePlan) -> None:
+    """Which finds a store whose URL hides its password, too."""
     run = enqueue(store, plan, Ticket.new())[0]
-    start_worker(store, run)
+    start_worker(replace(store, url="postgresql://trinity:***@127.0.0.1/trinity"), run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
     episode = store.episodes.get(episode_id(run, 0))
     assert (episode.status, episode.answer, episode.correct) == (Status.FINISHED, "23", True)
     assert [turn.decision.role for turn in episode.turns] == [Role.THINKER, Role.WORKER, Role.VERIFIER]
-
-
-@pytest.mark.process
-def test_the_process_finds_a_store_whose_url_hides_its_password(store: Store, plan: LivePlan) -> None:
-    masked = replace(store, url="postgresql://trinity:***@127.0.0.1/trinity")
-    run = enqueue(store, plan, Ticket.new())[0]
-    start_worker(masked, run)
-    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
 
 
 @pytest.mark.process
@@ -96,8 +90,7 @@ def test_a_model_left_out_never_speaks(store: Store, plan: LivePlan) -> None:
 
 def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan) -> None:
     run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
-    worker = threading.Thread(target=play_claimed, args=(store, run))
-    worker.start()
+    worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     assert store.episodes.outline(episode_id(run, 0)) == []
     store.runs.set_override(episode_id(run, 0), 0, "guesser", Role.WORKER)
@@ -118,8 +111,7 @@ def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan)
 
 def test_cancelling_a_waiting_run_ends_it(store: Store, plan: LivePlan) -> None:
     run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
-    worker = threading.Thread(target=play_claimed, args=(store, run))
-    worker.start()
+    worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     store.runs.cancel(run)
     worker.join(60)
@@ -172,8 +164,7 @@ def test_the_decision_is_in_the_store_before_the_model_is_asked(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
     run = enqueue(store, replace(plan, pace_s=0.5, turns=1), Ticket.new())[0]
-    worker = threading.Thread(target=play_claimed, args=(store, run))
-    worker.start()
+    worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)) and bool(store.episodes.outline(episode_id(run, 0))))
     outline = store.episodes.outline(episode_id(run, 0))
     assert (outline[0].stage, outline[0].model) == ("asked", "adder")
@@ -181,19 +172,15 @@ def test_the_decision_is_in_the_store_before_the_model_is_asked(
     worker.join(60)
 
 
-def test_a_silent_run_is_called_stalled(store: Store, plan: LivePlan) -> None:
+@pytest.mark.parametrize("claimed", [True, False], ids=["silent", "claimed by nobody"])
+def test_a_run_that_nobody_plays_is_called_stalled(store: Store, plan: LivePlan, claimed: bool) -> None:
     run = enqueue(store, plan, Ticket.new())[0]
-    store.runs.claim(run, "elsewhere:1")
+    if claimed:
+        store.runs.claim(run, "elsewhere:1")
     summary = store.runs.get(run)
-    assert summary.heartbeat is not None
-    assert not is_stalled(summary, summary.heartbeat + 19)
-    assert is_stalled(summary, summary.heartbeat + 21)
-
-
-def test_a_run_that_nobody_claims_is_called_stalled(store: Store, plan: LivePlan) -> None:
-    summary = store.runs.get(enqueue(store, plan, Ticket.new())[0])
-    assert not is_stalled(summary, summary.created + 19)
-    assert is_stalled(summary, summary.created + 21)
+    since = summary.heartbeat or summary.created
+    assert not is_stalled(summary, since + 19)
+    assert is_stalled(summary, since + 21)
 
 
 def test_a_run_stopped_by_its_server_says_why_and_goes_on(store: Store, plan: LivePlan, world: Sums) -> None:
@@ -230,9 +217,8 @@ def test_a_batch_run_is_played_by_a_worker_and_its_lost_episodes_after_an_outage
     )
     plan = completed(store, asked)
     assert plan.policies == ("single:adder", "single:guesser", "random")
-    world.server.answer = lambda request: (
-        fail(401, "no key") if "10 + 13" in str(request.body) else answer(request)
-    )
+    lost = "10 + 13"
+    world.server.answer = lambda one: fail(401, "no key") if lost in str(one.body) else answer(one)
     run, _ = enqueue(store, plan, Ticket.new())
     assert play_claimed(store, run) == 0
     stopped = store.runs.get(run)
@@ -241,19 +227,20 @@ def test_a_batch_run_is_played_by_a_worker_and_its_lost_episodes_after_an_outage
     world.server.answer = answer
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
-    by_worker = {one.policy: (one.n, one.correct, one.mean_turns) for one in store.runs.policies(run)}
+
+    def told(run: str) -> dict[str, tuple[object, ...]]:
+        return {one.policy: (one.n, one.correct, one.mean_turns) for one in store.runs.policies(run)}
+
     world.run(*(word for name in plan.policies for word in ("--policy", name)), "--turns", 3, "--validate", 0)
     (other,) = {one.id for one in store.runs.list(kind="run")} - {run}
-    assert by_worker == {
-        one.policy: (one.n, one.correct, one.mean_turns) for one in store.runs.policies(other)
-    }
+    assert told(run) == told(other)
 
 
 def test_a_waiting_batch_run_can_be_cancelled_and_paid_models_need_a_ceiling(
     store: Store, world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUMS_KEY", "k")
-    monkeypatch.setattr(control, "LOOK_S", 0.0)  # a run as short as this one is over before it looks again
+    monkeypatch.setattr(playing, "LOOK_S", 0.0)  # a run as short as this one is over before it looks again
     world.price(10.0)
     pool = str(world.folder / "pool.toml")
     plan = completed(store, BatchPlan(("random",), str(world.tasks), "test", None, 0, 3, False, pool))
@@ -282,3 +269,79 @@ def test_closing_what_is_played_stops_it_and_it_can_be_resumed(store: Store, pla
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
+
+
+def cannot_read(patch: pytest.MonkeyPatch, text: str, first: int = 1) -> None:
+    """Reading fails at the so manieth reply that holds a text, and at no other."""
+    read, seen = reading.read_reply, 0
+
+    def badly(*given: Any, **more: Any) -> Any:
+        nonlocal seen
+        if text in given[3]:
+            seen += 1
+            if seen == first:
+                raise RecursionError("maximum recursion depth exceeded")
+        return read(*given, **more)
+
+    patch.setattr(reading, "read_reply", badly)
+
+
+def missing(episodes: list[Episode]) -> list[Episode]:
+    assert {one.status for one in episodes} == {Status.FINISHED, Status.MISSING}
+    return [one for one in episodes if one.status is Status.MISSING]
+
+
+def test_a_batch_run_plays_the_others_and_goes_on_without_paying_again(
+    store: Store, world: Sums, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = BatchPlan(
+        ("single:adder",), str(world.tasks), "test", None, 0, 3, False, str(world.folder / "pool.toml")
+    )
+    run, _ = enqueue(store, completed(store, asked), Ticket.new())
+    cannot_read(monkeypatch, "answer 23")
+    assert play_claimed(store, run) == 0
+    stopped = store.runs.get(run)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert "1 episode is missing: models could not be asked, or this program failed" in str(stopped.error)
+    [lost] = missing([store.episodes.get(line.id) for line in store.episodes.of_run(run)])
+    assert "This program failed at turn" in str(lost.error)
+    assert "RecursionError" in caplog.text
+    before = len(world.server.requests)
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    played = store.episodes.get(lost.id)
+    calls = len(world.server.requests) - before
+    assert calls == len(played.turns) - len(lost.turns) - 1, "its reply was stored"
+
+
+def test_a_live_run_says_what_happened_and_can_be_resumed(
+    store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = enqueue(store, plan, Ticket.new())[0]
+    cannot_read(monkeypatch, "answer 23")
+    assert play_claimed(store, run) == 0
+    stopped = store.runs.get(run)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert "This program failed at turn 2 (RecursionError)" in str(stopped.error)
+    assert play_claimed(store, run) == 0
+    assert store.episodes.get(episode_id(run, 0)).correct is True
+
+
+def test_what_is_under_way_comes_before_a_pool_halts() -> None:
+    asks = [Ask("m", Role.WORKER, (Message("user", f"{number}"),)) for number in range(3)]
+    came: list[int] = []
+    with faulty_server((0.05, *ok())) as server:
+        pool = HaltingPool(HttpPool([ModelSpec("m", base_url=server.url)]), lambda: bool(came))
+        flight = pool.flight()
+        flight.add(asks[:2])
+        came += [next(flight.ready())[0]]
+        flight.add(asks[2:])
+        came += [number for number, _ in flight.ready()]
+        assert sorted(came) == [0, 1]
+        assert flight.under_way == 1
+        with pytest.raises(Stopped):
+            flight.ready()
+        flight.close()
+        with pytest.raises(Stopped):
+            next(pool.stream(asks[0]))
+        assert len(server.requests) == 2

@@ -10,7 +10,7 @@ from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.ui.sums import Sums
 from ui.runs.queue import Ticket, enqueue
-from ui.runs.settings.learning import EvolutionPlan
+from ui.runs.settings.learning import EvolutionPlan, learning_sets
 from ui.runs.worker import play_claimed
 
 
@@ -40,7 +40,7 @@ def plan(world: Sums, name: str = "", svf: str = "", **evolution: Any) -> Evolut
         svf=svf,
         models=("adder", "guesser"),
     )
-    return replace(begun, digest=digest_of(begun.task_sets()[0]))
+    return replace(begun, digest=digest_of(learning_sets(begun)[0]))
 
 
 def finished_by_worker(store: Store, world: Sums) -> str:

@@ -23,8 +23,7 @@ from tests.builders.diffed import DIFFED, Diffed
 from tests.builders.stores import mark_samples
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
-from ui.runs.kinds import kind_of
-from ui.runs.plans import plan_of
+from ui.runs.plans import kind_of, plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.wiring import keep_checkpoint

@@ -33,11 +33,11 @@ from tests.ui.pages import command, opened, plainly, press, shown, waiting
 from ui.answers import plain, policy
 from ui.answers.asked import Asked
 from ui.answers.blocks import Bars, Grid
-from ui.runs.control import Stopped
+from ui.runs import reading
 from ui.runs.lease import owner
 from ui.runs.plans import plan_of
+from ui.runs.play import Stopped
 from ui.runs.queue import Ticket, enqueue
-from ui.runs.reading import rereading
 from ui.runs.worker import play_claimed
 
 EVERYTHING = EpisodeScope()
@@ -94,12 +94,12 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     assert not before.turns
     total = len(before.judged.turns)
     assert before.readable()[diffed.svf.id] == total
-    plan = rereading.plan_for(before, EVERYTHING, store.now())
+    plan = reading.plan_for(before, EVERYTHING, store.now())
     assert plan is not None
     run, fresh = enqueue(store, plan, Ticket.new())
     assert (fresh, enqueue(store, plan, Ticket.new())) == (True, (run, False))
     assert store.runs.claim(run, owner())
-    batches = rereading.RereadParts(plan).play(store, run)
+    batches = reading.RereadParts(plan).play(store, run)
     first = next(batches)
     store.runs.cancel(run)
     with pytest.raises(Stopped):
@@ -114,7 +114,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     )
     after = read_diff(store, EVERYTHING, ids)
     assert len(after.turns) == total
-    assert rereading.plan_for(after, EVERYTHING, store.now()) is None
+    assert reading.plan_for(after, EVERYTHING, store.now()) is None
     # What was read again is what the checkpoint's own coordinator finds, and the recorder meets itself.
     episodes = forks.parents(store, list(after.judged.episodes)).values()
     asked = [request for episode in episodes for request in recorded_requests(episode)]
@@ -123,7 +123,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     assert picked(after, 1) == told
     assert 0 < (after.agreements[0].rate or 0.0) < 1
     proof = after.judgements[0].reread_proof
-    assert proof.n == min(rereading.PROVEN, int(after.judgements[0].having(Source.RECORDED).sum()))
+    assert proof.n == min(reading.PROVEN, int(after.judgements[0].having(Source.RECORDED).sum()))
     assert proof.same == proof.n
     assert proof.largest < 1e-4
 
@@ -311,7 +311,7 @@ def test_the_command_reads_again_and_says_what_cannot_be_compared(
 def test_a_reading_that_stands_still_leads_back_to_its_page(diffed: Diffed) -> None:
     store = diffed.store
     scope = EpisodeScope(EpisodeFilter(correct="wrong"))
-    plan = rereading.plan_for(read_diff(store, scope, [diffed.a.id, diffed.svf.id]), scope, store.now())
+    plan = reading.plan_for(read_diff(store, scope, [diffed.a.id, diffed.svf.id]), scope, store.now())
     assert plan is not None
     run, _ = enqueue(store, plan, Ticket.new())
     assert plan_of(store.runs.get(run)) == plan

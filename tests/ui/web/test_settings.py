@@ -18,8 +18,7 @@ from tests.ui.pages import app, opened, opened_in, press, shown
 from ui.endpoint.tiers import EXAMPLE
 from ui.presentation.words import size_words
 from ui.runs import queue
-from ui.runs.kinds import RUN_KINDS
-from ui.runs.plans import to_config
+from ui.runs.plans import RUN_KINDS, to_config
 from ui.runs.settings.learning import EvolutionPlan
 from ui.web.kit import state
 from ui.web.views.settings import PARTS, key_sheets, tail

@@ -22,8 +22,7 @@ from tests.builders.trainings import PLAN, record_training
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
 from ui.runs import wiring
 from ui.runs.plans import plan_of, to_config
-from ui.runs.settings.learning import TrainingPlan
-from ui.runs.settings.presets import plan_from
+from ui.runs.settings.learning import TrainingPlan, plan_from
 from ui.web.evolution import training_panels as figures
 from ui.web.evolution.course import Training, read_course
 from ui.web.evolution.figures import FREE, line_figure

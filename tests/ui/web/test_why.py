@@ -38,7 +38,7 @@ from tests.ui.pages import assert_literal, opened, press, shown, waiting
 from ui.presentation.story import reason
 from ui.presentation.theme import percent
 from ui.presentation.words import ordinal, pair_words
-from ui.runs.reading import attributing
+from ui.runs import reading
 from ui.runs.worker import play_claimed
 from ui.web.components.weighed_words import MOST_CHARACTERS, WeighedText, block
 from ui.web.turns import why
@@ -138,7 +138,7 @@ def test_a_recorded_decision_that_is_not_found_again_is_said(diffed: Diffed) -> 
 def test_what_takes_long_is_left_to_a_worker(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch, no_workers: None
 ) -> None:
-    monkeypatch.setattr(attributing, "AT_ONCE_FLOP", 1.0)
+    monkeypatch.setattr(reading, "AT_ONCE_FLOP", 1.0)
     store, episode = diffed.store, played(diffed)
     page = opened("replay", ep=episode.id, t="3", panel="why")
     assert "- Without" not in said(page)
@@ -156,7 +156,7 @@ def test_what_takes_long_is_left_to_a_worker(
 
 
 def test_gradients_say_their_error(diffed: Diffed, monkeypatch: pytest.MonkeyPatch, no_workers: None) -> None:
-    monkeypatch.setattr(attributing, "LARGE", 10)
+    monkeypatch.setattr(reading, "LARGE", 10)
     episode = played(diffed)
     page = opened("replay", ep=episode.id, t="2", panel="why")
     press(page, "attribute")

@@ -1,1 +1,1 @@
-"""Forks of recorded turns: planned, played, and what they came to."""
+"""Forks of recorded turns: planned (`planning`), played (`play`), and what they came to (`results`)."""

@@ -1,22 +1,27 @@
-"""From an episode's turn, or a filter over many, to a plan of forks: what fits, by which pool, at what cost."""
+"""From an episode's turn, or a filter over many, to a plan of forks: what fits, by which pool; and which forks cannot
+change the answer, found before they are played."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 from core.analysis.head_lens import runner_up
 from core.analysis.power import MOST_PLAYS
+from core.conduct.prompts import Reach, reach_of
 from core.episode import FORK, ROLE_ORDER, Change, ChangeKind, Episode, Fork, Role, Status, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (
     check_change,
     child_seed,
     decided_by,
+    forked_step,
     forked_turn,
     is_held,
+    keeps_answer,
     possible_changes,
     prefix_digest,
     right_reply,
@@ -30,15 +35,16 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.reads.forks import Child
 from storage.store import Store
+from ui.presentation.theme import one_line
 from ui.presentation.words import turns_words
 from ui.runs.plans import Branch, ForkPlan, LivePlan, PooledPlan, RunPlan, ServePlan, known_plan
+from ui.runs.settings import absolute_pool
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.settings.places import absolute_pool
+from ui.runs.settings.forks import MOST_CHILDREN, MOST_EPISODES
 from ui.runs.wiring import pool_specs
 
-#: At most so many children of one kind per turn, and so many episodes at once.
-MOST_CHILDREN, MOST_EPISODES = 64, 200
-
+#: An episode, one of its turns (0-based), and what is changed there; None where nothing is.
+ChangedTurn = tuple[Episode, int, Change | None]
 #: Flags that point to the turn that a batch forks.
 BATCHES = {
     "false_accept": "the turn that accepted a wrong answer",
@@ -115,38 +121,32 @@ def plan_forks(
     pool: str,
     specs: Sequence[ModelSpec],
     encoder: str | None = None,
-    reuse: bool = True,
+    anew: bool = False,
     batch: str = "",
 ) -> ForkPlan:
-    """What is played when this change is made at these turns (episode id, 0-based turn).
+    """What is played when this change is made at these turns (episode id, 0-based turn); `anew`: also what the store
+    already holds.
 
     ConfigError, one sentence, when it makes no sense; in a batch, when it does so nowhere."""
     if not (1 <= n <= MOST_CHILDREN and 1 <= baseline <= MOST_CHILDREN):
         raise ConfigError(f"Play between 1 and {MOST_CHILDREN} forks, and as many of the baseline.")
     parents = forks.parents(store, [name for name, _ in picks])
-    fitting, problem = _fitting(store, picks, parents, change, specs, bool(batch))
-    if not fitting:
+    turns: list[ChangedTurn] = []
+    problem = ""
+    for name, turn in picks:
+        try:
+            parent = _held(parents, name)
+            check_change(change, parent, turn)
+            _check_playable(store, parent, turn, change, specs)
+            turns.append((parent, turn, change))
+        except TrinityError as error:
+            if not batch:
+                raise
+            problem = problem or str(error)
+    if not turns:
         raise ConfigError(problem or "No episode matches this filter: there is nothing to fork.")
-    digest, digests = (
-        digest_of_specs(specs),
-        forks.episode_digests(store, [parent.id for parent, _ in fitting]),
-    )
-    children = forks.of_parents(store, [parent.id for parent, _ in fitting]) if reuse else []
-    branches = []
-    for parent, turn in fitting:
-        branch = _branch(store, parent, turn, change, n, baseline, digests[parent.id])
-        branches.append(replace(branch, reused=_standing(parent, branch, change, digest, children)))
-    return ForkPlan(
-        change,
-        tuple(branches),
-        pool,
-        digest,
-        tuple(spec.name for spec in specs),
-        encoder,
-        batch=batch,
-        question=fitting[0][0].task.question[:400],
-        skipped=len(picks) - len(fitting),
-    )
+    branches = _branches(store, turns, n, baseline, specs, anew=anew)
+    return _plan(turns, branches, pool, specs, encoder, batch=batch, skipped=len(picks) - len(turns))
 
 
 def plan_every_turn(
@@ -163,41 +163,33 @@ def plan_every_turn(
     runner-up, or a right reply, each n times. ConfigError, one sentence, when that makes sense at no turn."""
     if not 1 <= n <= MOST_CHILDREN:
         raise ConfigError(f"Play between 1 and {MOST_CHILDREN} forks at each turn.")
-    parents = forks.parents(store, [episode_id])
-    if episode_id not in parents:
-        raise StoreError(f"The store holds no episode {episode_id}: 'trinity episodes' lists those it has.")
-    parent, digest = parents[episode_id], digest_of_specs(specs)
+    parent = _held(forks.parents(store, [episode_id]), episode_id)
     if not parent.task.answer:
         raise ConfigError(
             f"The problem of episode {episode_id} has no expected answer, so nothing can tell which turn "
             "mattered: play it with its answer."
         )
-    own_digest = forks.episode_digests(store, [episode_id])[episode_id]
-    children, branches = forks.of_parents(store, [episode_id]), []
-    for turn in range(len(parent.turns)):
-        change = right_reply(parent, turn) if right_replies else runner_up_change(parent, turn)
-        if change is None:
-            continue
-        _playable(store, parent, turn, change, specs)
-        branch = replace(_branch(store, parent, turn, change, n, n, own_digest), change=change)
-        branches.append(replace(branch, reused=_standing(parent, branch, change, digest, children)))
-    if not branches:
+    change_at = right_reply if right_replies else runner_up_change
+    changes = [change_at(parent, turn) for turn in range(len(parent.turns))]
+    turns = [(parent, turn, change) for turn, change in enumerate(changes) if change is not None]
+    for _, turn, change in turns:
+        _check_playable(store, parent, turn, change, specs)
+    if not turns:
         raise ConfigError(
             f"At no turn of episode {episode_id} is a right reply known that it did not have."
             if right_replies
             else f"At no turn of episode {episode_id} is a runner-up recorded: its policy gives no odds, or nothing "
             "else was allowed."
         )
-    assert branches[0].change is not None
-    return ForkPlan(
-        branches[0].change,
-        tuple(branches),
+    branches = _branches(store, turns, n, n, specs)
+    own = [replace(one, change=change) for one, (_, _, change) in zip(branches, turns, strict=True)]
+    return _plan(
+        turns,
+        own,
         pool,
-        digest,
-        tuple(spec.name for spec in specs),
+        specs,
         encoder,
-        question=parent.task.question[:400],
-        skipped=len(parent.turns) - len(branches),
+        skipped=len(changes) - len(turns),
         every_turn=episode_id,
         right_replies=right_replies,
     )
@@ -207,36 +199,49 @@ def plan_luck(store: Store, episode_id: str, *, encoder: str | None = None) -> F
     """What is played to find out whether the ending of an episode was luck: the episode from its first turn on, with
     nothing changed, MOST_PLAYS times at most, by the models that played it. ConfigError or StoreError, one sentence,
     where that cannot be done."""
-    parents = forks.parents(store, [episode_id])
-    if episode_id not in parents:
-        raise StoreError(f"The store holds no episode {episode_id}: 'trinity episodes' lists those it has.")
-    parent = parents[episode_id]
-    _check_replayable(parent)
-    pool = _own_pool(store, parent)
+    parent = _held(forks.parents(store, [episode_id]), episode_id)
+    pool = _replayed_pool(store, parent)
     specs = pool_specs(pool)
-    digest = digest_of_specs(specs)
-    if store.runs.noted_pool(parent.run_id) != digest:
+    if store.runs.noted_pool(parent.run_id) != digest_of_specs(specs):
         raise ConfigError(
             f"Episode {episode_id} cannot be replayed unchanged: the models of {Path(pool).name}, with which it was "
             "played, or their settings have changed since."
         )
-    _playable(store, parent, 0, None, specs)
-    own_digest = forks.episode_digests(store, [episode_id])[episode_id]
-    branch = _branch(store, parent, 0, None, 0, MOST_PLAYS, own_digest)
-    if parent.plans:
-        branch = replace(branch, anew=tuple(turn.index for turn in parent.turns))
-    branch = replace(
-        branch, n=0, reused=_standing(parent, branch, None, digest, forks.of_parents(store, [episode_id]))
+    _check_playable(store, parent, 0, None, specs)
+    turns = [(parent, 0, None)]
+    return _plan(turns, _branches(store, turns, 0, MOST_PLAYS, specs), pool, specs, encoder)
+
+
+def _plan(
+    turns: Sequence[ChangedTurn],
+    branches: Sequence[Branch],
+    pool: str,
+    specs: Sequence[ModelSpec],
+    encoder: str | None,
+    **more: Any,
+) -> ForkPlan:
+    parent, _, change = turns[0]
+    names, question = tuple(spec.name for spec in specs), parent.task.question[:400]
+    return ForkPlan(
+        change, tuple(branches), pool, digest_of_specs(specs), names, encoder, question=question, **more
     )
-    names = tuple(spec.name for spec in specs)
-    return ForkPlan(None, (branch,), pool, digest, names, encoder, question=parent.task.question[:400])
 
 
-def _check_replayable(parent: Episode) -> None:
-    """ConfigError unless an episode could be played again as it was, and then be judged."""
+def _held(parents: Mapping[str, Episode], name: str) -> Episode:
+    """The episode of an id; StoreError for one that is gone."""
+    if name not in parents:
+        raise StoreError(f"The store holds no episode {name}: 'trinity episodes' lists those it has.")
+    return parents[name]
+
+
+def _replayed_pool(store: Store, parent: Episode) -> str:
+    """The pool with which an episode is played again as it was, and can be judged then: its own. ConfigError where that
+    cannot be."""
     forked_turn(parent, 0)
-    why = ""
+    plan = _plan_behind(store, parent)
+    pool = plan.pool if isinstance(plan, PooledPlan | ServePlan) else ""
     by_hand = [turn.index for turn in parent.turns if turn.decision.origin == "override"]
+    why = ""
     if parent.status is not Status.FINISHED:
         why = "it was not played to its end"
     elif not parent.task.answer:
@@ -251,15 +256,7 @@ def _check_replayable(parent: Episode) -> None:
         why = "another coordinator took over in its course, which no replay would do"
     elif len({plan.round for plan in parent.plans}) > 1:
         why = "its planner wrote a further workflow after it had read replies, which would have been others"
-    if why:
-        raise ConfigError(f"Episode {parent.id} cannot be replayed unchanged: {why}.")
-
-
-def _own_pool(store: Store, parent: Episode) -> str:
-    """The pool that an episode was played with. ConfigError where that is not known, or not on this machine."""
-    plan, why = _plan_behind(store, parent), ""
-    pool = plan.pool if isinstance(plan, PooledPlan | ServePlan) else ""
-    if not pool:
+    elif not pool:
         why = "with which models it was played is not recorded, as of imported episodes"
     elif pool != POCKET_POOL and not (Path(pool).is_absolute() and Path(pool).is_file()):
         # An imported run names the file alone: one of that name in some folder need not be it.
@@ -297,59 +294,21 @@ def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
     pairs = min(pairs, MOST_CHILDREN - max(n, baseline))
     if pairs < 1:
         raise ConfigError(f"This turn has {MOST_CHILDREN} pairs already, the most that one turn can have.")
+    played_by: dict[str, Any] = {
+        "pool": plan.pool,
+        "specs": pool_specs(plan.pool),
+        "encoder": plan.encoder,
+        "n": n + pairs,
+    }
     if plan.every_turn:
-        more = plan_every_turn(
-            store,
-            plan.every_turn,
-            n=n + pairs,
-            pool=plan.pool,
-            specs=pool_specs(plan.pool),
-            encoder=plan.encoder,
-            right_replies=plan.right_replies,
-        )
-        return replace(more, max_cost_usd=plan.max_cost_usd)
-    return replace(
-        plan_forks(
-            store,
-            [(one.parent, one.turn) for one in plan.branches],
-            plan.change,
-            n=n + pairs,
-            baseline=baseline + pairs,
-            pool=plan.pool,
-            specs=pool_specs(plan.pool),
-            encoder=plan.encoder,
-            batch=plan.batch,
-        ),
-        max_cost_usd=plan.max_cost_usd,
-    )
+        more = plan_every_turn(store, plan.every_turn, right_replies=plan.right_replies, **played_by)
+    else:
+        picks = [(one.parent, one.turn) for one in plan.branches]
+        more = plan_forks(store, picks, plan.change, baseline=baseline + pairs, batch=plan.batch, **played_by)
+    return replace(more, max_cost_usd=plan.max_cost_usd)
 
 
-def _fitting(
-    store: Store,
-    picks: Sequence[tuple[str, int]],
-    parents: Mapping[str, Episode],
-    change: Change,
-    specs: Sequence[ModelSpec],
-    lenient: bool,
-) -> tuple[list[tuple[Episode, int]], str]:
-    """The turns that can be forked so, and why the first of the others cannot; ConfigError unless `lenient`."""
-    fitting: list[tuple[Episode, int]] = []
-    problem = ""
-    for name, turn in picks:
-        try:
-            if name not in parents:
-                raise StoreError(f"The store holds no episode {name}: 'trinity episodes' lists those it has.")
-            check_change(change, parents[name], turn)
-            _playable(store, parents[name], turn, change, specs)
-            fitting.append((parents[name], turn))
-        except TrinityError as error:
-            if not lenient:
-                raise
-            problem = problem or str(error)
-    return fitting, problem
-
-
-def _playable(
+def _check_playable(
     store: Store, parent: Episode, turn: int, change: Change | None, specs: Sequence[ModelSpec]
 ) -> None:
     """ConfigError unless this pool and the policies at hand can go on with the episode."""
@@ -397,24 +356,38 @@ def _known(store: Store, parent: Episode, policy: str) -> None:
         raise ConfigError(f"Checkpoint {policy} plays by other rules than episode {parent.id}.")
 
 
-def _branch(
-    store: Store, parent: Episode, turn: int, change: Change | None, n: int, baseline: int, digest: str
-) -> Branch:
-    plan = _plan_behind(store, parent)
-    left = turns_left(parent, turn, change)
-    return Branch(
-        parent.id,
-        turn,
-        prefix_digest(parent, turn),
-        digest,
-        n=n if left else 1,
-        baseline=baseline,
-        certain=not left,
-        anew=turns_anew(parent, turn),
-        # Live runs knew the masked models before episodes said so themselves.
-        left_out=parent.left_out or (plan.left_out if isinstance(plan, LivePlan) else ()),
-        cycles=_cycles(parent, change, plan),
-    )
+def _branches(
+    store: Store,
+    turns: Sequence[ChangedTurn],
+    n: int,
+    baseline: int,
+    specs: Sequence[ModelSpec],
+    *,
+    anew: bool = False,
+) -> tuple[Branch, ...]:
+    """The forked turns, with the children that the store holds already unless all are played `anew`."""
+    names = list(dict.fromkeys(parent.id for parent, _, _ in turns))
+    pool_digest, digests = digest_of_specs(specs), forks.episode_digests(store, names)
+    children = [] if anew else forks.of_parents(store, names)
+    branches = []
+    for parent, turn, change in turns:
+        plan, left = _plan_behind(store, parent), turns_left(parent, turn, change)
+        asked_again = turns_anew(parent, turn) if change else tuple(one.index for one in parent.turns)
+        branch = Branch(
+            parent.id,
+            turn,
+            prefix_digest(parent, turn),
+            digests[parent.id],
+            n=n if left else 1,
+            baseline=baseline,
+            certain=not left,
+            anew=asked_again if parent.plans else (),
+            # Live runs knew the masked models before episodes said so themselves.
+            left_out=parent.left_out or (plan.left_out if isinstance(plan, LivePlan) else ()),
+            cycles=_cycles(parent, change, plan),
+        )
+        branches.append(replace(branch, reused=_standing(parent, branch, change, pool_digest, children)))
+    return tuple(branches)
 
 
 def _plan_behind(store: Store, parent: Episode) -> RunPlan | None:
@@ -426,7 +399,6 @@ def _plan_behind(store: Store, parent: Episode) -> RunPlan | None:
 
 
 def _cycles(parent: Episode, change: Change | None, plan: RunPlan | None) -> dict[str, Cycle]:
-    """The cycles of roles that the episode's run had chosen for the policies that follow one."""
     known: dict[str, Cycle] = {}
     for one in plan.branches if isinstance(plan, ForkPlan) else [plan] if isinstance(plan, BatchPlan) else []:
         known |= one.cycles
@@ -456,3 +428,49 @@ def _standing(
         if same and number < most and one.seed == child_seed(parent, branch.turn, number):
             found[f"{part}/{number}"] = one.id
     return found
+
+
+def change_reach(parent: Episode, index: int, change: Change, specs: Sequence[ModelSpec] = ()) -> Reach:
+    """How far a change of one turn can get: to the answer, or not."""
+    step = forked_step(parent, index)
+    if step is None:
+        return Reach.NOWHERE if keeps_answer(parent, index, change) else Reach.ANSWER
+    return reach_of(step, change, {spec.name: spec.dialect for spec in specs})
+
+
+def reach_words(plan: ForkPlan, parents: Mapping[str, Episode], specs: Sequence[ModelSpec]) -> str:
+    """What has to be said of a plan's forks that cannot change the answer, plain text; empty where all can."""
+    found = [
+        change_reach(parents[one.parent], one.turn, change, specs)
+        for one in plan.branches
+        if (change := plan.change_at(one)) is not None
+    ]
+    short = sum(one is not Reach.ANSWER for one in found)
+    if not short:
+        return ""
+    if len(found) > 1:
+        noun = "turns" if plan.every_turn else "episodes"
+        return (
+            f"In {short} of the {len(found)} {noun} the change cannot reach the answer: nothing of it is sent to a "
+            "step that gives the answer, or no turn follows that could give another."
+        )
+    branch = plan.branches[0]
+    parent = parents[branch.parent]
+    if not parent.plans:
+        answer = f"with the answer {one_line(parent.answer, 40)}" if parent.answer else "without an answer"
+        return f"This change cannot change the answer: every fork would end {answer}, as the episode did."
+    where = f"turn {branch.turn + 1} says"
+    if found[0] is Reach.FALLBACK:
+        return (
+            f"Nothing that {where} is sent to the step that gave the answer: this change can reach the answer only if "
+            "that step, asked again, gives none."
+        )
+    if found[0] is Reach.SAME:
+        return (
+            f"Turn {branch.turn + 1} would be sent the same as before, because its model is sent one plan or one "
+            "answer at most and is asked by the first word alone: forks and baseline can differ by chance alone."
+        )
+    return (
+        f"Nothing that {where} is sent to the step that gives the answer: this change cannot reach the answer, and "
+        "forks and baseline can differ by chance alone."
+    )

@@ -23,12 +23,11 @@ from storage.reads import forks
 from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.control import GroupControl
-from ui.runs.forks.luck import is_told
+from ui.runs.forks.results import is_told
 from ui.runs.grading import grading_of_episodes
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
-from ui.runs.play import Ending
+from ui.runs.play import Ending, GroupControl
 from ui.runs.policies import Policies
 from ui.runs.spending import MeteredPool
 
@@ -191,7 +190,6 @@ def _wave(
     grade: GradeMany,
     control: GroupControl,
 ) -> Iterator[Event]:
-    """Some children of one table, side by side: those that are not over yet."""
     over = {one.id for one in forks.by_id(store, [one.child.id for one in wave]) if one.correct is not None}
     due = [one for one in wave if one.child.id not in over]
     if not due:

@@ -1,4 +1,5 @@
-"""What a run of forks came to: each side's outcomes with intervals, their paired difference, and what it cost."""
+"""What a run of forks came to: each side's outcomes with intervals, their paired difference, and what it cost; whether
+a recorded ending was luck, and which turn mattered."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.analysis.metrics import PairedDifference, clustered_difference, clustered_share
-from core.analysis.power import difference_seen
-from core.episode import BASELINE, FORK, Change
+from core.analysis.power import ERROR, MOST_PLAYS, LuckVerdict, difference_seen, luck_verdict
+from core.episode import BASELINE, FORK, Change, Status
 from storage.reads import forks
 from storage.reads.forks import Child
+from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
-from ui.runs.plans import Branch, ForkPlan
+from ui.presentation.steps import change_words
+from ui.runs.plans import Branch, ForkPlan, runs_of
 
 
 def seen_words(pairs: int) -> str:
@@ -58,10 +61,14 @@ class Grown:
     baseline: Mapping[int, Child]
     forks: Mapping[int, Child]
 
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """Of both sides."""
+        return *self.baseline.values(), *self.forks.values()
+
     def holds(self, episode_id: str | None) -> bool:
         """Whether an episode is this branch's parent or one of its children."""
-        children = (*self.baseline.values(), *self.forks.values())
-        return episode_id in (self.branch.parent, *(one.id for one in children))
+        return episode_id in (self.branch.parent, *(one.id for one in self.children))
 
     @property
     def pairs(self) -> list[tuple[bool, bool]]:
@@ -117,7 +124,6 @@ class Results:
 
     @property
     def _endings(self) -> str:
-        """How the episodes ended as recorded, unchanged and changed."""
         unchanged, changed = (f"{side.right} of {side.n}" for side in (self.baseline, self.fork))
         if len(self.recorded) == 1 and self.recorded[0] is not None:
             right = self.recorded[0]
@@ -233,7 +239,6 @@ def _all_grown(plan: ForkPlan, children: Iterable[Child]) -> tuple[Grown, ...]:
 
 
 def _sides(grown: Sequence[Grown]) -> tuple[ForkSide, ForkSide]:
-    """Baseline and fork."""
     certain = all(one.branch.certain for one in grown)
     return (
         _side([one.baseline for one in grown], sum(one.branch.baseline for one in grown), False),
@@ -260,3 +265,129 @@ def _side(sides: Sequence[Mapping[int, Child]], wanted: int, certain: bool) -> F
 
 def _pairs_words(pairs: int) -> str:
     return f"{pairs} pair{'' if pairs == 1 else 's'}"
+
+
+#: How long plays go on, and how sure what is told is.
+RULE = (
+    "It is replayed from its first turn with new random draws, until it can be told whether it would end right more "
+    f"often than wrong, or {MOST_PLAYS} times. This is looked at after every play, so each look asks for more than a "
+    f"single test would: over all looks together it is told wrongly in less than {100 * ERROR:.0f} of 100 cases."
+)
+#: Among so many newest runs of forks one is looked for that is of an episode.
+_LOOKED_AT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Luck:
+    """Plays of an episode that are over, in their order: how each ended; what they tell, None as long as that is
+    nothing; and how it ended when it was recorded."""
+
+    outcomes: tuple[bool, ...]
+    told: LuckVerdict | None
+    recorded_right: bool
+
+    @property
+    def plays(self) -> tuple[bool, ...]:
+        """Those that count: until it could be told."""
+        return self.outcomes[: self.told.n] if self.told else self.outcomes
+
+    @property
+    def sentence(self) -> str:
+        """What they came to, plain text."""
+        n, right = len(self.plays), sum(self.plays)
+        what, kind = ("success", "good") if self.recorded_right else ("miss", "bad")
+        if not n:
+            return "Not replayed to its end yet."
+        times = f"{right} time{'' if right == 1 else 's'} in {n}"
+        if later := len(self.outcomes) - n:  # side by side with the one that told it
+            times += f" ({later} more play{'' if later == 1 else 's'} ended after it could be told)"
+        if self.told is None:
+            few = "too few plays to say" if n < MOST_PLAYS else f"even {n} plays do not say"
+            return f"Replayed unchanged it was right {times}: {few} if the {what} was {kind} luck."
+        if self.told.right is self.recorded_right:
+            return f"Replayed unchanged it was right {times}: the {what} was no {kind} luck, it is the rule."
+        return f"Replayed unchanged it was right {times}: the {what} was {kind} luck."
+
+
+def read_luck(store: Store, run: str, plan: ForkPlan) -> Luck:
+    """What the plays of a run came to so far."""
+    reused = [name for branch in plan.branches for name in branch.reused.values()]
+    children = [*forks.of_runs(store, [run])[run], *forks.by_id(store, reused)]
+    parent = next(iter(store.episodes.summaries([plan.branches[0].parent])), None)
+    outcomes = endings(children)
+    return Luck(outcomes, luck_verdict(outcomes), parent is not None and parent.correct is True)
+
+
+def is_told(store: Store, run: str, plan: ForkPlan) -> bool:
+    """Whether the plays of a run that asks for luck tell it already; False for any other."""
+    return plan.asks_luck and read_luck(store, run, plan).told is not None
+
+
+def endings(children: Iterable[Child]) -> tuple[bool, ...]:
+    """How plays ended, by their numbers, as far as all before them are over: quick ones are not counted first, which
+    are right more often or less often than slow ones. What was lost by a failure of the infrastructure counts as never
+    played."""
+    by_number = {one.fork.number: one for one in children if one.fork.part == BASELINE}
+    found: list[bool] = []
+    for number in range(MOST_PLAYS):
+        one = by_number.get(number)
+        if one is None or (one.correct is None and one.summary.status is not Status.MISSING):
+            break
+        if one.correct is not None:
+            found.append(one.correct)
+    return tuple(found)
+
+
+def luck_runs(store: Store) -> dict[str, tuple[RunSummary, ForkPlan]]:
+    """By episode, the newest run that asks whether its ending was luck; of those that were taken out before they began
+    none."""
+    found: dict[str, tuple[RunSummary, ForkPlan]] = {}
+    for run, plan in runs_of(store, "fork", ForkPlan, limit=_LOOKED_AT):
+        never_begun = run.status is RunStatus.CANCELLED and not run.episodes
+        if plan.asks_luck and not never_begun:
+            found.setdefault(plan.branches[0].parent, (run, plan))
+    return found
+
+
+def luck_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> str:
+    """Whether the recorded ending was luck, by what the unchanged first turn comes to; plain text, empty before that
+    is known."""
+    first = outcomes[0].unchanged if outcomes else None
+    if first is None or first.share is None:
+        return ""
+    from_turn = f"Replayed unchanged from turn {outcomes[0].turn + 1}"
+    return f"{from_turn} it was right {_times(first)}: {luck(first, recorded_right)}."
+
+
+def decisive_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool, other: str = "runner-up") -> str:
+    """The decisive turn, where each was changed to its `other`; plain text, empty before anything is known."""
+    if any(one.unchanged.share is None or one.other.share is None for one in outcomes) or not outcomes:
+        return ""
+    found = decisive(outcomes, recorded_right=recorded_right)
+    if found is None:
+        return _none_decisive(outcomes, recorded_right, other)
+    return f"Turn {found.turn + 1} decided it: {_effect(found)}."
+
+
+def _none_decisive(outcomes: Sequence[TurnOutcome], recorded_right: bool, other: str) -> str:
+    def gained(one: TurnOutcome) -> float:
+        more = (one.other.share or 0.0) - (one.unchanged.share or 0.0)
+        return -more if recorded_right else more
+
+    best, turned = max(outcomes, key=gained), "wrong" if recorded_right else "right"
+    if gained(best) <= 0:
+        return (
+            f"No single turn decided it: {_ARTICLES[other]} {other} made it {turned} more often at no turn."
+        )
+    return f"No single turn decided it. The largest effect is at turn {best.turn + 1}: {_effect(best)}."
+
+
+_ARTICLES = {"runner-up": "the", "right reply": "a"}
+
+
+def _effect(one: TurnOutcome) -> str:
+    return f"{change_words(one.change)}, it was right {_times(one.other)}, unchanged {_times(one.unchanged)}"
+
+
+def _times(side: ForkSide) -> str:
+    return f"{side.right} time{'' if side.right == 1 else 's'} in {side.n}"

@@ -32,13 +32,11 @@ from core.tasks.sets import POCKET_SETS, digest_of_tasks, load_tasks, tasks_in_f
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.batch import BatchParts
-from ui.runs.choices import resolve_policies
+from ui.runs.batch import BatchParts, resolve_policies
 from ui.runs.evolution import prepare
 from ui.runs.grading import grading
-from ui.runs.paper.outcomes import Curve, suites
-from ui.runs.paper.table import DEFAULT_BUDGETS, EVOLVED, TRAINED, TableRow, Way
-from ui.runs.plans import known_plan, to_config
+from ui.runs.paper.tables import DEFAULT_BUDGETS, EVOLVED, MOST_ROWS, TRAINED, Curve, TableRow, Way, rows_of
+from ui.runs.plans import runs_of, to_config
 from ui.runs.policies import Lessons, Pupil, cycles_of, learns_from, lessons_of, named_policy
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan
@@ -112,24 +110,19 @@ class Reproduction:
     def missing(self, wanted: Sequence[tuple[int, TableRow]]) -> list[tuple[int, TableRow]]:
         """Of these (seed, row), what the store lacks: it has those that learned under the settings that they would
         have now."""
-        learned: dict[tuple[int, str], set[str]] = {}
-        for seed, one in self._played_before():
-            learned.setdefault((seed, one.row), set()).add(one.learning)
+        plans = [(plan.seed, plan.reproduction) for plan in rows_of(self.store, self.suite).values()]
+        known = {(seed, row.row, row.learning) for seed, row in plans if row}
+        played = {(seed, key) for seed, key, _ in known}
         return [
             (seed, row)
             for seed, row in wanted
-            if (seed, row.key) not in learned or self._learning_now(row, seed) not in learned[seed, row.key]
+            if (seed, row.key) not in played or (seed, row.key, self._learning_now(row, seed)) not in known
         ]
 
     def _learning_now(self, row: TableRow, seed: int) -> str | None:
         """The run of the learning that the row has now: empty where it needs none, None where there is none yet."""
         plan = self.learning_plan(row, seed)
         return self.store.runs.find(plan.name, plan.kind) if plan else ""
-
-    def _played_before(self) -> list[tuple[int, ReproducedRow]]:
-        """The rows of this suite that the store has, with their seeds, newest first."""
-        found = (runs for suite, runs in suites(self.store) if suite == self.suite)
-        return [(plan.seed, row) for runs in found for plan in runs.values() if (row := plan.reproduction)]
 
     # What a row learns
 
@@ -215,13 +208,12 @@ class Reproduction:
         return sorted(self.models, key=lambda model: -self.cycles[f"{SINGLE}{model}"].accuracy)
 
     def _stored_cycles(self) -> dict[str, ChosenCycle]:
-        for suite, runs in suites(self.store):
-            for plan in runs.values() if suite == self.suite else ():
-                if plan.reproduction and (ranking := plan.reproduction.ranking):
-                    return {
-                        name.removeprefix(SINGLE): ChosenCycle(plan.cycles[name], accuracy)
-                        for name, accuracy in ranking.items()
-                    }
+        for plan in rows_of(self.store, self.suite).values():
+            if plan.reproduction and (ranking := plan.reproduction.ranking):
+                return {
+                    name.removeprefix(SINGLE): ChosenCycle(plan.cycles[name], accuracy)
+                    for name, accuracy in ranking.items()
+                }
         return {}
 
     def choosing(self) -> list[Task]:
@@ -290,22 +282,22 @@ class Reproduction:
                 return f"{kind}:{self.ranked[rank - 1]}"
         return row.how
 
-    def _best_generation(self, run_id: str) -> str:
-        """The best validated checkpoint of an evolution."""
-        generations = self.store.learning.updates(run_id)
-        known = [(one.validated, -at) for at, one in enumerate(generations) if one.validated is not None]
-        best = generations[-max(known)[1]] if known else generations[-1]
+    def _best_generation(self, evolution: str) -> str:
+        """The checkpoint that is best on validation tasks, of equally good ones the first."""
+        kept = self.store.learning.updates(evolution)
+        known = [one for one in kept if one.validated is not None]
+        best = max(known, key=lambda one: one.validated or 0.0) if known else kept[-1]
         assert best.checkpoint_id is not None  # every generation is kept with its checkpoint
         return best.checkpoint_id
 
     def _planner(self, kind: str, training: str, *, argmax: bool) -> str:
         """The planner of a training that is best on validation tasks, of equally good ones the last; or the one that it
         began with; or its workflows with the best model for all steps."""
-        iterations = [one for one in self.store.learning.updates(training) if one.checkpoint_id]
-        chosen = iterations[0]
-        if kind != "warm-up":
-            known = [(one.validated, at) for at, one in enumerate(iterations) if one.validated is not None]
-            chosen = iterations[max(known)[1]] if known else iterations[-1]
+        kept = [one for one in self.store.learning.updates(training) if one.checkpoint_id]
+        known = [one for one in kept if one.validated is not None]
+        chosen = max(known[::-1], key=lambda one: one.validated or 0.0) if known else kept[-1]
+        if kind == "warm-up":
+            chosen = kept[0]
         if kind != "same-model":
             return f"{CONDUCTOR}{chosen.checkpoint_id}"
         planner = wiring.load_planner(self.store, chosen.checkpoint_id or "", self.models, argmax=argmax)
@@ -329,7 +321,7 @@ class Reproduction:
             run_id, plan = begun
         else:
             run_id, plan = None, self._plan(row, seed)
-        parts = BatchParts(plan, self.pool, resolve_policies(self.store, plan), self.tasks(row), self.grade)
+        parts = BatchParts(plan, self.pool, self.tasks(row), self.grade, resolve_policies(self.store, plan))
         return parts, run_id
 
     def _plan(self, row: TableRow, seed: int) -> BatchPlan:
@@ -367,16 +359,17 @@ class Reproduction:
     def _begun(self, row: TableRow, seed: int) -> tuple[str, BatchPlan] | None:
         """The run of a row that was interrupted, with its plan."""
         learning = self.learned(row, seed)
-        for run in self.store.runs.list(kind="reproduction", status=RunStatus.INTERRUPTED, limit=100_000):
-            match known_plan(run):
-                case BatchPlan(reproduction=ReproducedRow() as mine) as plan if plan.seed == seed:
-                    if (mine.suite, mine.row, mine.learning) == (self.suite, row.key, learning):
-                        return run.id, plan
+        for run, plan in runs_of(
+            self.store, "reproduction", BatchPlan, status=RunStatus.INTERRUPTED, limit=MOST_ROWS
+        ):
+            mine = plan.reproduction
+            own = mine and (plan.seed, mine.suite, mine.row, mine.learning)
+            if own == (seed, self.suite, row.key, learning):
+                return run.id, plan
         return None
 
     @property
     def _choice_of_cycles(self) -> int:
-        """The episodes that choosing the single models' cycles of roles takes."""
         return len(CYCLES) * len(self.models) * len(self.choosing())
 
     def _n_questions(self, policy: str) -> int:

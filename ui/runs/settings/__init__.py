@@ -1,1 +1,25 @@
-"""What a person chooses of a run: plans whose fields are settings, and how they follow from what was chosen."""
+"""What a person chooses of a run: plans whose fields are settings (`batch`, `learning`), and how they follow from what
+was chosen. Here: pools, task files and encoders by their whole paths, by which they are found from any folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from core.settings import POCKET_POOL
+
+
+def absolute_pool(pool: str) -> str:
+    """A pool.toml by its whole path, by which it is found from any folder; the embedded pool as it is."""
+    return pool if pool == POCKET_POOL else str(Path(pool).resolve())
+
+
+def absolute_tasks(tasks: str) -> str:
+    """A task file by its whole path, by which it is found from any folder; the program's own sets as they are."""
+    return str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks
+
+
+def absolute_encoder(encoder: str) -> str:
+    """An encoder's folder by its whole path, by which it is found from any folder; other names as they are."""
+    own = encoder != POCKET_POOL and os.path.isdir(encoder)
+    return str(Path(encoder).resolve()) if own else encoder

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from core.episode import Protocol, Role, Task
 from core.errors import ConfigError, TaskError
-from core.fields import MOST_SEED, MOST_TASKS, Setting, Turns
-from core.settings import POCKET_POOL, MaxCost, Pool
+from core.fields import MOST_SEED, MOST_TASKS, RULES, Setting, Turns
+from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool
 from core.tasks.sets import digest_of_tasks, load_tasks
+from ui.runs.policies import LearnsFrom, cycles_of, learns_from
 
 if TYPE_CHECKING:
-    from ui.runs.policies import LearnsFrom
     from ui.runs.settings.learning import LearningPlan
 
 #: Questions that a policy which is taught before it plays learns from, where nothing else is said.
@@ -40,35 +40,36 @@ class Suite:
     """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play;
     `protocol`: of every row that does not name its own."""
 
-    budget: int = 30_720
-    n: int = 1000
-    task_seed: int = 1
-    turns: int = 5
+    budget: Annotated[int, Setting(option="--budget")] = 30_720
+    """Episodes that every learner may play; the paper's budget is 30720."""
+    n: Annotated[int, Setting(ge=1, le=MOST_TASKS, option="--n")] = 1000
+    """Test tasks per row and seed."""
+    task_seed: Annotated[int, Setting(ge=0, option="--task-seed")] = 1
+    """Draws the test tasks."""
+    turns: Annotated[int, Setting(ge=1, le=100, option="--turns")] = 5
+    """Turn budget."""
     validation: int = 200
-    pool: str = POCKET_POOL
-    encoder: str = POCKET_POOL
-    tasks: str = "pocket"
-    held_out: str = "pocket/held-out"
-    protocol: Protocol = Protocol.PAPER
+    pool: Pool = POCKET_POOL
+    encoder: Annotated[str, ENCODER] = POCKET_POOL
+    tasks: Annotated[str, Setting(option="--tasks")] = "pocket"
+    """pocket or a FILE.jsonl: evolved, validated and tested on."""
+    held_out: Annotated[str, Setting(option="--held-out")] = "pocket/held-out"
+    """Task set of table 1, which nothing is evolved on."""
+    protocol: Annotated[Protocol, RULES] = Protocol.PAPER
 
     def __post_init__(self) -> None:
         if self.budget < LEAST_BUDGET:
             raise ConfigError(
                 f"From a budget of {self.budget} episodes nothing can be learned: give at least {LEAST_BUDGET}."
             )
-        for name in ("n", "turns", "validation"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"A reproduction with a {name} of {getattr(self, name)} measures nothing: give at least 1."
-                )
 
     @property
     def fields(self) -> dict[str, Any]:
         """What a digest is over. The paper's protocol is left out, as suites had no other before."""
-        own = asdict(self)
-        return (
-            own if self.protocol is not Protocol.PAPER else {k: v for k, v in own.items() if k != "protocol"}
-        )
+        fields = asdict(self)
+        if self.protocol is Protocol.PAPER:
+            del fields["protocol"]
+        return fields
 
     @property
     def digest(self) -> str:
@@ -92,12 +93,11 @@ class ReproducedRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
-    `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choosing` the number of validation
-    tasks on which those are chosen that have none (0: they plan, work and check), `questions` the number of tasks of
-    the evolve split that policies are taught with, `choice_usd` what all that cost; `digest` is of the tasks, which
-    `task_seed` draws (None: `seed`); `protocol` as in `new_episode`; `reuse`: whether replies that other runs have got
-    are used; `reproduction`: the row of the paper's tables that it is, if it is one."""
+    """The same tasks under each policy. Paths are absolute; `models` are the pool's slots; `cycles` the chosen roles of
+    those that follow a cycle, `choosing` the number of validation tasks on which those are chosen that have none (0:
+    they plan, work and check), `questions` the number of tasks of the evolve split that policies are taught with,
+    `choice_usd` what all that cost; `digest` is of the tasks; `reproduction`: the row of the paper's tables that it
+    is, if it is one."""
 
     policies: Annotated[tuple[str, ...], Setting(group="tasks", option="--policy")]
     """A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under several."""
@@ -134,15 +134,11 @@ class BatchPlan:
     @property
     def undecided(self) -> tuple[str, ...]:
         """The policies whose cycle of roles is still to be chosen: of those that play, and that others learn from."""
-        from ui.runs.policies import cycles_of
-
         follow = (one for name in self.policies for one in cycles_of(name, self.models))
         return tuple(dict.fromkeys(one for one in follow if one not in self.cycles)) if self.choosing else ()
 
     def learns_from(self, what: LearnsFrom) -> bool:
         """Whether a policy is chosen, or taught, by such tasks before it plays."""
-        from ui.runs.policies import learns_from
-
         return any(learns_from(name, self.models) == what for name in self.policies)
 
     def choosing_tasks(self) -> list[Task]:
@@ -168,11 +164,3 @@ def unchanged(tasks: list[Task], plan: BatchPlan | LearningPlan) -> list[Task]:
             f"The tasks in {plan.tasks} have changed since this run began, so it cannot be resumed."
         )
     return tasks
-
-
-def same_models(plan: BatchPlan | LearningPlan, models: tuple[str, ...]) -> None:
-    """ConfigError when the plan's pool has other models than when its run began."""
-    if plan.models and models != plan.models:
-        raise ConfigError(
-            f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
-        )

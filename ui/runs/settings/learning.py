@@ -1,27 +1,37 @@
-"""What an evolution and a training are: plans whose settings a person chooses. Imports no torch."""
+"""What an evolution and a training are: plans whose settings a person chooses, and how a plan, of a batch too, follows
+from what was chosen by options, a file or a form. Imports no torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 from core.episode import Protocol, Task
-from core.errors import TaskError
-from core.evolution.config import SEARCHES, EvolveConfig, RecordName, transcripts_surveyed
-from core.fields import MOST_TASKS, RULES, Setting
+from core.errors import ConfigError, TaskError
+from core.evolution.config import (
+    PAPER_SETTING,
+    SEARCHES,
+    EvolveConfig,
+    RecordName,
+    shape_of,
+    transcripts_surveyed,
+)
+from core.fields import MOST_TASKS, RULES, Setting, built, checked
 from core.heads import HeadKind
-from core.planner.config import LearnConfig
-from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool
+from core.planner.config import PUBLISHED, LearnConfig
+from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool, Settings
 from core.tasks.sets import load_tasks
 from core.workflow import AccessMode
-from ui.runs.settings.batch import Reuse, unchanged
+from ui.runs.settings import absolute_encoder, absolute_pool, absolute_tasks
+from ui.runs.settings.batch import BatchPlan, Reuse, unchanged
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
 
 LearnedTasks = Annotated[
-    str,
-    Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own."),
+    str, Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")
 ]
 RunName = Annotated[
     str,
@@ -37,11 +47,8 @@ RunName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan:
-    """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
-    empty; `barred`, `token_position` and `protocol` as in a checkpoint; `neutral_start`: whether a head begins where
-    every choice is equally likely, also the low-rank one; `controls`: whether they are played at the end; `digest`
-    tells when a task file changed; `reuse`: whether replies that other runs have got are used, and its own kept for
-    others; `record`: whose episodes are stored."""
+    """An evolution as its run keeps it: enough to resume it. `barred`, `token_position` and `protocol` as in a
+    checkpoint; `digest` tells when a task file changed."""
 
     tasks: LearnedTasks = "pocket"
     n: Annotated[
@@ -93,17 +100,10 @@ class EvolutionPlan:
         read = transcripts_surveyed(bool(self.svf))
         return f"The encoder reads {read} sketched transcripts once, to set the first step size"
 
-    def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
-        """The tasks to evolve on, those to validate with, and what is worth telling about them."""
-        return learning_sets(self)
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The training of a planner as its run keeps it: enough to resume it. `planner` is what learns: "pocket" for a new
-    small one after `warm_up_steps` of supervised training, the id of a stored one, or the folder of a language model
-    that has learned nothing yet; `mode`, `most_tokens` and `show_names` are of such a one. `digest` tells when a task
-    file changed; `reuse` as in an evolution."""
+    """The training of a planner as its run keeps it: enough to resume it. `digest` tells when a task file changed."""
 
     tasks: LearnedTasks = "pocket"
     n: Annotated[
@@ -135,10 +135,6 @@ class TrainingPlan:
     reuse: Reuse = False
     kind: Literal["train"] = "train"
 
-    def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
-        """The tasks to learn on, those to validate with, and what is worth telling about them."""
-        return learning_sets(self)
-
 
 #: Plans that learn, and have a name of their own to be resumed by.
 LearningPlan = EvolutionPlan | TrainingPlan
@@ -153,3 +149,44 @@ def learning_sets(plan: LearningPlan) -> tuple[list[Task], list[Task], list[str]
     except TaskError as error:
         return tasks, [], [f"Nothing is validated: {error}"]
     return tasks, [], []
+
+
+P = TypeVar("P", BatchPlan, EvolutionPlan, TrainingPlan)
+
+#: Pocket tasks that a run draws, where it is not told how many.
+POCKET_TASKS = {BatchPlan: 100, EvolutionPlan: 1_000, TrainingPlan: 3_000}
+#: What `--preset NAME` means: settings before those of a file and of options.
+PRESETS: Mapping[type[LearningPlan], Mapping[str, Mapping[str, Any]]] = {
+    EvolutionPlan: {"default": {}, "paper": {**PAPER_SETTING, "generations": 60, "constant_spread": "plain"}},
+    TrainingPlan: {"default": {}, "published": asdict(PUBLISHED)},
+}
+
+
+def preset_values(kind: type[LearningPlan], name: str) -> dict[str, Any]:
+    """The settings of a preset, by key; ConfigError for one that there is not."""
+    if name not in PRESETS[kind]:
+        raise ConfigError(f"There is no preset '{name}': choose {' or '.join(PRESETS[kind])}.")
+    return dict(PRESETS[kind][name])
+
+
+def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P:
+    """What these settings describe; those left out are the usual ones, or follow from others. ConfigError, one
+    sentence, when nothing could come of it."""
+    chosen = checked(kind, values)
+    tasks = absolute_tasks(chosen["tasks"])
+    chosen |= {
+        "tasks": tasks,
+        "n": POCKET_TASKS[kind] if chosen["n"] is None and not tasks.endswith(".jsonl") else chosen["n"],
+        "pool": absolute_pool(settings.pool),
+        "max_cost_usd": settings.max_cost_usd,
+    }
+    if kind is EvolutionPlan:
+        shape = asdict(shape_of(chosen["learner"]))
+        chosen |= {key: usual for key, usual in shape.items() if not isinstance(chosen[key], int)}
+        chosen["encoder"] = absolute_encoder(settings.encoder or POCKET_POOL)
+    elif kind is TrainingPlan:
+        of_a_folder = Path(chosen["planner"]).is_dir()
+        chosen["planner"] = str(Path(chosen["planner"]).resolve()) if of_a_folder else chosen["planner"]
+    else:
+        chosen["encoder"] = settings.encoder
+    return built(kind, chosen)

@@ -21,13 +21,12 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name
 from ui.runs import wiring
-from ui.runs.batch import completed
-from ui.runs.choices import with_choosing
+from ui.runs.batch import completed, with_choosing
 from ui.runs.expectation import expectation
 from ui.runs.grading import name_task_file
 from ui.runs.queue import begin
+from ui.runs.settings import absolute_pool, absolute_tasks
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.settings.places import absolute_pool, absolute_tasks
 from ui.runs.spending import price
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs

@@ -24,9 +24,8 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import Generations, policy_name
 from ui.runs import wiring
-from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
-from ui.runs.settings.places import absolute_encoder
-from ui.runs.settings.presets import POCKET_TASKS, plan_from
+from ui.runs.settings import absolute_encoder
+from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
 from ui.runs.spending import price, training_episodes
 from ui.web.evolution.course import LEARNERS
 from ui.web.kit import state
@@ -160,7 +159,7 @@ def _plan(
     if chosen["tasks"] is None:
         raise ConfigError("Name the file of tasks first.")
     plan = plan_from(kind, chosen, settings)
-    tasks, validation, notes = plan.task_sets()
+    tasks, validation, notes = learning_sets(plan)
     for note in notes:
         st.info(label(note, 300), icon=":material/info:")
     plan = replace(plan, models=tuple(one.name for one in specs), digest=digest_of_tasks(tasks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
@@ -11,6 +12,7 @@ import streamlit as st
 from core.analysis.power import pairs_to_see
 from core.episode import Change, ChangeKind, Episode, Role, Verdict
 from core.errors import TrinityError
+from core.fields import settings_of
 from core.play.forking import (
     ForkedStep,
     decided_by,
@@ -30,23 +32,22 @@ from ui.presentation.steps import KIND_MEANS, KIND_WORDS, STEP_MEANS
 from ui.presentation.theme import ROLE_STYLES, label, one_line
 from ui.presentation.words import turns_words
 from ui.runs import wiring
-from ui.runs.forks.luck import RULE
 from ui.runs.forks.planning import (
-    MOST_CHILDREN,
-    MOST_EPISODES,
     PLACES,
     found_by,
     place_in_address,
     plan_forks,
     pool_of,
+    reach_words,
     runner_up_change,
 )
-from ui.runs.forks.reach import reach_words
-from ui.runs.forks.results import seen_words
+from ui.runs.forks.results import RULE, seen_words
 from ui.runs.plans import ForkPlan
+from ui.runs.settings.forks import MOST_EPISODES, ForkSettings
 from ui.runs.spending import paid_models, price
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
+from ui.web.kit.fields import draw
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import playable, policy_label
@@ -116,7 +117,6 @@ def choose_change(
 
 
 def _access(step: ForkedStep) -> str:
-    """Which earlier steps of its round this one may read."""
     workflow, models = step.workflow, step.parent.models
     turns = {str(step.first + earlier + 1): workflow.models[earlier] for earlier in range(step.place)}
     asked = {turn: f"turn {turn} · {label(models[slot], 30)}" for turn, slot in turns.items()}
@@ -173,26 +173,21 @@ def _temperature(spec: ModelSpec | None, role: Role) -> str:
 # How much of it, and what it costs
 
 
-def choose_numbers() -> tuple[int, int, bool]:
-    """How many forks, how often the baseline, and whether what stands already counts."""
+def choose_numbers() -> dict[str, Any]:
+    """How many forks, how often the baseline, and whether what stands already is played anew: settings by key."""
+    fields = settings_of(ForkSettings)
     left, right = st.columns(2)
-    n = left.number_input("Forks", 1, MOST_CHILDREN, 8, key="fork_n", persist_state="session")
-    k = right.number_input(
-        "Baseline", 1, MOST_CHILDREN, 8, key="fork_baseline", persist_state="session", help=define("Baseline")
-    )
-    _enough_to_see(min(n, k))
-    reuse = st.toggle(
-        "Use what the store already holds",
-        value=True,
-        key="fork_reuse",
-        help="Plays of the same turn, change, pool and seed are not repeated.",
-        persist_state="session",
-    )
-    return n, k, reuse
+    enough, below = st.container(), st.container()
+    chosen = {
+        key: draw(place, fields[key], f"fork_{key}", persist_state="session")
+        for key, place in (("n", left), ("baseline", right), ("anew", below))
+    }
+    with enough:
+        _enough_to_see(min(chosen["n"], chosen["baseline"]))
+    return chosen
 
 
 def _enough_to_see(pairs: int) -> None:
-    """What so many pairs can show, and a click to as many as a difference needs."""
     st.caption(seen_words(pairs))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption("Enough to detect", width="content")
@@ -202,38 +197,27 @@ def _enough_to_see(pairs: int) -> None:
             tool(
                 f"{100 * difference:.0f} points",
                 f"fork_see_{100 * difference:.0f}",
-                partial(_set_numbers, needed),
+                partial(st.session_state.update, fork_n=needed, fork_baseline=needed),
                 help=help,
             )
 
 
-def _set_numbers(pairs: int) -> None:
-    st.session_state["fork_n"] = st.session_state["fork_baseline"] = pairs
-
-
 def planned(
-    store: Store, picks: Sequence[Pick], change: Change, numbers: tuple[int, int, bool], *, batch: str = ""
+    store: Store, picks: Sequence[Pick], change: Change, numbers: Mapping[str, Any], *, batch: str = ""
 ) -> tuple[ForkPlan | None, str]:
-    """The plan of the form, or why there is none yet."""
+    """The plan of the form, with its `numbers`, or why there is none yet."""
     settings = wiring.settings()
-    forks_each, baselines, reuse = numbers
     try:
         pool = pool_of(store, store.episodes.get(picks[0][0]), settings.pool)
-        plan = plan_forks(
-            store,
-            picks,
-            change,
-            n=forks_each,
-            baseline=baselines,
-            pool=pool,
-            specs=pool_specs(pool),
-            encoder=settings.encoder,
-            reuse=reuse,
-            batch=batch,
-        )
+        more: dict[str, Any] = {
+            "pool": pool,
+            "specs": pool_specs(pool),
+            "encoder": settings.encoder,
+            "batch": batch,
+        }
+        return plan_forks(store, picks, change, **numbers, **more), ""
     except TrinityError as error:
         return None, str(error)
-    return plan, ""
 
 
 def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
@@ -281,7 +265,6 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
 
 
 def _source_words(pool: str, specs: tuple[ModelSpec, ...], plays: bool) -> str:
-    """Where replies come from, plain text."""
     if not plays:
         return "recorded ones only: no model is asked"
     if pool == POCKET_POOL:

@@ -1,34 +1,246 @@
-"""What a run of forks came to, as its page shows it: progress, finding, variation tree, every child with its links."""
+"""What a run of forks came to, as its page shows it beside its answers: progress, the proof that nothing recorded
+changed, and the variation tree: parent, baseline and forks merged by common prefix, a leaf per outcome."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
 
-from core.episode import BASELINE, FORK
+from core.analysis.power import MOST_PLAYS
+from core.episode import BASELINE, FORK, Role, Verdict
 from storage.reads.episode_steps import read_head
 from storage.reads.forks import Child
-from storage.rows.summaries import RunSummary
+from storage.rows.summaries import RunSummary, TurnOutline
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.steps import change_words
-from ui.presentation.theme import NEUTRAL_COLOUR, STATUS_MARKS, badge, correct_mark, label, percent
-from ui.presentation.words import ago, decider_words, if_paid, strip_key, strip_text, turns_words
-from ui.runs.forks.results import PAIR_WORDS, ForkSide, Grown, Results
-from ui.runs.plans import Branch, ForkPlan
-from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
+from ui.presentation.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    ROLE_STYLES,
+    correct_mark,
+    label,
+    layout,
+    model_colour,
+    one_line,
+    verdict_mark,
+)
+from ui.presentation.words import ago, if_paid, turns_words
+from ui.runs.forks.results import (
+    Grown,
+    Results,
+)
+from ui.runs.plans import Branch, ForkPlan, runs_of
 from ui.web.kit import state
-from ui.web.kit.figures import picked, plot
-from ui.web.kit.widgets import Standing, nothing_here, standings_figure, tool
-from ui.web.pickers.checkpoints import generation_of
+from ui.web.kit.figures import BARE, TIGHT, line_at, literal, note, picked, unvalidated
+from ui.web.kit.widgets import nothing_here
 from ui.web.progress.panel import Reached, RunTexts, standing
 
+PARENT = "parent"
+#: At most so many different courses are drawn, the most frequent ones.
+MOST_LEAVES = 40
+_ROW_PX = 48
+#: Right of the last turn, for how a course ended; a line bends this far from the turns it joins, in turns.
+_ENDS_PX, _BEND = 168, 0.38
+
+Move = tuple[str, str, Role, Verdict | None, str | None, bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """An episode of the tree: what it is (parent, baseline or fork), its turns and its outcome."""
+
+    part: str
+    episode_id: str
+    outlines: tuple[TurnOutline, ...]
+    correct: bool | None
+
+
+@dataclass(slots=True)
+class Node:
+    """A turn that these paths share: their choices, verdicts and answers agree up to here."""
+
+    turn: int
+    outline: TurnOutline | None
+    paths: list[Path]
+    children: dict[Move, Node] = field(default_factory=dict)
+    y: float = 0.0
+
+    @property
+    def ends(self) -> list[Path]:
+        """The paths that end here."""
+        return [one for one in self.paths if len(one.outlines) <= self.turn + 1]
+
+
+def grow(paths: Sequence[Path], fork_turn: int) -> Node:
+    """The tree of the paths. From the forked turn on, forks stand apart from what was not changed."""
+    root = Node(-1, None, list(paths))
+    for path in paths:
+        node = root
+        for outline in path.outlines:
+            side = FORK if path.part == FORK and outline.index >= fork_turn else BASELINE
+            ended = outline.verdict, outline.answer_after, outline.correct_after
+            move = side, outline.model, outline.role, *ended
+            node = node.children.setdefault(move, Node(outline.index, outline, []))
+            node.paths.append(path)
+    return root
+
+
+def tree_figure(paths: Sequence[Path], fork_turn: int, models: Sequence[str]) -> tuple[go.Figure, int]:
+    """The tree and how many different courses it leaves out. A point's customdata is its episode and turn (from 1); the
+    shared turns before the fork are drawn as far as the last two."""
+    root = grow(paths, fork_turn)
+    leaves = _laid_out(root)
+    drawn = sorted(leaves, key=lambda node: (-_weight(node), node.y))[:MOST_LEAVES]
+    for place, node in enumerate(sorted(drawn, key=lambda node: node.y)):
+        node.y = float(place)
+    _prune(root, {id(node) for node in drawn})
+    first = max(0, fork_turn - 2)
+    nodes = [node for node in _walk(root) if node.turn >= first]
+    turns = range(first, max((node.turn for node in nodes), default=0) + 1)
+    rows = max(3, len(drawn))
+    figure = unvalidated(
+        [*_edges(nodes, fork_turn), _points(nodes, models)],
+        layout(
+            84 + _ROW_PX * rows,
+            showlegend=False,
+            margin=TIGHT | {"r": _ENDS_PX, "t": 30},
+            xaxis=BARE
+            | {
+                "range": [first - 0.5, turns.stop - 0.8],
+                "tickvals": list(turns),
+                "ticktext": [f"turn {turn + 1}" for turn in turns],
+                "side": "top",
+            },
+            yaxis={"visible": False, "range": [rows - 0.3, -0.7], "fixedrange": True},
+            annotations=[_end(node) for node in drawn],
+            shapes=[line_at(x=fork_turn - 0.5, width=1, dash="dash")],
+        ),
+    )
+    return figure, len(leaves) - len(drawn)
+
+
+def _laid_out(root: Node) -> list[Node]:
+    """The nodes where courses end, from top to bottom: what was not changed first. Their `y` is their place."""
+    found: list[Node] = []
+
+    def walk(node: Node) -> None:
+        for move in sorted(
+            node.children, key=lambda move: (move[0] == FORK, -len(node.children[move].paths))
+        ):
+            walk(node.children[move])
+        if node.ends and node.turn >= 0:
+            node.y = float(len(found))
+            found.append(node)
+
+    walk(root)
+    return found
+
+
+def _weight(node: Node) -> int:
+    """Parents are always drawn, then what happened often."""
+    return len(node.ends) + 1000 * any(one.part == PARENT for one in node.ends)
+
+
+def _prune(node: Node, drawn: set[int]) -> bool:
+    """Takes away the turns that lead to no drawn course, and puts the others midway between those they lead to.
+    Whether anything is left of the node."""
+    node.children = {move: child for move, child in node.children.items() if _prune(child, drawn)}
+    if id(node) in drawn:
+        return True
+    below = [child.y for child in node.children.values()]
+    if below:
+        node.y = (min(below) + max(below)) / 2
+    return bool(below)
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    for child in node.children.values():
+        yield child
+        yield from _walk(child)
+
+
+def _edges(nodes: Sequence[Node], fork_turn: int) -> list[dict[str, Any]]:
+    """A line from each turn to the next, thicker where more episodes went; forks solid blue, others grey."""
+    lines: list[dict[str, Any]] = []
+    for node in nodes:
+        for move, child in node.children.items():
+            forked = move[0] == FORK and child.turn >= fork_turn
+            stroke = {
+                "color": FIRST_COLOUR if forked else NEUTRAL_COLOUR,
+                "width": min(7.0, 1.2 + 0.5 * len(child.paths)),
+                "dash": "solid" if forked else "dot",
+            }
+            # It bends midway, so that no turn's words lie under it.
+            x = [node.turn, node.turn + _BEND, child.turn - _BEND, child.turn]
+            y = [node.y, node.y, child.y, child.y]
+            line = {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": stroke, "hoverinfo": "skip"}
+            lines.append(line)
+    return lines
+
+
+def _points(nodes: Sequence[Node], models: Sequence[str]) -> dict[str, Any]:
+    turns = [(node, node.outline) for node in nodes if node.outline is not None]
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [node.turn for node, _ in turns],
+        "y": [node.y for node, _ in turns],
+        "marker": {
+            "size": 17,
+            "symbol": [ROLE_STYLES[outline.role].symbol for _, outline in turns],
+            "color": [model_colour(outline.model, models) for _, outline in turns],
+            "line": {"width": 1, "color": "rgba(255,255,255,0.8)"},
+        },
+        "text": [_word(outline) for _, outline in turns],
+        "textposition": "bottom center",
+        "textfont": {"size": 10},
+        "customdata": [
+            [node.paths[0].episode_id, node.turn + 1, _hover(node, outline)] for node, outline in turns
+        ],
+        "hovertemplate": "%{customdata[2]}<extra></extra>",
+        "cliponaxis": False,
+    }
+
+
+def _word(outline: TurnOutline) -> str:
+    mark = verdict_mark(outline.verdict)
+    return (
+        f"{ROLE_STYLES[outline.role].letter} {literal(outline.model, 12)}{f' {mark.glyph}' if mark else ''}"
+    )
+
+
+def _hover(node: Node, outline: TurnOutline) -> str:
+    mark = correct_mark(outline.correct_after)
+    answer = "no answer yet"
+    if outline.answer_after is not None:
+        answer = f"{literal(f'answer {one_line(outline.answer_after, 60)}', 80)} ({mark.word})"
+    speaker = f"{ROLE_STYLES[outline.role].word} {one_line(outline.model, 40)}"
+    verdict = f", {outline.verdict}" if outline.verdict else ""
+    parts = ", ".join(f"{n} {part}" for part, n in Counter(path.part for path in node.paths).items())
+    return f"turn {node.turn + 1}: {literal(speaker, 80)}{verdict}<br>{answer}<br>{parts}"
+
+
+def _end(node: Node) -> dict[str, Any]:
+    """Right of a last turn: how it ended, with which answer, and in which part of the run."""
+    mark = correct_mark(node.ends[0].correct)
+    given = node.outline.answer_after if node.outline else None
+    answer = "no answer" if given is None else literal(given, 12) or "(empty)"
+    parts = " · ".join(
+        "recorded" if part == PARENT else f"{n} {part}{'s' if n > 1 and part == FORK else ''}"
+        for part, n in Counter(path.part for path in node.ends).items()
+    )
+    outcome = f'<b><span style="color:{mark.colour}">{mark.glyph}</span> {mark.word}</b>'
+    return note(f"{outcome} · {answer}<br>{parts}", x=node.turn, y=node.y, xshift=34, align="left")
+
+
 TEXTS = RunTexts("plays these forks", pause="Pause")
-#: At most so many episodes of a batch are listed.
-MOST_LISTED = 100
 
 
 def headline(store: Store, run: RunSummary, plan: ForkPlan, results: Results) -> None:
@@ -41,67 +253,16 @@ def headline(store: Store, run: RunSummary, plan: ForkPlan, results: Results) ->
     standing(store, run, TEXTS, [f":gray[{one}]" for one in facts], go_on="Resume")
 
 
-def reached(results: Results) -> Reached:
+def reached(plan: ForkPlan, results: Results) -> Reached:
     """How many children are finished."""
     baseline, fork = results.baseline, results.fork
+    if plan.asks_luck:
+        words = (
+            f"Replay {baseline.n + 1} of at most {MOST_PLAYS} · right {baseline.right} of {baseline.n} so far"
+        )
+        return Reached(baseline.n, MOST_PLAYS, words)
     words = f"Baseline {baseline.n} of {baseline.wanted} · forks {fork.n} of {fork.wanted}"
     return Reached(baseline.n + fork.n, baseline.wanted + fork.wanted, words)
-
-
-# The finding
-
-
-def finding(plan: ForkPlan, results: Results) -> None:
-    """The verdict in a sentence, and both sides with their intervals."""
-    st.subheader("Did the change matter?", help=define("Fork"))
-    with st.container(border=True):
-        if not results.baseline.n and not results.fork.n:
-            nothing_here("No play has finished yet.", ":material/hourglass_top:")
-            proof(plan, results)
-            return
-        st.markdown(f"**{label(results.verdict, 400)}**")
-        if results.open:
-            st.caption(
-                f"So far: {results.open} of {results.baseline.wanted + results.fork.wanted} plays are not over."
-            )
-        standings = [
-            Standing("Baseline, unchanged", results.baseline.right, results.baseline.n, NEUTRAL_COLOUR),
-            Standing(f"Fork, {change_words(plan.change)}", results.fork.right, results.fork.n),
-        ]
-        if len(plan.branches) == 1 and not results.fork.certain:
-            plot(
-                standings_figure(standings),
-                key="fork_standings",
-                small=True,
-                alt=f"How often the baseline and the fork end right, with 95 % intervals. {results.verdict}",
-            )
-        _sides(results)
-        proof(plan, results)
-
-
-def _sides(results: Results) -> None:
-    one, two, three = st.columns(3)
-    one.metric("Baseline ends right", percent(results.baseline.share), help=define("Baseline"))
-    one.caption(_spread(results.baseline))
-    two.metric("Fork ends right", percent(results.fork.share))
-    two.caption(_spread(results.fork))
-    found = results.difference
-    points = f"{100 * found.difference:+.1f} points" if found.n else "–"
-    three.metric("Difference, pair by pair", points, help=define("Paired difference"))
-    if found.n:
-        over = f", clustered over {len(results.grown)} episodes" if len(results.grown) > 1 else ""
-        three.caption(
-            f"95 % interval {100 * found.low:+.0f} to {100 * found.high:+.0f} points, {found.n} pairs{over}",
-            help=PAIR_WORDS,
-        )
-
-
-def _spread(side: ForkSide) -> str:
-    if not side.n:
-        return "no play has finished"
-    if side.certain:
-        return f"{side.right} of {side.n} · certain: nothing is left to chance"
-    return f"{side.right} of {side.n} · 95 % interval {percent(side.low)} to {percent(side.high)}"
 
 
 def proof(plan: ForkPlan, results: Results) -> None:
@@ -134,7 +295,6 @@ def proof(plan: ForkPlan, results: Results) -> None:
 
 
 def _anew(plan: ForkPlan, one: Branch) -> str:
-    """What the children played themselves."""
     turn = one.turn + 1
     if plan.asks_luck:
         return "Every turn was decided and played again."
@@ -145,13 +305,11 @@ def _anew(plan: ForkPlan, one: Branch) -> str:
 
 
 def _asked_again(plan: ForkPlan, one: Branch) -> str:
-    """Which steps of a workflow its children asked themselves."""
     words = f"Asked again: {turns_words(one.anew)}. Every other step keeps what it said, and costs nothing."
     return f"{words} The fork's turn {one.turn + 1} was set by hand." if _by_hand(plan) else words
 
 
 def _by_hand(plan: ForkPlan) -> bool:
-    """Whether the change writes a reply, or a verdict, by hand."""
     return plan.change is not None and plan.change.by_hand
 
 
@@ -201,75 +359,11 @@ def _right(side: Mapping[int, Child]) -> str:
     return f"{sum(bool(one.correct) for one in side.values())} of {len(side)}"
 
 
-def pairs_table(grown: Grown) -> None:
-    """Each seed's baseline and fork side by side, with links to replay and to a comparison with the parent."""
-    st.subheader("Every play, pair by pair", help=PAIR_WORDS)
-    numbers = sorted({*grown.baseline, *grown.forks})
-    certain = grown.branch.certain
-    st.caption(strip_key(one.summary for side in (grown.baseline, grown.forks) for one in side.values()))
-    with st.container(border=True):
-        left, right = st.columns(2)
-        with left:
-            st.markdown("**Baseline, unchanged**")
-            for number in numbers:
-                _child_line(grown.baseline.get(number), grown.branch.parent, number)
-        with right:
-            st.markdown("**Fork**" + (" :gray[· certain: one is enough]" if certain else ""))
-            for number in [0] if certain else numbers:
-                _child_line(grown.forks.get(number), grown.branch.parent, number)
+#: Among so many newest runs of forks one is looked for that is of an episode.
+_LOOKED_AT = 100
 
 
-def plays_table(grown: Grown) -> None:
-    """Each play of an episode in which nothing was changed, with its links."""
-    st.subheader("Every play")
-    st.caption(strip_key(one.summary for one in grown.baseline.values()))
-    with st.container(border=True):
-        if not grown.baseline:
-            nothing_here("No play has begun yet.", ":material/hourglass_top:")
-        for number, child in sorted(grown.baseline.items()):
-            _child_line(child, grown.branch.parent, number)
-
-
-def _child_line(child: Child | None, parent: str, number: int) -> None:
-    if child is None:
-        st.markdown(f":gray[{number + 1} · not begun]")
-        return
-    one = child.summary
-    mark = badge(STATUS_MARKS[one.status] if child.correct is None else correct_mark(child.correct))
-    answer = "no answer" if one.answer is None else f"**{label(one.answer, 30) or '(empty)'}**"
-    answer = f" · {answer}" if child.correct is not None else ""
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(
-            f":gray[{number + 1}] · {mark}{answer} · {label(strip_text(one.strip)) or '–'}", width="content"
-        )
-        state.page_link("replay", "Replay", ep=one.id, t=child.fork.turn + 1)
-        state.page_link("pair", "Compare with the recorded play", a=parent, b=one.id, t=child.fork.turn + 1)
-
-
-def branches_table(store: Store, results: Results) -> None:
-    """A batch's episodes, those that the change moved most first; each opens its own tree."""
-    st.subheader("Episode by episode")
-    rows = sorted(results.grown, key=lambda one: -abs(_mean(one.pairs)))
-    parents_listed = [one.branch.parent for one in rows[:MOST_LISTED]]
-    parents = {one.id: one for one in store.episodes.summaries(parents_listed)}
-    with st.container(border=True):
-        for one in rows[:MOST_LISTED]:
-            parent = parents.get(one.branch.parent)
-            left, right = st.columns([3, 2], vertical_alignment="center")
-            question = label(parent.question if parent else "deleted since", 70) or "(no question)"
-            with left:
-                ep = one.branch.parent
-                tool(f":blue[{question}]", f"open_{ep}", partial(state.set_params, ep=ep))
-            by = f" · :gray[{label(decider_words(parent, generation_of(store)), 70)}]" if parent else ""
-            right.markdown(f"{_tally(one)} · turn {one.branch.turn + 1}{by}")
-        if len(rows) > MOST_LISTED:
-            st.caption(f"The first {MOST_LISTED} of {len(rows)}.")
-
-
-def _tally(one: Grown) -> str:
-    points = f"**{100 * _mean(one.pairs):+.0f} points**" if one.pairs else "–"
-    return f"{points} · baseline {_right(one.baseline)} · fork {_right(one.forks)}"
-
-
-def _mean(pairs: Sequence[tuple[bool, bool]]) -> float:
-    return sum(b - a for a, b in pairs) / len(pairs) if pairs else 0.0
+def newest_of(store: Store, episode_id: str) -> tuple[str, ForkPlan] | None:
+    """The newest run that forks every turn of this episode, and its plan."""
+    found = runs_of(store, "fork", ForkPlan, limit=_LOOKED_AT)
+    return next(((run.id, plan) for run, plan in found if plan.every_turn == episode_id), None)

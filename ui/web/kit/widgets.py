@@ -26,7 +26,7 @@ from ui.presentation.theme import (
     label,
 )
 from ui.presentation.words import Generations, policy_name, strip_text
-from ui.runs.kinds import kind_of
+from ui.runs.plans import kind_of
 from ui.web.kit import state
 from ui.web.kit.figures import Estimate, estimates_figure
 

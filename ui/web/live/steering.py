@@ -18,8 +18,8 @@ from ui.presentation.odds import Option, options, undecided
 from ui.presentation.theme import label, percent
 from ui.presentation.words import pair_words, policy_name
 from ui.runs import queue
+from ui.runs.lease import alive
 from ui.runs.plans import LivePlan, plan_of
-from ui.runs.slots import alive
 from ui.web.components import key_focus
 from ui.web.components.decision_chart import Picking, decision_chart
 from ui.web.kit import state

@@ -21,7 +21,7 @@ from ui.answers.policies import prefers_nothing as has_no_preference
 from ui.answers.policies import side_words
 from ui.presentation.theme import plain
 from ui.presentation.words import Generations, distinct, generations_of, policy_name
-from ui.runs.settings.policies import POLICIES
+from ui.runs.policies import POLICIES
 from ui.web.kit import state
 from ui.web.kit.cache import cached, remembered
 from ui.web.pickers.line import listed

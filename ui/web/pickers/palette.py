@@ -16,7 +16,7 @@ from storage.store import Store
 from ui.presentation.runs import names_of
 from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import policy_name
-from ui.runs.kinds import address_of, kind_of
+from ui.runs.plans import address_of, kind_of
 from ui.web.components import take_focus, what_is_typed
 from ui.web.kit import state
 from ui.web.kit.cache import cached

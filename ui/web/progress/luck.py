@@ -13,8 +13,8 @@ from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
 from ui.presentation.theme import label
 from ui.runs import queue, wiring
-from ui.runs.forks.luck import Luck, luck_runs, read_luck
 from ui.runs.forks.planning import plan_luck
+from ui.runs.forks.results import Luck, luck_runs, read_luck
 from ui.runs.plans import ForkPlan
 from ui.runs.queue import Ticket
 from ui.runs.spending import paid_models

@@ -29,12 +29,10 @@ from ui.presentation.theme import (
 )
 from ui.presentation.words import ago, dollars
 from ui.runs import queue, wiring
-from ui.runs.control import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
-from ui.runs.kinds import address_of, kind_of
-from ui.runs.lease import is_dead, mark_dead, process_words
-from ui.runs.plans import LivePlan, PooledPlan, RunPlan, known_plan
+from ui.runs.lease import alive, is_dead, mark_dead, process_words
+from ui.runs.plans import LivePlan, PooledPlan, RunPlan, address_of, kind_of, known_plan
+from ui.runs.play import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
 from ui.runs.queue import has_died, is_stalled, log_file, starts_workers
-from ui.runs.slots import alive
 from ui.runs.spending import Price, check_ceiling, paid_models
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs

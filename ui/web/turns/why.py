@@ -29,11 +29,10 @@ from ui.presentation.glossary import define
 from ui.presentation.story import SAID, part_words, reason
 from ui.presentation.theme import ROLE_STYLES, label, percent, plain
 from ui.presentation.words import ordinal, pair_words, policy_name
-from ui.runs import queue, wiring
+from ui.runs import queue, reading, wiring
 from ui.runs.plans import AttributionPlan
 from ui.runs.queue import Ticket
-from ui.runs.reading import attributing
-from ui.runs.reading.attributing import Encoders, ExplainedTurn, Explanation
+from ui.runs.reading import Encoders, ExplainedTurn, Explanation
 from ui.web.components.weighed_words import WeighedText, weighed_words
 from ui.web.kit import state
 from ui.web.kit.cache import remembered
@@ -120,20 +119,20 @@ def _side(context: DecisionContext, checkpoint: Checkpoint, *, own: bool) -> _Si
     store, episode = context.recording.store, context.recording.episode
     name = label(policy_name(checkpoint.id, generation_of(store).get(checkpoint.id)), 60)
     try:
-        attributing.check_explainable(episode)
+        reading.check_explainable(episode)
         turn = _turn(store, episode.id, context.index, checkpoint.id, wiring.settings().encoder)
-        found = attributing.kept_explanation(store, turn)
+        found = reading.kept_explanation(store, turn)
         if not found.complete(turn) and not turn.takes_long:
             with st.spinner("Reading the transcript again without each part and word …"):
-                policy = attributing.coordinator_of(store, turn, _encoders())
-                *_, found = attributing.explain(store, turn, policy, found)
+                policy = reading.coordinator_of(store, turn, _encoders())
+                *_, found = reading.explain(store, turn, policy, found)
     except TrinityError as error:
         st.caption(label(str(error), 500) if own else f"{name}: {label(str(error), 500)}")
         return None
     return _Side(name, turn, found, own)
 
 
-_turn = remembered(most=64)(attributing.read_turn)
+_turn = remembered(most=64)(reading.read_turn)
 
 
 @st.cache_resource(show_spinner=False)
@@ -426,7 +425,7 @@ def _work(context: DecisionContext, sides: Sequence[_Side]) -> None:
     plan = AttributionPlan(
         context.recording.episode.id, context.index, waiting, question, wiring.settings().encoder
     )
-    run = attributing.latest(store, plan)
+    run = reading.latest_attribution(store, plan)
     with st.container(border=True):
         if run is not None and is_under_way(run):
             watch(store, run, TEXTS, lambda kept, now: _reached(kept, now, sides))
@@ -449,7 +448,7 @@ def _work(context: DecisionContext, sides: Sequence[_Side]) -> None:
 
 def _reached(store: Store, run: RunSummary, sides: Sequence[_Side]) -> Reached:
     """How many of the readings are done, and how long the others take at the pace so far."""
-    found = [attributing.kept_explanation(store, side.turn) for side in sides]
+    found = [reading.kept_explanation(store, side.turn) for side in sides]
     done = sum(one.done for one in found)
     steps = sum(_steps(side.turn) for side in sides)
     if not done:

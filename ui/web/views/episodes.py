@@ -23,7 +23,8 @@ from storage.rows.summaries import EpisodeSummary, Facets, Order, Page, SavedVie
 from storage.store import Store
 from ui.export.formats import FORMATS
 from ui.presentation.theme import label, plain
-from ui.runs.forks.planning import BATCHES, MOST_EPISODES
+from ui.runs.forks.planning import BATCHES
+from ui.runs.settings.forks import MOST_EPISODES
 from ui.web.components.filter_line import filter_line
 from ui.web.components.transport import Keys
 from ui.web.episodes import (

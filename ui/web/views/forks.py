@@ -14,26 +14,21 @@ from core.errors import ConfigError, TrinityError
 from core.play.forking import forked_turn
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
-from storage.rows.summaries import RunStatus
+from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
+from ui.answers.forks import findings, plays
 from ui.presentation.course import lane, turn_words
 from ui.presentation.steps import change_words
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
-from ui.runs.forks.planning import (
-    BATCHES,
-    MOST_CHILDREN,
-    PLACES,
-    more_of,
-    place_in_address,
-    plan_every_turn,
-    pool_of,
-)
-from ui.runs.forks.results import read_results, read_tallies
+from ui.runs.forks.planning import BATCHES, PLACES, more_of, place_in_address, plan_every_turn, pool_of
+from ui.runs.forks.results import Grown, read_luck, read_results, read_tallies
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.queue import has_died
+from ui.runs.settings.forks import MOST_CHILDREN
 from ui.runs.spending import paid_models
+from ui.web.analysis.draw import draw, draw_measured
 from ui.web.components.transport import turn_strip
 from ui.web.forks.form import (
     Pick,
@@ -45,14 +40,12 @@ from ui.web.forks.form import (
     planned,
     what_will_run,
 )
-from ui.web.forks.luck import luck_form, luck_page
-from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
-from ui.web.forks.turning import turning_panel
+from ui.web.forks.panels import TEXTS, headline, proof, reached, tree
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.widgets import button, episode_line, nothing_here, replay_link, run_mark, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.progress.luck import luck_line
+from ui.web.progress.luck import WORDS, begin_luck, is_open, luck_button, luck_line, luck_plan
 from ui.web.progress.panel import begin, begin_button, is_under_way, watch
 from ui.web.turns.recording import open_recording
 from ui.web.turns.workflow import workflow_panel
@@ -77,8 +70,7 @@ def show() -> None:
     elif (ep := state.param("ep")) and state.param("every"):
         _every_turn_page(store, ep)
     elif ep and state.param("luck"):
-        _back("Forks")
-        luck_form(store, ep)
+        _luck_page(store, ep)
     elif ep:
         _form_page(store, ep)
     elif state.param("batch"):
@@ -125,7 +117,6 @@ def _runs(store: Store) -> None:
 
 
 def _run_words(plan: ForkPlan) -> str:
-    """A run in a line: where it forked and what it changed."""
     if plan.every_turn:
         return f"which turn mattered ({plan.other_words}) · {plan.question}"
     if plan.asks_luck:
@@ -198,8 +189,26 @@ def _form_page(store: Store, ep: str) -> None:
         _numbers_and_start(store, [(ep, index)], change)
 
 
+def _luck_page(store: Store, episode: str) -> None:
+    """What will be played and what it may cost, and the button."""
+    parent = store.episodes.get(episode)
+    _back("Forks")
+    st.title(WORDS)
+    st.markdown(f"#### {label(parent.task.question, 220)}")
+    replay_link("The recorded episode", episode, 1)
+    with st.container(border=True):
+        st.markdown("**What will run**")
+        try:
+            plan = luck_plan(store, episode)
+        except TrinityError as error:
+            st.markdown(f":orange[:material/block:] {label(str(error), 400)}")
+            return
+        ceiling, to_do = what_will_run(store, plan)
+        if begin_button("Replay it", "luck_start", "casino", to_do):
+            begin_luck(store, replace(plan, max_cost_usd=ceiling))
+
+
 def _every_turn_page(store: Store, ep: str) -> None:
-    """How often each turn is played on from, and the start."""
     parent = store.episodes.get(ep)
     _back("The recorded episode", ep=None)
     st.title("Which turn mattered?")
@@ -274,7 +283,6 @@ def _numbers_and_start(store: Store, picks: list[Pick], change: Change, *, batch
 
 
 def _start_box(store: Store, plan: ForkPlan | None, why: str) -> None:
-    """What is played, what it costs, and the button; or what stands in the way."""
     ceiling: float | None = None
     if plan is not None:
         ceiling, why = what_will_run(store, plan)
@@ -296,69 +304,71 @@ def _run_page(store: Store, run_id: str) -> None:
     if run.kind != "fork":
         raise ConfigError(f"Run {run_id} is not one of forks: open its episodes from the list.")
     plan = plan_of(run, ForkPlan)
-    if plan.asks_luck:
-        _back("Forks")
-        luck_page(store, run, plan)
-        return
     results = read_results(store, run_id, plan)
-    alone = len(results.grown) == 1 and not plan.every_turn
-    named = state.param("ep")
+    alone, named = len(results.grown) == 1 and not plan.every_turn, state.param("ep")
     one = results.grown[0] if alone else next((each for each in results.grown if each.holds(named)), None)
-    _back(
-        "All episodes of this run" if one and not alone else "Forks",
-        run=run_id if one and not alone else None,
-    )
-    where = f"turn {one.branch.turn + 1}" if one else f"these {len(plan.branches)} turns"
-    whole = bool(plan.every_turn) and one is None
-    if whole:
-        st.title("Which turn mattered?")
-    else:
-        change = plan.change_at(one.branch) if one else plan.change
-        st.title(f"What if {where} had been {label(change_words(change), 80)}?")
+    inner = one is not None and not alone
+    _back("All episodes of this run" if inner else "Forks", run=run_id if inner else None)
+    st.title(_title(store, plan, one))
     top, progress, below = st.container(), st.container(), st.container()
     with top:
-        st.markdown(f"#### {label(plan.question if alone or plan.every_turn else _batch_words(plan), 220)}")
+        which = PLACES.get(place_in_address(plan.batch), "its turn")
+        batch = f"{len(plan.branches)} episodes, each forked at {which}"
+        st.markdown(f"#### {label(plan.question if alone or plan.every_turn else batch, 220)}")
         headline(store, run, plan, results)
     if is_under_way(run):
         with progress:
-            watch(store, run, TEXTS, lambda _store, _run: reached(results))
+            watch(store, run, TEXTS, lambda _store, _run: reached(plan, results))
     with below:
-        if whole:
-            parent = store.episodes.get(plan.every_turn)
-            to_turn = partial(_to_turn, plan.every_turn)
-            turning_panel(plan, results, recorded_right=parent.correct is True, to_turn=to_turn)
-        elif one is None or alone:
-            finding(plan, results)
-        if whole:
-            if not parent.plans:
+        found = [] if inner else findings(store, run_id, plan, results, generation_of(store))
+        for place, answer in enumerate(found):
+            draw(answer, "forks", first=not place)
+        if not inner:
+            proof(plan, results)
+        if one is not None:
+            tree(store, plan, one)
+            st.caption(strip_key(each.summary for each in one.children))
+            found.append(plays(one, pairs=not plan.asks_luck))
+            draw(found[-1], "forks")
+        draw_measured(found, "forks")
+        _go_on(store, run, plan, one, inner=inner)
+
+
+def _title(store: Store, plan: ForkPlan, one: Grown | None) -> str:
+    if plan.asks_luck:
+        return "Was it good luck?" if store.episodes.get(plan.branches[0].parent).correct else WORDS
+    if plan.every_turn and one is None:
+        return "Which turn mattered?"
+    where = f"turn {one.branch.turn + 1}" if one else f"these {len(plan.branches)} turns"
+    change = plan.change_at(one.branch) if one else plan.change
+    return f"What if {where} had been {label(change_words(change), 80)}?"
+
+
+def _go_on(store: Store, run: RunSummary, plan: ForkPlan, one: Grown | None, *, inner: bool) -> None:
+    """What can be asked next."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        over = run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
+        if plan.asks_luck:
+            parent = plan.branches[0].parent
+            if not is_under_way(run) and not store.read_only and is_open(read_luck(store, run.id, plan)):
+                luck_button(store, parent, again=True)
+            replay_link("The recorded episode", parent, 1)
+            return
+        if over and not inner:
+            _more(store, plan)
+        if one is not None:
+            ep, turn = one.branch.parent, one.branch.turn + 1
+            again = "Another change at this turn"
+            state.page_link("forks", again, icon=":material/call_split:", ep=ep, t=turn)
+            replay_link("The recorded episode", ep, turn)
+        elif plan.every_turn:
+            if not store.episodes.get(plan.every_turn).plans:
                 every, others = (
                     ("1", "runner-ups") if plan.right_replies else (RIGHT_REPLIES, "right replies")
                 )
                 words = f"The same with {others}"
                 state.page_link("forks", words, icon=":material/target:", ep=plan.every_turn, every=every)
             replay_link("The recorded episode", plan.every_turn, 1)
-        elif one is None:
-            branches_table(store, results)
-        else:
-            tree(store, plan, one)
-            pairs_table(one)
-        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            over = run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
-            if over and (one is None or alone):
-                _more(store, plan)
-            if one is not None:
-                ep, turn = one.branch.parent, one.branch.turn + 1
-                again = "Another change at this turn"
-                state.page_link("forks", again, icon=":material/call_split:", ep=ep, t=turn)
-                replay_link("The recorded episode", ep, turn)
-
-
-def _to_turn(episode: str, index: int) -> None:
-    state.go("replay", ep=episode, t=index + 1)
-
-
-def _batch_words(plan: ForkPlan) -> str:
-    return f"{len(plan.branches)} episodes, each forked at {PLACES.get(place_in_address(plan.batch), 'its turn')}"
 
 
 def _more(store: Store, plan: ForkPlan) -> None:

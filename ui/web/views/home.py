@@ -26,8 +26,7 @@ from ui.presentation.runs import names_of, run_name
 from ui.presentation.theme import label
 from ui.presentation.words import ago, decider_words, policy_name, strip_key
 from ui.runs import wiring
-from ui.runs.kinds import address_of, kind_of
-from ui.runs.plans import known_plan
+from ui.runs.plans import address_of, kind_of, known_plan
 from ui.runs.queue import has_died
 from ui.runs.settings.batch import BatchPlan
 from ui.web.kit import state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.runs.standby import stand_by
+from ui.runs.queue import stand_by
 from ui.web.components.transport import Keys
 from ui.web.kit import state
 from ui.web.live.form import live_form

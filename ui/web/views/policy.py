@@ -24,10 +24,9 @@ from ui.answers.policy import asked_of_checkpoints, diff_of
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.presentation.words import Generations, ago, policy_name
-from ui.runs import queue
+from ui.runs import queue, reading
 from ui.runs.plans import RereadPlan, plan_of
 from ui.runs.queue import Ticket
-from ui.runs.reading import rereading
 from ui.web.analysis.page import show_answers
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
@@ -215,21 +214,21 @@ def _choose_view(store: Store, view: SavedView | None) -> None:
 
 def _is_pressing(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> bool:
     """Whether reading again comes before all else: nothing can be judged without it, or it is under way."""
-    run = rereading.latest(store, [one.id for one in diff.checkpoints], scope)
+    run = reading.latest_reading(store, [one.id for one in diff.checkpoints], scope)
     return not diff.turns or (run is not None and run.status in (RunStatus.QUEUED, RunStatus.RUNNING))
 
 
 def _show_reencoding(store: Store, diff: PolicyDiff, scope: EpisodeScope, names: Mapping[str, str]) -> None:
     """The newest run about these checkpoints and episodes, and the button that begins one; nothing where every turn
     can be judged and nothing is under way."""
-    run = rereading.latest(store, list(names), scope)
+    run = reading.latest_reading(store, list(names), scope)
     under_way = run is not None and is_under_way(run)
     if not diff.readable() and not under_way:
         return
     with st.container(border=True):
         words = "More turns can be judged" if diff.turns else "The transcripts have to be read again first"
         st.markdown(f"**{words}**", help=define("Second opinion"))
-        why = label(rereading.words_of(diff, names), 800)
+        why = label(reading.reading_words(diff, names), 800)
         st.markdown(
             "A stored state cannot be used where a checkpoint changes its encoder (SVF), reads it otherwise, or where "
             "no state was kept. A background process then lets the checkpoint's encoder read the recorded transcript "
@@ -245,7 +244,7 @@ def _show_reencoding(store: Store, diff: PolicyDiff, scope: EpisodeScope, names:
 
 
 def _begin_button(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
-    plan = rereading.plan_for(diff, scope, store.now())
+    plan = reading.plan_for(diff, scope, store.now())
     if plan is not None:
         button(
             f"Read {plan.turns:,} turns again",

@@ -47,7 +47,7 @@ from ui.web.components.transport import (
     turn_strip,
     window,
 )
-from ui.web.forks.turning import newest_of
+from ui.web.forks.panels import newest_of
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import popover, tool

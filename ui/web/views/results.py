@@ -12,8 +12,7 @@ from storage.store import Store
 from ui.answers.results import Measured, answers_of, came_with_the_program, needs, played_here
 from ui.export.page import analysis_page
 from ui.presentation.theme import label, one_line
-from ui.runs.paper.outcomes import Runs, stored, suites
-from ui.runs.paper.table import SUBJECTS, TABLES, Table
+from ui.runs.paper.tables import SUBJECTS, TABLES, Runs, Table, read_rows, suites
 from ui.runs.settings.batch import Suite
 from ui.web.analysis.draw import draw, draw_measured
 from ui.web.kit import state
@@ -81,7 +80,7 @@ def _played(
     if _suite is None:
         return None
     table: Table = TABLES[table_id]
-    [found] = played_here(_store, _suite, [table], stored(_store, _runs, needs(table)))
+    [found] = played_here(_store, _suite, [table], read_rows(_store, _runs, needs(table)))
     return found if found.found or found.counted else None
 
 

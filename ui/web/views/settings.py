@@ -31,9 +31,9 @@ from ui.presentation.theme import badge, label, one_line, percent, plain
 from ui.presentation.words import ago, dollars, label_words, retention_words, size_words
 from ui.program import packages, version
 from ui.runs import queue, wiring
-from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import process_words
-from ui.runs.paper.results_file import shipped
+from ui.runs.paper.results import shipped
+from ui.runs.plans import address_of, kind_of
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
 from ui.web.kit import state
 from ui.web.kit.tables import number, row_table

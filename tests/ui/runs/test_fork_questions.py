@@ -1,39 +1,262 @@
-"""Was it bad luck? An episode replayed unchanged until that can be told: planned, played, stopped, told."""
+"""Which turn mattered, and was it bad luck? Every turn forked with its own runner-up, and an episode replayed unchanged
+until luck can be told: planned, played, stopped, told in words."""
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
+from core.analysis.metrics import wilson_interval
 from core.analysis.power import MOST_PLAYS, luck_verdict
-from core.episode import EpisodeFinished, Fork, Status
-from core.errors import ConfigError
+from core.episode import ROLE_ORDER, Change, Decision, Episode, EpisodeFinished, Fork, Role, Status
+from core.errors import ConfigError, StoreError
+from core.heads import softmax
+from core.play.forking import right_reply
 from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
+from storage.rows import schema
 from storage.rows.engine import writing
-from storage.rows.schema import run as run_table
-from storage.rows.schema import turn
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.builders.interchange import export_runs
 from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown, waiting
+from tests.ui.runs.forking import finished, refused
 from tests.ui.sums import Sums
-from ui.runs.forks.luck import Luck, ended, luck_runs, read_luck
-from ui.runs.forks.planning import more_of, plan_luck
+from ui.runs.forks.planning import more_of, plan_every_turn, plan_luck, runner_up_change
 from ui.runs.forks.play import prepare
+from ui.runs.forks.results import (
+    ForkSide,
+    Luck,
+    TurnOutcome,
+    by_turn,
+    decisive,
+    decisive_words,
+    endings,
+    luck_runs,
+    luck_words,
+    read_luck,
+    read_results,
+)
 from ui.runs.lease import owner
 from ui.runs.plans import ForkPlan, LivePlan, plan_of
+from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.spending import price
+from ui.runs.wiring import pool_specs
 from ui.runs.worker import play_claimed
+
+
+def recorded(world: Sums, store: Store) -> str:
+    """An episode of a coordinator that knows odds: `random` does."""
+    found = world.run("--policy", "random", "--n", 3, "--turns", 3, "--json")
+    assert found.code == 0, found.err
+    return store.runs.list(kind="run")[0].id
+
+
+def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) -> None:
+    run = recorded(world, store)
+    episode = next(one for one in store.episodes.of_run(run) if one.turns == 3)
+    parent = store.episodes.get(episode.id)
+    told = every_turn(world, episode.id, "--n", 2)
+    assert [one["turn"] for one in told["turns"]] == [1, 2, 3]
+    for one, turn in zip(told["turns"], parent.turns, strict=True):
+        assert one["unchanged"]["n"] == 2
+        assert 1 <= one["other"]["n"] <= 2
+        assert one["change"]["value"] not in (turn.decision.model, turn.decision.role.value)
+    plan = plan_of(store.runs.get(told["run"]), ForkPlan)
+    assert plan.every_turn == episode.id
+    assert store.episodes.get(episode.id) == parent, "the recorded episode is only read"
+    assert [one.unchanged.n for one in by_turn(plan, read_results(store, told["run"], plan))] == [2, 2, 2]
+    more = more_of(store, plan, 1)
+    assert [one.baseline for one in more.branches] == [3, 3, 3]
+    assert all(len(one.reused) >= 3 for one in more.branches), "what was played stands"
+
+
+def every_turn(world: Sums, episode: str, *more: object) -> Any:
+    result = world.trinity("fork", episode, "--every-turn", *more, "--json")
+    assert result.code == 0, result.err
+    return result.json
+
+
+def test_every_turn_can_be_given_a_right_reply_instead(world: Sums, store: Store) -> None:
+    run = recorded(world, store)
+    episode = next(one for one in store.episodes.of_run(run) if one.correct is False)
+    parent = store.episodes.get(episode.id)
+    told = every_turn(world, episode.id, "--right-replies", "--n", 2)
+    wrong = [turn.index + 1 for turn in parent.turns if right_reply(parent, turn.index)]
+    assert [one["turn"] for one in told["turns"]] == wrong
+    assert {one["change"]["kind"] for one in told["turns"]} <= {"reply", "verdict"}
+    plan = plan_of(store.runs.get(told["run"]), ForkPlan)
+    assert more_of(store, plan, 1).right_replies
+    found = by_turn(plan, read_results(store, told["run"], plan))
+    words = decisive_words(found, recorded_right=False, other="right reply")
+    assert re.search("decided it: with the (reply|verdict)|No single turn decided it", words)
+    refused(world, "fork", episode.id, "--turn", 1, "--right-replies", says="goes with --every-turn")
+    page = opened("forks", ep=episode.id, every="replies")
+    assert page.button_group(key="every_turn_change").value == "replies"
+    assert "The same with runner-ups" in shown(opened("forks", run=told["run"]))
+
+
+def more_of_replay(episode: str) -> AppTest:
+    """The replay of an episode with its menu open."""
+    page = opened("replay", ep=episode)
+    page.session_state["more"] = True  # as the browser opens it
+    return page.run()
+
+
+def test_a_page_plays_on_from_every_turn_and_tells_which_mattered(
+    world: Sums, store: Store, no_workers: None
+) -> None:
+    episode = store.episodes.of_run(recorded(world, store))[0].id
+    assert more_of_replay(episode).button(key="every_turn").label == "Which turn mattered?"
+    page = opened("forks", ep=episode, every="1")
+    assert "At most" in shown(page)
+    page.slider(key="every_turn_n").set_value(2).run()
+    press(page, "fork_start")
+    run = store.runs.list(kind="fork")[0]
+    assert plan_of(run, ForkPlan).every_turn == episode
+    for _ in play(store, run.id):
+        pass
+    found = shown(opened("forks", run=run.id))
+    assert "Replayed unchanged from turn 1 it was right" in found
+    assert "decided it" in found
+    assert "Which turn mattered?" in shown(press(more_of_replay(episode), "every_turn")), "its newest run"
+    assert "which turn mattered" in shown(opened("forks"))
+
+
+def test_what_cannot_be_forked_at_every_turn_is_refused(world: Sums, store: Store) -> None:
+    world.run("--policy", "single:adder", "--n", 1, "--json")
+    alone = store.episodes.of_run(store.runs.list(kind="run")[0].id)[0].id
+    refused(world, "fork", alone, "--every-turn", "--n", 2, says="no odds")
+    refused(world, "fork", alone, "--every-turn", "--turn", 1, "--model", "guesser", says="--every-turn")
+    specs = pool_specs(str(world.folder / "pool.toml"))
+    with pytest.raises(StoreError, match="no episode nobody"):
+        plan_every_turn(store, "nobody", n=2, pool="pool.toml", specs=specs)
+
+
+def side(right: int, n: int) -> ForkSide:
+    low, high = wilson_interval(right, n)
+    return ForkSide(right, n, n, right / n if n else None, low, high, False, ())
+
+
+def outcomes(*counts: tuple[int, int]) -> list[TurnOutcome]:
+    return [
+        TurnOutcome(turn, Change("model", "sage"), side(unchanged, 5), side(other, 5))
+        for turn, (unchanged, other) in enumerate(counts)
+    ]
+
+
+NONE = "No single turn decided it"
+
+
+@pytest.mark.parametrize(
+    ("counts", "right", "turn", "says"),
+    [
+        (
+            [(1, 2), (0, 4), (0, 5)],
+            False,
+            1,
+            "Turn 2 decided it: played by sage, it was right 4 times in 5, unchanged 0 times in 5.",
+        ),
+        ([(5, 4), (4, 1)], True, 1, "it was right 1 time in 5, unchanged 4 times in 5."),
+        ([(0, 0), (0, 1)], False, None, f"{NONE}. The largest effect is at turn 2: "),
+        ([(0, 0)], False, None, f"{NONE}: the runner-up made it right more often at no turn."),
+        (
+            [(3, 4), (1, 2)],
+            False,
+            None,
+            f"{NONE}. The largest effect is at turn 1: played by sage, it was right 4 times in 5, unchanged 3 times",
+        ),
+        (
+            [(1, 0), (5, 3)],
+            True,
+            None,
+            "turn 2: played by sage, it was right 3 times in 5, unchanged 5 times in 5.",
+        ),
+    ],
+)
+def test_the_decisive_turn_is_the_earliest_that_turns_the_ending_round(
+    counts: list[tuple[int, int]], right: bool, turn: int | None, says: str
+) -> None:
+    found = outcomes(*counts)
+    decided = decisive(found, recorded_right=right)
+    assert (decided and decided.turn) == turn
+    assert says in decisive_words(found, recorded_right=right)
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "right", "said"),
+    [
+        (5, False, "Replayed unchanged from turn 1 it was right 5 times in 5: the miss was bad luck."),
+        (0, False, "it was right 0 times in 5: a wrong answer is the usual outcome."),
+        (0, True, "the success was good luck."),
+        (1, False, "1 time in 5: too few plays to say if the miss was bad luck (95 % interval 4 to 62 %)."),
+        (3, True, "too few plays to say if the success was good luck (95 % interval 23 to 88 %)."),
+        (5, True, "a right answer is the usual outcome."),
+    ],
+)
+def test_luck_is_what_the_unchanged_episode_comes_to(unchanged: int, right: bool, said: str) -> None:
+    assert luck_words(outcomes((unchanged, 0)), recorded_right=right).endswith(said)
+    assert luck_words([], recorded_right=right) == ""
+
+
+def test_a_fork_is_of_the_runner_up_where_no_change_is_named(world: Sums, store: Store) -> None:
+    episode = store.episodes.of_run(recorded(world, store))[0].id
+    likely = runner_up_change(store.episodes.get(episode), 0)
+    assert likely is not None
+    done = world.trinity("fork", episode, "--turn", 1, "--n", 1, "--baseline", 1, "--json")
+    assert done.code == 0, done.err
+    assert done.json["change"] == {"kind": likely.kind, "value": likely.value}
+    page = opened("forks", ep=episode, t="1")
+    assert "This is the runner-up" in shown(page)
+    assert page.button_group(key="fork_kind").value == likely.kind
+    chosen = page.selectbox(key="fork_to_Played " + ("by" if likely.kind == "model" else "as"))
+    assert chosen.value == likely.value
+
+
+def test_the_runner_up_is_the_choice_that_was_least_behind(world: Sums, store: Store) -> None:
+    parent = store.episodes.get(store.episodes.of_run(recorded(world, store))[0].id)
+
+    def decided(
+        models: tuple[float, float], roles: tuple[float, ...], mask: tuple[bool, ...] = ()
+    ) -> Episode:
+        was = parent.turns[0]
+        decision = replace(
+            was.decision,
+            model="adder",
+            role=Role.WORKER,
+            model_probs=tuple(softmax(np.array(models))),
+            role_probs=tuple(softmax(np.array(roles))),
+            model_mask=mask,
+            role_mask=(),
+        )
+        return replace(parent, turns=(replace(was, decision=decision), *parent.turns[1:]))
+
+    of_role = {Role.WORKER: 3.0, Role.THINKER: 2.5, Role.VERIFIER: 0.0}
+    logits = tuple(of_role[role] for role in ROLE_ORDER)
+    assert runner_up_change(decided((2.0, 1.0), logits), 0) == Change("role", "thinker")
+    assert runner_up_change(decided((2.0, 1.9), logits), 0) == Change("model", "guesser")
+    masked = decided((2.0, 1.9), logits, mask=(True, False))
+    assert runner_up_change(masked, 0) == Change("role", "thinker")
+    bare: Decision = replace(parent.turns[0].decision, model_probs=(), role_probs=())
+    assert runner_up_change(replace(parent, turns=(replace(parent.turns[0], decision=bare),)), 0) is None
+
+
+def test_no_decision_without_logits_is_forked() -> None:
+    with pytest.raises(ConfigError, match="between 1 and"):
+        plan_every_turn(None, "e", n=0, pool="", specs=())  # type: ignore[arg-type]
+
 
 WRONG = EpisodeFilter(q="correct == False")
 
@@ -50,9 +273,7 @@ def words(page: AppTest) -> str:
 
 
 def played(store: Store, plan: ForkPlan) -> tuple[str, Luck]:
-    run = enqueue(store, plan, Ticket.new())[0]
-    assert play_claimed(store, run) == 0
-    assert store.runs.get(run).status is RunStatus.FINISHED, store.runs.get(run).error
+    run = finished(store, plan)
     return run, read_luck(store, run, plan)
 
 
@@ -101,39 +322,24 @@ def test_what_is_drawn_is_drawn_anew(world: Sums, store: Store) -> None:
             (False,) * 8 + (True,) * 3,
             "right 0 times in 8 (3 more plays ended after it could be told): the miss was no bad luck, it is the rule.",
         ),
+        ((True,) * 8, "the success was no good luck, it is the rule."),
+        ((False,) * 8, "the success was good luck."),
     ],
 )
 def test_the_sentence_says_no_more_than_the_plays_do(outcomes: tuple[bool, ...], says: str) -> None:
-    assert Luck(outcomes, luck_verdict(outcomes), recorded_right=False).sentence.endswith(says)
-
-
-def test_of_a_success_it_is_asked_the_other_way_round() -> None:
-    wins, losses = (True,) * 8, (False,) * 8
-    assert Luck(wins, luck_verdict(wins), recorded_right=True).sentence.endswith(
-        "the success was no good luck, it is the rule."
-    )
-    assert Luck(losses, luck_verdict(losses), recorded_right=True).sentence.endswith(
-        "the success was good luck."
-    )
+    right = "success" in says
+    assert Luck(outcomes, luck_verdict(outcomes), recorded_right=right).sentence.endswith(says)
 
 
 def child(number: int, correct: bool | None, status: Status = Status.FINISHED) -> Any:
-    class Summary:
-        pass
-
-    class Child:
-        pass
-
-    one, summary = Child(), Summary()
-    summary.status = status  # type: ignore[attr-defined]
-    one.summary, one.correct, one.fork = summary, correct, Fork("e", 0, None, number)  # type: ignore[attr-defined]
-    return one
+    fork = Fork("e", 0, None, number)
+    return SimpleNamespace(summary=SimpleNamespace(status=status), correct=correct, fork=fork)
 
 
 def test_plays_count_in_their_order_whichever_is_over_first() -> None:
-    assert ended([child(2, True), child(0, False), child(1, None, Status.RUNNING)]) == (False,)
-    assert ended([child(0, False), child(1, None, Status.MISSING), child(2, True)]) == (False, True)
-    assert ended([child(1, True)]) == ()
+    assert endings([child(2, True), child(0, False), child(1, None, Status.RUNNING)]) == (False,)
+    assert endings([child(0, False), child(1, None, Status.MISSING), child(2, True)]) == (False, True)
+    assert endings([child(1, True)]) == ()
 
 
 def test_a_run_that_was_stopped_goes_on_with_what_it_has(world: Sums, store: Store, missed: str) -> None:
@@ -201,7 +407,7 @@ def test_what_cannot_be_replayed_unchanged_says_why(
             elsewhere = new_store(tmp_path / "elsewhere.db")
             import_file(elsewhere, tmp_path / "run.jsonl")
             with writing(elsewhere.engine) as connection:
-                connection.execute(update(run_table).values(config={}))
+                connection.execute(update(schema.run).values(config={}))
             why = "with which models it was played is not recorded, as of imported episodes"
         case "fork":
             run, _ = played(store, plan_luck(store, missed))
@@ -209,7 +415,7 @@ def test_what_cannot_be_replayed_unchanged_says_why(
             why = "it is a fork itself"
         case "hand":
             with writing(store.engine) as connection:
-                first = update(turn).where(turn.c.episode_id == missed, turn.c.idx == 0)
+                first = update(schema.turn).where(schema.turn.c.episode_id == missed, schema.turn.c.idx == 0)
                 connection.execute(first.values(origin="override"))
             why = "a person chose who took turn 1"
         case _:
@@ -226,21 +432,11 @@ def test_what_cannot_be_replayed_unchanged_says_why(
 def test_trinity_fork_asks_it_too(world: Sums, store: Store, missed: str) -> None:
     done = world.trinity("fork", missed, "--luck", "--json")
     assert done.code == 0, done.err
-    told_so = {
-        name: done.json[name] for name in ("episode", "right", "n", "recorded_right", "ends_right_more_often")
-    }
-    assert told_so == {
-        "episode": missed,
-        "right": 0,
-        "n": 8,
-        "recorded_right": False,
-        "ends_right_more_often": False,
-    }
+    told_so = {"episode": missed, "right": 0, "n": 8, "recorded_right": False, "ends_right_more_often": False}
+    assert done.json.items() >= told_so.items()
     assert "in less than 5 of 100 cases" in done.err
-    beside = world.trinity("fork", missed, "--luck", "--turn", 2)
-    assert beside.code == 1
-    assert "--luck cannot be combined with --turn" in beside.err
-    assert world.trinity("fork", "--luck").code == 1
+    refused(world, "fork", missed, "--luck", "--turn", 2, says="--luck cannot be combined with --turn")
+    refused(world, "fork", "--luck", says="Name the episode that is played again")
 
 
 def test_a_wrong_episode_has_the_button_and_then_the_answer(

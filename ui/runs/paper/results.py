@@ -1,8 +1,8 @@
-"""Rows of `trinity reproduce` as one readable JSON file: written from a store, read back for the page Results.
+"""Rows of `trinity reproduce` as one readable JSON file, written from a store and read back for the page Results; and
+which of the differences that they state hold when all are allowed for, and on which seeds.
 
 The file holds figures, intervals and digests, no episodes; `sample_runs/results.json` is one that comes with the
-program. Shares and their differences are from 0 to 1. Null says that something is not known.
-"""
+program. Shares and their differences are from 0 to 1. Null says that something is not known."""
 
 from __future__ import annotations
 
@@ -17,19 +17,30 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from core.analysis.metrics import Mean
+from core.analysis.metrics import holm, mean_p
 from core.errors import ConfigError, StoreError
 from core.pocket import WEIGHTS
 from core.settings import POCKET_POOL
 from storage.files.atomic import atomic_file
 from storage.store import Store
+from ui.presentation.comparison import enumerated
+from ui.presentation.theme import percent
 from ui.program import commit, version
 from ui.runs import wiring
-from ui.runs.paper.counted import cells
-from ui.runs.paper.outcomes import Curve, PlayedRow, RowResult, label_of, outcomes
-from ui.runs.paper.table import COUNTED, TABLES, Table, TableRow
+from ui.runs.paper.tables import (
+    COUNTED,
+    TABLES,
+    Part,
+    PlayedRow,
+    RowResult,
+    SeedRun,
+    Table,
+    cells,
+    label_of,
+    outcomes,
+)
 from ui.runs.settings.batch import Suite
 
 #: What comes with the program is called so, beside the sample runs.
@@ -38,74 +49,7 @@ NAME = "results.json"
 GRID_NAMES = {"grids": "grids.json", "label-grids": "label_grids.json"}
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class Figure(_Part):
-    """A mean with its 95 % interval; a null bound is not known."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-    @classmethod
-    def of(cls, found: Mean) -> Figure:
-        """Inverse of `over_seeds`."""
-        return cls(mean=found.mean, low=_known(found.low), high=_known(found.high))
-
-    @property
-    def over_seeds(self) -> Mean:
-        """With NaN for a bound that is not known."""
-        low, high = (math.nan if one is None else one for one in (self.low, self.high))
-        return Mean(self.mean, low, high)
-
-
-class SeedRun(_Part):
-    """What one seed of a row played, in digests: `config` over the suite, the row and its evolution's configuration,
-    `outcomes` over what became of every task. Equal configs on one machine give equal outcomes."""
-
-    config: str
-    outcomes: str
-
-
-class ResultRow(_Part):
-    """One row over its seeds: `row` is its `Row.key`, `against` the differences to the coordinators of the tables,
-    by the key of their rows, on the same tasks and seeds. `policies` are who played, checkpoint ids among them,
-    seed by seed; `tasks_digest` is over the content of the `n` tasks, `runs` what each seed played; `curves` are a
-    learner's by seed, as pairs of episodes played so far and the share of validation tasks solved; `commit` is that
-    of the checkout that played it, where the file was added to later."""
-
-    row: str
-    measure: Literal["accuracy", "tokens"]
-    label: str
-    value: Figure
-    against: dict[str, Figure]
-    by_family: dict[str, float]
-    by_seed: dict[int, float]
-    seeds: tuple[int, ...]
-    n: int | None
-    policies: tuple[str, ...] | None
-    tasks_digest: str | None
-    runs: dict[int, SeedRun] | None = None
-    curves: dict[int, Curve] | None = None
-    commit: str | None = None
-
-    def outcome(self, row: TableRow, reference: TableRow | None) -> RowResult:
-        """What came out for the `row` of this key in a table with this reference."""
-        against = None if reference is None else self.against.get(reference.key)
-        return RowResult(
-            row=row,
-            label=self.label if row.how == "union" else label_of(row, self.policies or ()),
-            overall=self.value.over_seeds,
-            by_family=self.by_family,
-            by_seed=self.by_seed,
-            against=None if against is None else against.over_seeds,
-            curves=self.curves or {},
-        )
-
-
-class Results(_Part):
+class Results(Part):
     """A whole file. `measured` is a day as YYYY-MM-DD, `program` the version that measured, `commit` that of its
     checkout, `world` a digest of the pocket models, `command` what plays it all again; `notes` are sentences that
     belong beside the figures; `cells` are those of the counted tables, by table, row and column."""
@@ -119,13 +63,17 @@ class Results(_Part):
     command: str | None = None
     conditions: Suite
     notes: tuple[str, ...]
-    rows: tuple[ResultRow, ...]
+    rows: tuple[RowResult, ...]
     cells: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
 
     def outcomes(self, table: Table) -> list[RowResult]:
-        """The rows of a table of which the file tells, in the table's order."""
+        """The rows of a table of which the file tells, in the table's order, as they are called in it."""
         found = {one.row: one for one in self.rows if one.measure == table.measure}
-        return [found[row.key].outcome(row, table.reference) for row in table.rows if row.key in found]
+        return [
+            one if row.how == "union" else one.model_copy(update={"label": label_of(row, one.policies or ())})
+            for row in table.rows
+            if (one := found.get(row.key))
+        ]
 
 
 def file_of(table: Table) -> str:
@@ -214,7 +162,7 @@ def _before(path: Path, suite: Suite, world: str | None) -> Results | None:
     return before.model_copy(update={"rows": rows})
 
 
-def _holds(old: ResultRow, again: ResultRow) -> bool:
+def _holds(old: RowResult, again: RowResult) -> bool:
     """Whether a row of a file has every seed of another, with the same outcome of every task."""
     there, here = (
         {seed: played.outcomes for seed, played in (one.runs or {}).items()} for one in (old, again)
@@ -224,41 +172,29 @@ def _holds(old: ResultRow, again: ResultRow) -> bool:
 
 def _rows(
     store: Store, suite: Suite, tables: Sequence[Table], played: Mapping[str, Sequence[PlayedRow]]
-) -> dict[tuple[str, str], ResultRow]:
-    """The measured rows of these tables that a store holds, by measure and key, each once."""
-    rows: dict[tuple[str, str], ResultRow] = {}
+) -> dict[tuple[str, str], RowResult]:
+    """The measured rows of these tables that a store holds, by measure and key, each once and with its digests."""
+    rows: dict[tuple[str, str], RowResult] = {}
     for table in tables:
         for one in outcomes(table, played) if table.measure not in COUNTED else ():
-            made = _row(store, suite, table, one, played.get(one.row.key, ()))
+            tasks = store.episodes.tasks(one.kept[0].run_id) if one.kept else []
+            digests: dict[str, Any] = {
+                "n": len(tasks) or None,
+                "tasks_digest": _digest([task.content for task in tasks]) if tasks else None,
+                "runs": {
+                    some.kept.seed: _seed_run(store, suite, one.row, some) for some in played.get(one.row, ())
+                }
+                or None,
+            }
+            made = one.model_copy(update=digests)
             rows.setdefault((made.measure, made.row), made).against.update(made.against)
     return rows
 
 
-def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Sequence[PlayedRow]) -> ResultRow:
-    runs = [some.kept for some in played]
-    tasks = store.episodes.tasks(runs[0].run_id) if runs else []
-    return ResultRow(
-        row=one.row.key,
-        measure="tokens" if table.measure == "tokens" else "accuracy",
-        label=one.label,
-        value=Figure.of(one.overall),
-        against={table.reference.key: Figure.of(one.against)} if table.reference and one.against else {},
-        by_family=dict(one.by_family),
-        by_seed=dict(one.by_seed),
-        seeds=tuple(one.by_seed),
-        n=len(tasks) or None,
-        policies=tuple(run.policy for run in runs) or None,
-        tasks_digest=_digest([task.content for task in tasks]) if tasks else None,
-        runs={some.kept.seed: _seed_run(store, suite, one.row, some) for some in played} or None,
-        curves=dict(one.curves) or None,
-    )
-
-
-def _seed_run(store: Store, suite: Suite, row: TableRow, played: PlayedRow) -> SeedRun:
-    """The digests of what one seed of a row played."""
+def _seed_run(store: Store, suite: Suite, row: str, played: PlayedRow) -> SeedRun:
     evolution = store.runs.get(played.kept.evolution).config if played.kept.evolution else {}
     ended = sorted((one.task_id, one.correct, one.tokens_out) for one in played.episodes)
-    return SeedRun(config=_digest([suite.fields, row.key, evolution]), outcomes=_digest(ended))
+    return SeedRun(config=_digest([suite.fields, row, evolution]), outcomes=_digest(ended))
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,19 +252,12 @@ def world_digest() -> str:
 
 
 def _tables_of(results: Results | None) -> list[str]:
-    """The tables that a file's command names."""
     words = shlex.split(results.command or "") if results else []
     return list(takewhile(lambda word: not word.startswith("--"), words[2:]))
 
 
 def _command(tables: Sequence[str], suite: Suite, seeds: Iterable[int]) -> str:
-    words = [
-        "trinity",
-        "reproduce",
-        *tables,
-        "--seeds",
-        ",".join(map(str, sorted(seeds))),
-    ]
+    words = ["trinity", "reproduce", *tables, "--seeds", ",".join(map(str, sorted(seeds)))]
     usual = asdict(Suite())
     for name, value in asdict(suite).items():
         if name != "validation" and value != usual[name]:
@@ -340,5 +269,98 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+#: A difference: the row, the row that it is put against, and what is measured.
+Pair = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """The p of every difference that has an interval (1 where that holds 0), and which hold among all of them (Holm
+    1979)."""
+
+    ps: dict[Pair, float]
+    held: frozenset[Pair]
+
+    @classmethod
+    def of(cls, tables: Iterable[tuple[Table, Sequence[RowResult]]]) -> Differences:
+        """Of several tables; a difference that stands in two of them is one."""
+        ps: dict[Pair, float] = {}
+        for table, found in tables:
+            for one in found:
+                pair, difference = _pair(table, one), table.difference(one)
+                if pair is None or difference is None or not difference.has_interval or pair in ps:
+                    continue
+                # An interval that holds 0 has a p above 0.05, which never holds among several.
+                differs = difference.low > 0 or difference.high < 0
+                ps[pair] = mean_p(difference, _differences(table, one, found)) if differs else 1.0
+        held = holm(list(ps.values()))
+        return cls(ps, frozenset(pair for pair, holds in zip(ps, held, strict=True) if holds))
+
+    def mark(self, table: Table, one: RowResult) -> str:
+        """Whether a row's difference holds: `yes`, `no`; empty where there is none, or no interval."""
+        pair = _pair(table, one)
+        return "" if pair is None or pair not in self.ps else "yes" if pair in self.held else "no"
+
+    @property
+    def column(self) -> str:
+        """What a column of marks is called."""
+        return f"holds among {len(self.ps)}"
+
+    def words(self, where: str) -> str:
+        """How many there are and what survives, two sentences; empty for fewer than two. `where` they stand."""
+        n, alone = len(self.ps), sum(p < 0.05 for p in self.ps.values())
+        if n < 2:
+            return ""
+        return (
+            f"{n} differences to a reference are stated in {where}. Taken alone, {alone} of their intervals leave out "
+            f"0; allowing for all {n} (Holm's correction, 5 % for all together), {len(self.held)} hold."
+        )
+
+
+def _pair(table: Table, one: RowResult) -> Pair | None:
+    reference = table.reference
+    if reference is None or table.difference(one) is None:
+        return None
+    return one.row, reference.key, table.measure
+
+
+def _reference(table: Table, found: Sequence[RowResult]) -> RowResult | None:
+    key = table.reference.key if table.reference else None
+    return next((one for one in found if one.row == key), None)
+
+
+def _shared(one: RowResult, reference: RowResult) -> list[int]:
+    return [seed for seed in one.by_seed if seed in reference.by_seed]
+
+
+def _differences(table: Table, one: RowResult, found: Sequence[RowResult]) -> list[float]:
+    reference = _reference(table, found)
+    if reference is None:
+        return []
+    return [one.by_seed[seed] - reference.by_seed[seed] for seed in _shared(one, reference)]
+
+
+def seeds_words(table: Table, one: RowResult, found: Sequence[RowResult]) -> str:
+    """`2 seeds` for a difference that is over fewer seeds than the reference has; else empty."""
+    reference = _reference(table, found)
+    if reference is None or table.difference(one) is None:
+        return ""
+    n = len(_shared(one, reference))
+    return f"{n} seed{'' if n == 1 else 's'}" if 0 < n < len(reference.by_seed) else ""
+
+
+def on_fewer_seeds(table: Table, found: Sequence[RowResult]) -> list[str]:
+    """What the reference has on those seeds, sentences: two means side by side then differ by something else."""
+    reference = _reference(table, found)
+    if reference is None:
+        return []
+    marks = {
+        tuple(_shared(one, reference)): words for one in found if (words := seeds_words(table, one, found))
+    }
+    said = []
+    for seeds, words in sorted(marks.items()):
+        mean = math.fsum(reference.by_seed[seed] for seed in seeds) / len(seeds)
+        value = f"{mean:,.0f}" if table.measure == "tokens" else percent(mean)
+        named = f"seed{'' if len(seeds) == 1 else 's'} {enumerated([str(one) for one in seeds])}"
+        said.append(f"A difference marked “{words}” is to the reference's {value} on {named} alone.")
+    return said
