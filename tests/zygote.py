@@ -49,7 +49,7 @@ PRELOADED = (
     "ui.cli.evolve",
     "ui.cli.analysis",
     "ui.cli.endpoint",
-    "ui.cli.serve",
+    "ui.cli.ui",
     "ui.endpoint.api",
     "ui.endpoint.service",
     "ui.runs.batch",

@@ -46,7 +46,7 @@ class Commands(TyperGroup):
     line, and `resolve_command` imports the one that is called."""
 
     listed: ClassVar[Mapping[str, Listed]] = {
-        "ui": Listed("Open the app on http://127.0.0.1:8501.", "ui.cli.serve:ui"),
+        "ui": Listed("Open the app on http://127.0.0.1:8501."),
         "serve": Listed("Serve the pool as one OpenAI-compatible model.", "ui.cli.endpoint:serve"),
         "keys": Listed("Make, list and revoke the endpoint's API keys.", "ui.cli.keys:app"),
         "worker": Listed("Play queued runs one by one: live problems, forks, evolutions."),

@@ -77,7 +77,7 @@ def serve(
         return
     from core.pool.costs import QUESTION_TOKENS
     from ui.cli.play import tell_encoder, tell_what_is_cut, tell_what_plays
-    from ui.cli.serve import port_in_use
+    from ui.cli.ui import port_in_use
     from ui.endpoint.service import Service
     from ui.presentation.words import dollars
     from ui.runs import wiring

@@ -19,7 +19,7 @@ from tests.builders.stores import copy_store
 from tests.ui import pages
 from tests.ui.sums import Sums, sums
 from ui.cli.console import printable
-from ui.cli.serve import port_in_use
+from ui.cli.ui import port_in_use
 from ui.runs.lease import is_dead, owner
 
 
