@@ -36,7 +36,7 @@ from tests.builders.diffed import Diffed
 from tests.builders.recorded import episode, events_of
 from tests.builders.sample_store import EVOLVED, checkpoint
 from tests.ui.conftest import Served
-from tests.ui.pages import APP, assert_literal, opened, press, shown, waiting
+from tests.ui.pages import APP, assert_literal, opened, plainly, press, shown, waiting
 from tests.ui.sums import Sums
 from ui.presentation.comparison import CELL_WORDS
 from ui.runs.plans import LivePlan, to_config
@@ -339,10 +339,10 @@ def test_9_policy_diff_works_with_the_network_off(diffed: Diffed, monkeypatch: p
     diff = read_diff(diffed.store, EpisodeScope(), [a, b, diffed.barred.id])
     rate = diff.agreements[0].rate
     assert rate is not None
-    metrics = {metric.label: metric.value for metric in page.metric}
-    assert metrics["Agreement"] == f"{100 * rate:.1f} %"
-    assert page.info[0].value.startswith("Teacher-forced")
-    assert "no usable hidden state was kept" in shown(page).replace("\\", "")
+    said = plainly(page)
+    assert f"would choose as A does at {100 * rate:.1f} %" in said
+    assert "Teacher-forced: every checkpoint is shown the transcript as it was recorded." in said
+    assert "no usable hidden state was kept" in " ".join(page.dataframe[1].value["reason"])
     rows = page.dataframe[0].value
     assert len(rows) == int(diff.agreements[0].differs.sum())
     assert rows["kl"].is_monotonic_decreasing
@@ -353,7 +353,7 @@ def test_9_policy_diff_works_with_the_network_off(diffed: Diffed, monkeypatch: p
     page.query_params["first"] = str(first)
     page.run()
     assert "turn" not in page.dataframe[0].value, "all are of one turn, so no column says it"
-    press(page, "all_turns")
+    page.selectbox(key="choose_first").select_index(0).run()
     assert "first" not in page.query_params
     page.selectbox(key="policy_base").select(b).run()
     assert page.query_params["c"] == f"{b},{a},{diffed.barred.id}"
