@@ -6,9 +6,8 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from core.analysis.separability import Score
 from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
 from core.play.policies import CANDIDATE
@@ -20,6 +19,9 @@ from storage.shelves.labels import NOTE, Label, Place
 from storage.store import Store
 from storage.upkeep.retention import LOST, WORDS, Pruning
 from ui.presentation.theme import REVISE, ROLE_STYLES, label, one_line, percent, plain, strip_legend
+
+if TYPE_CHECKING:
+    from core.analysis.separability import Score
 
 #: The name of an evolution beside a generation is cut to so many characters.
 _RUN_NAME = 24
