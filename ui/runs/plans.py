@@ -19,8 +19,7 @@ from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunKind, RunStatus, RunSummary
 from storage.store import Store
-from ui.presentation.theme import one_line
-from ui.runs.settings.batch import BatchPlan, ReproducedRow
+from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 
@@ -332,24 +331,3 @@ def address_of(run: RunSummary) -> dict[str, str]:
         plan = known_plan(run)
         return plan.address() if isinstance(plan, RereadPlan | AttributionPlan) else {}
     return {"run": run.id}
-
-
-def about(run: RunSummary, cut: int = 60) -> str:
-    """What a run is about, plain text on one line: its question, the row of a table it is, its name or its tasks; empty
-    where it does not say."""
-    match known_plan(run):
-        case LivePlan() as plan:
-            words = plan.task.question
-        case ForkPlan() | AttributionPlan() as plan:
-            words = plan.question
-        case BatchPlan(reproduction=ReproducedRow() as row) as plan:
-            words = f"{row.label}, seed {plan.seed}"
-        case EvolutionPlan() | TrainingPlan() as plan:
-            words = plan.name or plan.tasks
-        case BatchPlan() as plan:
-            words = plan.tasks
-        case ServePlan() as plan:
-            words = ", ".join(plan.tiers)
-        case _:
-            words = ""
-    return one_line(f"{words} (sample)" if run.is_sample and words != "sample" else words, cut)

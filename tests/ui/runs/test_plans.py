@@ -17,6 +17,7 @@ from core.evolution.config import EvolveConfig
 from core.planner.config import PUBLISHED, LearnConfig
 from core.settings import read_settings
 from storage.rows.summaries import PURPOSES, RunKind, RunStatus, RunSummary
+from ui.presentation.runs import about
 from ui.runs.plans import (
     RUN_KINDS,
     RUN_PLAN,
@@ -26,7 +27,6 @@ from ui.runs.plans import (
     LivePlan,
     RereadPlan,
     RunPlan,
-    about,
     address_of,
     kind_of,
     known_plan,
