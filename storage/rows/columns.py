@@ -43,7 +43,7 @@ class Stored(TypeDecorator[Any]):
 
 
 def one_of(kind: type[StrEnum]) -> Stored:
-    return Stored(str, kind._value2member_map_.__getitem__, String)
+    return Stored(str, {one.value: one for one in kind}.__getitem__, String)
 
 
 @cache

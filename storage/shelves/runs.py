@@ -117,21 +117,21 @@ class Runs:
         return found[0]
 
     def list(
-        self,
-        kind: RunKind | None = None,
-        status: RunStatus | None = None,
-        limit: int = 50,
-        ids: Collection[str] | None = None,
+        self, kind: RunKind | None = None, status: RunStatus | None = None, limit: int = 50
     ) -> Sequence[RunSummary]:
-        """Runs, newest first; only those of these `ids` where any are given."""
+        """Runs, newest first."""
         query = select(run).order_by(run.c.created.desc(), run.c.id.desc()).limit(limit)
-        if ids is not None:
-            query = query.where(run.c.id.in_(ids))
         if kind is not None:
             query = query.where(run.c.kind == kind)
         if status is not None:
             query = query.where(run.c.status == status.value)
         return self._read(query)
+
+    def outlines(self, ids: Collection[str]) -> Sequence[RunSummary]:
+        """Those of these runs that there are, newest first; their episodes and updates are not counted (0)."""
+        query = select(run).where(run.c.id.in_(ids)).order_by(run.c.created.desc(), run.c.id.desc())
+        with reading(self.engine) as connection:
+            return [_summary(row, 0, 0, 0, 0) for row in connection.execute(query).mappings()]
 
     def find(self, name: str, *kinds: RunKind) -> str | None:
         """The id of the newest run of these kinds with this name, or this id; None when there is none."""

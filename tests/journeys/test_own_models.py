@@ -44,7 +44,9 @@ def test_of_a_good_server_nothing_is_found_wanting(tmp_path: Path) -> None:
     with engineer(tmp_path, each=6, per_second=100) as me:
         every_role_is_checked(me)
         assert truth(me.team, looked_at_first(me)).unreadable_share < 0.01
-        served(me)
+        tiers = tmp_path / "tiers.toml"
+        tiers.write_text('[[tier]]\nname = "trinity"\npolicy = "random"\n')
+        served(me, "--config", tiers)
         assert {call.fault for call in me.team.calls} == {""}
     nothing_holds_the_key(me)
 
@@ -126,11 +128,11 @@ def inspected(me: Engineer, played: Sequence[Episode], monkeypatch: pytest.Monke
     assert seen(played[0].turns[0].reply.text)[:40] in page
 
 
-def served(me: Engineer) -> None:
+def served(me: Engineer, *options: object) -> None:
     """The pool as one model: a reply to a question, with what it took."""
     task = next(one for one in me.team.tasks if one.family == "shop")
     with (
-        me.serving("serve", *OWN, "--encoder", "pocket") as address,
+        me.serving("serve", *OWN, "--encoder", "pocket", *options) as address,
         OpenAI(base_url=address, api_key="none", max_retries=RESUMED) as client,
     ):
         answer = client.chat.completions.create(

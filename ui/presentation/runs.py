@@ -48,7 +48,7 @@ def names_of(runs: Sequence[RunSummary]) -> dict[str, str]:
 
 def run_names(store: Store, ids: Collection[str]) -> dict[str, str]:
     """The names of these runs; of what the store does not hold the id."""
-    return {one: one for one in ids} | names_of(store.runs.list(ids=ids, limit=len(ids)))
+    return {one: one for one in ids} | names_of(store.runs.outlines(ids))
 
 
 def _dated(run: RunSummary, clock: str) -> str:
