@@ -41,7 +41,7 @@ _figures = cached(figures)
 _played = cached(policies_with_episodes)
 _task_sets = cached(task_sets)
 #: How many runs, episodes and saved views the page shows.
-RUNS, EPISODES, VIEWS = 3, 6, 3
+RUNS, EPISODES, VIEWS = 3, 8, 3
 #: How many episodes are looked at for one of so many models, which is as good as more.
 _LOOKED_AT, _MODELS = 100, 3
 _ALL_ROLES = " and ".join(f'any(turn.role == "{role.value}")' for role in Role)
