@@ -16,7 +16,6 @@ from tests.bench.pages import BUDGETS, OVER_TURNS, measure, open_page
 from tests.builders.large_store import large_store
 from tests.builders.play import HashPolicy, births, events, tasks
 from tests.ui.pages import opened, shown
-from ui.web.kit.cache import forget
 
 
 def test_the_benchmark_tells_every_figure_beside_its_budget(
