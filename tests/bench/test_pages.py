@@ -42,7 +42,7 @@ def test_the_list_asks_as_much_of_a_large_store_as_of_a_small_one_and_reads_no_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    for n in (20, 80):
+    for n in (40, 160):
         path = tmp_path / f"{n}.db"
         assert list(large_store(path, n))[-1] == n
         monkeypatch.setenv("TRINITY_STORE", str(path))

@@ -137,7 +137,7 @@ def show_table(store: Store, items: Sequence[EpisodeSummary]) -> None:
     if key not in st.session_state:  # a page that comes anew shows which of its rows are in the basket
         st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in held()]
     generations = generation_of(store)
-    runs = run_names(store, list({one.run_id for one in items}))
+    runs = run_names(store, sorted({one.run_id for one in items}))
     question_px, turns_px = WIDTHS[width_shown()]
     columns = _COLUMNS | {
         "question": (

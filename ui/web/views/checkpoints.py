@@ -173,7 +173,7 @@ def _offered(store: Store, here: Sequence[PolicyInRun], say: Callable[[PolicySid
     for policy, several in runs.items():
         if len(set(several)) > 1:
             sides += [side for run in dict.fromkeys(several) for side in sides_of(here, policy, run)]
-    names = run_names(store, list({side.run for side in sides if side.run}))
+    names = run_names(store, sorted({side.run for side in sides if side.run}))
     return {side.token: say(side) + (f" in {names[side.run]}" if side.run else "") for side in sides}
 
 
