@@ -41,6 +41,7 @@ def test_a_row_of_a_filtered_list_carries_the_list_along(tab: Page, served: Serv
     press(replay, "p", "/replay", ep=listed[1])
     press(replay, "Escape", "/episodes", correct="wrong")
     replay.locator(".st-key-chip_correct").wait_for()
+    still(replay)
     replay.go_back()
     arrive(replay, "/replay", ep=listed[1])
     replay.locator(".strip button").first.wait_for()
