@@ -51,15 +51,15 @@ def test_requests_that_were_played_can_go_while_the_endpoint_runs(tmp_path: Path
         body = b'{"model": "trinity", "messages": [{"role": "user", "content": "Wait!"}]}'
         asking = threading.Thread(target=raw, args=(one.url, "POST", "/v1/chat/completions", body))
         asking.start()
-        until = time.monotonic() + 10
-        while one.service.engine.in_progress == 0 and time.monotonic() < until:
+        run, until = one.service.engine.run, time.monotonic() + 10
+        while len(one.store.episodes.of_run(run)) < 2 and time.monotonic() < until:
             time.sleep(0.01)
-        mine = EpisodeFilter(run=one.service.engine.run)
+        mine = EpisodeFilter(run=run)
         assert prune(one.store, "texts", mine).episodes == 1
         assert one.store.episodes.get(over).removed.keys() == {"texts"}
         found = prune(one.store, "episodes", mine)
         assert (found.episodes, found.retained) == (1, {"of runs that are not over": 1})
-        assert [summary.status for summary in one.store.episodes.of_run(mine.run or "")] == [Status.RUNNING]
+        assert [summary.status for summary in one.store.episodes.of_run(run)] == [Status.RUNNING]
         assert preview(one.store, "runs", mine).runs == ()
         assert one.store.endpoint.charged_usd() == 0.0
         one.service.close()
