@@ -70,7 +70,8 @@ class Planner:
     iteration: int | None = None
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """One reply per request, in order; the same requests give the same replies."""
+        """One reply per request, in order; the same requests give the same replies. Never called where `asked_model`
+        names who is asked instead."""
         raise NotImplementedError
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:

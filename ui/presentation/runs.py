@@ -80,7 +80,8 @@ def _subject(run: RunSummary) -> str:
             row = config.get("reproduction")
             words = f"{row.get('label')}, seed {config.get('seed')}" if isinstance(row, dict) else ""
         case "serve":
-            words = ", ".join(config.get("tiers") or ())
+            tiers = config.get("tiers")
+            words = ", ".join(tiers) if isinstance(tiers, dict) else ""
         case "reencode":
             words = ""
         case _:

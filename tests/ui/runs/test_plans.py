@@ -100,6 +100,7 @@ def test_what_is_not_understood_is_one_sentence_and_breaks_no_list() -> None:
         ("evolve", {"tasks": 5}, ""),
         ("live", {}, ""),
         ("fork", {"branches": 3}, ""),
+        ("serve", {"tiers": 5}, ""),
     ):
         run = run_with(kind, config)
         with pytest.raises(StoreError, match="not understood"):
