@@ -18,6 +18,8 @@ from tests.builders.play import HashPolicy, births, events, tasks
 from tests.ui.pages import opened, shown
 from ui.web.kit.cache import forget
 
+pytestmark = pytest.mark.integration
+
 
 def test_the_benchmark_tells_every_figure_beside_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

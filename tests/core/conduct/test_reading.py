@@ -31,7 +31,7 @@ def reply_of(one: dict[str, Any]) -> str:
         return str(one["reply"])
     before, unit, count, after = one["repeat"]
     if len(unit) * count > 1_000_000 and one["id"] != WHOLE:
-        count //= 10
+        count //= 50
     return f"{before}{unit * count}{after}"
 
 

@@ -121,13 +121,13 @@ def test_retry_after_is_waited_for_by_every_call_to_the_model() -> None:
 
     def answer(request: Request) -> Answer:
         times.append(time.monotonic())
-        return fail(429, Retry_After="0.6") if len(times) == 1 else ok()
+        return fail(429, Retry_After="0.3") if len(times) == 1 else ok()
 
     with hosting(answer, concurrency=1) as (pool, server):
         replies = [reply.text for _, reply in pool.ask([ask(), ask(), ask()])]
     assert replies == ["fine"] * 3
     assert len(times) == 4
-    assert times[1] - times[0] >= 0.6
+    assert times[1] - times[0] >= 0.3
 
 
 @pytest.mark.parametrize("wait", ["61", "9"])  # longer than the cap, longer than the call may take
@@ -154,9 +154,9 @@ def test_a_rate_limit_loses_no_call() -> None:
         return ok() if window[1] <= 4 else fail(429, Retry_After="0.2")
 
     with hosting(answer, attempts=2) as (pool, server):
-        replies = [reply.error for _, reply in pool.ask([ask()] * 24)]
-    assert replies == [None] * 24
-    assert len(server.requests) <= 3 * 24
+        replies = [reply.error for _, reply in pool.ask([ask()] * 12)]
+    assert replies == [None] * 12
+    assert len(server.requests) <= 3 * 12
 
 
 def test_a_limit_that_never_lifts_ends_at_the_deadline() -> None:

@@ -118,7 +118,7 @@ def courses(
     faulty: bool = False,
     says_when: float = 0.5,
     slower: float = 1.0,
-    seeds: int = 6,
+    seeds: int = 3,
 ) -> list[Course]:
     """The same for several seeds."""
     found = []

@@ -54,6 +54,7 @@ OWN_SELECTIONS = {
 ASKED = [(name, *one) for name in ANALYSES for one in OWN_SELECTIONS.get(name, SELECTIONS)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "selection", "address"), ASKED)
 def test_page_command_and_saved_page_give_the_same_numbers(
     samples: Store,
@@ -150,6 +151,7 @@ def test_a_choice_or_part_that_is_not_there_is_refused_in_a_sentence(
         asked_of(samples, EpisodeFilter(), A)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("table", ["4", "5", "9", "selection"])
 def test_a_table_of_results_is_the_same_on_its_page_in_json_and_saved(
     samples: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: str

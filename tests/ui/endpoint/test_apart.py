@@ -24,6 +24,7 @@ from tests.ui.endpoint.server import CALL_USD, PRICES, Served, raw, served
 from ui.endpoint import engine
 from ui.endpoint.ledger import Ledger
 
+pytestmark = pytest.mark.integration
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 

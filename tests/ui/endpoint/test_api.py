@@ -28,6 +28,8 @@ from ui.endpoint.tiers import Endpoint, Tier
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

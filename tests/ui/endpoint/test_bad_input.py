@@ -20,6 +20,7 @@ from ui.endpoint import guard
 from ui.endpoint.formats import DEEPEST
 from ui.endpoint.tiers import EFFORTS, Endpoint, Tier
 
+pytestmark = pytest.mark.integration
 CHAT, RESPONSES, DECISIONS = "/v1/chat/completions", "/v1/responses", "/v1/decisions"
 TALK = [{"role": "user", "content": "How many?"}]
 #: A single call of a Worker answers.

@@ -13,6 +13,7 @@ import pytest
 from tests.core.pool.faulty_server import Request, ok
 from tests.ui.endpoint.server import Served, raw, role_of, served, team
 
+pytestmark = pytest.mark.integration
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 TALK: list[Any] = [{"role": "user", "content": "How many?"}]
 LONG = "one two\n\nthree</s> four"

@@ -111,6 +111,7 @@ def upgrade(one: Served, path: str, *more: str) -> bytes:
         return connection.recv(65536)
 
 
+@pytest.mark.integration
 def test_the_endpoint_answers_as_the_rules_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     body = json.dumps({"model": "trinity", "messages": [{"role": "user", "content": "How many?"}]}).encode()
     chat = "/v1/chat/completions"

@@ -115,6 +115,7 @@ def test_a_provider_is_left_out_by_its_name_in_the_pool_file_and_by_its_host(
     one.store.close()
 
 
+@pytest.mark.integration
 def test_a_tier_of_one_model_that_is_left_out_is_an_empty_pool(tmp_path: Path) -> None:
     with served(tmp_path) as one:  # `trinity` is model a alone, of a and b
         body = b'{"model": "trinity", "messages": [{"role": "user", "content": "?"}], "trinity": {"leave_out": ["a"]}}'
@@ -123,6 +124,7 @@ def test_a_tier_of_one_model_that_is_left_out_is_an_empty_pool(tmp_path: Path) -
         assert one.ask().choices[0].message.content == "forty-two"
 
 
+@pytest.mark.integration
 def test_the_list_of_models_says_how_tiers_differ(tmp_path: Path) -> None:
     few = Tier(name="few", policy="round-robin", models=("b",), turns=2)
     with served(tmp_path, endpoint=Endpoint(tier=(few, Tier(name="many", policy="random", turns=6)))) as one:

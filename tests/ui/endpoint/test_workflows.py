@@ -13,6 +13,7 @@ from tests.core.pool.faulty_server import USAGE, Answer, Request, ok
 from tests.ui.endpoint.server import CALL_USD, PRICES, served
 from ui.endpoint.tiers import Endpoint, Tier
 
+pytestmark = pytest.mark.integration
 SOLVERS = Endpoint(
     tier=(
         Tier(name="trinity", policy="conductor:fixed:solvers:a+b"),

@@ -50,7 +50,7 @@ from ui.web.pickers.checkpoints import prefers_nothing
 from ui.web.pickers.line import compared_in_address, line_of, listed, parted, within
 
 FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 FIVE, ONE = Setting(5, False, Protocol.PAPER, "3fa9c2d1"), Setting(1, True, Protocol.RELEASED, "3fa9c2d1")
 WHO = [
     PolicyInRun("r2", "a", FIVE, 3),

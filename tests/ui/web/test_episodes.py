@@ -28,7 +28,7 @@ from ui.web.kit import state
 from ui.web.pickers.facets import flag_word
 from ui.web.views.episodes import EXAMPLES
 
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 
 
 def listed(page: AppTest) -> int:

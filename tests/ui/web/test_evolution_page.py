@@ -22,6 +22,8 @@ from ui.web.evolution.course import Lineage, read_course
 from ui.web.evolution.learned import computed_on, heads_of, learned, offered, rescore
 from ui.web.evolution.panels import PANELS
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def world(evolving: Sums) -> Sums:

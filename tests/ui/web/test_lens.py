@@ -56,6 +56,7 @@ from ui.web.turns.pair_rows import choice_kls
 from ui.web.turns.recording import open_recording
 from ui.web.turns.what_if import has_no_preference, nearest
 
+pytestmark = pytest.mark.integration
 WIDTH = 64
 KINDS: tuple[HeadKind, ...] = (
     "linear",

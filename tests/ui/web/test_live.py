@@ -42,6 +42,8 @@ from ui.web.live.form import MOST_LISTED, drawn_task
 from ui.web.live.steering import STEPS
 from ui.web.pickers.checkpoints import playable
 
+pytestmark = pytest.mark.integration
+
 
 def test_the_form_offers_what_fits_the_pool(store: Store) -> None:
     page = opened("live")

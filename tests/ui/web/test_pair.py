@@ -24,7 +24,7 @@ from ui.web.turns.pair_rows import choice_kls
 from ui.web.turns.recording import open_recording
 from ui.web.views.pair import _more, aligned, visible
 
-pytestmark = pytest.mark.usefixtures("recorded")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("recorded")]
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from ui.runs.worker import play_claimed
 from ui.web.checkpoints.form import check_encoders, command
 from ui.web.pickers.checkpoints import own_and_shipped
 
+pytestmark = pytest.mark.integration
 BOTH = "single:adder,single:guesser"
 
 

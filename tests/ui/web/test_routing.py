@@ -30,7 +30,7 @@ from ui.web.analysis.flows import flow, tree
 from ui.web.kit.figures import MatrixCell, matrix
 from ui.web.pickers.checkpoints import best_and_baseline
 
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 
 
 def test_the_page_counts_what_the_store_holds(samples: Store) -> None:

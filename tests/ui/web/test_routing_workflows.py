@@ -22,6 +22,8 @@ from tests.builders.workflows import ASKED, FIXED, RANDOM, record_workflows
 from tests.ui.pages import command, opened, shown
 from ui.web.pickers.checkpoints import policy_label
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:

@@ -19,6 +19,7 @@ from tests.builders.stores import begin_run
 from tests.ui.pages import assert_literal, opened, shown
 from ui.presentation.words import not_alone
 
+pytestmark = pytest.mark.integration
 LAST = checkpoint(30).id
 BY_TWO = "decided by hand, or by two coordinators"
 

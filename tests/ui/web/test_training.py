@@ -28,6 +28,8 @@ from ui.web.evolution.course import Training, read_course
 from ui.web.evolution.figures import FREE, line_figure
 from ui.web.evolution.training_panels import PANELS, _readable
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:

@@ -33,7 +33,7 @@ from ui.answers.costs import solved_cost
 from ui.answers.verifier import into_verdict, worst
 from ui.web.analysis.figures import label_sides
 
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 
 
 def book(model: str, wrong_accepted: int, wrong_revised: int) -> VerifierLedger:

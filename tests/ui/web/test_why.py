@@ -44,6 +44,8 @@ from ui.web.components.weighed_words import MOST_CHARACTERS, WeighedText, block
 from ui.web.turns import why
 from ui.web.turns.figures import PartBars, parts_figure
 
+pytestmark = pytest.mark.integration
+
 
 def played(diffed: Diffed, turns: int = 3) -> Episode:
     ids = [one.id for one in diffed.store.episodes.of_run(DIFFED) if one.policy == diffed.a.id]
