@@ -27,7 +27,7 @@ from storage.analysis.defaults import (
 )
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
-from ui.endpoint.errors import ApiError, refused
+from ui.endpoint.errors import ApiError, bad_request
 from ui.presentation.words import share_words
 
 T = TypeVar("T")
@@ -280,7 +280,7 @@ class Offer:
         unknown = [name for name in opted_out if not any(name in names_of(one) for one in self.specs)]
         if unknown:
             offered = ", ".join(dict.fromkeys(name for one in self.specs for name in names_of(one)))
-            raise refused(
+            raise bad_request(
                 f"'{unknown[0][:80]}' is no model or provider of this pool: leave out some of {offered}.",
                 "trinity.leave_out",
             )
@@ -291,7 +291,7 @@ class Offer:
         )
         # A cycle takes its steps, and no other model.
         if set(out) >= {*getattr(policy, "steps", policy.models)}:
-            raise refused(
+            raise bad_request(
                 "Nothing is left of the pool: leave out fewer models or providers, or ask for another tier.",
                 "trinity.leave_out",
                 "empty_pool",
@@ -321,7 +321,7 @@ def turns_for(effort: str | None, tier: Tier) -> int:
     if effort is None:
         return tier.turns
     if effort not in EFFORTS:
-        raise refused(
+        raise bad_request(
             f"reasoning effort '{effort[:40]}' is not known: use one of {', '.join(EFFORTS)}.",
             "reasoning_effort",
         )
