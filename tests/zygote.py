@@ -48,7 +48,7 @@ PRELOADED = (
     "ui.cli.run",
     "ui.cli.evolve",
     "ui.cli.analysis",
-    "ui.cli.endpoint",
+    "ui.cli.serve",
     "ui.cli.ui",
     "ui.endpoint.api",
     "ui.endpoint.service",

@@ -47,7 +47,7 @@ class Commands(TyperGroup):
 
     listed: ClassVar[Mapping[str, Listed]] = {
         "ui": Listed("Open the app on http://127.0.0.1:8501."),
-        "serve": Listed("Serve the pool as one OpenAI-compatible model.", "ui.cli.endpoint:serve"),
+        "serve": Listed("Serve the pool as one OpenAI-compatible model."),
         "keys": Listed("Make, list and revoke the endpoint's API keys.", "ui.cli.keys:app"),
         "worker": Listed("Play queued runs one by one: live problems, forks, evolutions."),
         "run": Listed("Play tasks under one or more policies, record every turn, print accuracies."),

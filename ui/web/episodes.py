@@ -27,7 +27,7 @@ from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import flag_word, value_words
 from ui.web.pickers.lists import held, hold
-from ui.web.progress.luck import luck_line
+from ui.web.progress import luck_line
 from ui.web.turns.recording import Recording, open_recording
 
 #: Widths that a reader can give the two columns of text, pixels.

@@ -40,7 +40,7 @@ from ui.web.kit.figures import plot
 from ui.web.kit.text import markdown_table
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of, others, policy_label
-from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
 from ui.web.turns.decision import DecisionContext, why_not_recomputed
 from ui.web.turns.figures import PartBars, parts_figure
 from ui.web.turns.recording import Recording

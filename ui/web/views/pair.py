@@ -23,7 +23,7 @@ from ui.web.kit.figures import plot
 from ui.web.kit.text import diff_block, markdown_table
 from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.progress.luck import luck_line
+from ui.web.progress import luck_line
 from ui.web.turns.bar import save_button
 from ui.web.turns.figures import two_choices
 from ui.web.turns.pair_rows import aligned_rows, choice_kls

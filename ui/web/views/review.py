@@ -35,7 +35,7 @@ from ui.web.kit.text import choose_look, markdown_table, text_block
 from ui.web.kit.widgets import button, nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.lists import named_view, order_of
-from ui.web.progress.luck import luck_line
+from ui.web.progress import luck_line
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.turn_card import turn_heading
