@@ -46,7 +46,7 @@ PRELOADED = (
     "ui.cli.commands",
     "ui.cli.pool",
     "ui.cli.run",
-    "ui.cli.evolve",
+    "ui.cli.learning",
     "ui.cli.analysis",
     "ui.cli.serve",
     "ui.cli.ui",

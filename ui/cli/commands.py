@@ -51,8 +51,12 @@ class Commands(TyperGroup):
         "keys": Listed("Make, list and revoke the endpoint's API keys.", "ui.cli.keys:app"),
         "worker": Listed("Play queued runs one by one: live problems, forks, evolutions."),
         "run": Listed("Play tasks under one or more policies, record every turn, print accuracies."),
-        "evolve": Listed("Evolve a coordinator by separable CMA-ES, resumable bit for bit."),
-        "train": Listed("Train a Conductor: a language model that writes whole workflows (GRPO)."),
+        "evolve": Listed(
+            "Evolve a coordinator by separable CMA-ES, resumable bit for bit.", "ui.cli.learning:evolve"
+        ),
+        "train": Listed(
+            "Train a Conductor: a language model that writes whole workflows (GRPO).", "ui.cli.learning:train"
+        ),
         "reproduce": Listed("Reproduce the paper's tables: evolve, play, print."),
         "checkpoints": Listed("List, export and import checkpoints.", "ui.cli.checkpoints:app"),
         "episodes": Listed("List, read and delete recorded episodes.", "ui.cli.episodes:app"),
