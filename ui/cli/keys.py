@@ -37,9 +37,8 @@ def add(
     [dim]$[/] trinity keys add laptop --max-cost 5 --leave-out api.example.com
     """
     from storage.shelves.endpoint import Limits
-    from ui.runs import wiring
 
-    with opened_store(wiring.settings(store=store).store) as opened:
+    with opened_store(store) as opened:
         key, text = opened.endpoint.add_key(name, Limits(max_cost, turns, deadline, tuple(leave_out or ())))
     if as_json:
         print_json({"id": key.id, "name": key.name, "key": text})
@@ -55,9 +54,8 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
     [dim]$[/] trinity keys list
     """
     from ui.presentation.words import ago, dollars
-    from ui.runs import wiring
 
-    with opened_store(wiring.settings(store=store).store) as opened:
+    with opened_store(store) as opened:
         keys, now = opened.endpoint.keys(), opened.now()
     if as_json:
         print_json(list(keys))
@@ -100,8 +98,7 @@ def revoke(
 
     [dim]$[/] trinity keys revoke laptop
     """
-    from ui.runs import wiring
 
-    with opened_store(wiring.settings(store=store).store) as opened:
+    with opened_store(store) as opened:
         found = opened.endpoint.revoke(key)
     say(f"Key {found.id} ({found.name}) is refused from now on.")

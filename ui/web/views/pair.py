@@ -7,18 +7,19 @@ from dataclasses import replace
 
 import streamlit as st
 
-from core.analysis.comparison import RULE, RULE_IN_SHORT, TEXT_CUT, Alignment, AlignmentRow, TurnKey, align
+from core.analysis.comparison import RULE, RULE_IN_SHORT, TEXT_CUT, Alignment, align
 from core.episode import Status
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
-from ui.presentation.comparison import ALIGNMENT_WORDS
+from ui.presentation.comparison import ALIGNMENT_WORDS, MOST_ALIGNED, mirrored, moves, totals
 from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words
 from ui.presentation.glossary import define
 from ui.presentation.odds import apart_words
-from ui.presentation.theme import END_WORDS, correct_mark, label, one_line
-from ui.presentation.words import Generations, decider_words, dollars, seconds
+from ui.presentation.theme import END_WORDS, label, one_line, outcome_mark
+from ui.presentation.words import Generations, decider_words
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport, turn_strip
 from ui.web.kit import state
+from ui.web.kit.cache import remembered
 from ui.web.kit.figures import plot
 from ui.web.kit.text import diff_block, markdown_table
 from ui.web.kit.widgets import outcome_badge, tool
@@ -29,10 +30,6 @@ from ui.web.turns.figures import two_choices
 from ui.web.turns.pair_rows import aligned_rows, choice_kls
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.turn_card import question_heading, turn_card
-
-#: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
-#: said so.
-MOST_TURNS = 300
 
 #: Which rows are shown, as the address says it -> its words.
 MODES = {"all": "All rows", "differences": "Differences only", "after": "After divergence"}
@@ -92,26 +89,17 @@ def aligned(a: Recording, b: Recording) -> Alignment:
     """The alignment of two recordings, remembered once both are finished. Its rows are the same whichever
     side is A, so that swapping keeps the row."""
     if a.episode.id > b.episode.id:
-        found = aligned(b, a)
-        return Alignment(
-            tuple(AlignmentRow(row.b, row.a, row.cost) for row in found.rows), found.first_divergence
-        )
-    if a.episode.status is Status.FINISHED and b.episode.status is Status.FINISHED:
-        return _remembered_alignment(a.store.url, a.episode.id, b.episode.id, a, b)
-    return align(_moves(a), _moves(b))
+        return mirrored(aligned(b, a))
+    over = all(one.episode.status is Status.FINISHED for one in (a, b))
+    return (_remembered_alignment if over else _alignment)(a.store, a.episode.id, b.episode.id)
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _remembered_alignment(url: str, a_id: str, b_id: str, _a: Recording, _b: Recording) -> Alignment:
-    return align(_moves(_a), _moves(_b))
+def _alignment(store: Store, a: str, b: str) -> Alignment:
+    episodes = store.episodes
+    return align(*(moves(episodes.outline(one), episodes.replies(one, TEXT_CUT)) for one in (a, b)))
 
 
-def _moves(recording: Recording) -> list[TurnKey]:
-    replies = recording.store.episodes.replies(recording.episode.id, TEXT_CUT)
-    return [
-        TurnKey(outline.model, outline.role, replies.get(outline.index, ""))
-        for outline in recording.outlines[:MOST_TURNS]
-    ]
+_remembered_alignment = remembered(most=64)(_alignment)
 
 
 def visible(alignment: Alignment, mode: str) -> list[int]:
@@ -176,7 +164,7 @@ def _picker(
 
 
 def _option(summary: EpisodeSummary, names: Generations) -> str:
-    word = correct_mark(summary.correct).word if summary.status is Status.FINISHED else summary.status.value
+    word = outcome_mark(summary.status, summary.correct).word
     return one_line(f"{decider_words(summary, names)} · {word} · {summary.turns} turns · {summary.id}", 120)
 
 
@@ -191,24 +179,18 @@ def _to_divergence() -> None:
 
 
 def _outcomes(a: Recording, b: Recording) -> None:
-    x, y = a.summary, b.summary
-    more = {
-        "Turns": _more(y.turns - x.turns),
-        "Tokens": _more(y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out),
-        "Time": f"{_more(y.latency_s - x.latency_s, 2)} s",
-    }
-    ours, theirs = _totals(a), _totals(b)
-    if not x.cost_usd and not y.cost_usd:
-        del ours["Cost"]
-    rows = [(name, ours[name], theirs[name], more.get(name, "")) for name in ours]
-    markdown_table(("", "A", "B", "B minus A"), rows, "llll")
+    ours, theirs = _end(a), _end(b)
+    told = [(name, words, theirs[name], "") for name, words in ours.items()]
+    used = [tuple(map(label, line)) for line in totals(a.summary, b.summary)]
+    markdown_table(("", "A", "B", "B minus A"), [*told, *used], "llll")
     sides = {side.summary.id: side.summary for side in (a, b)}  # they may be one and the same
     for column, summary in zip(st.columns(2), sides.values(), strict=False):
         with column:
             luck_line(a.store, summary)
 
 
-def _totals(recording: Recording) -> dict[str, str]:
+def _end(recording: Recording) -> dict[str, str]:
+    """Who decided an episode, the answer it gave, the one expected, and why it ended, as markdown."""
     summary = recording.summary
     ended = END_WORDS[summary.end_reason] if summary.end_reason else ""
     given = f"{label(summary.answer, 40)} " if summary.answer else ""
@@ -217,17 +199,7 @@ def _totals(recording: Recording) -> dict[str, str]:
         "Answer": f"{given}{outcome_badge(summary)}",
         "Expected": label(recording.episode.task.answer, 40),
         "Ended": ended if summary.status is Status.FINISHED else summary.status.value,
-        "Turns": str(summary.turns),
-        "Tokens": f"{summary.tokens_in + summary.tokens_out:,}",
-        "Time": seconds(summary.latency_s),
-        "Cost": label(dollars(summary.cost_usd)),
     }
-
-
-def _more(value: float, digits: int = 0) -> str:
-    """A difference with its sign; what rounds to nothing has none."""
-    words = f"{value:+,.{digits}f}"
-    return words if words.strip("+-0.") else words[1:]
 
 
 def first_other_answer(a: Recording, b: Recording, alignment: Alignment) -> int | None:
@@ -272,8 +244,8 @@ def _strips(
         said=_said(a, b, alignment, rows[column]),
         plain=bool(st.session_state.get("plain_strip", False)),
     )
-    if max(len(a.outlines), len(b.outlines)) > MOST_TURNS:
-        st.caption(f"Only the first {MOST_TURNS} turns of each side are aligned.")
+    if max(len(a.outlines), len(b.outlines)) > MOST_ALIGNED:
+        st.caption(f"Only the first {MOST_ALIGNED} turns of each side are aligned.")
 
 
 def _lane(name: str, side: Recording, turns: Sequence[int | None], flags: Sequence[bool]) -> Lane:

@@ -34,6 +34,7 @@ from ui.web.kit import state
 from ui.web.kit.text import choose_look, markdown_table, text_block
 from ui.web.kit.widgets import button, nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.facets import FIELD_WORDS
 from ui.web.pickers.lists import named_view, order_of
 from ui.web.progress import luck_line
 from ui.web.turns import labels
@@ -153,9 +154,8 @@ def _queues(store: Store) -> None:
 def queue_words(where: EpisodeFilter) -> str:
     """Which episodes a queue holds, plain text: `episodes with answer wrong, family math; live plays too, forks left
     out`."""
-    names = {"correct": "answer", "end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤"}
     given = where.without("forks").to_query()
-    conditions = [f"{names.get(name, name)} {value}" for name, value in given.items()]
+    conditions = [f"{FIELD_WORDS.get(name, name)} {value}" for name, value in given.items()]
     which = f"episodes with {', '.join(conditions)}" if conditions else "all episodes"
     forks = where.forks or (None if is_silent(where, "forks") else "with")
     return f"{which}; {_FORK_WORDS[forks]}"
