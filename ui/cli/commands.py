@@ -117,7 +117,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="See why a coordinator of language models did what it did.\n\n"
-    "Begin with [bold]trinity ui[/]: it opens the app with recorded sample runs, needing no key and no "
+    "Begin with [bold]trinity ui[/]: it opens the app with recorded sample runs and needs no key and no "
     "network. Then record something of your own:\n\n"
     "[dim]$[/] trinity run --policy single:jack --policy random --tasks pocket --n 20",
 )
@@ -132,7 +132,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     context: typer.Context,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say on stderr what is being done.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log each step to stderr.")] = False,
     version: Annotated[  # eager: its callback has answered before a command is looked for
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop."),

@@ -61,20 +61,20 @@ def fork(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Of many: false_accept, answer_broke, first, last or verifier (the last one). Else --flag says it."
+            help="Of many: which turn, false_accept, answer_broke, first, last or verifier (the last). Else by --flag."
         ),
     ] = None,
-    most: Annotated[int, typer.Option(help="Of many: the newest so many.", min=1, max=200)] = 20,
+    most: Annotated[int, typer.Option(help="Of many: how many episodes, the newest.", min=1, max=200)] = 20,
     given: Given,
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change exactly one thing at one turn of an episode, and see whether it matters.
 
-    The turns before it are kept. First the unchanged baseline is played: the same turn, decided as it was, and what
-    follows. Then the forks, each with the seed of its baseline. The episode itself is never altered. Where no change
-    is named, it is the runner-up: the likeliest other choice of that turn's decision.
+    The turns before it are kept. First the baseline is played: the same turn, decided as it was, and what follows. Then
+    come the forks, each with the seed of its baseline. The recorded episode is never altered. Where you name no change,
+    the runner-up is played: the likeliest other choice at that turn.
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 3 --see 40
 
@@ -82,8 +82,8 @@ def fork(
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 4 --verdict REVISE --n 16 --baseline 16
 
-    Of a workflow's step also --subtask and --access can be changed. That step and all that read it are asked again,
-    directly or through others; every other step keeps what it said.
+    Of a workflow's step, --subtask and --access can be changed too. That step and every step that reads it, directly or
+    through others, are asked again; the other steps keep their replies.
 
     [dim]$[/] trinity fork ep12ab-00007 --turn 3 --access 1,2
 

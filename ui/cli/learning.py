@@ -60,17 +60,17 @@ class How:
 
     pilot: Annotated[bool, PILOT] = False
     config: Annotated[str | None, Setting(option="--config", metavar="FILE.toml")] = None
-    """Every other setting; options given here win over the file."""
+    """File of settings; options given here override it."""
     write_config: Annotated[str | None, Setting(option="--write-config", metavar="FILE.toml")] = None
-    """Write such a file, a comment for every key, and stop."""
+    """Write such a file, with a comment for every key, and stop."""
     resume: Annotated[bool, Setting(option="--resume")] = False
-    """Go on with the one of this --name where it was interrupted."""
+    """Resume the one of this --name where it was interrupted."""
     store: Annotated[str | None, OWN_STORE] = None
 
 
 def _preset(others: str) -> Any:
-    """The option of where all other settings begin."""
-    return typer.Option(metavar="NAME", help=f"Where all other settings begin: default, or {others}.")
+    """The option for the settings to start from."""
+    return typer.Option(metavar="NAME", help=f"Settings to start from: default, or {others}.")
 
 
 @with_options(EvolutionPlan)
@@ -93,8 +93,8 @@ def evolve(
 
     [dim]$[/] trinity evolve --name mine --resume
 
-    A file can set spreads, step sizes, rates, learners' parameters, what is never chosen, and every option. This
-    writes one that has all keys with their defaults:
+    A file can set every option, and spreads, step sizes, rates, learners' parameters and what is never chosen. This
+    writes one with all keys and their defaults:
 
     [dim]$[/] trinity evolve --write-config mine.toml
 
@@ -217,8 +217,9 @@ def train(
     """Train a Conductor: a language model that writes whole workflows, by reinforcement on real episodes (GRPO).
 
     A new pocket planner first learns the form of workflows, not which are good. Then each iteration writes workflows
-    for some questions, plays them, and makes those likelier that did better than others of their question. Tasks come
-    from the evolve split and are never seen in tests. Needs the extra: pip install 'trinity-inspector\\[conductor]'.
+    for some questions, plays them, and makes likelier those that did better than others of the same question. Tasks
+    come from the evolve split and are never seen in tests. It needs an
+    extra: pip install 'trinity-inspector\\[conductor]'.
 
     [dim]$[/] trinity train --name mine
 
@@ -226,7 +227,7 @@ def train(
 
     [dim]$[/] trinity train --preset published --planner ./Qwen2.5-7B --pool pool.toml --tasks my.jsonl --max-cost 200
 
-    A file can set rewards, rates, losses, sampling, and every option. This writes one that has all keys with their
+    A file can set every option, and rewards, rates, losses and sampling. This writes one with all keys and their
     defaults:
 
     [dim]$[/] trinity train --write-config mine.toml

@@ -40,13 +40,13 @@ def serve(
     encoder: EncoderOption = None,
     store: StoreOption = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Any but this machine's own needs keys.")
+        str, typer.Option(help="Address to listen on. One that others can reach needs keys.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = PORT,
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.toml", help="Tiers. Else endpoint.toml in the data folder, else two of them."
+            metavar="FILE.toml", help="File of tiers. Else endpoint.toml in the data folder, else two tiers."
         ),
     ] = None,
     *,
@@ -56,7 +56,7 @@ def serve(
         typer.Option(metavar="FILE.toml", help="Write such a file of tiers, with comments, and stop."),
     ] = None,
     need_key: Annotated[
-        bool, typer.Option("--need-key", help="Ask for a key on this machine's own address, too.")
+        bool, typer.Option("--need-key", help="Require a key on this machine's own address, too.")
     ] = False,
 ) -> None:
     """Serve the pool as one OpenAI-compatible model on http://127.0.0.1:8080/v1; stop it with Ctrl-C.
@@ -64,7 +64,7 @@ def serve(
     A coordinator decides turn by turn who plans, works and checks. Every request is an episode: it appears in the
     app while it runs. The models are `trinity` (few turns with the cheaper half of the pool's models, or the weaker
     half by their strength in pool.toml), `trinity-ultra` (more turns with all of them), and `trinity@CHECKPOINT`.
-    Unless a tier names who decides, the best validated checkpoint that fits the pool does.
+    Where a tier names no policy, the best validated checkpoint that fits the pool decides.
 
     [dim]$[/] trinity serve --pool pool.toml --max-cost 5
 

@@ -60,9 +60,9 @@ def check(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Grade what was said against the answers, and show where that differs from "right", which a person decided.
+    """Grade replies against their answers, and show where the grade differs from "right", the judgement of a person.
 
-    A line may have the "question", by which units and the texts of choices are read. Exit code 1 when one differs.
+    A line may have its "question": units and the texts of choices are read from it. Exit code 1 when one differs.
 
     [dim]$[/] trinity tasks check graded.jsonl
     """

@@ -113,9 +113,7 @@ def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) ->
             f"The process that {texts.process} has gone silent. {last_sign}".strip() + f" {texts.stored}"
         )
         if run.status is RunStatus.QUEUED:
-            silence = (
-                "No worker has come to take this run: start one with `trinity worker`, or try again here."
-            )
+            silence = "No worker has taken this run: start one with `trinity worker`, or try again here."
         st.warning(silence, icon=":material/heart_broken:")
     log = log_file(run.id)
     if (died or run.error) and log.exists() and log.stat().st_size:

@@ -21,9 +21,8 @@ from tests.builders.recorded import RUN, decision, episode, events_of
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
 from ui.presentation.comparison import signed
-from ui.web.turns.pair_rows import choice_kls
 from ui.web.turns.recording import open_recording
-from ui.web.views.pair import aligned, visible
+from ui.web.views.pair import aligned, choice_kls, visible
 
 pytestmark = pytest.mark.usefixtures("recorded")
 

@@ -147,7 +147,7 @@ def _queues(store: Store) -> None:
         state.page_link("review", label(saved.name, 60), icon=":material/bookmark:", **manner, view=saved.id)
     if query := state.list_query():
         state.page_link("review", "The list you last saw on Episodes", query, **manner)
-    st.caption("For any other, filter the Episodes page first.")
+    st.caption("For any other queue, filter the Episodes page first.")
     state.page_link("episodes", "Episodes", icon=":material/table_rows:")
 
 
@@ -169,7 +169,9 @@ def _queue_words(queue: Queue, progress: QueueProgress) -> None:
     )
     conditions = [name for name in _TELLING if getattr(queue.where, name, None) is not None]
     if conditions and state.param("blind") == "1":
-        st.caption(":orange[:material/warning:] This queue is chosen by how its episodes ended, so you know.")
+        st.caption(
+            ":orange[:material/warning:] This queue is filtered by how episodes ended, so it is not blind."
+        )
 
 
 def _empty(store: Store) -> None:
@@ -185,7 +187,7 @@ def _finished(queue: Queue) -> None:
     st.success("You have labelled every episode of this queue.", icon=":material/done_all:")
     with st.container(horizontal=True, gap="small"):
         first = partial(_open, queue.next(None, unlabelled=False))
-        button("Read them again from the first", "again", first, icon="replay")
+        button("Read them again from the start", "again", first, icon="replay")
         _undo_button(queue)
 
 
@@ -348,8 +350,7 @@ def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) ->
         return
     if found.ticked:
         st.caption(
-            "This label has one value only: whoever labelled an episode in any way and left it off counts as "
-            "“not given”."
+            "This label has only one value: a reviewer who labelled an episode without it counts as “not given”."
         )
     if len(found.pairs) > 1 and found.alpha is not None:
         st.markdown(
@@ -366,7 +367,7 @@ def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) ->
 def kappa_words(kappa: Kappa) -> str:
     """`0.46, 95 % interval -0.17 to 1.00, over 7 items`, or why it is undefined."""
     if kappa.kappa is None or kappa.low is None or kappa.high is None:
-        return "cannot be told: both gave one and the same value throughout"
+        return "undefined: both gave one and the same value throughout"
     return f"**{kappa.kappa:.2f}**, 95 % interval {kappa.low:.2f} to {kappa.high:.2f}"
 
 
