@@ -39,7 +39,7 @@ from ui.web.pickers.checkpoints import (
     writes_workflows,
 )
 from ui.web.pickers.task_file import task_file
-from ui.web.progress.panel import begin, spending
+from ui.web.progress import begin, spending
 
 ANY = "any family"
 #: A longer list of a file's tasks is searched before one is chosen from it.
