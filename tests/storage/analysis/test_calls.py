@@ -173,20 +173,23 @@ def test_wrong_answers_accepted_are_told_by_verdict_by_episode_and_by_what_they_
     ("counts", "said"),
     [
         ((0, 0, 0), ""),
-        ((1, 1, 1), "1 verdict accepted a wrong answer, in 1 episode. It was ended by it: a false accept."),
+        (
+            (1, 1, 1),
+            "1 verdict accepted a wrong answer, in 1 episode. It ended with that verdict: a false accept.",
+        ),
         (
             (3, 3, 3),
-            "3 verdicts accepted a wrong answer, in 3 episodes. Each was ended by it: a false accept.",
+            "3 verdicts accepted a wrong answer, in 3 episodes. Each ended with that verdict: a false accept.",
         ),
         (
             (40, 38, 30),
-            "40 verdicts accepted a wrong answer, in 38 episodes. 30 of these were ended by it (false accepts); the "
-            "other 8 are of workflows, where an ACCEPT ends nothing.",
+            "40 verdicts accepted a wrong answer, in 38 episodes. 30 of these ended with that verdict (false "
+            "accepts); the other 8 are of workflows, where an ACCEPT ends nothing.",
         ),
         (
             (2, 1, 0),
-            "2 verdicts accepted a wrong answer, in 1 episode. 0 of these were ended by it (false accepts); the other "
-            "one is of workflows, where an ACCEPT ends nothing.",
+            "2 verdicts accepted a wrong answer, in 1 episode. 0 of these ended with that verdict (false accepts); "
+            "the other one is of workflows, where an ACCEPT ends nothing.",
         ),
     ],
 )

@@ -20,9 +20,9 @@ from storage.store import Store, open_store
 from tests.builders.recorded import RUN, decision, episode, events_of
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
-from ui.web.turns.pair_rows import choice_kls
+from ui.presentation.comparison import signed
 from ui.web.turns.recording import open_recording
-from ui.web.views.pair import _more, aligned, visible
+from ui.web.views.pair import aligned, choice_kls, visible
 
 pytestmark = pytest.mark.usefixtures("recorded")
 
@@ -229,7 +229,7 @@ def test_a_newcomer_reads_plain_sentences_and_no_minus_nothing(app: AppTest) -> 
     for jargon in ("dynamic programming", "[-", "cost"):
         assert jargon not in said
     assert RULE_IN_SHORT in said
-    assert [_more(-0.001, 2), _more(0.004, 2), _more(0), _more(-1200), _more(0.25, 2)] == [
+    assert [signed(-0.001, 2), signed(0.004, 2), signed(0), signed(-1200), signed(0.25, 2)] == [
         "0.00",
         "0.00",
         "0",
