@@ -23,7 +23,6 @@ from ui.endpoint.messages import (
     Repeated,
     Text,
     Unread,
-    kind_of,
 )
 from ui.endpoint.tiers import EFFORTS
 
@@ -70,7 +69,8 @@ class OtherTool(Unread):
 
 
 def _tool_kind(value: Any) -> str:
-    return "function" if kind_of(value) in ("function", "message") else "other"
+    kind = value.get("type") if isinstance(value, dict) else None
+    return "other" if isinstance(kind, str) and kind != "function" else "function"
 
 
 AnyTool = Annotated[
