@@ -252,6 +252,6 @@ def test_what_is_known_of_who_serves_is_said_with_what_to_do(store: Store, found
 
 def test_the_example_stands_where_it_is_shown() -> None:
     root = Path(__file__).parents[3]
-    for name in ("README.md", "ui/cli/endpoint.py"):
+    for name in ("README.md", "ui/cli/serve.py"):
         assert EXAMPLE in " ".join((root / name).read_text("utf-8").split())
     assert f"this one is {EXAMPLE_ANSWER}" in " ".join((root / "README.md").read_text("utf-8").split())

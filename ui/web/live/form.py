@@ -33,7 +33,7 @@ from ui.web.kit.text import text_block
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import checkpoint_of, plays_whole, policy_words, startable, writes_workflows
 from ui.web.pickers.task_file import task_file
-from ui.web.progress.panel import begin, spending
+from ui.web.progress import begin, spending
 
 ANY = "any family"
 #: A longer list of a file's tasks is searched before one is chosen from it.

@@ -37,8 +37,7 @@ from ui.web.pickers.checkpoints import (
     startable,
     writes_workflows,
 )
-from ui.web.progress.luck import luck_line
-from ui.web.progress.panel import Reached, bar, begin, begin_button, spending, standing
+from ui.web.progress import Reached, bar, begin, begin_button, luck_line, spending, standing
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
 from ui.web.turns.recording import Recording, open_recording
