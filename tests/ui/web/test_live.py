@@ -393,7 +393,7 @@ def test_a_run_without_a_worker_is_called_stalled_and_another_goes_on(
     if claimed:
         assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("live", run=run)
-    assert ("has gone silent" if claimed else "No worker has come") in shown(page)
+    assert ("has gone silent" if claimed else "No worker has taken") in shown(page)
     press(page, "resume")
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
