@@ -173,7 +173,7 @@ async def _error_response(_: Request, error: Exception) -> Response:
         case TrinityError():
             found = ApiError(503, str(error), "server_error", "not_ready")
         case _:
-            message = f"The endpoint failed ({type(error).__name__}); what it says of it stands in its log."
+            message = f"The endpoint failed ({type(error).__name__}): its log says more."
             found = ApiError(500, message, "server_error")
     return found.response()
 
@@ -181,7 +181,7 @@ async def _error_response(_: Request, error: Exception) -> Response:
 #: What is said of an address, by the status.
 _NO_ADDRESS = {
     404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/decisions or /v1/models.",
-    405: "This address is not asked so: see /openapi.json.",
+    405: "This address does not take this method: see /openapi.json.",
 }
 
 

@@ -108,7 +108,7 @@ def _compiled(given: dict[str, Any], param: str) -> dict[str, Any]:
     try:
         CHECKS.compile(json.dumps(schema))
     except NoSchema as error:
-        raise bad_request(f"The schema is none: {error}.", param, "invalid_schema") from None
+        raise bad_request(f"This is no JSON schema: {error}.", param, "invalid_schema") from None
     except Undecided as error:
         raise bad_request(
             f"The schema cannot be used: its check {error}. Send fewer or shorter patterns.",

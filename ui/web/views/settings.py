@@ -45,7 +45,7 @@ from ui.web.progress import workers_words
 from ui.web.turns.labels import author_field
 
 #: Where tables and columns are explained.
-TABLES = "What every table and column means is told in a terminal, by `trinity doctor --tables`."
+TABLES = "`trinity doctor --tables` in a terminal explains every table and column."
 #: The runs that somebody may have to look after, in the order in which they are shown.
 _OPEN = (RunStatus.RUNNING, RunStatus.QUEUED, RunStatus.INTERRUPTED, RunStatus.FAILED)
 _MOST_RUNS = 20
