@@ -160,7 +160,11 @@ class _EventWriter:
             isinstance(event, Replied | Plan) and event.reply.usage.charged_usd != 0
         )  # no known price: perhaps
         with writing(self.store.engine, durable=paid) as connection:
-            check_owner(connection, self._run_of(connection, event), self.owner)
+            if isinstance(event, EpisodeStarted | EpisodeFinished):
+                run_id = event.episode.run_id
+            else:
+                run_id = self._seen(connection, event.episode_id).run_id
+            check_owner(connection, run_id, self.owner)
             match event:
                 case EpisodeStarted():
                     self._episode_started(connection, event.episode)
@@ -175,11 +179,6 @@ class _EventWriter:
                 case EpisodeFinished():
                     self._episode_finished(connection, event.episode)
             self.beside(connection, event)
-
-    def _run_of(self, connection: Connection, event: Event) -> str:
-        if isinstance(event, EpisodeStarted | EpisodeFinished):
-            return event.episode.run_id
-        return self._seen(connection, event.episode_id).run_id
 
     def _episode_started(self, connection: Connection, begun: Episode) -> None:
         held = connection.execute(select(episode.c.status).where(episode.c.id == begun.id)).scalar()

@@ -1,11 +1,11 @@
-"""Policies that need no coordinator: random choice, fixed cycles, one that asks others; and a person's choice in the
-place of a policy's."""
+"""Policies that need no coordinator: random choice, fixed cycles, those that ask others or have still to be taught; and
+a person's choice in the place of a policy's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role
@@ -27,7 +27,7 @@ PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 
 
 @dataclass(frozen=True, slots=True)
-class RandomPolicy:
+class RandomPolicy(Policy):
     """Uniform over all allowed models, and over all allowed roles unless these follow a `cycle`."""
 
     models: tuple[str, ...]
@@ -56,7 +56,7 @@ class RandomPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class CyclePolicy:
+class CyclePolicy(Policy):
     """Fixed: turn t goes to `steps[t]` modulo its length among `models`, in role `cycle[t]` likewise.
 
     One step is a single model at the full turn budget; all models in order is round robin."""
@@ -89,42 +89,68 @@ class CyclePolicy:
         ]
 
 
+def decide_each(requests: Sequence[Decide], policies: Sequence[Policy]) -> list[Decision]:
+    """The decision of each request by the policy in its place; those of one policy are made in one batch."""
+    places: dict[int, list[int]] = {}
+    for place, policy in enumerate(policies):
+        places.setdefault(id(policy), []).append(place)
+    decided: dict[int, Decision] = {}
+    for own in places.values():
+        made = policies[own[0]].decide([requests[place] for place in own])
+        decided |= dict(zip(own, made, strict=True))
+    return [decided[place] for place in range(len(requests))]
+
+
 @dataclass(frozen=True, slots=True)
-class PolicyPerRequest:
-    """Lets every request be decided by the policy that `policy_of` has for it, as for its episode or its question; the
-    requests of one policy are decided in one batch."""
+class PolicyPerRequest(Policy):
+    """Lets every request be decided by the policy that `policy_of` has for it, as for its question."""
 
     id: str
     models: tuple[str, ...]
     policy_of: Callable[[Decide], Policy]
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        policies = [self.policy_of(request) for request in requests]
-        places: dict[int, list[int]] = {}
-        for place, policy in enumerate(policies):
-            places.setdefault(id(policy), []).append(place)
-        decided: dict[int, Decision] = {}
-        for own in places.values():
-            made = policies[own[0]].decide([requests[place] for place in own])
-            decided |= dict(zip(own, made, strict=True))
-        return [decided[place] for place in range(len(requests))]
+        return decide_each(requests, [self.policy_of(request) for request in requests])
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPerEpisode:
-    """Lets every episode be played by the policy that `policy_of` has for its id."""
+class PolicyPerEpisode(Policy):
+    """Lets every episode be played by the policy that `policies` has for its id."""
 
     id: str
     models: tuple[str, ...]
-    policy_of: Callable[[str], Policy]
+    policies: Mapping[str, Policy]
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The requests of one policy are decided in one batch."""
-        each = PolicyPerRequest(self.id, self.models, lambda request: self.policy_of(request.episode_id))
-        return each.decide(requests)
+        return decide_each(requests, [self.policies[request.episode_id] for request in requests])
 
     def policy_for(self, episode: Episode) -> Policy:
-        return self.policy_of(episode.id)
+        return self.policies[episode.id]
+
+
+#: What a policy learns from before it plays: validation tasks that it is chosen on, or questions that it is taught by.
+LearnsFrom = Literal["", "validation", "questions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pupil(Policy):
+    """A policy that has still to be chosen or taught; its id is the name that it was asked for by, and that of the
+    policy which `teach` gives then stands for it in the run. `episodes`: how many it plays for that, with so many
+    models, tasks to learn from, and turns; `cycles`: the policies whose cycles of roles it learns by."""
+
+    id: str
+    models: tuple[str, ...]
+    teach: Callable[[Any], Policy]
+    learns_from: LearnsFrom = ""
+    episodes: Callable[[int, int, int], int] = lambda models, tasks, turns: 0
+    cycles: tuple[str, ...] = ()
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """ConfigError: it has learned nothing yet."""
+        raise ConfigError(
+            f"Policy '{self.id}' learns from other tasks before it plays, which only trinity run does: choose another "
+            "policy here."
+        )
 
 
 def single_policy(model: str, models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:

@@ -4,29 +4,16 @@ which of them decides which turn where a person chose another one for the turns 
 from __future__ import annotations
 
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core.checkpoint import Checkpoint
 from core.episode import Decide, Decision, Episode, Protocol, Reply, Task, WritePlan
 from core.ids import episode_id
+from core.play.session import play
 from core.pool.spec import ModelSpec
-
-
-@typing.runtime_checkable
-class Policy(typing.Protocol):
-    """Chooses the next (model, role). Batched: one call may decide for thousands of episodes at once."""
-
-    @property
-    def id(self) -> str:
-        """A checkpoint's id, or a name such as "random" or "single:NAME"."""
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The pool slots it chooses between, in head order."""
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """One decision per request, in order. Pure: the same requests give the same decisions."""
 
 
 class Masks(typing.TypedDict, total=False):
@@ -36,59 +23,50 @@ class Masks(typing.TypedDict, total=False):
     role_mask: Sequence[bool]
 
 
-@typing.runtime_checkable
-class ConductingPolicy(Policy, typing.Protocol):
-    """A policy that decides no single turns of an episode as it stands, but says how the whole is played: by workflows,
-    or as several episodes of which one is made."""
+class Policy(ABC):
+    """Base of whatever chooses the next (model, role). Batched: one call may decide for thousands of episodes at once.
+
+    `id`: a checkpoint's id, or a name such as "random" or "single:NAME". `models`: the pool slots that it chooses
+    between, in head order. `decides_turns`: whether it decides the turns of an episode one by one; else it says how the
+    whole is played, by workflows, or as several episodes of which one is made. `rounds`: the most rounds of plan and
+    workflow, 0 where it writes none."""
+
+    id: str
+    models: tuple[str, ...]
+    decides_turns: typing.ClassVar[bool] = True
+    rounds: int = 0
+
+    @abstractmethod
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """One decision per request, in order. Pure: the same requests give the same decisions."""
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """One planner's reply per request, in order. Pure as `decide`; asked only of a policy that writes workflows."""
+        raise NotImplementedError
+
+    def policy_for(self, episode: Episode) -> Policy:
+        """Whoever plays this episode: this policy, or one of several that it leaves episodes to."""
+        return self
 
     def begin(self, episode: Episode) -> Episode:
         """The unplayed episode as this policy plays it. Its turn budget is that of one of its parts until then."""
+        return episode
 
     def conduct(
         self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: typing.Unpack[Masks]
-    ) -> Generator[typing.Any, typing.Any, Episode]:
+    ) -> Generator[Any, Any, Episode]:
         """The episode as a generator that asks a driver (`core.play.session`, `core.conduct.session`)."""
+        return play(episode, specs, **masks)
 
 
-@typing.runtime_checkable
-class WorkflowPolicy(ConductingPolicy, typing.Protocol):
-    """A policy that writes whole workflows."""
-
-    @property
-    def rounds(self) -> int:
-        """The most rounds of plan and workflow."""
-
-    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """One planner's reply per request, in order. Pure: the same requests give the same replies."""
-
-
-@typing.runtime_checkable
-class DispatchingPolicy(Policy, typing.Protocol):
-    """A policy that leaves each episode to one of several."""
-
-    def policy_for(self, episode: Episode) -> Policy:
-        """Whoever plays this episode."""
-
-
-def conducting_policy(policy: Policy, episode: Episode) -> ConductingPolicy | None:
-    """The policy that says how this whole episode is played; None where turns are decided one by one."""
-    own = policy.policy_for(episode) if isinstance(policy, DispatchingPolicy) else policy
-    return own if isinstance(own, ConductingPolicy) else None
-
-
-@dataclass(frozen=True)
-class WrappedPolicy:
+@dataclass(eq=False)
+class WrappedPolicy(Policy):
     """Base of a policy that changes decisions of another one, `inner`, and keeps its id and slots."""
 
     inner: Policy
 
-    @property
-    def id(self) -> str:
-        return self.inner.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return self.inner.models
+    def __post_init__(self) -> None:
+        self.id, self.models = self.inner.id, self.inner.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         return self.inner.decide(requests)
@@ -128,7 +106,7 @@ def new_episode(
         argmax=argmax,
         generation=checkpoint.generation if checkpoint else getattr(own, "iteration", None),
     )
-    return policy.begin(episode) if isinstance(policy, ConductingPolicy) else episode
+    return policy.begin(episode)
 
 
 # In what follows `deciders` is `Episode.deciders`: turn (0-based) -> the policy that decides from it on, in order.

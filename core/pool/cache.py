@@ -67,7 +67,7 @@ class CachedPool(FlightPool):
     ) -> None:
         self.specs = pool.specs
         self._pool = pool
-        self._by_name = {spec.name: spec for spec in pool.specs}
+        self.by_name = {spec.name: spec for spec in pool.specs}
         self._ledger = ledger
         self._shelf = shelf
         self._replies = OrderedDict(ledger.recall() if ledger else ())
@@ -83,7 +83,7 @@ class CachedPool(FlightPool):
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Stream from the pool behind, or yield a remembered reply at once."""
-        key = self.key(ask)
+        key = call_key(entry(self.by_name, ask.model), ask)
         if (known := self.recall(ask, key)) is not None:
             yield known.text
             yield known
@@ -96,17 +96,13 @@ class CachedPool(FlightPool):
                     self.hand_over()
                 yield piece
 
-    def key(self, ask: Ask) -> bytes:
-        """What calls that get the same reply have in common. PoolError for a model not in the pool."""
-        return call_key(entry(self._by_name, ask.model), ask)
-
     def recall(self, ask: Ask, key: bytes) -> Reply | None:
         """The reply of a call with this key, where it is remembered or on the shelf."""
         reply = self._replies.get(key)
         if reply is not None:
             self._replies.move_to_end(key)
         elif self._shelf is not None:
-            reply = self._shelf.find(self._by_name[ask.model], key)
+            reply = self._shelf.find(self.by_name[ask.model], key)
             if reply is not None:
                 self.remember(key, reply)
         if reply is not None:
@@ -151,7 +147,7 @@ class _CachedFlight(WrappedFlight):
         return len(self._known) + sum(map(len, self._waiting.values()))
 
     def add(self, asks: Sequence[Ask]) -> None:
-        keys = [self._pool.key(ask) for ask in asks]
+        keys = [call_key(entry(self._pool.by_name, ask.model), ask) for ask in asks]
         known = [self._pool.recall(ask, key) for ask, key in zip(asks, keys, strict=True)]
         unknown = {key: ask for key, ask, reply in zip(keys, asks, known, strict=True) if reply is None}
         fresh = {key: ask for key, ask in unknown.items() if key not in self._waiting}

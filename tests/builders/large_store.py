@@ -55,7 +55,7 @@ PRICES = (0.000_004, 0.000_001, 0.000_002, 0.000_003, 0.000_001, 0.0, 0.0)  # US
 
 
 @dataclass(frozen=True)
-class Leaning:
+class Leaning(Policy):
     """A checkpoint whose states are drawn, not read: they lean towards the turn's usual role and, the further it
     has evolved, towards the model that suits the task. Its logits are its own head's, of those very states."""
 

@@ -71,7 +71,7 @@ def begun_workflows() -> tuple[list[Episode], Policy, ScriptedPool]:
         for place, task in enumerate(tasks):
             begun.append(new_episode("r1", len(begun), task, policy, turns=9, seed=place, argmax=False))
             by_id[begun[-1].id] = policy
-    each = PolicyPerEpisode("all", MODELS, by_id.__getitem__)
+    each = PolicyPerEpisode("all", MODELS, by_id)
     return begun, each, _Pool({one.question: one for one in TASKS})
 
 

@@ -29,14 +29,7 @@ from ui.cli.options import (
     refuse_with_resume,
     with_options,
 )
-from ui.cli.play import (
-    agree,
-    follow,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-    with_ceiling,
-)
+from ui.cli.play import play_out, tell_what_is_cut, tell_what_plays, with_ceiling
 from ui.runs.settings.forks import ForkSettings
 
 if TYPE_CHECKING:
@@ -116,69 +109,68 @@ def fork(
             raise ConfigError("--see says how many are played: leave out --n and --baseline.")
         n = baseline = _pairs(asked.see)
     with opened_store(settings.store) as opened:
+
+        def pool_for(name: str) -> str:
+            """The pool that was asked for, else the one that an episode can go on with."""
+            if "pool" in given:
+                return absolute_pool(settings.pool)
+            return pool_of(opened, opened.episodes.get(name), settings.pool)
+
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "max_cost_usd", "as_json")
-            _play(opened, with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings), resume, as_json)
-            return
-        if asked.luck:
+            plan = plan_of(opened.runs.get(resume), ForkPlan)
+        elif asked.luck:
             refuse_beside(context, "--luck", *_WITH_LUCK)
             if episode is None:
                 raise ConfigError("Name the episode that is played again: trinity fork EPISODE --luck.")
-            again = plan_luck(opened, episode, encoder=settings.encoder)
-            _play(opened, replace(again, max_cost_usd=settings.max_cost_usd), None, as_json)
-            return
-        name = absolute_pool(settings.pool)
-        if asked.right_replies and not asked.every_turn:
+            plan = plan_luck(opened, episode, encoder=settings.encoder)
+        elif asked.right_replies and not asked.every_turn:
             raise ConfigError(
                 "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
             )
-        if asked.every_turn:
+        elif asked.every_turn:
             refuse_beside(context, "--every-turn", *_WITH_EVERY_TURN)
             if episode is None:
                 raise ConfigError(
                     "Name the episode whose turns are forked: trinity fork EPISODE --every-turn."
                 )
-            if "pool" not in given:
-                name = pool_of(opened, opened.episodes.get(episode), name)
-            turning = plan_every_turn(
+            pool = pool_for(episode)
+            plan = plan_every_turn(
                 opened,
                 episode,
                 n=n,
-                pool=name,
-                specs=wiring.pool_specs(name),
+                pool=pool,
+                specs=wiring.pool_specs(pool),
                 encoder=settings.encoder,
                 right_replies=asked.right_replies,
             )
-            _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
-            return
-        chosen = Filter(where, run, None, flag).chosen()
-        one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
-        if one is many or (one and None in (episode, turn)):
-            raise ConfigError(
-                "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
-                "or many by --where, --flag or --run, and --at."
+        else:
+            chosen = Filter(where, run, None, flag).chosen()
+            one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
+            if one is many or (one and None in (episode, turn)):
+                raise ConfigError(
+                    "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
+                    "or many by --where, --flag or --run, and --at."
+                )
+            batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
+            picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
+            if not picks:
+                raise ConfigError("No episode has such a turn: there is nothing to fork.")
+            usual = None if many else runner_up_change(opened.episodes.get(picks[0][0]), picks[0][1])
+            change, pool = _change(asked, usual), pool_for(picks[0][0])
+            plan = plan_forks(
+                opened,
+                picks,
+                change,
+                n=n,
+                baseline=baseline,
+                pool=pool,
+                specs=wiring.pool_specs(pool),
+                encoder=settings.encoder,
+                anew=asked.anew,
+                batch=batch,
             )
-        batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
-        picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
-        if not picks:
-            raise ConfigError("No episode has such a turn: there is nothing to fork.")
-        usual = None if many else runner_up_change(opened.episodes.get(picks[0][0]), picks[0][1])
-        change = _change(asked, usual)
-        if "pool" not in given:
-            name = pool_of(opened, opened.episodes.get(picks[0][0]), name)
-        plan = plan_forks(
-            opened,
-            picks,
-            change,
-            n=n,
-            baseline=baseline,
-            pool=name,
-            specs=wiring.pool_specs(name),
-            encoder=settings.encoder,
-            anew=asked.anew,
-            batch=batch,
-        )
-        _play(opened, replace(plan, max_cost_usd=settings.max_cost_usd), None, as_json)
+        _play(opened, with_ceiling(plan, settings), resume, as_json)
 
 
 #: What goes together with --luck: its pool is the one that the episode was played with.
@@ -200,10 +192,8 @@ _WITH_EVERY_TURN = (
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
     """Play what the plan still lacks, and say what came out."""
-    from ui.runs.expectation import expectation
     from ui.runs.forks.planning import reach_words
     from ui.runs.forks.play import prepare
-    from ui.runs.spending import price
 
     parts = prepare(store, plan)
     encoder = parts.encoder(store)
@@ -213,10 +203,7 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
     _say_plan(plan)
     if cannot := reach_words(plan, parts.parents, parts.pool.specs):
         say(cannot)
-    expected = expectation(store, plan, parts.pool.specs)
-    agree(price(store, plan, parts.pool.specs), expected, agreed=resume is not None)
-    played = follow(store, parts, "episodes", plan.to_play, resume=resume)
-    tell_what_was_reckoned(parts.pool.reckoned)
+    played = play_out(store, parts, resume, "episodes", plan.to_play)
     _report(store, played.run, plan, as_json)
     played.finished()
 

@@ -236,15 +236,18 @@ def play_out(
     resume: str | None,
     what: str,
     total: int,
-    shows: Callable[[Any], Mapping[str, Any]],
+    shows: Callable[[Any], Mapping[str, Any]] = per_episode,
     **line: Any,
 ) -> Played:
     """`follow` a run whose price is agreed to first; then say what was not billed as usual and what was reused."""
     from ui.runs.expectation import expectation
-    from ui.runs.spending import price
+    from ui.runs.spending import paid_models, price
 
     specs = ready.pool.specs
-    agree(price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None)
+    if paid_models(specs):  # else there is nothing to agree to
+        agree(
+            price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None
+        )
     played = follow(store, ready, what, total, shows, resume, **line)
     tell_what_was_reckoned(ready.reckoned)
     tell_what_was_reused(ready.shelf)

@@ -19,7 +19,7 @@ from core.errors import ConfigError, StoreError, TaskError
 from core.evolution.cycles import CYCLES, ChosenCycle, Trial, choose_cycles, try_cycles
 from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, PolicyPerEpisode
+from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, PolicyPerEpisode, Pupil
 from core.play.policy import Policy, new_episode
 from core.pocket import WEIGHTS
 from core.pool.cache import CachedPool, ReplyShelf
@@ -34,7 +34,7 @@ from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import to_config
 from ui.runs.play import Ending, GroupControl, HaltingPool, Parts, common_parts
-from ui.runs.policies import Lessons, Policies, Pupil, check_policies, cycles_of, learns_from
+from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
 
@@ -85,7 +85,7 @@ class BatchParts(Parts):
                     policy_of[new.id] = policy
                     waiting.append(begun.get(new.id, new))
         if waiting and not control.stop():
-            each = PolicyPerEpisode("batch", plan.models, policy_of.__getitem__)
+            each = PolicyPerEpisode("batch", plan.models, policy_of)
             events = drive_many(
                 waiting, each, pool, self.grade, stop=control.stop, stored_replies=stored_replies
             )
@@ -104,7 +104,14 @@ def completed(store: Store, plan: BatchPlan) -> BatchPlan:
     every = [f"{SINGLE}{model}" for model in models]
     asked = [one for name in plan.policies for one in (every if name == f"{SINGLE}*" else [name])]
     names = tuple(dict.fromkeys(_kept(store, name) for name in dict.fromkeys(asked)))
-    _check_protocol(store, names, plan.protocol)
+    for name in names if plan.protocol else ():
+        if store.checkpoints.has(name):
+            own = store.checkpoints.get(name).config.get("protocol", Protocol.PAPER)
+            if own != plan.protocol:
+                raise ConfigError(
+                    f"Checkpoint {name} was evolved under the protocol '{own}' and cannot play by '{plan.protocol}': "
+                    "leave the protocol out, or choose another policy."
+                )
     return replace(plan, policies=names, models=models, digest=digest_of_tasks(plan.load_tasks()))
 
 
@@ -112,18 +119,6 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     """The parts of a complete plan; everything that can be wrong is found here, before anything is played."""
     common = common_parts(store, plan, plan.load_tasks())
     return BatchParts(policies=resolve_policies(store, plan), **common)
-
-
-def _check_protocol(store: Store, names: Sequence[str], protocol: Protocol | None) -> None:
-    """ConfigError for a checkpoint that was evolved under other rules than those asked for: it plays by its own."""
-    for name in names:
-        if protocol and store.checkpoints.has(name):
-            own = store.checkpoints.get(name).config.get("protocol", Protocol.PAPER)
-            if own != protocol:
-                raise ConfigError(
-                    f"Checkpoint {name} was evolved under the protocol '{own}' and cannot play by '{protocol}': leave "
-                    "the protocol out, or choose another policy."
-                )
 
 
 def _kept(store: Store, name: str) -> str:
@@ -182,12 +177,19 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     plan, why = replace(plan, choosing=validate), ""
     try:
         if undecided := plan.undecided:
-            known = _remembered(plan, pool).get()
+            known = RememberedCycles(plan, pool).get()
             mine = {name: known[name] for name in undecided if name in known}
             plan = replace(plan, cycles={**plan.cycles, **mine})
     except TaskError as error:
         plan, why = replace(plan, choosing=0), f"Role cycles stay plan, work, check: {error}"
-    _check_can_learn(plan)
+    for one in plan.pupils:
+        if one.learns_from == "validation" and not plan.choosing:
+            raise ConfigError(
+                f"Policy '{one.id}' is chosen on validation tasks: say on how many with --validate, or name who plays "
+                "behind a colon."
+            )
+    if plan.learns_from("questions"):  # nobody may say with what they are read
+        wiring.encoder_for(plan.pool, plan.encoder)
     return plan, why
 
 
@@ -248,19 +250,6 @@ def _with_cycles(store: Store, plan: BatchPlan, policies: Sequence[Policy]) -> l
     ]
 
 
-def _check_can_learn(plan: BatchPlan) -> None:
-    """ConfigError where a policy is chosen on validation tasks and there are to be none, or reads questions and nobody
-    says with what."""
-    for name in plan.policies:
-        if learns_from(name, plan.models) == "validation" and not plan.choosing:
-            raise ConfigError(
-                f"Policy '{name}' is chosen on validation tasks: say on how many with --validate, or name who plays "
-                "behind a colon."
-            )
-    if plan.learns_from("questions"):
-        wiring.encoder_for(plan.pool, plan.encoder)
-
-
 def _chosen_cycles(
     plan: BatchPlan, pool: CachedPool, grade: GradeMany, tasks: Sequence[Task]
 ) -> Generator[CyclesTried, None, dict[str, Cycle]]:
@@ -271,7 +260,7 @@ def _chosen_cycles(
         trials.append(trial)
         yield CyclesTried(len(trials), len(plan.undecided) * len(CYCLES) * len(tasks))
     found = choose_cycles(trials)
-    _remembered(plan, pool).add({name: one.cycle for name, one in found.items() if not one.missing})
+    RememberedCycles(plan, pool).add({name: one.cycle for name, one in found.items() if not one.missing})
     return {name: one.cycle for name, one in found.items()}
 
 
@@ -293,22 +282,16 @@ def _lessons(
     return Lessons(store, arena, cycles, validation, questions, tasks, reader)
 
 
-def _remembered(plan: BatchPlan, pool: Pool) -> RememberedCycles:
-    return RememberedCycles(wiring.data_folder(), pool, plan.choosing_tasks(), plan.turns, plan.protocol)
-
-
 class RememberedCycles:
-    """Choices made before, in a file; what was chosen once for a pool and its tasks stays."""
+    """Choices made before, in a file of the data folder; what was chosen once for a pool and its tasks stays."""
 
-    def __init__(
-        self, folder: Path, pool: Pool, tasks: Sequence[Task], turns: int, protocol: Protocol | None = None
-    ) -> None:
-        self._file = folder / "cycles.json"
-        rules = () if protocol in (None, Protocol.PAPER) else (protocol.value,)
+    def __init__(self, plan: BatchPlan, pool: Pool) -> None:
+        self._file = wiring.data_folder() / "cycles.json"
+        rules = () if plan.protocol in (None, Protocol.PAPER) else (plan.protocol.value,)
         # A pocket model that was trained again has its cycle chosen again.
         own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
         weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
-        known = repr((pool.specs, weights, tasks, turns, *rules))
+        known = repr((pool.specs, weights, plan.choosing_tasks(), plan.turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def get(self) -> dict[str, Cycle]:

@@ -38,7 +38,7 @@ def ids(store: Store) -> dict[str, str]:
         new_episode("r1", place, TASK, policy, turns=5, seed=1, argmax=False).id: (name, policy, place)
         for place, (name, policy) in enumerate(policies.items())
     }
-    each = PolicyPerEpisode("all", MODELS, lambda id_: begun[id_][1])
+    each = PolicyPerEpisode("all", MODELS, {id_: policy for id_, (_, policy, _) in begun.items()})
     episodes = [
         new_episode("r1", place, TASK, policy, turns=5, seed=1, argmax=False)
         for _, policy, place in begun.values()

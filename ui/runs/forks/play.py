@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from core.analysis.power import MOST_PLAYS, enough
 from core.conduct.planners import RecordedWorkflows
@@ -14,7 +14,14 @@ from core.episode import BASELINE, FORK, Decision, Episode, Event, Status, Turn
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive_many
-from core.play.forking import HeldDecisions, carried_later, decision_at, is_held, new_child
+from core.play.forking import (
+    HeldDecisions,
+    at_temperatures,
+    carried_later,
+    decision_at,
+    is_held,
+    new_child,
+)
 from core.play.policies import Cycle
 from core.play.policy import Policy
 from core.pool.pool import Pool
@@ -29,7 +36,7 @@ from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
 from ui.runs.play import Ending, GroupControl
 from ui.runs.policies import Policies
-from ui.runs.spending import MeteredPool
+from ui.runs.spending import MeteredPool, Reckoned
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -47,11 +54,18 @@ _Table = tuple[str, bool, tuple[str, ...], tuple[tuple[str, Cycle], ...], tuple[
 class ForkParts:
     """All that a run of forks needs besides the store; `parents` by id, `encoders` as they are loaded."""
 
+    shelf: ClassVar[None] = None  # a fork is set against chance: no reply of another run is reused
+
     plan: ForkPlan
     pool: MeteredPool
     parents: Mapping[str, Episode]
     grade: GradeMany
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
+
+    @property
+    def reckoned(self) -> Reckoned:
+        """What was not billed as usual."""
+        return self.pool.reckoned
 
     def encoder(self, store: Store) -> Encoder | None:
         """What reads the transcripts of children that a coordinator goes on with; None where none does."""
@@ -198,7 +212,9 @@ def _wave(
     begun = {one.id: one for one in store.episodes.unfinished(run)}
     policy = _policy(due, policy_of)
     mask = tuple(model not in due[0].branch.left_out for model in policy.models)
-    where = {(one.child.id, one.branch.turn): one for one in due}
+    temperatures = {
+        (one.child.id, one.branch.turn): one.temperature for one in due if one.temperature is not None
+    }
     events = drive_many(
         [begun[one.child.id] for one in due],
         policy,
@@ -207,6 +223,6 @@ def _wave(
         model_mask=() if all(mask) else mask,
         stop=control.stop,
         stored_replies=store.episodes.stored_replies(run),
-        temperatures={place: one.temperature for place, one in where.items() if one.temperature is not None},
+        terms=at_temperatures(temperatures) if temperatures else None,
     )
     yield from record(store, events, owner=owner())
