@@ -213,16 +213,13 @@ class _Conducted:
     plans: list[Plan] = field(init=False)
     turns: list[Turn] = field(default_factory=list)
     grades: dict[str, bool] = field(default_factory=dict)
+    can_grade: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plans = [*self.episode.plans]
+        self.plans, self.can_grade = [*self.episode.plans], bool(self.episode.task.answer)
         for turn in (*self.episode.turns, *self.carried.values()):
             if turn.answer_after is not None and turn.correct_after is not None:
                 self.grades[turn.answer_after] = turn.correct_after
-
-    @property
-    def can_grade(self) -> bool:
-        return bool(self.episode.task.answer)
 
     @property
     def answer(self) -> str | None:

@@ -134,10 +134,6 @@ def drive_arriving(
             yield from table.go_on()
 
 
-#: A call, and the turn that it is for of a workflow's steps.
-Call = tuple[int | None, Ask]
-
-
 @dataclass(slots=True)
 class Seat:
     """One episode being played: its generator, what it waits for and its turns so far.
@@ -192,8 +188,9 @@ class Seat:
         message = str(fault) if isinstance(fault, TrinityError) else failed
         yield self._cut(Status.MISSING, EndReason.ERROR, message)
 
-    def next_call(self) -> Call | None:
-        """A call that it waits for and that nobody has made yet."""
+    def next_call(self) -> tuple[int | None, Ask] | None:
+        """A call that it waits for and that nobody has made yet, and the number of the turn that it is for where that
+        is a workflow's step."""
         match self.request:
             case Ask() if not self.under_way:
                 return None, self.request
@@ -201,10 +198,6 @@ class Seat:
                 fresh = ((step, ask) for step, ask in self.request.asks.items() if step not in self.under_way)
                 return next(fresh, None)
         return None
-
-    def answer(self, step: int | None, reply: Reply) -> Iterator[Event]:
-        """Go on with the reply to a call."""
-        return self.advance(reply if step is None else (step, reply))
 
     def _cut(self, status: Status, reason: EndReason, error: str | None = None) -> EpisodeFinished:
         self.request = None
@@ -215,6 +208,10 @@ class Seat:
             self.so_far, status=status, end_reason=reason, answer=answer, correct=correct, error=error
         )
         return EpisodeFinished(self.outcome)
+
+
+#: Who makes a call, for which of a workflow's steps, and the call.
+Call = tuple[Seat, int | None, Ask]
 
 
 def raising(fault: Exception) -> Generator[Any, Any, Any]:
@@ -344,7 +341,7 @@ class _Table:
     def take(self, seat: Seat, step: int | None, reply: Reply) -> Iterator[Event]:
         """Go on with whoever waited for this reply."""
         seat.under_way.discard(step)
-        yield from seat.answer(step, reply)
+        yield from seat.advance(reply if step is None else (step, reply))
         if seat.outcome is not None:  # a failure: what the other steps would have said is of no use
             self.cancel(seat)
         elif seat.halting is not None and not seat.under_way:
@@ -362,7 +359,7 @@ class _Table:
         for seat in self.seats:
             yield from self.apart(seat, self.ask(seat))
         due, self.due = [one for one in self.due if one[0].outcome is None], []
-        yield from self.one_by_one(due, self.begin_calls, self.wait_for_reply)
+        yield from self.one_by_one(due, self.begin_calls, lambda seat, call: iter(()))
 
     def ask(self, seat: Seat) -> Iterator[Event]:
         """Put the calls of a seat under way, those of a workflow's steps side by side; what is stored, or streamed, is
@@ -374,7 +371,7 @@ class _Table:
             step, ask = fresh
             index = len(seat.turns) if step is None else step
             if reply := stored.get((seat.episode.id, index, ask.model, ask.messages)):
-                yield from seat.answer(step, reply)
+                yield from seat.advance(reply if step is None else (step, reply))
                 continue
             agreed: Ask | EndReason = seat.halting or (stop and stop(seat.so_far)) or ask
             if isinstance(agreed, Ask) and terms:
@@ -386,20 +383,18 @@ class _Table:
             elif self.options.get("stream"):
                 yield from _stream(seat, agreed, self.pool, stop, step)
             else:
-                self.due.append((seat, (step, agreed)))
+                self.due.append((seat, (seat, step, agreed)))
                 seat.under_way.add(step)
         if seat.under_way:
             seat.request = None  # it waits for its replies
 
     def begin_calls(self, calls: Sequence[Call]) -> Sequence[Call]:
-        """Begin these calls together."""
-        self.flight.add([ask for _, ask in calls])
+        """Begin these calls together; their seats wait for the replies."""
+        self.flight.add([ask for _, _, ask in calls])
+        for seat, step, _ in calls:
+            self.asked[self.numbered] = seat, step
+            self.numbered += 1
         return calls
-
-    def wait_for_reply(self, seat: Seat, call: Call) -> Iterator[Event]:
-        self.asked[self.numbered] = seat, call[0]
-        self.numbered += 1
-        return iter(())
 
     def take_verdict(self, seat: Seat, verdict: bool | Failure | PendingVerdict) -> Iterator[Event]:
         """Go on with whoever waited for this verdict; one that is still worked on is waited for."""
@@ -441,7 +436,7 @@ def _stream(seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | Non
     except BudgetError:
         yield from seat.interrupt(EndReason.COST_CEILING)
         return
-    yield from seat.answer(step, reply)
+    yield from seat.advance(reply if step is None else (step, reply))
 
 
 def _no_reply(where: str) -> Reply:

@@ -42,7 +42,7 @@ class RandomPolicy(Policy):
         role_probs = () if self.cycle else _even(len(ROLE_ORDER), request.role_mask)
         u = uniform(request.key, 2)
         if self.cycle:
-            role = _at(_allowed(self.cycle, ROLE_ORDER, request.role_mask, self.id), request.index)
+            role = _step(self.cycle, ROLE_ORDER, request.role_mask, request.index, self.id)
         else:
             role = ROLE_ORDER[draw_index(role_probs, u[1])]
         return Decision(
@@ -79,8 +79,8 @@ class CyclePolicy(Policy):
         """The step and role of each request's turn; masked ones are left out of the cycles."""
         return [
             Decision(
-                model=_at(_allowed(self.steps, self.models, request.model_mask, self.id), request.index),
-                role=_at(_allowed(self.cycle, ROLE_ORDER, request.role_mask, self.id), request.index),
+                model=_step(self.steps, self.models, request.model_mask, request.index, self.id),
+                role=_step(self.cycle, ROLE_ORDER, request.role_mask, request.index, self.id),
                 sampled=False,
                 model_mask=request.model_mask,
                 role_mask=request.role_mask,
@@ -172,11 +172,10 @@ def needs_no_checkpoint(name: str, models: Sequence[str]) -> bool:
 
 def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolicy | RandomPolicy:
     """The policy of a name that follows a cycle. ConfigError for a model that the pool does not have."""
-    if name.startswith(SINGLE):
-        return single_policy(name.removeprefix(SINGLE), models, cycle)
     if name == "random-model":
         return RandomPolicy(models, cycle, name)
-    return CyclePolicy(models, models, cycle, "round-robin")
+    steps = (name.removeprefix(SINGLE),) if name.startswith(SINGLE) else models
+    return CyclePolicy(models, steps, cycle, name)
 
 
 def cascade_policy(team: Sequence[str], models: tuple[str, ...]) -> CyclePolicy:
@@ -204,14 +203,9 @@ def _even(size: int, mask: Sequence[bool]) -> tuple[float, ...]:
     return tuple(1.0 / sum(allowed) if entry else 0.0 for entry in allowed)
 
 
-def _allowed(cycle: Sequence[T], order: Sequence[T], mask: Sequence[bool], policy: str) -> Sequence[T]:
-    if not mask:
-        return cycle
-    allowed = [entry for entry in cycle if mask[order.index(entry)]]
+def _step(cycle: Sequence[T], order: Sequence[T], mask: Sequence[bool], index: int, policy: str) -> T:
+    """The entry of a turn in a cycle; masked ones are left out."""
+    allowed = [entry for entry in cycle if mask[order.index(entry)]] if mask else cycle
     if not allowed:
         raise ConfigError(f"The mask leaves nothing that policy '{policy}' could choose: allow more.")
-    return allowed
-
-
-def _at(cycle: Sequence[T], index: int) -> T:
-    return cycle[index % len(cycle)]
+    return allowed[index % len(allowed)]

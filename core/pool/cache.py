@@ -72,7 +72,7 @@ class CachedPool(FlightPool):
         self._shelf = shelf
         self._replies = OrderedDict(ledger.recall() if ledger else ())
         self._max_entries = max_entries
-        self._fresh: list[tuple[bytes, Reply]] = []  # not yet in the ledger
+        self.fresh: list[tuple[bytes, Reply]] = []  # not yet in the ledger
         self._fresh_since = 0.0
         self.hits = 0
         self.misses = 0
@@ -118,16 +118,16 @@ class CachedPool(FlightPool):
             self._replies.popitem(last=False)
         if self._ledger is None:
             return
-        if not self._fresh:
+        if not self.fresh:
             self._fresh_since = time.monotonic()
-        self._fresh.append((key, reply))
-        if len(self._fresh) >= _HANDED_OVER or time.monotonic() - self._fresh_since >= _HANDED_OVER_S:
+        self.fresh.append((key, reply))
+        if len(self.fresh) >= _HANDED_OVER or time.monotonic() - self._fresh_since >= _HANDED_OVER_S:
             self.hand_over()
 
     def hand_over(self) -> None:
         """Give what came to the ledger."""
-        if self._ledger is not None and self._fresh:
-            fresh, self._fresh = self._fresh, []
+        if self._ledger is not None and self.fresh:
+            fresh, self.fresh = self.fresh, []
             self._ledger.keep(fresh)
 
 
@@ -173,7 +173,8 @@ class _CachedFlight(WrappedFlight):
                 for number in numbers:
                     yield number, reply
         finally:
-            self._pool.hand_over()
+            if self._pool.fresh:
+                self._pool.hand_over()
 
     def cancel(self, number: int) -> None:
         """Give up one call; it goes on behind where an equal one waits for it too."""

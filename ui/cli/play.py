@@ -119,12 +119,10 @@ def tell_what_was_reckoned(reckoned: Reckoned) -> None:
         )
 
 
-def tell_what_was_reused(shelf: SharedReplies | None) -> None:
+def tell_what_was_reused(shelf: SharedReplies) -> None:
     """Say how many replies came from earlier runs, what that saved, and what it means for comparisons."""
     from ui.presentation.words import dollars
 
-    if shelf is None:
-        return
     if not shelf.reused:
         say(
             f"No reply was reused: of the {len(shelf):,} that earlier runs left, none was to one of these calls."
@@ -250,7 +248,8 @@ def play_out(
         )
     played = follow(store, ready, what, total, shows, resume, **line)
     tell_what_was_reckoned(ready.reckoned)
-    tell_what_was_reused(ready.shelf)
+    if ready.shelf is not None:
+        tell_what_was_reused(ready.shelf)
     return played
 
 

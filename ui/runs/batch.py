@@ -188,8 +188,8 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
                 f"Policy '{one.id}' is chosen on validation tasks: say on how many with --validate, or name who plays "
                 "behind a colon."
             )
-    if plan.learns_from("questions"):  # nobody may say with what they are read
-        wiring.encoder_for(plan.pool, plan.encoder)
+        if one.learns_from == "questions":  # somebody has to say with what they are read
+            wiring.encoder_for(plan.pool, plan.encoder)
     return plan, why
 
 

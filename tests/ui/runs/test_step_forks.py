@@ -142,7 +142,8 @@ def told(ask: Ask) -> Reply:
 
 
 def parts(store: Store, pool: ScriptedPool, plan: ForkPlan, parent: Episode) -> ForkParts:
-    return ForkParts(plan, MeteredPool(pool, None), {parent.id: parent}, grade_many)
+    metered = MeteredPool(pool, None)
+    return ForkParts(plan, metered, {parent.id: parent}, grade_many, metered.reckoned)
 
 
 def test_a_run_killed_anywhere_ends_alike_and_asks_for_no_recorded_reply_again(tmp_path: Path) -> None:

@@ -60,12 +60,8 @@ class ForkParts:
     pool: MeteredPool
     parents: Mapping[str, Episode]
     grade: GradeMany
+    reckoned: Reckoned
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
-
-    @property
-    def reckoned(self) -> Reckoned:
-        """What was not billed as usual."""
-        return self.pool.reckoned
 
     def encoder(self, store: Store) -> Encoder | None:
         """What reads the transcripts of children that a coordinator goes on with; None where none does."""
@@ -121,7 +117,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
         raise ConfigError(
             f"The models in {plan.pool} have changed since these forks were planned: plan them again."
         )
-    return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values()))
+    return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values()), pool.reckoned)
 
 
 @dataclass(frozen=True, slots=True)
