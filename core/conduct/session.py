@@ -40,7 +40,7 @@ from core.errors import ConfigError
 from core.finish import ONLY_UNASKED_CALLS
 from core.play import reading
 from core.play.answers import find_answer
-from core.play.policy import Masks, Policy
+from core.play.policies import Masks, Policy
 from core.play.session import NOT_ASKED, reply_flags, visible_text
 from core.pool.spec import ModelSpec
 from core.workflow import AccessMode, PlanFault, Workflow

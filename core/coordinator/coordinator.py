@@ -15,7 +15,7 @@ from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision
 from core.errors import CheckpointError
 from core.heads import softmax, split
-from core.play.policy import Policy
+from core.play.policies import Policy
 
 
 class Coordinator(Policy):

@@ -39,8 +39,7 @@ from core.evolution.learner_state import Vector
 from core.heads import softmax
 from core.learning import episodes_of, play_all
 from core.play.drive import GradeMany
-from core.play.policies import SINGLE, Cycle, CyclePolicy, cascade_policy, decide_each, single_policy
-from core.play.policy import Policy
+from core.play.policies import SINGLE, Cycle, CyclePolicy, Policy, cascade_policy, decide_each, single_policy
 from core.play.session import request_at
 from core.pool.pool import Pool
 

@@ -33,7 +33,7 @@ from core.episode import (
     WritePlan,
 )
 from core.errors import BudgetError, TaskError, TrinityError
-from core.play.policy import Masks, Policy, innermost
+from core.play.policies import Masks, Policy, innermost
 from core.pool.pool import Flight, Pool, closing, flight_of
 from core.pool.spec import ModelSpec
 

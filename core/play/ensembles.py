@@ -27,8 +27,7 @@ from core.episode import (
     Turn,
     TurnStarted,
 )
-from core.play.policies import RandomPolicy
-from core.play.policy import Masks, Policy, WrappedPolicy
+from core.play.policies import Masks, Policy, RandomPolicy, WrappedPolicy
 from core.play.session import play
 from core.pool.spec import ModelSpec
 

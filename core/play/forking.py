@@ -41,7 +41,7 @@ from core.episode import (
 from core.errors import ConfigError
 from core.play import reading, roles
 from core.play.drive import GradeMany, Terms, settled
-from core.play.policy import WrappedPolicy, decider_at, deciders_of_fork
+from core.play.policies import WrappedPolicy, decider_at, deciders_of_fork
 from core.play.session import reread_turn
 from core.workflow import AccessMode, PlanFault, Workflow
 

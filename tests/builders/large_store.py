@@ -24,8 +24,7 @@ from core.draws import derive_seed
 from core.episode import Ask, Decide, Decision, Episode, EpisodeFinished, Failure, Reply, Role, Task, Usage
 from core.ids import episode_id
 from core.play.drive import drive_many
-from core.play.policies import RandomPolicy, single_policy
-from core.play.policy import Policy
+from core.play.policies import Policy, RandomPolicy, single_policy
 from core.play.roles import dialect_and_tag
 from core.pocket import FAMILIES, MODELS
 from core.pocket.tasks import draw_tasks

@@ -25,7 +25,7 @@ from core.episode import (
 )
 from core.ids import episode_id
 from core.play.drive import drive_many
-from core.play.policy import Policy
+from core.play.policies import Policy
 from tests.builders.pools import ScriptedPool, specs
 
 MODELS = ("ada", "bo", "cy")

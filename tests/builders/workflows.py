@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from core.conduct.planners import PromptedPlanner, planner_policy
 from core.episode import Ask, Episode, EpisodeFinished, Failure, Task
 from core.play.drive import drive_many
-from core.play.policies import PolicyPerEpisode, RandomPolicy
-from core.play.policy import Policy, new_episode
+from core.play.policies import Policy, PolicyPerEpisode, RandomPolicy, new_episode
 from core.tasks.graders import grade_many
 from storage.recorder import record
 from storage.store import Store

@@ -33,8 +33,7 @@ from core.episode import (
 )
 from core.errors import StoreError, TrinityError
 from core.play.drive import drive_arriving
-from core.play.policies import decide_each
-from core.play.policy import Policy
+from core.play.policies import Policy, decide_each
 from core.play.private import without_texts
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs

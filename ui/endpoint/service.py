@@ -15,7 +15,7 @@ from typing import Any
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Event, Task, Transcript
 from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
-from core.play.policy import Policy, new_episode
+from core.play.policies import Policy, new_episode
 from core.pool.pool import Pool
 from core.workflow import MOST_STEPS
 from storage.filters.episode_filter import EpisodeFilter

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from core.errors import ConfigError
 from core.evolution.fitness import EpisodeStatistics, GenerationStats
 from core.fields import Setting, Turns, built, checked, settings_of
-from core.play.policies import SINGLE
-from core.play.policy import Policy
+from core.play.policies import SINGLE, Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
 from core.texts import read_text

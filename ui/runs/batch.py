@@ -19,10 +19,9 @@ from core.errors import ConfigError, StoreError, TaskError
 from core.evolution.cycles import CYCLES, ChosenCycle, Trial, choose_cycles, try_cycles
 from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, PolicyPerEpisode, Pupil
-from core.play.policy import Policy, new_episode
+from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, Policy, PolicyPerEpisode, Pupil, new_episode
 from core.pocket import WEIGHTS
-from core.pool.cache import CachedPool, ReplyShelf
+from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.tasks.sets import digest_of_tasks
 from storage.files.atomic import atomic_file
@@ -55,18 +54,15 @@ class BatchParts(Parts):
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
-        below_ceiling = MeteredPool(self.pool, plan.max_cost_usd, reckoned=self.reckoned)
-        plan, policies = yield from choose_and_teach(
-            store, run, plan, self.policies, self.tasks, below_ceiling, self.shelf
-        )
-        metered = below_ceiling.anew(store.runs.spent_usd(run) + plan.choice_usd)
-        over = {
-            one.id: one.cost_usd or 0.0 for one in store.episodes.of_run(run) if one.status is Status.FINISHED
-        }
+        plan, policies = yield from self.choose_and_teach(store, run)
+        spent_usd = store.runs.spent_usd(run) + plan.choice_usd
+        metered = MeteredPool(self.pool, plan.max_cost_usd, spent_usd, self.reckoned)
+        recorded = store.episodes.of_run(run)
+        over = {one.id: one.cost_usd or 0.0 for one in recorded if one.status is Status.FINISHED}
         metered.ended(over.values())
         pool = CachedPool(metered, shelf=self.shelf)
-        begun = {one.id: one for one in store.episodes.unfinished(run)}
-        stored_replies = store.episodes.stored_replies(run)
+        begun = {one.id: one for one in store.episodes.unfinished(run)} if recorded else {}
+        stored_replies = store.episodes.stored_replies(run) if recorded else None
         policy_of: dict[str, Policy] = {}
         waiting: list[Episode] = []
         for place, task in enumerate(self.tasks):  # policies take turns, so that all their models have work
@@ -94,6 +90,40 @@ class BatchParts(Parts):
         if ending[0] is RunStatus.FINISHED and not plan.reuse:
             store.learning.paid_replies(run).forget()
         return ending
+
+    def choose_and_teach(
+        self, store: Store, run: str
+    ) -> Generator[CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]]:
+        """Try every cycle for the policies that have none, choose and teach those that need it before they play, and
+        give the plan as its run now keeps it, with its policies.
+
+        Replies are kept as they come, so that a run that is resumed pays for none again. Stopped when a person asks for
+        it; PoolError when no cycle can be chosen, as models could not be asked."""
+        plan, pupils = self.plan, [one for one in self.policies if isinstance(one, Pupil)]
+        if not pupils and not plan.undecided:
+            return plan, _with_cycles(store, plan, self.policies)
+        ledger, validation = store.learning.paid_replies(run), plan.choosing_tasks()
+        questions, spent_usd = plan.lesson_tasks(), plan.choice_usd or ledger.spent_usd(0)
+        metered = MeteredPool(self.pool, plan.max_cost_usd, spent_usd, self.reckoned)
+        halting = HaltingPool(metered, lambda: store.runs.control(run).cancel)
+        asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
+        grade = grading(store, [*validation, *questions], plan.tasks)
+        if plan.undecided:
+            chosen = yield from _chosen_cycles(plan, asked, grade, validation)
+            yield CyclesChosen(chosen)
+            plan = replace(plan, cycles={**plan.cycles, **chosen})
+        taught: dict[str, Policy] = {}
+        if pupils:
+            lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
+            for one in pupils:
+                taught[one.id] = one.teach(lessons)
+                yield PolicyTaught(one.id, taught[one.id].id)
+        policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]
+        plan = replace(plan, policies=tuple(one.id for one in policies), choice_usd=metered.spent_usd)
+        store.runs.amend(run, to_config(plan), owner=owner())
+        if not (plan.reuse or plan.lesson_tasks()):  # else they are kept for others, or to be taught by again
+            ledger.forget()
+        return plan, policies
 
 
 def completed(store: Store, plan: BatchPlan) -> BatchPlan:
@@ -191,50 +221,6 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
         if one.learns_from == "questions":  # somebody has to say with what they are read
             wiring.encoder_for(plan.pool, plan.encoder)
     return plan, why
-
-
-def choose_and_teach(
-    store: Store,
-    run: str,
-    plan: BatchPlan,
-    policies: list[Policy],
-    tasks: Sequence[Task],
-    pool: MeteredPool,
-    shelf: ReplyShelf | None = None,
-) -> Generator[CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]]:
-    """Try every cycle for the policies that have none, choose and teach those that need it before they play the
-    `tasks`, and give the plan as its run now keeps it, with its policies.
-
-    Replies are kept as they come, so that a run that is resumed pays for none again. Stopped when a person asks for it;
-    PoolError when no cycle can be chosen, as models could not be asked."""
-    pupils = [one for one in policies if isinstance(one, Pupil)]
-    if not pupils and not plan.undecided:
-        return plan, _with_cycles(store, plan, policies)
-    ledger, validation, questions = (
-        store.learning.paid_replies(run),
-        plan.choosing_tasks(),
-        plan.lesson_tasks(),
-    )
-    metered = pool.anew(plan.choice_usd or ledger.spent_usd(0))
-    halting = HaltingPool(metered, lambda: store.runs.control(run).cancel)
-    asked = CachedPool(halting, ledger=ledger, shelf=shelf)
-    grade = grading(store, [*validation, *questions], plan.tasks)
-    if plan.undecided:
-        chosen = yield from _chosen_cycles(plan, asked, grade, validation)
-        yield CyclesChosen(chosen)
-        plan = replace(plan, cycles={**plan.cycles, **chosen})
-    taught: dict[str, Policy] = {}
-    if pupils:
-        lessons = _lessons(store, plan, asked, grade, validation, questions, tasks)
-        for one in pupils:
-            taught[one.id] = one.teach(lessons)
-            yield PolicyTaught(one.id, taught[one.id].id)
-    policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, policies)]
-    plan = replace(plan, policies=tuple(one.id for one in policies), choice_usd=metered.spent_usd)
-    store.runs.amend(run, to_config(plan), owner=owner())
-    if not (plan.reuse or plan.lesson_tasks()):  # else they are kept for others, or to be taught by again
-        ledger.forget()
-    return plan, policies
 
 
 def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:

@@ -21,8 +21,7 @@ from core.episode import (
 from core.errors import ConfigError, TrinityError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive
-from core.play.policies import overridden
-from core.play.policy import Policy, WrappedPolicy, new_episode
+from core.play.policies import Policy, WrappedPolicy, new_episode, overridden
 from core.play.session import propose
 from core.pool.pool import Pool
 from storage.recorder import record

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
     from core.evolution.baselines import Arena
     from core.evolution.cycles import ChosenCycle
-    from core.play.policies import Cycle, Pupil
-    from core.play.policy import Policy
+    from core.play.policies import Cycle, Policy, Pupil
     from storage.store import Store
 
 #: Votes at most.
@@ -182,8 +181,7 @@ def pupil_of(name: str, models: Sequence[str]) -> Pupil | None:
 
 def cycles_of(name: str, models: Sequence[str]) -> tuple[str, ...]:
     """The policies whose cycle of roles a policy of this name plays by, or learns by."""
-    from core.play.policies import follows_cycle
-    from core.play.policy import innermost
+    from core.play.policies import follows_cycle, innermost
 
     if follows_cycle(name) or not models:
         return (name,) if follows_cycle(name) else ()
@@ -195,7 +193,7 @@ def cycles_of(name: str, models: Sequence[str]) -> tuple[str, ...]:
 
 def turns_of(name: str, turns: int, models: Sequence[str]) -> int:
     """The turn budget of an episode of a policy of this name where that of an ordinary one has so many."""
-    from core.play.policy import new_episode
+    from core.play.policies import new_episode
 
     policy = named_policy(name, models)
     blank = new_episode("", 0, Task("", "", ""), policy, turns=turns, seed=0, argmax=False)

@@ -221,14 +221,7 @@ class MeteredPool(FlightPool):
         self.spent_usd = spent_usd
         self.dearest_usd: float | None = None  # what the dearest episode has cost that ended
         self.dearest_bound_usd = 0.0  # of a call
-        # One for all that are made anew of it, or whose it is told to be.
         self.reckoned = Reckoned() if reckoned is None else reckoned
-
-    def anew(self, spent_usd: float) -> MeteredPool:
-        """The pool below its ceiling, of which so much is spent."""
-        other = MeteredPool(self._pool, self.ceiling_usd, spent_usd, self.reckoned)
-        other.dearest_usd = self.dearest_usd
-        return other
 
     def ended(self, costs_usd: Iterable[float]) -> None:
         """Take note of what episodes that ended have cost."""

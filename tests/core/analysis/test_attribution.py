@@ -26,7 +26,7 @@ from core.coordinator.encoder import POCKET_ENCODER, load_encoder
 from core.episode import ROLE_ORDER, Decide, Decision, Message, Role, Transcript, TranscriptEntry
 from core.errors import ConfigError
 from core.heads import softmax
-from core.play.policy import Policy
+from core.play.policies import Policy
 from tests.bench.attribution import over_tasks
 
 MODELS = ("ann", "bob", "cid")

@@ -41,7 +41,7 @@ from core.play.forking import (
     right_reply,
     turns_left,
 )
-from core.play.policy import Policy
+from core.play.policies import Policy
 from core.pool.spec import Dialect
 from tests.builders.play import end, grade
 from tests.builders.pools import ScriptedPool, specs

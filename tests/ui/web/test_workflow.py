@@ -10,8 +10,7 @@ from core.conduct.planners import planner_policy
 from core.conduct.prompts import Passed
 from core.episode import Change, EpisodeFinished, Fork, Task
 from core.play.drive import drive_many
-from core.play.policies import PolicyPerEpisode, RandomPolicy
-from core.play.policy import Policy, new_episode
+from core.play.policies import Policy, PolicyPerEpisode, RandomPolicy, new_episode
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow
 from storage.recorder import record

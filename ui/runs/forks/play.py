@@ -22,8 +22,7 @@ from core.play.forking import (
     is_held,
     new_child,
 )
-from core.play.policies import Cycle
-from core.play.policy import Policy
+from core.play.policies import Cycle, Policy
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from storage.reads import forks
@@ -57,10 +56,10 @@ class ForkParts:
     shelf: ClassVar[None] = None  # a fork is set against chance: no reply of another run is reused
 
     plan: ForkPlan
-    pool: MeteredPool
+    pool: Pool
     parents: Mapping[str, Episode]
     grade: GradeMany
-    reckoned: Reckoned
+    reckoned: Reckoned = field(default_factory=Reckoned)
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
 
     def encoder(self, store: Store) -> Encoder | None:
@@ -81,7 +80,8 @@ class ForkParts:
         passed on; where luck is asked, until it can be told. A stored reply is not asked for again. BudgetError where
         the ceiling is reached."""
         control = GroupControl(store, run)
-        metered = self.pool.anew(store.runs.spent_usd(run))
+        spent_usd = store.runs.spent_usd(run)
+        metered = MeteredPool(self.pool, self.plan.max_cost_usd, spent_usd, self.reckoned)
 
         @cache
         def policy(table: _Table) -> Policy:
@@ -112,12 +112,12 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
     parents = forks.parents(store, [branch.parent for branch in plan.branches])
     if gone := [branch.parent for branch in plan.branches if branch.parent not in parents]:
         raise StoreError(f"Episode {gone[0]}, which this run forks, is not in the store any more.")
-    pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
+    pool = wiring.resolve_pool(plan.pool)
     if digest_of_specs(pool.specs) != plan.pool_digest:
         raise ConfigError(
             f"The models in {plan.pool} have changed since these forks were planned: plan them again."
         )
-    return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values()), pool.reckoned)
+    return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from core.evolution.fitness import mean_reward, rewards
 from core.evolution.search import space_of
 from core.planner.config import LearnConfig
 from core.play.drive import GradeMany
-from core.play.policies import SINGLE
-from core.play.policy import Policy
+from core.play.policies import SINGLE, Policy
 from core.pocket.models import TEAMS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
