@@ -152,7 +152,7 @@ class LiveParts:
         episode = begun.get(name) or replace(new, left_out=plan.left_out)
         mask = tuple(model not in plan.left_out for model in policy.models)
         open_mask = () if all(mask) else mask
-        workflows = not policy.inner.decides_turns
+        workflows = bool(policy.inner.rounds)
         temperature = plan.temperature
         proposals = _Proposals(policy, open_mask)
         events = drive(
