@@ -20,8 +20,7 @@ from core.episode import Change, Role
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.forking import decided_by, new_child
-from core.play.policies import single_policy
-from core.play.policy import new_episode
+from core.play.policies import new_episode, single_policy
 from core.settings import read_settings
 from core.tasks.graders import grade_many
 from storage.analysis.second_opinions import EpisodeScope, read_judged
