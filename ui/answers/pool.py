@@ -11,8 +11,15 @@ from core.episode import Flag
 from core.errors import TrinityError
 from core.pocket import MODELS
 from core.settings import POCKET_POOL
-from storage.analysis.calls import ModelHealth, model_health
-from storage.analysis.costs import PLANNER, Spending, planning, spending_by, together
+from storage.analysis.costs import (
+    PLANNER,
+    ModelHealth,
+    Spending,
+    model_health,
+    planning,
+    spending_by,
+    together,
+)
 from storage.analysis.reply_faults import LOUD, ReplyFaults, Share, reply_faults
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
 from storage.filters.episode_filter import EpisodeFilter

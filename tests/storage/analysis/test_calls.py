@@ -22,8 +22,7 @@ from core.episode import (
     Usage,
     Verdict,
 )
-from storage.analysis.calls import model_health, pool_means
-from storage.analysis.costs import spending_by, together
+from storage.analysis.costs import model_health, pool_means, spending_by, together
 from storage.analysis.verdicts import (
     VerdictOutcome,
     by_author,
