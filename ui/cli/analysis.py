@@ -234,8 +234,7 @@ class Turns(StrEnum):
 def separability(
     *,
     run: Annotated[
-        str | None,
-        typer.Argument(help="A run. Left out: the newest with hidden states.", show_default=False),
+        str | None, typer.Argument(help="A run. Left out: the newest with hidden states.", show_default=False)
     ] = None,
     policy: Annotated[
         str | None,

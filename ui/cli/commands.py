@@ -134,8 +134,7 @@ def main(
     context: typer.Context,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log each step to stderr.")] = False,
     version: Annotated[  # eager: its callback has answered before a command is looked for
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
     """Options of every command."""

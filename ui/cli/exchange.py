@@ -90,8 +90,7 @@ def export(
     ] = None,
     episode: Annotated[list[str] | None, typer.Option(help="Only this episode; repeatable.")] = None,
     pair: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="A B", help="Two episodes side by side on one page."),
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Two episodes side by side on one page.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All episodes of the store.")] = False,
     filter: Filter,

@@ -29,14 +29,7 @@ from ui.cli.options import (
     refuse_with_resume,
     with_options,
 )
-from ui.cli.play import (
-    agree,
-    follow,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-    with_ceiling,
-)
+from ui.cli.play import agree, follow, tell_what_is_cut, tell_what_plays, tell_what_was_reckoned, with_ceiling
 from ui.runs.settings.forks import ForkSettings
 
 if TYPE_CHECKING:

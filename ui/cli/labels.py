@@ -30,8 +30,7 @@ def label(
     quote: Annotated[str | None, typer.Option(help="Label only these words of the turn's reply.")] = None,
     note: Annotated[str, typer.Option(help="Why, in your words.")] = "",
     author: Annotated[
-        str | None,
-        typer.Option(help="Who gives the label. Else your login name.", show_default=False),
+        str | None, typer.Option(help="Who gives the label. Else your login name.", show_default=False)
     ] = None,
     store: StoreOption = None,
 ) -> None:

@@ -12,22 +12,8 @@ from core.errors import ConfigError
 from core.fields import built, checked
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, print_table, progress, say, tell
-from ui.cli.options import (
-    Given,
-    JsonOption,
-    MaxCostOption,
-    StoreOption,
-    opened_store,
-    with_options,
-)
-from ui.cli.play import (
-    agree,
-    follow,
-    tell_encoder,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-)
+from ui.cli.options import Given, JsonOption, MaxCostOption, StoreOption, opened_store, with_options
+from ui.cli.play import agree, follow, tell_encoder, tell_what_is_cut, tell_what_plays, tell_what_was_reckoned
 from ui.runs.settings.batch import Suite
 
 if TYPE_CHECKING:
@@ -56,8 +42,7 @@ def reproduce(
     row: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ROW",
-            help="Only this row of the tables, such as labels or evolved:svf; repeatable.",
+            metavar="ROW", help="Only this row of the tables, such as labels or evolved:svf; repeatable."
         ),
     ] = None,
     seeds: Annotated[
@@ -79,8 +64,7 @@ def reproduce(
     check: Annotated[
         bool,
         typer.Option(
-            "--check",
-            help="Also compare every row, seed by seed, with the results shipped with the program.",
+            "--check", help="Also compare every row, seed by seed, with the results shipped with the program."
         ),
     ] = False,
     store: StoreOption = None,

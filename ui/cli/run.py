@@ -20,14 +20,7 @@ from ui.cli.options import (
     refuse_with_resume,
     with_options,
 )
-from ui.cli.play import (
-    PILOT,
-    piloted,
-    play_out,
-    tell_what_is_cut,
-    tell_what_plays,
-    with_ceiling,
-)
+from ui.cli.play import PILOT, piloted, play_out, tell_what_is_cut, tell_what_plays, with_ceiling
 from ui.cli.replies import tell_lapses
 from ui.runs.policies import POLICIES
 from ui.runs.settings.batch import BatchPlan

@@ -11,10 +11,7 @@ from core.play.policies import CANDIDATE, CASCADE
 from core.play.policy import ConductingPolicy
 from core.pool.spec import ModelSpec
 from storage.analysis import defaults
-from storage.analysis.standings import (
-    PolicySide,
-    policies_with_episodes,
-)
+from storage.analysis.standings import PolicySide, policies_with_episodes
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
 from ui.answers.policies import like_chance as like_chance_words

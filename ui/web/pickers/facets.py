@@ -49,10 +49,7 @@ _BY_HAND = (
 _HIDDEN = "hidden"
 _FORKS_LEFT_OUT = "and live plays, requests and evolutions left out"
 #: What totals leave out beside forks: one, and several.
-_BESIDE = (
-    "live play, request or episode of an evolution",
-    "live plays, requests or episodes of evolutions",
-)
+_BESIDE = ("live play, request or episode of an evolution", "live plays, requests or episodes of evolutions")
 #: The facets in their order: a field of the filter -> its heading, and whether it has too many values to show all.
 _FACETS = {
     "correct": ("Answer", False),
