@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from core.episode import CHANGE_KINDS, Change, Episode, EpisodeFinished, Fork, Status
+from core.episode import CHANGE_KINDS, Change, Episode, Fork, Status
 from core.play.forking import prefix_digest
 from storage.files import interchange, validation
 from storage.files.interchange import import_file, import_runs
@@ -21,7 +21,7 @@ from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.store import Store
 from tests.builders.interchange import GOLDEN, GOLDEN_FORKS, contents, edited, export_runs
-from tests.builders.play import births, events, tasks
+from tests.builders.play import births, ends, events, tasks
 from tests.builders.stores import new_store
 
 
@@ -148,7 +148,7 @@ def test_an_episode_that_is_twice_in_a_file_is_taken_once(other: Store, tmp_path
     assert (report.added["episode"], report.unchanged) == (6, 1)
 
 
-PLAYED = [one.episode for one in events(births("r1", tasks(6))) if isinstance(one, EpisodeFinished)]
+PLAYED = [*ends(events(births("r1", tasks(6)))).values()]
 TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=60)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
