@@ -55,7 +55,7 @@ def spending_by(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) ->
         asked, tokens = group.n if group.asked else 0, group.tokens_in + group.tokens_out
         anew = 0 if Flag.REUSED in group.flags else asked
         parts[key(group)].append(Spending(asked, anew, tokens, group.cost_usd, group.latency_s))
-    return _most_first((name, _together(of)) for name, of in parts.items())
+    return _most_first((name, _sum(of)) for name, of in parts.items())
 
 
 def _most_first(found: Iterable[tuple[str, Spending]]) -> dict[str, Spending]:
@@ -87,13 +87,13 @@ def planning(store: Store, where: EpisodeFilter, *, of_pool: bool = False) -> di
     return _most_first((planner, Spending(*amounts)) for planner, *amounts in rows)
 
 
-def together(found: Iterable[Spending]) -> Spending | None:
+def sum_spending(found: Iterable[Spending]) -> Spending | None:
     """The sum of several; None of none."""
     parts = list(found)
-    return _together(parts) if parts else None
+    return _sum(parts) if parts else None
 
 
-def _together(parts: Sequence[Spending]) -> Spending:
+def _sum(parts: Sequence[Spending]) -> Spending:
     return Spending(
         sum(one.n for one in parts),
         sum(one.anew for one in parts),

@@ -18,7 +18,7 @@ from storage.analysis.costs import (
     model_health,
     planning,
     spending_by,
-    together,
+    sum_spending,
 )
 from storage.analysis.reply_faults import LOUD, ReplyFaults, Share, reply_faults
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
@@ -65,7 +65,7 @@ def calls_in(store: Store, where: EpisodeFilter) -> _Calls:
     plans = planning(store, where, of_pool=True)
     spent = spending_by(groups, lambda group: group.model)
     for name, planned in plans.items():
-        if summed := together([planned, *([spent[name]] if name in spent else [])]):
+        if summed := sum_spending([planned, *([spent[name]] if name in spent else [])]):
             spent[name] = summed
     lapses = {one.model: one for one in reply_faults(groups)}
     return _Calls(model_health(store, where), groups, plans, lapses, spent)

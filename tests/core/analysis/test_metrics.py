@@ -2,8 +2,6 @@
 
 import math
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -110,12 +108,6 @@ def test_kl_divergence() -> None:
     assert kl_divergence([0.5, 0.5], [0.5, 0.5]) == 0.0
     assert kl_divergence([1.0, 0.0], [0.5, 0.5]) == pytest.approx(math.log(2))
     assert kl_divergence([0.5, 0.5], [1.0, 0.0]) == math.inf
-
-
-@pytest.mark.process
-def test_importing_metrics_does_not_load_scipy() -> None:
-    code = "import sys, core.analysis.metrics, core.analysis.comparison; sys.exit('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_interval_over_seeds_knows_the_chance_of_tasks_and_of_seeds() -> None:

@@ -22,7 +22,7 @@ from core.episode import (
     Usage,
     Verdict,
 )
-from storage.analysis.costs import model_health, pool_means, spending_by, together
+from storage.analysis.costs import model_health, pool_means, spending_by, sum_spending
 from storage.analysis.verdicts import (
     VerdictOutcome,
     by_author,
@@ -96,7 +96,7 @@ def test_turns_that_a_fork_carries_are_no_calls(store: Store) -> None:
 
 
 def test_money_is_counted_once(store: Store) -> None:
-    whole = together(spending_by(turn_groups(store, EVERY), lambda one: one.model).values())
+    whole = sum_spending(spending_by(turn_groups(store, EVERY), lambda one: one.model).values())
     assert whole is not None
     assert whole.cost_usd == pytest.approx(7 * COST_USD)
     assert whole.tokens == 7 * 42

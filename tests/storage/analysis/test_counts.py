@@ -15,7 +15,7 @@ from core.episode import EndReason, Episode, Flag, Reply, Role, Usage, Verdict
 from core.play.session import NOT_ASKED
 from storage.analysis import routing
 from storage.analysis.costs import frontier, policy_costs, spending_by
-from storage.analysis.counterfactual import each_missed, without_models
+from storage.analysis.counterfactual import without_each_model, without_models
 from storage.analysis.regret import regret, replicated_tasks, replicates
 from storage.analysis.routing import ModelInRole, Traffic, pool_order, traffic_of, turns_with_move
 from storage.analysis.verdicts import (
@@ -248,7 +248,7 @@ def test_without_a_model_exactly_its_own_picks_change(played: tuple[Store, list[
 def test_of_each_model_left_out_alone_the_same_is_counted(played: tuple[Store, list[Episode]]) -> None:
     store, _ = played
     models = ["ada", "bo", "cy", "nobody"]
-    found = each_missed(store, ALL, models)
+    found = without_each_model(store, ALL, models)
     for name, one in found.items():
         alone = without_models(store, ALL, [name])
         assert replace(one, read=alone.read, takers=alone.takers) == alone

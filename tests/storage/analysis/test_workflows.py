@@ -15,7 +15,7 @@ from core.episode import EndReason, Episode, Status, Usage
 from core.play.drive import drive_many
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
-from storage.analysis.costs import model_health, planning, policy_costs, spending_by, together
+from storage.analysis.costs import model_health, planning, policy_costs, spending_by, sum_spending
 from storage.analysis.reply_faults import Share
 from storage.analysis.verdicts import turn_groups
 from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, any_workflow, workflow_use
@@ -205,7 +205,7 @@ def test_a_model_that_plans_workflows_is_called_for_that(
     assert sum(one.tokens for one in plans.values()) == tokens > 0
     assert set(planning(store, ALL, of_pool=True)) == {"cid"}
     of_turns = spending_by(turn_groups(store, ALL), lambda one: one.model)
-    both = together([*plans.values(), *of_turns.values()])
+    both = sum_spending([*plans.values(), *of_turns.values()])
     assert both is not None
     assert both.tokens == sum(one.tokens for one in policy_costs(store, ALL)), (
         "shares are of what policies took"
