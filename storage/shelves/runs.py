@@ -55,7 +55,7 @@ from storage.rows.summaries import (
     RunSummary,
 )
 from storage.shelves import replies
-from storage.shelves.checkpoints import check_decides
+from storage.shelves.learning import check_decides
 
 #: A run without a sign of life for this long is taken for dead.
 DEAD_AFTER_S = 30.0

@@ -77,7 +77,7 @@ def tell_what_is_cut(
     """Say how many transcripts the encoder's window would cut: recorded ones, else of these tasks. Pocket models alone
     always fit their encoder."""
     from core.settings import POCKET_POOL
-    from storage.analysis.calls import window_cut
+    from storage.analysis.costs import window_cut
 
     if all(spec.provider == POCKET_POOL for spec in specs):
         return

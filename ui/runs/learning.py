@@ -14,7 +14,7 @@ from core.episode import Episode, Task
 from core.pool.cache import CachedPool
 from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
-from storage.shelves.checkpoints import checkpoint_row
+from storage.shelves.learning import checkpoint_row
 from storage.shelves.replies import PaidReplies
 from storage.store import Store
 from ui.runs.lease import owner

@@ -355,9 +355,9 @@ def reading_words(diff: PolicyDiff, names: Mapping[str, str]) -> str:
 
 def to_read(judgement: CheckpointLogits) -> list[int]:
     """The turns a checkpoint reads again: those it has no logits at, and a few of its own as a proof."""
-    own = np.flatnonzero(judgement.having(Source.RECORDED))[:PROVEN]
+    own = np.flatnonzero(judgement.with_source(Source.RECORDED))[:PROVEN]
     proofs = [row for row in own.tolist() if not judgement.read[row]]
-    return sorted({*np.flatnonzero(judgement.having(*CAN_BE_READ)).tolist(), *proofs})
+    return sorted({*np.flatnonzero(judgement.with_source(*CAN_BE_READ)).tolist(), *proofs})
 
 
 def latest_reading(store: Store, checkpoints: Sequence[str], scope: EpisodeScope) -> RunSummary | None:
