@@ -29,7 +29,7 @@ from sqlalchemy.exc import IntegrityError
 
 from core.episode import Decision, Role, Status
 from core.errors import StoreError
-from core.play.policy import decider_at, deciders_with
+from core.play.policies import decider_at, deciders_with
 from storage.filters.listing import FIGURES
 from storage.filters.vocabulary import IS_MIXED
 from storage.rows.engine import (

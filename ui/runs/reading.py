@@ -26,7 +26,7 @@ from core.analysis.attribution import (
 from core.checkpoint import Checkpoint
 from core.episode import Decide, Decision, Episode
 from core.errors import CheckpointError, ConfigError, StoreError
-from core.play.policy import Policy, decider_at
+from core.play.policies import Policy, decider_at
 from core.play.session import recorded_requests, request_at
 from core.tokenizer_files import encoder_size
 from storage.analysis.policy_diff import (

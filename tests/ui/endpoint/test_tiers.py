@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.play.policies import RandomPolicy
-from core.play.policy import Policy
+from core.play.policies import Policy, RandomPolicy
 from core.pool_file import load_specs
 from storage.analysis.defaults import validated_checkpoints
 from storage.shelves.learning import checkpoint_row
