@@ -31,7 +31,7 @@ from core.evolution.fitness import (
 from core.evolution.learner_state import LearnerState, Vector
 from core.evolution.learners import begin
 from core.evolution.search import SearchSpace, Survey, space_of
-from core.learning import Candidates, Played, episodes_of, learn, play_all, shared
+from core.learning import Candidates, Played, episodes_of, learn, play_all, share_calls
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, single_policy
 from core.play.policy import Policy
@@ -83,7 +83,7 @@ def evolve(
     for parts that do not fit, PoolError when no model could be asked for a whole generation or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
-    pool = shared(pool)
+    pool = share_calls(pool)
     label_episodes = None
     if start is None and config.label_questions:
         template, label_episodes = teach(config, template, encoder, pool, grade, tasks)
@@ -234,7 +234,7 @@ class Evolution:
         """Its checkpoint, sampling, on tasks that it was not evolved on."""
         return exam_of(update.checkpoint, self.validation_tasks, self.config, self.encoder)
 
-    def examined(self, update: Generation, played: list[Episode]) -> Generation:
+    def tell_exam(self, update: Generation, played: list[Episode]) -> Generation:
         """With the statistics of its validation, and the episodes of it that are to be kept."""
         kept = self.recording.of_validation(played, update.checkpoint)
         found = statistics_of(played)

@@ -22,7 +22,7 @@ from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Grammar, Place, Shown, list_form, shown_messages
-from core.pocket.language_model import KeyedPrompt, sample
+from core.pocket.pool import KeyedPrompt, sample
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.tokens import PromptTokens
 

@@ -118,14 +118,14 @@ def describe(generation: Generation) -> str:
 def _report(store: Store, run_id: str, as_json: bool) -> None:
     """What the evolution came to, and where its time went."""
     from core.evolution.fitness import GenerationStats
-    from core.evolution.learners import restored
+    from core.evolution.learners import read_state
     from ui.runs import wiring
     from ui.runs.plans import plan_of
     from ui.runs.settings.learning import EvolutionPlan
 
     stored = store.learning.state(run_id)
     assert stored is not None  # generation 0 is always kept
-    state = restored(stored[1])
+    state = read_state(stored[1])
     generations = store.learning.updates(run_id)
     stats = [GenerationStats.of(one.stats) for one in generations]
     best = best_of(generations, "generation")

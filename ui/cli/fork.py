@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import typer
 
 from core.errors import ConfigError
-from core.fields import built, checked
+from core.fields import build_settings, validate_settings
 from core.texts import read_text
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, say
@@ -107,7 +107,7 @@ def fork(
     from ui.runs.plans import ForkPlan, plan_of
     from ui.runs.settings import absolute_pool
 
-    asked = built(ForkSettings, checked(ForkSettings, given))
+    asked = build_settings(ForkSettings, validate_settings(ForkSettings, given))
     doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
     settings = wiring.settings(store=store, **doors)
     n, baseline = asked.n, asked.baseline

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from core.errors import ConfigError
-from core.fields import Setting, checked, settings_of, values_of
+from core.fields import Setting, settings_of, validate_settings, values_of
 from core.settings import Settings
 from core.texts import read_text
 from ui.cli.console import percent, say, tell, write_new
@@ -64,7 +64,7 @@ def learn(
     command: RunKind = "evolve" if kind is EvolutionPlan else "train"
     asked = preset_values(kind, preset)
     asked |= (read_file(Path(how.config), kind, command) if how.config else {}) | dict(given)
-    chosen = checked(kind, asked, f"{how.config}: " if how.config else "")
+    chosen = validate_settings(kind, asked, f"{how.config}: " if how.config else "")
     if how.write_config:
         write_file(Path(how.write_config), kind, chosen, command)
         say(f"Wrote {how.write_config}. Edit it, then: trinity {command} --config {how.write_config}")

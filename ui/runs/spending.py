@@ -14,7 +14,7 @@ from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episo
 from core.evolution.cycles import CYCLES
 from core.play.forking import turns_left
 from core.pool.costs import MOST_UNREAD, QUESTION_TOKENS, CostBound, bound_usd, estimate_cost
-from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, flight_of
+from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, closing, flight_of
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS
 from storage.reads import forks
@@ -198,7 +198,7 @@ class Reckoned:
     unread_usd: float = 0.0
 
 
-class MeteredPool:
+class MeteredPool(FlightPool):
     """A pool that counts what is spent and never asks what together could go over the ceiling: calls that
     fit are made first, then those that fit what is left. BudgetError when not a single one does. A reply without token
     counts is charged as the most that its call could cost, and `reckoned`.
@@ -233,12 +233,6 @@ class MeteredPool:
         """Take note of what episodes that ended have cost."""
         known = [] if self.dearest_usd is None else [self.dearest_usd]
         self.dearest_usd = max([*known, *costs_usd], default=None)
-
-    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
-        """Answers of the pool behind, as they are ready."""
-        flight = self.flight()
-        flight.add(asks)
-        return answers(flight)
 
     def flight(self) -> _MeteredFlight:
         """Calls under way, of which none begins that could go over the ceiling together with the others."""

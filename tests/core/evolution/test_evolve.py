@@ -31,7 +31,7 @@ from core.evolution.evolve import (
     tasks_of_candidate,
 )
 from core.evolution.fitness import EpisodeStatistics, GenerationStats, Step, statistics_of
-from core.evolution.learners import begin, restored
+from core.evolution.learners import begin, read_state
 from core.evolution.search import SearchSpace, Survey, sketches, space_of, survey_of
 from core.evolution.sep_cma import SepCMAState
 from core.heads import HeadKind
@@ -124,7 +124,7 @@ def test_what_was_surveyed_of_the_encoder_is_kept_and_not_measured_again(
     assert fresh.steps == survey.steps
     np.testing.assert_array_equal(fresh.mean_state, survey.mean_state)
     read = encoder.states_given
-    (last,) = run(encoder, start=restored(straight[11].state.to_bytes()), surveyed=survey)
+    (last,) = run(encoder, start=read_state(straight[11].state.to_bytes()), surveyed=survey)
     assert last.state.digest == straight[12].state.digest
     validated = last.validation.n * CONFIG.turn_budget if last.validation else 0
     assert encoder.states_given - read <= (last.decisions or 0) + validated

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.episode import Grade, Task
-from core.grader_names import Grader
+from core.episode import Grade, Grader, Task
 from core.tasks.choices import read_choice
 from core.tasks.graders import grade_many
 

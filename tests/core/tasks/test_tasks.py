@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.episode import Grade, Task
+from core.episode import Grade, Grader, Task
 from core.errors import TaskError
-from core.grader_names import Grader
 from core.pocket import FAMILIES, TRAINED_FAMILIES
 from core.tasks.choices import read_choice
 from core.tasks.graders import grade_many, normalise_answer
