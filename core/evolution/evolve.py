@@ -231,8 +231,10 @@ class Evolution:
         )
 
     def exam(self, update: Generation) -> Candidates:
-        """Its checkpoint, sampling, on tasks that it was not evolved on."""
-        return exam_of(update.checkpoint, self.validation_tasks, self.config, self.encoder)
+        """Its checkpoint, sampling, on tasks that it was not evolved on: the same chances in every validation."""
+        config, checkpoint = self.config, update.checkpoint
+        episodes = unplayed(config, checkpoint, self.validation_tasks, "v", validation_seed(config))
+        return Candidates(episodes, Coordinator(checkpoint, self.encoder))
 
     def tell_exam(self, update: Generation, played: list[Episode]) -> Generation:
         """With the statistics of its validation, and the episodes of it that are to be kept."""
@@ -301,14 +303,6 @@ def tasks_of_candidate(
     return [
         queues[turn % len(queues)][turn // len(queues) % len(queues[turn % len(queues)])] for turn in range(n)
     ]
-
-
-def exam_of(
-    checkpoint: Checkpoint, tasks: Sequence[Task], config: EvolveConfig, encoder: Encoder
-) -> Candidates:
-    """A checkpoint, sampling, on tasks that it was not evolved on: the same chances in every validation."""
-    episodes = unplayed(config, checkpoint, tasks, "v", validation_seed(config))
-    return Candidates(episodes, Coordinator(checkpoint, encoder))
 
 
 def validation_seed(config: EvolveConfig) -> int:

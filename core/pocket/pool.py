@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from core.draws import uniform
@@ -161,7 +160,12 @@ def sample(
             use_cache=True,
         )
         logits = model.lm_head(out.last_hidden_state[:, -1])
-        chosen = sample_tokens(logits, draws[rows, step], temperature)
+        if temperature <= 0:
+            chosen = logits.argmax(dim=-1)
+        else:  # inverse transform sampling with one uniform per row
+            cumulative = torch.softmax(logits.double() / temperature, dim=-1).cumsum(dim=-1)
+            drawn = torch.searchsorted(cumulative, draws[rows, step][:, None] * cumulative[:, -1:])
+            chosen = drawn.flatten().clamp(max=logits.shape[-1] - 1)
         yield dict(zip(rows, chosen.tolist(), strict=True))
         going = (chosen != end).nonzero().flatten()
         if len(going) == 0:
@@ -173,18 +177,6 @@ def sample(
         tokens = chosen[:, None]
         mask = torch.cat([mask, torch.ones((len(rows), 1), dtype=torch.long)], dim=1)
         positions = positions[:, -1:] + 1
-
-
-def sample_tokens(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
-    """Token ids [rows] from logits [rows, vocabulary] by inverse transform sampling with one uniform per row."""
-    if temperature <= 0:
-        return logits.argmax(dim=-1)
-    cumulative = torch.softmax(logits.double() / temperature, dim=-1).cumsum(dim=-1)
-    return (
-        torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:])
-        .flatten()
-        .clamp(max=logits.shape[-1] - 1)
-    )
 
 
 #: Rows per batch: past this the padding of unequal lengths costs more than the batch saves.
@@ -222,13 +214,13 @@ class PocketPool:
         groups: dict[tuple[str, float, int], list[int]] = {}
         for index, ask in enumerate(asks):
             groups.setdefault(self._sampling(ask), []).append(index)
+        prompts = [*map(_prompt, asks)]
         batches, jobs = [], []
         for (model, temperature, max_tokens), indices in groups.items():
-            indices.sort(key=lambda index: len(_content(asks[index])))
+            indices.sort(key=lambda index: len(prompts[index][0]))
             for start in range(0, len(indices), BATCH):
                 batch = indices[start : start + BATCH]
-                contents = [_content(asks[index]) for index in batch]
-                keys = [_key(asks[index]) for index in batch]
+                contents, keys = zip(*(prompts[index] for index in batch), strict=True)
                 batches.append(batch)
                 jobs.append([str(self._folder(model)), contents, keys, temperature, max_tokens])
         here = partial(_answer, self._load)
@@ -242,7 +234,7 @@ class PocketPool:
         model, temperature, max_tokens = self._sampling(ask)
         began = time.perf_counter()
         for piece in self._load(self._folder(model)).stream(
-            _content(ask), _key(ask), temperature=temperature, max_tokens=max_tokens
+            *_prompt(ask), temperature=temperature, max_tokens=max_tokens
         ):
             yield piece if isinstance(piece, str) else _reply(piece, time.perf_counter() - began)
 
@@ -267,13 +259,10 @@ def _answer(load: Callable[[Path], LanguageModel], job: Any) -> Any:
 answer_job = partial(_answer, cache(LanguageModel.load))
 
 
-def _content(ask: Ask) -> str:
-    return "\n".join(message.content for message in ask.messages)
-
-
-def _key(ask: Ask) -> str:
-    digest = hashlib.sha256(_content(ask).encode()).hexdigest()
-    return f"{ask.seed}/{ask.sample}/{ask.model}/{digest}"
+def _prompt(ask: Ask) -> tuple[str, str]:
+    """What a call says, and the key of its random numbers."""
+    content = "\n".join(message.content for message in ask.messages)
+    return content, f"{ask.seed}/{ask.sample}/{ask.model}/{hashlib.sha256(content.encode()).hexdigest()}"
 
 
 def _reply(written: Written, latency_s: float) -> Reply:

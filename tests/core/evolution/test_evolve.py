@@ -26,9 +26,10 @@ from core.evolution.evolve import (
     Generation,
     adapted_task_count,
     evolve,
-    exam_of,
     random_walk,
     tasks_of_candidate,
+    unplayed,
+    validation_seed,
 )
 from core.evolution.fitness import EpisodeStatistics, GenerationStats, Step, statistics_of
 from core.evolution.learners import begin, read_state
@@ -160,8 +161,9 @@ def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: En
     alone = play_all(episodes, Coordinator(template, encoder), pool, grade_many)
     assert any(episode.end_reason is EndReason.VERIFIER_FIRST for episode in alone)
     assert list(played)[1].episodes == statistics_of(alone + alone)
-    exam = exam_of(template, TASKS[:16], one, encoder)
-    assert statistics_of(play_all(exam.episodes, exam.policy, pool, grade_many)).turns_mean < one.turn_budget
+    exam = unplayed(one, template, TASKS[:16], "v", validation_seed(one))
+    played_exam = play_all(exam, Coordinator(template, encoder), pool, grade_many)
+    assert statistics_of(played_exam).turns_mean < one.turn_budget
 
 
 def test_infrastructure_failures_are_missing_and_not_zero(encoder: Encoder) -> None:

@@ -140,7 +140,7 @@ def test_what_does_not_fit_a_learner_is_refused_before_anything_begins(encoder: 
         read_state(replace(cut, first=np.zeros(2)).to_bytes())
     with pytest.raises(ConfigError, match="vector length 3"):
         run(encoder, BATCHES, start=cut)
-    assert shape_of("reinforce").population == 1
+    assert shape_of("reinforce")["population"] == 1
 
 
 def test_what_a_checkpoint_bars_is_never_chosen_and_is_kept_with_it(encoder: Encoder) -> None:

@@ -35,8 +35,7 @@ from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from tests.builders.play import end, grade
 from tests.builders.pools import ScriptedPool
-from tests.core.pool.faulty_server import Answer, Request, fail, faulty_server, ok
-from tests.core.pool.hosted_calls import QUICK, entry
+from tests.core.pool.faulty_server import QUICK, Answer, Request, entry, fail, faulty_server, ok
 
 T, W, V = Role.THINKER, Role.WORKER, Role.VERIFIER
 TASK = Task("t", "What is 5 + 7?", "12", "number")

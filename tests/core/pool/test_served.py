@@ -120,15 +120,10 @@ def ask(text: str = QUESTION) -> Ask:
     return Ask(NAME, Role.WORKER, (Message("user", f"work\n{text}"),))
 
 
-def in_process(weights: Path) -> Reply:
-    spec = replace(pocket_spec(NAME), temperature=0.0, max_tokens=12)
-    [(_, reply)] = PocketPool([NAME], weights=weights, specs=[spec]).ask([ask()])
-    return reply
-
-
 def test_served_and_in_process_replies_are_the_same(pool: HttpPool, weights: Path) -> None:
     [(_, reply)] = pool.ask([ask()])
-    expected = in_process(weights)
+    spec = replace(pocket_spec(NAME), temperature=0.0, max_tokens=12)
+    [(_, expected)] = PocketPool([NAME], weights=weights, specs=[spec]).ask([ask()])
     assert reply.error is None
     assert reply.text.strip() == expected.text != ""
     assert reply.finish_reason == expected.finish_reason

@@ -181,7 +181,7 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         "max_cost_usd": settings.max_cost_usd,
     }
     if kind is EvolutionPlan:
-        shape = asdict(shape_of(chosen["learner"]))
+        shape = shape_of(chosen["learner"])
         chosen |= {key: usual for key, usual in shape.items() if not isinstance(chosen[key], int)}
         chosen["encoder"] = absolute_encoder(settings.encoder or POCKET_POOL)
     elif kind is TrainingPlan:
