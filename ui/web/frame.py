@@ -81,10 +81,7 @@ MENU = {
         _page("home", "Home", "home", hidden=True),
     ],
     "Compare": _analyses("Compare"),
-    "Run": [
-        _page("live", "Live", "play_circle"),
-        _page("forks", "Forks", "call_split"),
-    ],
+    "Run": [_page("live", "Live", "play_circle"), _page("forks", "Forks", "call_split")],
     "Analyse": [
         _page("evolution", "Evolution and training", "trending_up"),
         _page("results", "Results", "leaderboard"),
