@@ -27,10 +27,7 @@ from core.episode import Decide
 from core.errors import CheckpointError
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
-from core.tokens import Prompt, PromptTokens
-
-POCKET_ENCODER = "pocket"
-POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
+from core.tokens import POCKET_ENCODER, POCKET_FOLDER, Prompt, PromptTokens
 
 #: Arithmetic of one batch: enough to hide a small model's overhead, little enough for one quick decision.
 _BATCH_FLOP = {"cpu": 2e9}

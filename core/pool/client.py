@@ -239,10 +239,9 @@ class ChatClient:
                 filtered=True,
                 counts=completion.counts,
             )
-        texts = ("text", "reasoning", "finish_reason", "tool_calls")
-        return replace(
-            completion, **{name: self._secrets.without(getattr(completion, name)) for name in texts}
-        )
+        names = ("text", "reasoning", "finish_reason", "tool_calls")
+        texts: dict[str, Any] = {name: self._secrets.without(getattr(completion, name)) for name in names}
+        return replace(completion, **texts)
 
     def _broken(self, error: Exception, counts: Counts | None = None) -> CallFailed:
         """A connection that failed; `counts` where it did so in the middle of an answer."""
