@@ -76,12 +76,12 @@ class _HaltingFlight(WrappedFlight):
         if self._held or self._stops():
             self._held += len(asks)
         else:
-            super().add(asks)
+            self._behind.add(asks)
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         if self._held and not self._behind.under_way:
             raise Stopped
-        return super().ready(wait=wait)
+        return self._behind.ready(wait=wait)
 
 
 #: How often a waiting worker looks whether it may go on, in seconds.
