@@ -29,7 +29,7 @@ from storage.shelves.labels import Label
 from storage.store import Store
 from ui.answers.blocks import Answer
 from ui.export.rows import rows_of
-from ui.presentation.comparison import ALIGNMENT_WORDS, mirrored, moves, totals
+from ui.presentation.comparison import ALIGNMENT_WORDS, mirror, moves, totals
 from ui.presentation.course import cells
 from ui.presentation.odds import alternatives, choice_words, options
 from ui.presentation.theme import (
@@ -134,7 +134,7 @@ def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
         a=a,
         b=b,
         strips=(_strip(a), _strip(b)),
-        alignment=found if first is a else mirrored(found),  # its rows are the same whichever side is A
+        alignment=found if first is a else mirror(found),  # its rows are the same whichever side is A
         rule=f"{RULE_IN_SHORT} {RULE}",
         row_words=ALIGNMENT_WORDS,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qs
 
 import numpy as np
@@ -57,14 +57,6 @@ from ui.web.turns.recording import open_recording
 from ui.web.views.pair import choice_kls
 
 WIDTH = 64
-KINDS: tuple[HeadKind, ...] = (
-    "linear",
-    "low-rank",
-    "sparse",
-    "block-diagonal-2",
-    "block-diagonal-10",
-    "turn-aware",
-)
 
 
 def made(kind: HeadKind = "linear", seed: int = 0, **fields: object) -> Checkpoint:
@@ -94,7 +86,7 @@ def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str) -> 
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(HeadKind))
 def test_recorded_logits_are_within_the_tolerance_of_the_head_that_made_them_and_of_no_other(
     kind: HeadKind,
 ) -> None:
