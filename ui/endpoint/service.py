@@ -174,8 +174,7 @@ class Service:
         """ApiError where tools are offered that nobody here would be told of."""
         if isinstance(policy, WorkflowPolicy):
             raise unsupported(
-                "tools",
-                f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none.",
+                "tools", f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none."
             )
         terse = {spec.name for spec in self.pool.specs if spec.dialect == "terse"}
         if without := [name for name in models if name in terse]:

@@ -98,10 +98,7 @@ class Endpoint:
     """What all requests may cost together. Else the file's max_cost_usd."""
     most_requests: Annotated[int, Setting(ge=1, le=10_000)] = 256
     """Requests in progress at a time; more are told to come back (429)."""
-    tier: tuple[Tier, ...] = (
-        Tier("trinity", lean=True, turns=3),
-        Tier("trinity-ultra", turns=8),
-    )
+    tier: tuple[Tier, ...] = (Tier("trinity", lean=True, turns=3), Tier("trinity-ultra", turns=8))
 
 
 def read_endpoint(file: Path | None, data_folder: Path) -> Endpoint:

@@ -365,10 +365,7 @@ def offered(
             "tool_choice",
         )
     told = [
-        {
-            "type": "function",
-            "function": one.model_dump(include={*Function.model_fields}, exclude_none=True),
-        }
+        {"type": "function", "function": one.model_dump(include={*Function.model_fields}, exclude_none=True)}
         for one in functions
         if mode != "none" and (names is None or one.name in names)
     ]

@@ -31,13 +31,7 @@ from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw_all
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import button
-from ui.web.pickers.checkpoints import (
-    checkpoint_of,
-    plays_whole,
-    policy_words,
-    startable,
-    writes_workflows,
-)
+from ui.web.pickers.checkpoints import checkpoint_of, plays_whole, policy_words, startable, writes_workflows
 from ui.web.pickers.task_file import task_file
 from ui.web.progress import begin, spending
 

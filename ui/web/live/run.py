@@ -17,14 +17,7 @@ from storage.store import Store
 from ui.presentation.course import NEW_DECIDER, Lane, lane, turn_words, wrong_since
 from ui.presentation.runs import about
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
-from ui.presentation.words import (
-    deciders,
-    dollars,
-    policy_name,
-    right_words,
-    strip_key,
-    strip_text,
-)
+from ui.presentation.words import deciders, dollars, policy_name, right_words, strip_key, strip_text
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.policies import turns_of
 from ui.runs.queue import is_stalled

@@ -255,8 +255,7 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
     generation_by = generation_of(store)
     now = recording.decided_by(index)
     st.markdown(
-        f"Now **{label(policy_name(now, generation_by.get(now)), 60)}** decides.",
-        help=define("Policy"),
+        f"Now **{label(policy_name(now, generation_by.get(now)), 60)}** decides.", help=define("Policy")
     )
     same_rules = {
         one.id for one in checkpoints if one.config.get("protocol", "paper") == recording.episode.protocol
