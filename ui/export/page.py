@@ -140,6 +140,12 @@ def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
     )
 
 
+def page_of(store: Store, ids: Sequence[str]) -> str:
+    """The page of one episode, or of two side by side; StoreError for one that there is not."""
+    played = [read_played(store, one) for one in ids]
+    return episode_page(*played) if len(played) == 1 else pair_page(*played)
+
+
 def index_page(summaries: Sequence[EpisodeSummary], title: str) -> str:
     """The page that leads to the pages of several episodes lying beside it as `ID.html`."""
     return _rendered("index", title=title, episodes=summaries)
