@@ -124,9 +124,9 @@ def tell_what_came_back(reckoned: Reckoned, shelf: SharedReplies | None = None) 
             f"No reply was reused: of the {len(shelf):,} that earlier runs left, none was to one of these calls."
         )
         return
-    n = "1 reply was" if shelf.reused == 1 else f"{shelf.reused:,} replies were"
+    many = "1 reply was" if shelf.reused == 1 else f"{shelf.reused:,} replies were"
     say(
-        f"{n} reused from earlier runs, which saved {dollars(shelf.saved_usd)}. Runs that share replies share their "
+        f"{many} reused from earlier runs, which saved {dollars(shelf.saved_usd)}. Runs that share replies share their "
         "luck: they are paired, not independent."
     )
 
