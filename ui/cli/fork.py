@@ -55,10 +55,10 @@ def fork(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Of many: which turn, false_accept, answer_broke, first, last or verifier (the last). Else by --flag."
+            help="With a filter: which turn, false_accept, answer_broke, first, last or verifier. Else that of --flag."
         ),
     ] = None,
-    most: Annotated[int, typer.Option(help="Of many: how many episodes, the newest.", min=1, max=200)] = 20,
+    most: Annotated[int, typer.Option(help="With a filter: the newest so many.", min=1, max=200)] = 20,
     given: Given,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume an interrupted run.")] = None,
     store: StoreOption = None,

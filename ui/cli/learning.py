@@ -63,7 +63,7 @@ class How:
     write_config: Annotated[str | None, Setting(option="--write-config", metavar="FILE.toml")] = None
     """Write such a file, with a comment for every key, and stop."""
     resume: Annotated[bool, Setting(option="--resume")] = False
-    """Resume the one of this --name where it was interrupted."""
+    """Resume the run of this --name where it was interrupted."""
     store: Annotated[str | None, OWN_STORE] = None
 
 
