@@ -22,7 +22,7 @@ from core.draws import derive_seed
 from core.episode import Episode, EpisodeFinished, Protocol, Status, Task
 from core.errors import PoolError
 from core.play.drive import GradeMany, drive_many
-from core.play.policy import Policy
+from core.play.policies import Policy
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 

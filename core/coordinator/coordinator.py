@@ -15,9 +15,10 @@ from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision
 from core.errors import CheckpointError
 from core.heads import softmax, split
+from core.play.policies import Policy
 
 
-class Coordinator:
+class Coordinator(Policy):
     """Policy of one checkpoint: encode, one head, two softmaxes, a seeded draw, or the best of each (`argmax`)."""
 
     def __init__(self, checkpoint: Checkpoint, encoder: Encoder, *, argmax: bool = False) -> None:
@@ -38,7 +39,7 @@ class Coordinator:
         return choose(requests, encoded, z, self.checkpoint, argmax=self.argmax)
 
 
-class Population:
+class Population(Policy):
     """Policy of many candidates at once: equal inputs are encoded once, whichever candidates reached them.
 
     `vectors` float32 [candidates, n] stand in the place of the template's vector; `candidate_of` maps episode id

@@ -39,8 +39,7 @@ from core.evolution.learner_state import Vector
 from core.heads import softmax
 from core.learning import episodes_of, play_all
 from core.play.drive import GradeMany
-from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, cascade_policy, single_policy
-from core.play.policy import Policy
+from core.play.policies import SINGLE, Cycle, CyclePolicy, Policy, cascade_policy, decide_each, single_policy
 from core.play.session import request_at
 from core.pool.pool import Pool
 
@@ -150,7 +149,7 @@ def learned_router(
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionRouter:
+class QuestionRouter(Policy):
     """Leaves each question to one of `policies`: `choose` gives the place of it from the questions' hidden states
     [questions, hidden size]. What was chosen for a question stays."""
 
@@ -167,10 +166,7 @@ class QuestionRouter:
         if fresh := [question for question in dict.fromkeys(asked) if question not in self._chosen]:
             places = self.choose(question_states(self.encoder, fresh))
             self._chosen.update(zip(fresh, (int(place) for place in places), strict=True))
-        each = PolicyPerRequest(
-            self.id, self.models, lambda one: self.policies[self._chosen[one.transcript.question]]
-        )
-        return each.decide(requests)
+        return decide_each(requests, [self.policies[self._chosen[question]] for question in asked])
 
 
 def question_states(encoder: Encoder, questions: Sequence[str]) -> NDArray[np.float64]:

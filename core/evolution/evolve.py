@@ -33,8 +33,7 @@ from core.evolution.learners import begin
 from core.evolution.search import SearchSpace, Survey, space_of
 from core.learning import Candidates, Played, episodes_of, learn, play_all, shared
 from core.play.drive import GradeMany
-from core.play.policies import SINGLE, single_policy
-from core.play.policy import Policy
+from core.play.policies import SINGLE, Policy, single_policy
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 

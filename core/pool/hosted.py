@@ -26,10 +26,7 @@ class _HttpFlight(Flight):
         self._numbers: dict[Future[Reply], int] = {}
         self._done: SimpleQueue[Future[Reply] | None] = SimpleQueue()  # None: woken
         self._added = 0
-
-    @property
-    def capacity(self) -> int | None:
-        return 2 * sum(spec.concurrency for spec in self._pool.specs)
+        self.capacity = 2 * sum(spec.concurrency for spec in pool.specs)
 
     @property
     def under_way(self) -> int:

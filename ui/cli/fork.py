@@ -30,7 +30,7 @@ from ui.cli.options import (
     refuse_with_resume,
     with_options,
 )
-from ui.cli.play import agree, follow, tell_what_came_back, tell_what_is_cut, tell_what_plays, with_ceiling
+from ui.cli.play import play_out, tell_what_is_cut, tell_what_plays, with_ceiling
 from ui.runs.settings.forks import ForkSettings
 
 if TYPE_CHECKING:
@@ -176,10 +176,8 @@ def _plan(
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
     """Play what the plan still lacks, and say what came out."""
-    from ui.runs.expectation import expectation
     from ui.runs.forks.planning import reach_words
     from ui.runs.forks.play import prepare
-    from ui.runs.spending import price
 
     parts = prepare(store, plan)
     encoder = parts.encoder(store)
@@ -189,10 +187,7 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
     _say_plan(plan)
     if cannot := reach_words(plan, parts.parents, parts.pool.specs):
         say(cannot)
-    expected = expectation(store, plan, parts.pool.specs)
-    agree(price(store, plan, parts.pool.specs), expected, agreed=resume is not None)
-    played = follow(store, parts, "episodes", plan.to_play, resume=resume)
-    tell_what_came_back(parts.pool.reckoned)
+    played = play_out(store, parts, resume, "episodes", plan.to_play)
     _report(store, played.run, plan, as_json)
     played.finished()
 

@@ -76,7 +76,7 @@ def tell_what_is_cut(
     """Say how many transcripts the encoder's window would cut: recorded ones, else of these tasks. Pocket models alone
     always fit their encoder."""
     from core.settings import POCKET_POOL
-    from storage.analysis.calls import window_cut
+    from storage.analysis.costs import window_cut
 
     if all(spec.provider == POCKET_POOL for spec in specs):
         return
@@ -217,15 +217,18 @@ def play_out(
     resume: str | None,
     what: str,
     total: int,
-    shows: Callable[[Any], Mapping[str, Any]],
+    shows: Callable[[Any], Mapping[str, Any]] | None = None,
     **line: Any,
 ) -> Played:
     """`follow` a run whose price is agreed to first; then say what was not billed as usual and what was reused."""
     from ui.runs.expectation import expectation
-    from ui.runs.spending import price
+    from ui.runs.spending import paid_models, price
 
     specs = ready.pool.specs
-    agree(price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None)
+    if paid_models(specs):  # else there is nothing to agree to
+        agree(
+            price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None
+        )
     played = follow(store, ready, what, total, shows, resume, **line)
     tell_what_came_back(ready.reckoned, ready.shelf)
     return played

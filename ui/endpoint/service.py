@@ -15,7 +15,7 @@ from typing import Any
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Event, Task, Transcript
 from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
-from core.play.policy import ConductingPolicy, Policy, WorkflowPolicy, new_episode
+from core.play.policies import Policy, new_episode
 from core.pool.pool import Pool
 from core.workflow import MOST_STEPS
 from storage.filters.episode_filter import EpisodeFilter
@@ -172,7 +172,7 @@ class Service:
 
     def _check_tools(self, asked: Asked, policy: Policy, models: Sequence[str]) -> None:
         """ApiError where tools are offered that nobody here would be told of."""
-        if isinstance(policy, WorkflowPolicy):
+        if policy.rounds:
             raise unsupported(
                 "tools", f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none."
             )
@@ -209,7 +209,7 @@ class Service:
         else:
             models = tuple(spec.name for spec in self.pool.specs)
             found = Policies(self.store, models, argmax=argmax, encoder=self.encoder).resolve(name)
-        if isinstance(found, ConductingPolicy) and not isinstance(found, WorkflowPolicy):
+        if not found.decides_turns and not found.rounds:
             raise ConfigError(
                 f"Policy '{name}' makes one answer of several episodes, which is not served: choose another."
             )
@@ -219,7 +219,7 @@ class Service:
 
 def _turns(asked: Asked, limits: Limits, tier: Tier, policy: Policy) -> int:
     """The turn budget of a request. Workflows are whole or nothing: theirs is at least what the longest one needs."""
-    needed = MOST_STEPS * policy.rounds if isinstance(policy, WorkflowPolicy) else 1
+    needed = max(1, MOST_STEPS * policy.rounds)
     least = LEAST_TURNS if asked.tools.must_call else 1
     turns = asked.vendor.max_turns or max(least, needed, turns_for(asked.effort, tier))
     return turns if limits.max_turns is None else min(turns, limits.max_turns)
@@ -257,7 +257,7 @@ def decided(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict
     policy = service.policy(tier, body.trinity.argmax)
     out = [*body.trinity.leave_out, *(key.limits.leave_out if key else ())]
     left_out = service.offer.left_out(tier, policy, out)
-    if isinstance(policy, WorkflowPolicy):
+    if policy.rounds:
         raise refused(
             "This model answers by whole workflows and decides no single turns: ask for another one.", "model"
         )

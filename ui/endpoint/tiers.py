@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 from core.fields import Setting, Turns, built, checked, settings_of
-from core.play.policy import Policy
+from core.play.policies import Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
 from core.texts import read_text

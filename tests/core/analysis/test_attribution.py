@@ -26,6 +26,7 @@ from core.coordinator.encoder import POCKET_ENCODER, load_encoder
 from core.episode import ROLE_ORDER, Decide, Decision, Message, Role, Transcript, TranscriptEntry
 from core.errors import ConfigError
 from core.heads import softmax
+from core.play.policies import Policy
 from tests.bench.attribution import over_tasks
 
 MODELS = ("ann", "bob", "cid")
@@ -39,7 +40,7 @@ REQUEST = Decide(
 )  # fmt: skip
 
 
-class Counting:
+class Counting(Policy):
     """A policy whose logits count words: `add` speaks for ann, `answer` for the Verifier, every reply for bob."""
 
     id, models = "counting", MODELS

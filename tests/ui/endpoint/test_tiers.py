@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from core.play.policies import RandomPolicy
-from core.play.policy import Policy
+from core.play.policies import Policy, RandomPolicy
 from core.pool_file import load_specs
 from storage.analysis.defaults import validated_checkpoints
-from storage.shelves.checkpoints import checkpoint_row
+from storage.shelves.learning import checkpoint_row
 from storage.store import Store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.stores import begin_run, kept_generation, new_store

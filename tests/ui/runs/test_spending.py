@@ -35,7 +35,7 @@ from core.pool.costs import most_usd
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec, Service
 from core.tasks.graders import grade_many
-from storage.analysis.calls import CallMeans, PoolMeans, pool_means, shared_calls
+from storage.analysis.costs import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store

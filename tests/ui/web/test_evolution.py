@@ -81,7 +81,7 @@ def test_page_and_command_line_begin_the_same_evolution(world: Sums, store: Stor
     assert plan_of(store.runs.get(run)) == plan(world)
 
 
-@pytest.mark.process
+@pytest.mark.usefixtures("forked_workers")
 def test_a_process_of_its_own_evolves_to_the_end(world: Sums, store: Store) -> None:
     run, fresh = enqueue(store, plan(world), Ticket.new())
     assert fresh

@@ -382,7 +382,7 @@ def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
     return worker
 
 
-@pytest.mark.process
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("claimed", [True, False])
 def test_a_run_without_a_worker_is_called_stalled_and_another_goes_on(
     store: Store, plan: LivePlan, claimed: bool

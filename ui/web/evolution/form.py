@@ -26,7 +26,7 @@ from ui.presentation.words import Generations, policy_name
 from ui.runs import wiring
 from ui.runs.settings import absolute_encoder
 from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
-from ui.runs.spending import price, training_episodes
+from ui.runs.spending import paid_models, price, training_episodes
 from ui.web.evolution.course import LEARNERS
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
@@ -169,11 +169,12 @@ def _plan(
 def _with_ceiling(store: Store, plan: P, specs: tuple[ModelSpec, ...]) -> tuple[P | None, str]:
     """The plan with its ceiling, after saying the most that it can ask for and cost; None, and what has to be done
     first, where it may not begin."""
-    quote = price(store, plan, specs)
-    if not quote.is_paid:
+    if not paid_models(specs):
         st.markdown(":green[:material/savings:] These models are free.")
         return plan, ""
-    ceiling, to_do = spending(quote, plan.max_cost_usd, key=f"{_form(type(plan))}_max_cost")
+    ceiling, to_do = spending(
+        price(store, plan, specs), plan.max_cost_usd, key=f"{_form(type(plan))}_max_cost"
+    )
     return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")
 
 
