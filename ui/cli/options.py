@@ -190,4 +190,4 @@ def _others(context: typer.Context, allowed: Sequence[str]) -> list[str]:
 def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
     """ConfigError for options that would change what a resumed run is; they would go unheard."""
     if changed := _others(context, allowed):
-        raise ConfigError(f"--resume goes on with a run as it was begun: leave {', '.join(changed)} out.")
+        raise ConfigError(f"--resume keeps the settings of the run: leave {', '.join(changed)} out.")

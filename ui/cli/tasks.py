@@ -67,7 +67,7 @@ def check(
     [dim]$[/] trinity tasks check graded.jsonl
     """
     lines = _lines(file)
-    verdicts = _graded(lines, file.parent)
+    verdicts = _grade(lines, file.parent)
     wrong = [
         {**one, "graded": verdict}
         for one, verdict in zip(lines, verdicts, strict=True)
@@ -98,7 +98,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _graded(lines: list[dict[str, Any]], folder: Path) -> list[bool]:
+def _grade(lines: list[dict[str, Any]], folder: Path) -> list[bool]:
     """Whether each answer is right, by graders of one's own from this folder too."""
     from core.episode import Grade, Task, own_grader
     from core.play.drive import settled

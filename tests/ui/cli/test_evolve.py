@@ -242,7 +242,7 @@ def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_na
     with dying(2, before=True):
         assert world.trinity(*command, "--resume").code == 130  # nothing to go on with: it begins
     begun = len(world.server.requests)
-    assert "go on with it by --resume" in world.trinity(*command).err
+    assert "resume it by --resume" in world.trinity(*command).err
     other = world.trinity(*command, "--resume", "--head", "sparse")
     assert "begun with another --head" in other.err
     assert world.trinity(*command, "--resume", "--json").json["generations"] == 3
@@ -278,7 +278,7 @@ def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) ->
     assert (begun.name, config["barred"], config["tasks"]) == ("mine", ["thinker"], world.tasks)
     assert (config["evolution"]["logit_spread"], config["evolution"]["seed"]) == (4.0, 4)
     again = world.trinity("evolve", "--resume", "--config", file)
-    assert "was begun with another seed: it goes on as it was begun" in again.err
+    assert "was begun with another seed, which --resume cannot change" in again.err
 
 
 def test_an_evolution_is_the_same_by_options_and_by_a_file(world: Sums) -> None:

@@ -40,7 +40,7 @@ RunName = Annotated[
         group="models",
         option="--name",
         free=True,
-        help="What to call it; with --resume, which one goes on (or a run's id).",
+        help="Its name; with --resume, which run to resume (by name or id).",
     ),
 ]
 
@@ -58,7 +58,7 @@ class EvolutionPlan:
     validation: Annotated[
         int, Setting("Validation tasks", group="tasks", ge=0, le=MOST_TASKS, option="--validation")
     ] = 200
-    """Held-apart tasks that the mean is measured on."""
+    """Held-out tasks on which the mean is measured."""
     pool: Pool = POCKET_POOL
     encoder: Annotated[str, ENCODER] = POCKET_POOL
     max_cost_usd: MaxCost = None
@@ -113,7 +113,7 @@ class TrainingPlan:
     validation: Annotated[
         int, Setting("Validation tasks", group="tasks", ge=0, le=MOST_TASKS, option="--validation")
     ] = 200
-    """Held-apart tasks that the planner is measured on."""
+    """Held-out tasks on which the planner is measured."""
     pool: Pool = POCKET_POOL
     learning: LearnConfig = LearnConfig()
     planner: Annotated[
