@@ -5,7 +5,7 @@ test starts helper processes unless they are its subject: the suite itself has a
 
 A test that drives Chromium asks for the fixture `chromium` (most by way of `tab`) and is marked `browser` by that. A
 test that starts processes, of the program, a server or PostgreSQL, is marked `process` by hand. One that plays a run,
-trains a model, serves requests or renders a page is marked `integration`, by its file or by the fixture `world`. A test
+trains a model, serves requests or renders a page is marked `integration`, by its file or the fixtures of these. A test
 that starts a process, plays a run, serves requests or renders a page without a mark fails, so that
 `pytest -m "not browser and not process and not integration"` stays quick. What a fixture of a file or of the session
 plays is shared by many tests and needs no mark.
@@ -44,7 +44,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 #: What a test is by the fixture that it asks for, itself or through another.
-LANE_OF_FIXTURE = {"chromium": "browser", "served": "process", "world": "integration"}
+LANE_OF_FIXTURE = {
+    "chromium": "browser",
+    "served": "process",
+    "forked_workers": "process",
+    "serve": "integration",
+    "world": "integration",
+}
 LANES = ("browser", "process", "integration")
 #: How threads are named that only an integration test starts, and what it does by that.
 THREADS = {"heartbeat ": "plays a run or serves requests", "ScriptRunner.": "renders a page"}

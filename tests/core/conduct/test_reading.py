@@ -22,7 +22,7 @@ CORPUS = [
 ]
 
 
-#: Read at its full length of 5 MB. What takes more than proportionally longer shows at a tenth of it too.
+#: Read at its full length of 5 MB. What takes more than proportionally longer shows at a fiftieth of it too.
 WHOLE = "ok-huge-prose-before"
 
 

@@ -12,8 +12,7 @@ from core.episode import Delta, Episode, EpisodeFinished, EpisodeStarted, Replie
 from core.play.drive import drive, drive_many
 from core.play.policies import PLAN_WORK_CHECK, cycle_policy
 from tests.builders.play import grade
-from tests.core.pool.faulty_server import Answer, Request, events, fail, ok, stream_head
-from tests.core.pool.hosted_calls import hosting
+from tests.core.pool.faulty_server import Answer, Request, events, fail, hosting, ok, stream_head
 
 MODELS = ("planner", "solver", "judge")
 POLICY = cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK)
@@ -46,12 +45,14 @@ def finished(events: Iterable[object]) -> list[Episode]:
 
 def test_a_slow_call_holds_up_its_own_episode_and_no_other() -> None:
     """Nobody waits for a batch: the quick episodes are over before the first reply of the slow one is there."""
-    slow = "What is 1 + 1, slowly?"
+    slow, slowed = "What is 1 + 1, slowly?", list[Request]()
 
     def answer(request: Request) -> Answer:
         said = model(request)
-        duty = request.body["messages"][-1]["content"]
-        return (1.0, *said) if slow in duty and "you are the Thinker" in duty else said
+        if slow not in request.body["messages"][-1]["content"] or slowed:
+            return said
+        slowed.append(request)
+        return (1.0, *said)
 
     quick = episodes(4)
     first = replace(quick[0], id="slow", task=Task("slow", slow, "42"))

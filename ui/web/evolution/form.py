@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from ui.presentation.words import Generations, policy_name
 from ui.runs import wiring
 from ui.runs.settings import absolute_encoder
 from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
-from ui.runs.spending import price, training_episodes
+from ui.runs.spending import paid_models, price, training_episodes
 from ui.web.evolution.course import LEARNERS
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
@@ -34,7 +34,7 @@ from ui.web.kit.fields import draw, draw_all, draw_groups
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.task_file import choose_tasks
-from ui.web.progress.panel import spending
+from ui.web.progress import spending
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 
@@ -58,7 +58,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
         with st.container(border=True):
             chosen["learner"] = _learner()
             sizes = _settings(EvolutionPlan, chosen["learner"], size=True)
-            chosen |= draw_all(sizes, "ev", {key: {"value": "min"} for key in asdict(shape_of("pycma"))})
+            chosen |= draw_all(sizes, "ev", {key: {"value": "min"} for key in shape_of("pycma")})
             st.caption(f"{_episodes(chosen):,} episodes in all, besides validation.")
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             barred = [*(one.name for one in specs), *(role.value for role in ROLE_ORDER)]
@@ -169,11 +169,12 @@ def _plan(
 def _with_ceiling(store: Store, plan: P, specs: tuple[ModelSpec, ...]) -> tuple[P | None, str]:
     """The plan with its ceiling, after saying the most that it can ask for and cost; None, and what has to be done
     first, where it may not begin."""
-    quote = price(store, plan, specs)
-    if not quote.is_paid:
+    if not paid_models(specs):
         st.markdown(":green[:material/savings:] These models are free.")
         return plan, ""
-    ceiling, to_do = spending(quote, plan.max_cost_usd, key=f"{_form(type(plan))}_max_cost")
+    ceiling, to_do = spending(
+        price(store, plan, specs), plan.max_cost_usd, key=f"{_form(type(plan))}_max_cost"
+    )
     return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")
 
 
@@ -182,7 +183,7 @@ def _with_ceiling(store: Store, plan: P, specs: tuple[ModelSpec, ...]) -> tuple[
 
 def _fill(learner: str, budget: int = DEFAULT_BUDGET) -> None:
     """Fill in how a learner spreads so many episodes."""
-    for key, value in asdict(shape_of(learner, budget)).items():
+    for key, value in shape_of(learner, budget).items():
         st.session_state[f"ev_{key}"] = value
 
 
@@ -207,7 +208,7 @@ def _learner() -> str:
     )
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         for words, budget in SIZES.items():
-            sizes = asdict(shape_of(learner, budget))
+            sizes = shape_of(learner, budget)
             now = all(st.session_state.get(f"ev_{key}", value) == value for key, value in sizes.items())
             look = "primary" if now else "secondary"
             button(words, f"ev_size_{words}", partial(_fill, learner, budget), type=look)

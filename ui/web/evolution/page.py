@@ -26,7 +26,7 @@ from ui.web.kit import state
 from ui.web.kit.fields import settings_table
 from ui.web.kit.widgets import button, nothing_here, popover
 from ui.web.pickers.checkpoints import own_and_shipped, play_link, policy_label
-from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
 
 
 def run_page(store: Store, run: RunSummary, second: RunSummary | None) -> None:
