@@ -37,7 +37,6 @@ HELP = {
     "pair": "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
     "live": "Play a new problem now and watch every decision as it is made.",
     "forks": "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
-    "evolution": "How a coordinator or a planner came about, step by step; begin, watch, stop and resume one.",
     "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
     "review": "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
     "data": "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
@@ -86,7 +85,7 @@ MENU = {
         _page("forks", "Forks", "call_split"),
     ],
     "Analyse": [
-        _page("evolution", "Evolution and training", "trending_up"),
+        *_analyses("Learn"),
         _page("results", "Results", "leaderboard"),
         *_analyses("Analyse"),
     ],

@@ -24,10 +24,10 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import Generations, policy_name
 from ui.runs import wiring
+from ui.runs.course import LEARNERS
 from ui.runs.settings import absolute_encoder
 from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
 from ui.runs.spending import price, training_episodes
-from ui.web.evolution.course import LEARNERS
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw, draw_all, draw_groups

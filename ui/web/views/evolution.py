@@ -13,10 +13,10 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.runs import wiring
+from ui.runs.course import course_of
 from ui.runs.grading import name_task_file
 from ui.runs.queue import LEARNING
 from ui.web.components.transport import keys_of
-from ui.web.evolution.course import course_of
 from ui.web.evolution.form import choose_evolution, choose_training
 from ui.web.evolution.page import run_page
 from ui.web.kit import state

@@ -1,4 +1,5 @@
-"""What a run learned, as pages read it: its updates as columns, and how far its numbers can be trusted."""
+"""The course of an evolution or a training: its updates as columns, their validations, and how far fitness can be
+trusted."""
 
 from __future__ import annotations
 
@@ -8,11 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
-
-import streamlit as st
 
 from core.analysis.metrics import entropy, wilson_interval
 from core.conduct.planners import CONDUCTOR
@@ -24,10 +22,9 @@ from core.pocket import TRAINED_FAMILIES
 from core.settings import POCKET_POOL
 from storage.rows.summaries import RunSummary, UpdateSummary
 from storage.store import Store
-from ui.presentation.theme import FIRST_COLOUR, NEUTRAL_COLOUR, one_line
+from ui.presentation.theme import one_line
 from ui.runs.plans import known_plan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
-from ui.web.kit.widgets import Standing
 
 #: Learner in a run's config -> its words.
 LEARNERS: dict[LearnerName, str] = {
@@ -65,8 +62,8 @@ class Validated:
 
 @dataclass(frozen=True, eq=False)
 class Course(ABC):
-    """The updates of one run, first to last; `plan` is None in a run that was recorded by something else. Equal only to
-    itself, so that figures of it can be remembered. Columns have one entry per update."""
+    """The updates of one run, first to last; `plan` is None in a run that was recorded by something else. Columns
+    have one entry per update."""
 
     #: What its page is called, and what it calls an update, in full and in a list of policies.
     title: ClassVar[str]
@@ -151,21 +148,6 @@ class Course(ABC):
         counts = [value for one in self.stats if (value := getattr(one, name)) is not None]
         return float(sum(counts)) if counts else None
 
-    def standings(self) -> list[Standing]:
-        """The start in grey, then the best validated update and the last validated one."""
-        measured = [place for place, one in enumerate(self.validations) if one]
-        rows = []
-        for place in dict.fromkeys(
-            [*measured[:1], *([] if self.best is None else [self.best]), *measured[-1:]]
-        ):
-            one, index = self.validations[place], self.indices[place]
-            which = {"start": index == 0, "best": place == self.best, "last": place == measured[-1]}
-            words = ", ".join(word for word, holds in which.items() if holds)
-            if one is not None:
-                colour = NEUTRAL_COLOUR if index == 0 else FIRST_COLOUR
-                rows.append(Standing(f"{self.noun} {index} ({words}), n {one.n}", one.right, one.n, colour))
-        return rows
-
 
 @dataclass(frozen=True, eq=False)
 class Lineage(Course):
@@ -232,14 +214,6 @@ class Lineage(Course):
     def steps(self) -> Mapping[str, Step]:
         """The first step of each block of the vector, and how far it spreads the logits; empty in older runs."""
         return self.stats[0].steps if self.stats else {}
-
-    def standings(self) -> list[Standing]:
-        """With the controls, which learned nothing, in grey."""
-        controls = [
-            Standing(f"{control_words(name)}, n {one.n}", one.right, one.n, NEUTRAL_COLOUR)
-            for name, one in self.controls.items()
-        ]
-        return [*Course.standings(self), *controls]
 
 
 def control_words(name: str) -> str:
@@ -340,14 +314,9 @@ def course_of(run: RunSummary, updates: Sequence[UpdateSummary] = ()) -> Lineage
     return Lineage(run.id, plan if isinstance(plan, EvolutionPlan) else None, tuple(updates))
 
 
-@st.cache_resource(
-    max_entries=16,
-    show_spinner=False,
-    hash_funcs={Store: attrgetter("url"), RunSummary: attrgetter("id", "generations")},
-)
-def read_course(store: Store, run: RunSummary) -> Lineage | Training:
-    """The updates of a run that are kept; read again only when there are more."""
-    return course_of(run, store.learning.updates(run.id))
+def read_course(store: Store, run: str) -> Lineage | Training:
+    """An evolution or a training with the updates that are kept."""
+    return course_of(store.runs.get(run), store.learning.updates(run))
 
 
 # How far fitness can be trusted
