@@ -295,15 +295,16 @@ def pinned(asked: Asked) -> Answer | None:
         return Answer("pinned", _PINNED, said, blocks, choices=[pins])
     generation = lineage.indices[at]
     column = min(range(len(found.generations)), key=lambda c: abs(found.generations[c] - generation))
-    close = int(found.unsure[:, column].sum())
-    sure = [row for row in range(len(found.lines)) if not found.unsure[row, column]]
-    same = sum(_now(found, row, column) == _then(found, row) for row in sure)
+    table = _choices_table(found, column)
+    agree = [row[2] for row in table.rows]
+    sure, close = len(agree) - agree.count(None), agree.count(None)
     unsure = f"; {close:,} more are too close to call" if close else ""
     return Answer(
         "pinned",
         _PINNED,
-        f"Generation {found.generations[column]} would choose as recorded at {same:,} of {len(sure):,} turns{unsure}.",
-        [Strip(found, generation), _choices_table(found, column), *blocks],
+        f"Generation {found.generations[column]} would choose as recorded at {agree.count('same'):,} of {sure:,} turns"
+        f"{unsure}.",
+        [Strip(found, generation), table, *blocks],
         [
             "A row per recorded turn, a column per generation. Colour: the model, stronger the surer the choice. "
             "Letters: role (T, W, V) and slot, where a choice begins to stand. Every generation reads the same "
@@ -354,53 +355,36 @@ def _rounding_words(found: Rescored) -> str:
 
 def _choices_table(found: Rescored, column: int) -> Table:
     """What a generation would choose at every recorded turn, and what was recorded."""
-
-    def sure(get: object, row: int) -> object:
-        return None if found.unsure[row, column] else get
-
-    return Table.of(
-        range(len(found.lines)),
-        Column(
-            "task",
-            "Recorded turn",
-            get=lambda row: (
-                f"{one_line(found.lines[row].episode.family, 14)}, turn {found.lines[row].index + 1}"
-            ),
-        ),
-        Column(
-            "now",
-            "It would choose",
-            get=lambda row: "too close to tell" if found.unsure[row, column] else _now(found, row, column),
-        ),
-        Column(
-            "same",
-            "Agrees",
-            get=lambda row: sure("same" if _now(found, row, column) == _then(found, row) else "other", row),
-        ),
-        Column("then", "Recorded", get=lambda row: _then(found, row)),
-        Column("p", "Probability", "part", lambda row: float(found.chances[row, column])),
-        Column("lead", "Lead, logits", "number", lambda row: _lead(found, row, column), places=2),
-        Column("replay", "Replay", "link", lambda row: _replay(found.lines[row]), link="Open"),
-        title=f"What would generation {found.generations[column]} choose, and what was recorded?",
-        key="choices",
+    rows = []
+    for row, line in enumerate(found.lines):
+        unsure, lead = bool(found.unsure[row, column]), float(found.leads[row, column])
+        now, then = _now(found, row, column), _choice(line.model, line.role)
+        rows.append(
+            (
+                f"{one_line(line.episode.family, 14)}, turn {line.index + 1}",
+                "too close to tell" if unsure else now,
+                None if unsure else "same" if now == then else "other",
+                then,
+                float(found.chances[row, column]),
+                None if math.isinf(lead) else lead,
+                Address("replay", {"ep": line.episode.id, "t": str(line.index + 1)}),
+            )
+        )
+    columns = (
+        Column("task", "Recorded turn"),
+        Column("now", "It would choose"),
+        Column("same", "Agrees"),
+        Column("then", "Recorded"),
+        Column("p", "Probability", "part"),
+        Column("lead", "Lead, logits", "number", places=2),
+        Column("replay", "Replay", "link", link="Open"),
     )
-
-
-def _lead(found: Rescored, row: int, column: int) -> float | None:
-    lead = float(found.leads[row, column])
-    return None if math.isinf(lead) else lead
-
-
-def _replay(line: RecordedTurn) -> Address:
-    return Address("replay", {"ep": line.episode.id, "t": str(line.index + 1)})
+    title = f"What would generation {found.generations[column]} choose, and what was recorded?"
+    return Table(columns, rows, title, "choices")
 
 
 def _now(found: Rescored, row: int, column: int) -> str:
     return _choice(found.models[found.slots[row, column]], ROLE_ORDER[found.roles[row, column]])
-
-
-def _then(found: Rescored, row: int) -> str:
-    return _choice(found.lines[row].model, found.lines[row].role)
 
 
 def _choice(model: str, role: Role) -> str:

@@ -4,7 +4,7 @@ what learned nothing."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,8 @@ from ui.runs.course import (
 )
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
+#: What is measured now and then alone.
+FREE = "written freely"
 _CURVES = {"best": "dot", "mean": "solid", "median": "dash"}
 _CONTROL_DASHES: tuple[Dash, ...] = ("longdash", "longdashdot", "dashdot")
 
@@ -121,6 +123,25 @@ def trend(asked: Asked, axis: str, traces: Sequence[Trace], words: str, **more: 
     """Lines along the updates with the chosen one marked; `words` say what their values are."""
     course, at = shown(asked).course, shown(asked).at
     return Trend(traces, (course.axes[axis], words), course.axis(axis)[at], **more)
+
+
+def small(
+    asked: Asked,
+    key: str,
+    lines: Mapping[str, Sequence[float | None]],
+    places: int | None,
+    title: str,
+    term: str = "",
+) -> Trend:
+    """A number of every update, or two, beside other ones; what is measured now and then alone has marks."""
+    course, axis = shown(asked).course, axis_choice(asked).value
+    looks: Sequence[dict[str, Any]] = ({}, {"tone": "neutral", "dash": "dash"})
+    traces = [
+        trace(course, axis, name, values, **look, look="lines+markers" if name == FREE else "lines")
+        for (name, values), look in zip(lines.items(), looks, strict=False)
+    ]
+    words = " and ".join(lines)
+    return trend(asked, axis, traces, words, places=places, small=True, title=title, key=key, term=term)
 
 
 def estimate(one: Validated | EpisodeStatistics) -> Estimate:
@@ -252,14 +273,9 @@ def _first_steps(lineage: Lineage) -> Iterator[str]:
 def pace(asked: Asked) -> Answer:
     """How large an evolution's steps are, and how many replies they need."""
     lineage, at, _ = lineage_of(asked)
-    axis, reach = axis_choice(asked).value, lineage.reach_words
+    reach, sigma = lineage.reach_words, [one.sigma for one in lineage.stats]
     asked_for, known = lineage.of_updates("calls"), lineage.of_updates("calls_saved")
-    sigma = trace(lineage, axis, reach, [one.sigma for one in lineage.stats])
-    replies = [
-        trace(lineage, axis, "asked", asked_for),
-        trace(lineage, axis, "from cache", known, tone="neutral", dash="dash"),
-    ]
-    said = f"In generation {lineage.indices[at]} its {reach} was {lineage.stats[at].sigma:.3g}"
+    said = f"In generation {lineage.indices[at]} its {reach} was {sigma[at]:.3g}"
     counted, saved = asked_for[at], known[at]
     if counted is not None and saved is not None:
         said += f"; it asked for {counted:,.0f} replies and had {saved:,.0f} from cache"
@@ -268,28 +284,8 @@ def pace(asked: Asked) -> Answer:
         "How large are its steps, and how many replies does a generation need?",
         f"{said}.",
         [
-            trend(
-                asked,
-                axis,
-                [sigma],
-                reach,
-                places=3,
-                small=True,
-                title=reach.capitalize(),
-                key="reach",
-                term="Sigma" if "sigma" in reach else "",
-            ),
-            trend(
-                asked,
-                axis,
-                replies,
-                "replies",
-                places=0,
-                small=True,
-                title="Replies",
-                key="replies",
-                term="Cached reply",
-            ),
+            small(asked, "reach", {reach: sigma}, 3, reach.capitalize(), "Sigma" * ("sigma" in reach)),
+            small(asked, "replies", {"asked": asked_for, "from cache": known}, 0, "Replies", "Cached reply"),
         ],
     )
 

@@ -24,7 +24,7 @@ from ui.answers.blocks import (
     Series,
     Table,
 )
-from ui.answers.learning import axis_choice, estimate, trace, training_of, trend
+from ui.answers.learning import FREE, axis_choice, estimate, small, training_of
 from ui.presentation.steps import FAULT_WORDS, TOPOLOGY_COLOURS, step_name, topologies_legend
 from ui.presentation.theme import CLASS_COLOURS, NEUTRAL_COLOUR, model_colour, one_line, percent
 from ui.presentation.words import size_words
@@ -34,7 +34,6 @@ from ui.runs.course import Training, at_place, part_of
 MOST_WORDS = 8
 #: The name of that area.
 REST = "others"
-FREE = "written freely"
 
 
 # Progress
@@ -43,42 +42,23 @@ FREE = "written freely"
 def measures(asked: Asked) -> Answer:
     """What else tells how it learns, and what it took."""
     training, at, _ = training_of(asked)
-    axis, index = axis_choice(asked).value, training.indices[at]
     forced = "forced by the grammar" if training.forced else "readable"
     rollouts, updates = training.of_rollouts, training.of_updates
-
-    def small(
-        key: str, title: str, lines: Mapping[str, Sequence[float | None]], places: int | None, term: str = ""
-    ) -> Block:
-        second = {"tone": "neutral", "dash": "dash"}
-        traces = [
-            trace(training, axis, name, values, **(second if place else {}))
-            for place, (name, values) in enumerate(lines.items())
-            if name != FREE
-        ]
-        if FREE in lines:  # measured now and then alone
-            traces.append(trace(training, axis, FREE, lines[FREE], look="lines+markers", **second))
-        words, look = " and ".join(lines), {"places": places, "title": title, "key": key, "term": term}
-        return trend(asked, axis, traces, words, small=True, **look)
 
     freely = {FREE: training.free} if any(share is not None for share in training.free) else {}
     readable, signal = rollouts("readable"), updates("signal")
     steps, entropy = rollouts("steps_mean"), updates("entropy")
-    blocks = [
-        small("readable", "Readable plans", {forced: readable, **freely}, None, "Workflow"),
-        small("signal", "Groups with a learning signal", {"signal": signal}, None, "Signal"),
-        small("steps", "Steps per workflow", {"steps": steps}, 1),
-        small("entropy", "Token entropy", {"entropy": entropy}, 2, "Entropy"),
-        small("divergence", "Divergence from the start", {"divergence": updates("divergence")}, 3),
-        small(
-            "replies",
-            "Replies per iteration",
-            {"asked": updates("calls"), "from cache": updates("calls_saved")},
-            0,
-            "Cached reply",
-        ),
-        small("tokens", "Pool tokens so far", {"tokens": training.tokens}, 0),
+    replies = {"asked": updates("calls"), "from cache": updates("calls_saved")}
+    found = [
+        small(asked, "readable", {forced: readable, **freely}, None, "Readable plans", "Workflow"),
+        small(asked, "signal", {"signal": signal}, None, "Groups with a learning signal", "Signal"),
+        small(asked, "steps", {"steps": steps}, 1, "Steps per workflow"),
+        small(asked, "entropy", {"entropy": entropy}, 2, "Token entropy", "Entropy"),
+        small(asked, "divergence", {"divergence": updates("divergence")}, 3, "Divergence from the start"),
+        small(asked, "replies", replies, 0, "Replies per iteration", "Cached reply"),
+        small(asked, "tokens", {"tokens": training.tokens}, 0, "Pool tokens so far"),
     ]
+    blocks = [one for one in found if any(line.points for line in one.traces)]
     notes: list[Block] = [
         "Divergence: mean KL divergence of its choices from those of the planner after its warm-up, in nats per token: "
         "0 means the same. A penalty keeps it small at first, so that the planner tries every model before it settles."
@@ -100,7 +80,11 @@ def measures(asked: Asked) -> Answer:
     }
     said = ", ".join(words for words, value in known.items() if value is not None)
     return Answer(
-        "measures", "How does it learn?", f"Iteration {index}: {said or 'nothing is known'}.", blocks, notes
+        "measures",
+        "How does it learn?",
+        f"Iteration {training.indices[at]}: {said or 'nothing is known'}.",
+        blocks,
+        notes,
     )
 
 

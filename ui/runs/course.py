@@ -4,7 +4,6 @@ trusted."""
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,10 +59,9 @@ class Validated:
         return wilson_interval(self.right, self.n)
 
 
-@dataclass(frozen=True, eq=False)
-class Course(ABC):
-    """The updates of one run, first to last; `plan` is None in a run that was recorded by something else. Columns
-    have one entry per update."""
+class Course:
+    """The updates of one run, first to last, of which 0 is the start; columns have one entry per update. `plan` is None
+    in a run that was recorded by something else."""
 
     #: What its page is called, and what it calls an update, in full and in a list of policies.
     title: ClassVar[str]
@@ -72,34 +70,22 @@ class Course(ABC):
     #: What comes before a checkpoint's id as a policy.
     prefix: ClassVar[str] = ""
 
-    run: str
     plan: EvolutionPlan | TrainingPlan | None
-    updates: tuple[UpdateSummary, ...]
+    #: By what it learns, plain text.
+    learner_words: str
+    #: How many updates there shall be.
+    planned: int | None
+    #: What each update came to.
+    stats: Sequence[GenerationStats | IterationStats]
+    #: What had been learned, on held-apart tasks, where it was measured.
+    validations: Sequence[Validated | None]
 
-    @property
-    @abstractmethod
-    def learner_words(self) -> str:
-        """By what it learns, plain text."""
-
-    @property
-    @abstractmethod
-    def planned(self) -> int | None:
-        """How many updates there shall be."""
-
-    @cached_property
-    @abstractmethod
-    def stats(self) -> Sequence[GenerationStats | IterationStats]:
-        """What each update came to."""
-
-    @cached_property
-    @abstractmethod
-    def validations(self) -> tuple[Validated | None, ...]:
-        """What had been learned, on held-apart tasks, where it was measured."""
-
-    @cached_property
-    def name(self) -> str:
-        """What a person called it, else its run's id; plain text."""
-        return one_line((self.plan and self.plan.name) or self.run, 40)
+    def __init__(self, run: str, name: str, updates: Sequence[UpdateSummary]) -> None:
+        self.run = run
+        #: What a person called it, else its run's id; plain text.
+        self.name = one_line(name or run, 40)
+        self.updates = tuple(updates)
+        self.indices = tuple(one.index for one in updates)
 
     @property
     def tasks_words(self) -> str:
@@ -108,11 +94,6 @@ class Course(ABC):
         tasks = self.plan.tasks if self.plan else ""
         kinds = f" ({', '.join(TRAINED_FAMILIES)})" if tasks == POCKET_POOL else ""
         return one_line(Path(tasks).name if tasks.endswith(".jsonl") else tasks, 60) + kinds
-
-    @cached_property
-    def indices(self) -> tuple[int, ...]:
-        """The updates' numbers; 0 is the start."""
-        return tuple(one.index for one in self.updates)
 
     @property
     def axes(self) -> dict[str, str]:
@@ -149,71 +130,38 @@ class Course(ABC):
         return float(sum(counts)) if counts else None
 
 
-@dataclass(frozen=True, eq=False)
 class Lineage(Course):
     """The generations of an evolution."""
 
-    title: ClassVar = "Evolution"
-    noun: ClassVar = "generation"
-    short: ClassVar = "gen"
+    title = "Evolution"
+    noun = "generation"
+    short = "gen"
 
-    plan: EvolutionPlan | None
-
-    @property
-    def learner(self) -> LearnerName:
-        """Which learner it is by; a run from before there was a choice was evolved by sep-CMA-ES."""
-        return self.plan.evolution.learner if self.plan else "sep-cma-es"
-
-    @property
-    def learner_words(self) -> str:
-        """The learner as a reader knows it, plain text."""
-        return LEARNERS[self.learner]
-
-    @property
-    def reach_words(self) -> str:
-        """What its step size is."""
-        return REACH[self.learner]
-
-    @cached_property
-    def models(self) -> tuple[str, ...]:
-        """The pool's slots in head order; those that were chosen where the run does not say."""
-        slots = self.plan.models if self.plan else ()
-        return slots or tuple(sorted({m for one in self.plays for m, _ in (one.shares if one else ())}))
-
-    @property
-    def planned(self) -> int | None:
-        """How many generations there shall be."""
-        return self.plan.evolution.generations if self.plan else None
-
-    @cached_property
-    def stats(self) -> tuple[GenerationStats, ...]:
-        """What each came to besides its fitness."""
-        return tuple(GenerationStats.of(one.stats) for one in self.updates)
-
-    @cached_property
-    def plays(self) -> tuple[EpisodeStatistics | None, ...]:
-        """How each population played; for generation 0, before which nobody competed, its validation."""
-        return tuple(
-            stats.episodes or (stats.validation if one.index == 0 else None)
-            for one, stats in zip(self.updates, self.stats, strict=True)
-        )
-
-    @cached_property
-    def validations(self) -> tuple[Validated | None, ...]:
-        """The distribution mean on held-apart tasks, where it was measured."""
-        found = (one.validation for one in self.stats)
-        return tuple(Validated(one.right, one.n) if one and one.n else None for one in found)
-
-    @cached_property
-    def controls(self) -> dict[str, EpisodeStatistics]:
-        """What it is compared with, by name; empty until they are played."""
-        found = self.stats[-1].controls if self.stats else {}
-        return {one_line(name, 40): one for name, one in found.items()}
-
-    @cached_property
-    def steps(self) -> Mapping[str, Step]:
-        """The first step of each block of the vector, and how far it spreads the logits; empty in older runs."""
-        return self.stats[0].steps if self.stats else {}
+    def __init__(self, run: str, plan: EvolutionPlan | None, updates: Sequence[UpdateSummary]) -> None:
+        Course.__init__(self, run, plan.name if plan else "", updates)
+        self.plan: EvolutionPlan | None = plan
+        # A run from before there was a choice was evolved by sep-CMA-ES.
+        self.learner: LearnerName = plan.evolution.learner if plan else "sep-cma-es"
+        self.learner_words = LEARNERS[self.learner]
+        #: What its step size is.
+        self.reach_words = REACH[self.learner]
+        self.planned = plan.evolution.generations if plan else None
+        self.stats: Sequence[GenerationStats] = [GenerationStats.of(one.stats) for one in updates]
+        #: How each population played; for generation 0, before which nobody competed, its validation.
+        self.plays: Sequence[EpisodeStatistics | None] = [
+            one.episodes or (None if index else one.validation)
+            for index, one in zip(self.indices, self.stats, strict=True)
+        ]
+        found = [one.validation for one in self.stats]
+        self.validations = [Validated(one.right, one.n) if one and one.n else None for one in found]
+        seen = {model for one in self.plays if one for model, _ in one.shares}
+        #: The pool's slots in head order; those that were chosen where the run does not say.
+        self.models = (plan.models if plan else ()) or tuple(sorted(seen))
+        controls = self.stats[-1].controls if self.stats else {}
+        #: What it is compared with, by name; empty until they are played.
+        self.controls = {one_line(name, 40): one for name, one in controls.items()}
+        #: The first step of each block of the vector, and how far it spreads the logits; empty in older runs.
+        self.steps: Mapping[str, Step] = self.stats[0].steps if self.stats else {}
 
 
 def control_words(name: str) -> str:
@@ -224,78 +172,45 @@ def control_words(name: str) -> str:
     return f"best single: {model}" + (f" ({' '.join(cycle)})" if cycle else "")
 
 
-@dataclass(frozen=True, eq=False)
 class Training(Course):
     """The iterations of a planner's training."""
 
-    title: ClassVar = "Training"
-    noun: ClassVar = "iteration"
-    short: ClassVar = "iteration"
-    prefix: ClassVar = CONDUCTOR
+    title = "Training"
+    noun = "iteration"
+    short = "iteration"
+    prefix = CONDUCTOR
+    learner_words = "Conductor"  # the system, of which there is one
 
-    plan: TrainingPlan | None
-
-    @property
-    def learner_words(self) -> str:
-        """The system, of which there is one."""
-        return "Conductor"
-
-    @property
-    def planned(self) -> int | None:
-        """How many iterations there shall be."""
-        return self.plan.learning.iterations if self.plan else None
-
-    @cached_property
-    def models(self) -> tuple[str, ...]:
-        """The pool's models in order; those that were given steps where the run does not say."""
-        slots = self.plan.models if self.plan else ()
-        return slots or tuple(sorted({model for one in self.plays if one for _, model in one.models}))
-
-    @cached_property
-    def stats(self) -> tuple[IterationStats, ...]:
-        """What each came to."""
-        return tuple(IterationStats.stats_of(one.stats) for one in self.updates)
-
-    @cached_property
-    def plays(self) -> tuple[PlanStatistics | None, ...]:
-        """What its rollouts came to; for the start, which has none, its validation."""
-        return tuple(one.rollouts or (one.validation if one.index == 0 else None) for one in self.stats)
+    def __init__(self, run: str, plan: TrainingPlan | None, updates: Sequence[UpdateSummary]) -> None:
+        Course.__init__(self, run, plan.name if plan else "", updates)
+        self.plan: TrainingPlan | None = plan
+        self.planned = plan.learning.iterations if plan else None
+        self.stats: Sequence[IterationStats] = [IterationStats.stats_of(one.stats) for one in updates]
+        #: What its rollouts came to; for the start, which has none, its validation.
+        self.plays: Sequence[PlanStatistics | None] = [
+            one.rollouts or (None if index else one.validation)
+            for index, one in zip(self.indices, self.stats, strict=True)
+        ]
+        found = [one.validation for one in self.stats]
+        self.validations = [
+            Validated(round(one.right * one.n), one.n) if one and one.n else None for one in found
+        ]
+        played = [one for one in self.plays if one]
+        seen = {model for one in played for _, model in one.models}
+        #: The pool's models in order; those that were given steps where the run does not say.
+        self.models = (plan.models if plan else ()) or tuple(sorted(seen))
+        #: The families of the tasks that it learns on, in order.
+        self.families = sorted({name for one in played for name in one.families})
+        #: Whether a grammar forces the form of its plans, so that all of them can be read.
+        self.forced = (plan is None or plan.learning.constrained) and not any(one.faults for one in played)
+        #: The share of plans that can be read without that grammar, where it was measured.
+        self.free = [_known(one.free) for one in self.stats]
 
     @cached_property
-    def validations(self) -> tuple[Validated | None, ...]:
-        """The planner on held-apart tasks, where it was measured."""
-        return tuple(
-            Validated(round(one.validation.right * one.validation.n), one.validation.n)
-            if one.validation and one.validation.n
-            else None
-            for one in self.stats
-        )
-
-    @cached_property
-    def tokens(self) -> tuple[int, ...]:
+    def tokens(self) -> Sequence[int]:
         """Tokens of the pool, in and out, from the beginning on; without those for choosing the questions."""
-        each = (
-            sum(part.tokens for part in (one.rollouts, one.validation) if part is not None)
-            for one in self.stats
-        )
-        return tuple(accumulate(each))
-
-    @cached_property
-    def families(self) -> tuple[str, ...]:
-        """The families of the tasks that it learns on, in order."""
-        return tuple(sorted({name for one in self.plays if one for name in one.families}))
-
-    @property
-    def forced(self) -> bool:
-        """Whether a grammar forces the form of its plans, so that all of them can be read."""
-        if self.plan is not None and not self.plan.learning.constrained:
-            return False
-        return not any(one.faults for one in self.plays if one)
-
-    @cached_property
-    def free(self) -> tuple[float | None, ...]:
-        """The share of plans that can be read without that grammar, where it was measured."""
-        return tuple(_known(one.free) for one in self.stats)
+        parts = [(one.rollouts, one.validation) for one in self.stats]
+        return list(accumulate(sum(part.tokens for part in both if part) for both in parts))
 
     def of_rollouts(self, name: str) -> tuple[float | None, ...]:
         """A number of what the rollouts of every iteration came to, by its name in `PlanStatistics`."""
@@ -310,8 +225,8 @@ def course_of(run: RunSummary, updates: Sequence[UpdateSummary] = ()) -> Lineage
     """An evolution or a training with some of its updates; without any, what a list says of it."""
     plan = known_plan(run)
     if run.kind == "train":
-        return Training(run.id, plan if isinstance(plan, TrainingPlan) else None, tuple(updates))
-    return Lineage(run.id, plan if isinstance(plan, EvolutionPlan) else None, tuple(updates))
+        return Training(run.id, plan if isinstance(plan, TrainingPlan) else None, updates)
+    return Lineage(run.id, plan if isinstance(plan, EvolutionPlan) else None, updates)
 
 
 def read_course(store: Store, run: str) -> Lineage | Training:

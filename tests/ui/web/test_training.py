@@ -23,8 +23,8 @@ from tests.ui.pages import assert_literal, opened, press, shown, waiting
 from ui.answers.asked import Asked
 from ui.answers.blocks import Areas, Block, Code, Drawn, Table, Trend
 from ui.answers.evolution import ANALYSIS
-from ui.answers.learning import asked_of_run, rollouts
-from ui.answers.training import FREE, MOST_WORDS, measures, steps
+from ui.answers.learning import FREE, asked_of_run, rollouts
+from ui.answers.training import MOST_WORDS, measures, steps
 from ui.runs import wiring
 from ui.runs.plans import plan_of, to_config
 from ui.runs.settings.learning import TrainingPlan, plan_from

@@ -31,7 +31,7 @@ from ui.runs.queue import LEARNING
 from ui.runs.settings.batch import BatchPlan
 from ui.web.analysis.page import show_answers
 from ui.web.checkpoints.form import play_form
-from ui.web.evolution.recorded import WHY_APART
+from ui.web.evolution.page import WHY_APART
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.widgets import button, nothing_here
