@@ -245,9 +245,11 @@ def _begin(connection: Connection) -> None:
     if not options.get("trinity_write"):
         connection.exec_driver_sql("BEGIN")
         return
-    # The pragma has no effect inside a transaction, hence before BEGIN.
     level = "FULL" if options.get("trinity_durable") else "NORMAL"
-    connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+    if connection.info.get("synchronous") != level:
+        # The pragma has no effect inside a transaction, hence before BEGIN.
+        connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+        connection.info["synchronous"] = level
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 

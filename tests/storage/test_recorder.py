@@ -198,7 +198,7 @@ def test_a_full_disk_stops_the_spending(store: Store) -> None:
 
 
 def test_paid_replies_survive_a_power_cut(store: Store) -> None:
-    levels: list[str] = []
+    levels = ["NORMAL"]  # as a connection is opened
 
     @event.listens_for(store.engine, "before_cursor_execute")
     def note(_c: Engine, _cursor: object, statement: str, *_: object) -> None:

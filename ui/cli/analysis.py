@@ -35,7 +35,7 @@ PartOption = Annotated[
     typer.Option("--part", metavar="PART", help="Only this part of the answers; repeatable."),
 ]
 AgainstOption = Annotated[
-    str | None, typer.Option("--against", metavar="POLICY", help="Set --policy (A) against this one (B).")
+    str | None, typer.Option("--against", metavar="POLICY", help="Compare --policy (A) with this policy (B).")
 ]
 
 
@@ -44,7 +44,7 @@ class How:
     """How an analysis is asked and answered: choices within its questions, the store, and what its answers become."""
 
     choose: Annotated[tuple[str, ...], Setting(option="--choose", metavar="NAME=VALUE")] = ()
-    """A choice within a question, as in the page's address."""
+    """A choice of a question, as in the page's address; repeatable."""
     store: Annotated[str | None, OWN_STORE] = None
     as_json: Annotated[bool, JSON] = False
     html: Annotated[str | None, Setting(option="--html", metavar="FILE")] = None
@@ -97,17 +97,17 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B [C ...]",
-            help="Each a policy, a run, or RUN/POLICY. A is the baseline; flips, tasks and families are of B.",
+            help="Each a policy, a run or RUN/POLICY. A is the baseline; flips, tasks and families are those of B.",
         ),
     ],
     run: Annotated[str | None, typer.Option(help="Look for all policies in this run only.")] = None,
     part: PartOption = None,
     how: How,
 ) -> None:
-    """Compare policies with a baseline over the tasks both finished: accuracies, flips, difference, p.
+    """Compare policies with a baseline over the tasks that both finished: accuracies, flips, difference, p.
 
-    The difference is theirs minus the baseline's with its paired interval of 95 % over tasks. p is McNemar's, exact;
-    where tasks were played more than once it is that of sign flips by task. Forks and live plays never count.
+    The difference is each accuracy minus the baseline's, with its paired 95 % interval over tasks. p is McNemar's,
+    exact; where tasks were played more than once, p is that of sign flips by task. Forks and live plays never count.
 
     [dim]$[/] trinity compare single:jack cabc123 --run rp12
 
@@ -162,26 +162,26 @@ def policy(
     ],
     filter: Filter,
     view: Annotated[str | None, typer.Option(metavar="ID", help="Only the episodes of a saved view.")] = None,
-    episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode alone.")] = None,
+    episode: Annotated[str | None, typer.Option(metavar="ID", help="Only this episode.")] = None,
     by_draw: Annotated[
         bool,
         typer.Option(
-            "--by-draw", help="Choose by the numbers that drew the recorded choice, not the likeliest."
+            "--by-draw", help="Draw with the random numbers of the recorded choice, instead of the likeliest."
         ),
     ] = False,
     reencode: Annotated[
         bool,
         typer.Option(
             "--reencode",
-            help="First let encoders read again what stored states cannot tell, as SVF needs it.",
+            help="First let encoders read the transcripts again where stored states do not suffice, as with SVF.",
         ),
     ] = False,
     how: How,
 ) -> None:
-    """Say how often checkpoints would choose as the first one does, at turns that were recorded.
+    """Say how often checkpoints would choose as the first one does, at recorded turns.
 
-    Stored hidden states go through each head: no model is asked. A choice that the rounding of a state could turn is
-    too close to call and counts neither way. Every checkpoint is shown the transcript as it was recorded.
+    Stored hidden states go through each head: no model is asked. A choice that the rounding of a state could change is
+    too close to call and counts neither way. Every checkpoint reads the transcript as it was recorded.
 
     [dim]$[/] trinity policy cabc123 cdef456 --where 'family == "math"'
 
@@ -296,13 +296,14 @@ class Turns(StrEnum):
 def separability(
     *,
     run: Annotated[
-        str | None,
-        typer.Argument(help="A run; the newest with hidden states if left out.", show_default=False),
+        str | None, typer.Argument(help="A run. Left out: the newest with hidden states.", show_default=False)
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="A checkpoint that played in it; else its last generation.", show_default=False
+            metavar="ID",
+            help="A checkpoint that played in the run. Left out: its last generation.",
+            show_default=False,
         ),
     ] = None,
     turns: Annotated[

@@ -27,7 +27,7 @@ app = typer.Typer(
 def checkpoints(
     context: typer.Context,
     store: StoreOption = None,
-    run: Annotated[str | None, typer.Option(help="Only this run's.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only checkpoints of this run.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List checkpoints when no other command is given."""

@@ -29,18 +29,14 @@ from ui.cli.options import (
     refuse_with_resume,
     with_options,
 )
-from ui.cli.play import (
-    agree,
-    follow,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-    with_ceiling,
-)
+from ui.cli.play import agree, follow, tell_what_is_cut, tell_what_plays, tell_what_was_reckoned, with_ceiling
 from ui.runs.settings.forks import ForkSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from core.episode import Change, ChangeKind
+    from core.settings import Settings
     from storage.store import Store
     from ui.runs.forks.results import Results
     from ui.runs.plans import ForkPlan
@@ -58,20 +54,20 @@ def fork(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Of many: false_accept, answer_broke, first, last or verifier (the last one). Else --flag says it."
+            help="Of many: which turn, false_accept, answer_broke, first, last or verifier (the last). Else by --flag."
         ),
     ] = None,
-    most: Annotated[int, typer.Option(help="Of many: the newest so many.", min=1, max=200)] = 20,
+    most: Annotated[int, typer.Option(help="Of many: how many episodes, the newest.", min=1, max=200)] = 20,
     given: Given,
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change exactly one thing at one turn of an episode, and see whether it matters.
 
-    The turns before it are kept. First the unchanged baseline is played: the same turn, decided as it was, and what
-    follows. Then the forks, each with the seed of its baseline. The episode itself is never altered. Where no change
-    is named, it is the runner-up: the likeliest other choice of that turn's decision.
+    The turns before it are kept. First the baseline is played: the same turn, decided as it was, and what follows. Then
+    come the forks, each with the seed of its baseline. The recorded episode is never altered. Where you name no change,
+    the runner-up is played: the likeliest other choice at that turn.
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 3 --see 40
 
@@ -79,8 +75,8 @@ def fork(
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 4 --verdict REVISE --n 16 --baseline 16
 
-    Of a workflow's step also --subtask and --access can be changed. That step and all that read it are asked again,
-    directly or through others; every other step keeps what it said.
+    Of a workflow's step, --subtask and --access can be changed too. That step and every step that reads it, directly or
+    through others, are asked again; the other steps keep their replies.
 
     [dim]$[/] trinity fork ep12ab-00007 --turn 3 --access 1,2
 
@@ -94,108 +90,126 @@ def fork(
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
-    from storage.filters.episode_filter import EpisodeFilter
     from ui.runs import wiring
-    from ui.runs.forks.planning import (
-        found_by,
-        plan_every_turn,
-        plan_forks,
-        plan_luck,
-        pool_of,
-        runner_up_change,
-    )
     from ui.runs.plans import ForkPlan, plan_of
-    from ui.runs.settings import absolute_pool
 
     asked = built(ForkSettings, checked(ForkSettings, given))
-    doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
-    settings = wiring.settings(store=store, **doors)
-    n, baseline = asked.n, asked.baseline
     if asked.see is not None:
         if given.keys() & {"n", "baseline"}:
             raise ConfigError("--see says how many are played: leave out --n and --baseline.")
-        n = baseline = _pairs(asked.see)
+        asked = replace(asked, n=_pairs(asked.see), baseline=_pairs(asked.see))
+    doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
+    settings = wiring.settings(store=store, **doors)
     with opened_store(settings.store) as opened:
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "max_cost_usd", "as_json")
-            _play(opened, with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings), resume, as_json)
-            return
-        if asked.luck:
-            refuse_beside(context, "--luck", *_WITH_LUCK)
-            if episode is None:
-                raise ConfigError("Name the episode that is played again: trinity fork EPISODE --luck.")
-            again = plan_luck(opened, episode, encoder=settings.encoder)
-            _play(opened, replace(again, max_cost_usd=settings.max_cost_usd), None, as_json)
-            return
-        name = absolute_pool(settings.pool)
-        if asked.right_replies and not asked.every_turn:
-            raise ConfigError(
-                "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
-            )
-        if asked.every_turn:
-            refuse_beside(context, "--every-turn", *_WITH_EVERY_TURN)
-            if episode is None:
+            plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings)
+        else:
+            if asked.luck or asked.every_turn:
+                plan = _plan_of_episode(context, opened, asked, settings, episode, own_pool="pool" in given)
+            elif asked.right_replies:
                 raise ConfigError(
-                    "Name the episode whose turns are forked: trinity fork EPISODE --every-turn."
+                    "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
                 )
-            if "pool" not in given:
-                name = pool_of(opened, opened.episodes.get(episode), name)
-            turning = plan_every_turn(
-                opened,
-                episode,
-                n=n,
-                pool=name,
-                specs=wiring.pool_specs(name),
-                encoder=settings.encoder,
-                right_replies=asked.right_replies,
-            )
-            _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
-            return
-        chosen = Filter(where, run, None, flag).chosen()
-        one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
-        if one is many or (one and None in (episode, turn)):
-            raise ConfigError(
-                "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
-                "or many by --where, --flag or --run, and --at."
-            )
-        batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
-        picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
-        if not picks:
-            raise ConfigError("No episode has such a turn: there is nothing to fork.")
-        usual = None if many else runner_up_change(opened.episodes.get(picks[0][0]), picks[0][1])
-        change = _change(asked, usual)
-        if "pool" not in given:
-            name = pool_of(opened, opened.episodes.get(picks[0][0]), name)
-        plan = plan_forks(
-            opened,
-            picks,
-            change,
-            n=n,
-            baseline=baseline,
-            pool=name,
-            specs=wiring.pool_specs(name),
-            encoder=settings.encoder,
-            anew=asked.anew,
-            batch=batch,
-        )
-        _play(opened, replace(plan, max_cost_usd=settings.max_cost_usd), None, as_json)
+            else:
+                query = Filter(where, run, None, flag).chosen().to_query()
+                picks, batch = _picks(opened, episode, turn, query, at, most)
+                plan = _plan_of_turns(opened, asked, settings, picks, batch, own_pool="pool" in given)
+            plan = replace(plan, max_cost_usd=settings.max_cost_usd)
+        _play(opened, plan, resume, as_json)
 
 
-#: What goes together with --luck: its pool is the one that the episode was played with.
+#: What goes together with --luck, whose pool is the one that the episode was played with, and with --every-turn.
 _WITH_LUCK = ("episode", "luck", "encoder", "max_cost_usd", "store", "as_json")
-#: What goes together with --every-turn.
 _WITH_EVERY_TURN = (
-    "episode",
-    "every_turn",
-    "right_replies",
-    "n",
-    "see",
-    "pool",
-    "encoder",
-    "max_cost_usd",
-    "store",
-    "as_json",
+    *("episode", "every_turn", "right_replies", "n", "see"),
+    *("pool", "encoder", "max_cost_usd", "store", "as_json"),
 )
+
+
+def _plan_of_episode(
+    context: typer.Context,
+    store: Store,
+    asked: ForkSettings,
+    settings: Settings,
+    episode: str | None,
+    *,
+    own_pool: bool,
+) -> ForkPlan:
+    """The plan that replays a whole episode, or forks every turn of it. `own_pool`: the command line names a pool."""
+    from ui.runs.forks.planning import plan_every_turn, plan_luck
+
+    option, allowed = ("--luck", _WITH_LUCK) if asked.luck else ("--every-turn", _WITH_EVERY_TURN)
+    refuse_beside(context, option, *allowed)
+    if episode is None:
+        raise ConfigError(f"Name the episode: trinity fork EPISODE {option}.")
+    if asked.luck:
+        return plan_luck(store, episode, encoder=settings.encoder)
+    return plan_every_turn(
+        store,
+        episode,
+        n=asked.n,
+        encoder=settings.encoder,
+        right_replies=asked.right_replies,
+        **_pool(store, settings, episode, own_pool),
+    )
+
+
+def _plan_of_turns(
+    store: Store,
+    asked: ForkSettings,
+    settings: Settings,
+    picks: Sequence[tuple[str, int]],
+    batch: str,
+    *,
+    own_pool: bool,
+) -> ForkPlan:
+    """The plan that changes one thing at each of these turns."""
+    from ui.runs.forks.planning import plan_forks, runner_up_change
+
+    usual = None if batch else runner_up_change(store.episodes.get(picks[0][0]), picks[0][1])
+    return plan_forks(
+        store,
+        picks,
+        _change(asked, usual),
+        n=asked.n,
+        baseline=asked.baseline,
+        encoder=settings.encoder,
+        anew=asked.anew,
+        batch=batch,
+        **_pool(store, settings, picks[0][0], own_pool),
+    )
+
+
+def _pool(store: Store, settings: Settings, episode: str, own_pool: bool) -> dict[str, Any]:
+    """The pool that is forked with, and its models: the one that is named, else the episode's own."""
+    from ui.runs import wiring
+    from ui.runs.forks.planning import pool_of
+    from ui.runs.settings import absolute_pool
+
+    name = absolute_pool(settings.pool)
+    if not own_pool:
+        name = pool_of(store, store.episodes.get(episode), name)
+    return {"pool": name, "specs": wiring.pool_specs(name)}
+
+
+def _picks(
+    store: Store, episode: str | None, turn: int | None, query: dict[str, str], at: str | None, most: int
+) -> tuple[Sequence[tuple[str, int]], str]:
+    """The turns that are forked, each by its episode and index, and the batch that found them; empty for one turn."""
+    from ui.runs.forks.planning import found_by
+
+    if query and (episode, turn) == (None, None):
+        batch = urlencode(query | ({"at": at} if at else {}))
+        if picks := found_by(store, batch, most):
+            return picks, batch
+        raise ConfigError("No episode has such a turn: there is nothing to fork.")
+    if query or episode is None or turn is None:
+        raise ConfigError(
+            "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
+            "or many by --where, --flag or --run, and --at."
+        )
+    return [(episode, turn - 1)], ""
 
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:

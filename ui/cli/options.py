@@ -47,11 +47,13 @@ WHERE = Setting(
     option="--where",
     metavar="EXPR",
     help="A condition in the filter language of the Episodes page, such as 'family == \"logic\" and turns > 4'. Forks "
-    "are left out unless it asks for them (fork in (True, False)), a run or an id.",
+    "are left out unless it asks for forks (fork in (True, False)), a run or an id.",
 )
-RUN = Setting(option="--run", help="Only this run's.")
-POLICY = Setting(option="--policy", help="Only of this policy, e.g. random or a checkpoint's id.")
-FLAG = Setting(option="--flag", help="false_accept, answer_broke, self_verified, ...")
+RUN = Setting(option="--run", help="Only episodes of this run.")
+POLICY = Setting(option="--policy", help="Only episodes of this policy, e.g. random or a checkpoint's id.")
+FLAG = Setting(
+    option="--flag", help="Only episodes with this flag: false_accept, answer_broke, self_verified, ..."
+)
 WhereOption = Annotated[str | None, option(WHERE)]
 RunOption = Annotated[str | None, option(RUN)]
 FlagOption = Annotated[str | None, option(FLAG)]

@@ -171,8 +171,8 @@ def agree(
 
 PILOT = Setting(
     option="--pilot",
-    help="Where no reply of the pool's models is recorded: first play ten episodes on tasks of the evolve split, below "
-    "the same ceiling, to estimate cost and time.",
+    help="First play ten episodes of the evolve split below the same ceiling, to estimate cost and time. Skipped where "
+    "replies of these models are recorded.",
 )
 
 

@@ -12,22 +12,8 @@ from core.errors import ConfigError
 from core.fields import built, checked
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, print_table, progress, say, tell
-from ui.cli.options import (
-    Given,
-    JsonOption,
-    MaxCostOption,
-    StoreOption,
-    opened_store,
-    with_options,
-)
-from ui.cli.play import (
-    agree,
-    follow,
-    tell_encoder,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-)
+from ui.cli.options import Given, JsonOption, MaxCostOption, StoreOption, opened_store, with_options
+from ui.cli.play import agree, follow, tell_encoder, tell_what_is_cut, tell_what_plays, tell_what_was_reckoned
 from ui.runs.settings.batch import Suite
 
 if TYPE_CHECKING:
@@ -48,16 +34,15 @@ def reproduce(
     table: Annotated[
         list[str] | None,
         typer.Argument(
-            help="all (one list of the rows of 2, 3 and 4 and the other ways to combine), 1, 2, 3, 4, 5, 6, 7, 9, "
-            "12, parts, unseen, turns, selection, combinations, conductor, or grids and label-grids (settings tried); "
-            "all but these when left out."
+            help="all (the rows of 2, 3 and 4 and the other ways to combine, in one list), 1, 2, 3, 4, 5, 6, 7, 9, "
+            "12, parts, unseen, turns, selection, combinations, conductor, grids or label-grids (settings tried). Left "
+            "out: every table but the two of grids."
         ),
     ] = None,
     row: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ROW",
-            help="Only this row of the tables, such as labels or evolved:svf; may be given again.",
+            metavar="ROW", help="Only this row of the tables, such as labels or evolved:svf; repeatable."
         ),
     ] = None,
     seeds: Annotated[
@@ -72,15 +57,14 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Also write the rows, intervals and digests to this JSON file, without episodes; rows that it has "
-            "already and the store lacks stay in it.",
+            help="Also write rows, intervals and digests, without episodes, to this JSON file; rows of the file that "
+            "the store lacks are kept.",
         ),
     ] = None,
     check: Annotated[
         bool,
         typer.Option(
-            "--check",
-            help="Also compare every row, seed by seed, with the results that came with the program.",
+            "--check", help="Also compare every row, seed by seed, with the results shipped with the program."
         ),
     ] = False,
     store: StoreOption = None,
@@ -88,8 +72,8 @@ def reproduce(
 ) -> None:
     """Evolve, play and print the paper's tables, each row beside the paper's own.
 
-    Every row is kept as a run when it is complete, so that the command can be stopped and given again: it goes on
-    where it was, and a longer list of seeds adds to what is there.
+    Every complete row is stored as a run: stop the command at any time and give it again to resume. A longer list of
+    seeds adds to what is there.
 
     [dim]$[/] trinity reproduce 4 --seeds 0,1,2
 

@@ -20,14 +20,7 @@ from ui.cli.options import (
     refuse_with_resume,
     with_options,
 )
-from ui.cli.play import (
-    PILOT,
-    piloted,
-    play_out,
-    tell_what_is_cut,
-    tell_what_plays,
-    with_ceiling,
-)
+from ui.cli.play import PILOT, piloted, play_out, tell_what_is_cut, tell_what_plays, with_ceiling
 from ui.cli.replies import tell_lapses
 from ui.runs.policies import POLICIES
 from ui.runs.settings.batch import BatchPlan
@@ -55,15 +48,15 @@ def run(
         ),
     ] = None,
     pilot: Annotated[bool, option(PILOT)] = False,
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play tasks under one or more policies, record every turn, print accuracies with 95 % Wilson intervals.
 
     Single models, random-model and round-robin follow the cycle of roles that did best on validation tasks.
-    Before models that cost money are asked, an estimate is shown. Ctrl-C keeps every committed turn. --resume plays
-    episodes that are missing because a model could not be asked; until then the exit code is 1.
+    An estimate of the cost is shown before models that cost money are asked. Ctrl-C keeps every committed turn.
+    --resume plays episodes that are missing because a model could not be asked; until then the exit code is 1.
 
     A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}; 'trinity tasks --help' says
     which graders there are, for programs and for functions of your own too.

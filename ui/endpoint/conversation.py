@@ -95,12 +95,7 @@ def asked_by(body: ChatRequest | ResponsesRequest) -> Asked:
         }
     else:
         said = input_messages(body.input, body.instructions or "")
-        own = {
-            "door": "responses",
-            "messages": said,
-            "effort": effort,
-            "max_tokens": body.max_output_tokens,
-        }
+        own = {"door": "responses", "messages": said, "effort": effort, "max_tokens": body.max_output_tokens}
     named = {"user": body.user, "safety_identifier": body.safety_identifier}
     notes = {**(body.metadata or {}), **{name: value for name, value in named.items() if value}}
     return Asked(

@@ -174,8 +174,7 @@ class Service:
         """ApiError where tools are offered that nobody here would be told of."""
         if isinstance(policy, WorkflowPolicy):
             raise unsupported(
-                "tools",
-                f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none.",
+                "tools", f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none."
             )
         terse = {spec.name for spec in self.pool.specs if spec.dialect == "terse"}
         if without := [name for name in models if name in terse]:
@@ -202,32 +201,20 @@ class Service:
         return [name for name, wish, able in wishes if wish is not None and not able]
 
     def _policy(self, name: str, argmax: bool) -> Policy:
-        if (name, argmax) not in self._policies:
+        if (known := self._policies.get((name, argmax))) is not None:
+            return known
+        sampling = self._policies.get((name, False))
+        if argmax and (likeliest := getattr(sampling, "most_likely", None)):  # a planner is loaded once
+            found: Policy = likeliest()
+        else:
             models = tuple(spec.name for spec in self.pool.specs)
-            if argmax and (sampling := self._policies.get((name, False))) is not None:
-                self._policies[name, argmax] = _most_likely(sampling)
-            else:
-                known = Policies(self.store, models, argmax=argmax, encoder=self.encoder)
-                found = known.resolve(name)
-                if isinstance(found, ConductingPolicy) and not isinstance(found, WorkflowPolicy):
-                    raise ConfigError(
-                        f"Policy '{name}' makes one answer of several episodes, which is not served: choose another."
-                    )
-                self._policies[name, argmax] = found
-        return self._policies[name, argmax]
-
-
-def _most_likely(policy: Policy) -> Policy:
-    """The same coordinator or planner, always taking the likeliest choice; other policies as they are."""
-    if likeliest := getattr(policy, "most_likely", None):
-        planner: Policy = likeliest()
-        return planner
-    checkpoint = getattr(policy, "checkpoint", None)
-    if checkpoint is None:
-        return policy
-    from core.coordinator.coordinator import Coordinator
-
-    return Coordinator(checkpoint, policy.encoder, argmax=True)  # type: ignore[attr-defined]
+            found = Policies(self.store, models, argmax=argmax, encoder=self.encoder).resolve(name)
+        if isinstance(found, ConductingPolicy) and not isinstance(found, WorkflowPolicy):
+            raise ConfigError(
+                f"Policy '{name}' makes one answer of several episodes, which is not served: choose another."
+            )
+        self._policies[name, argmax] = found
+        return found
 
 
 def _turns(asked: Asked, limits: Limits, tier: Tier, policy: Policy) -> int:

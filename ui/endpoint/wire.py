@@ -23,7 +23,6 @@ from ui.endpoint.messages import (
     Repeated,
     Text,
     Unread,
-    kind_of,
 )
 from ui.endpoint.tiers import EFFORTS
 
@@ -70,7 +69,8 @@ class OtherTool(Unread):
 
 
 def _tool_kind(value: Any) -> str:
-    return "function" if kind_of(value) in ("function", "message") else "other"
+    kind = value.get("type") if isinstance(value, dict) else None
+    return "other" if isinstance(kind, str) and kind != "function" else "function"
 
 
 AnyTool = Annotated[
@@ -365,10 +365,7 @@ def offered(
             "tool_choice",
         )
     told = [
-        {
-            "type": "function",
-            "function": one.model_dump(include={*Function.model_fields}, exclude_none=True),
-        }
+        {"type": "function", "function": one.model_dump(include={*Function.model_fields}, exclude_none=True)}
         for one in functions
         if mode != "none" and (names is None or one.name in names)
     ]

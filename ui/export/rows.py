@@ -175,10 +175,7 @@ def _share(value: float, signed: bool) -> str:
 
 
 def _estimate(
-    one: Estimate,
-    signed: bool = False,
-    scale: tuple[float, float] = (0.0, 1.0),
-    places: int | None = None,
+    one: Estimate, signed: bool = False, scale: tuple[float, float] = (0.0, 1.0), places: int | None = None
 ) -> list[Shown]:
     """A picture, the value with its interval, and of how many; `places`: decimals of a value that is no share."""
     said = _words(one, signed) if places is None or one.value is None else f"{one.value:,.{places}f}"

@@ -191,6 +191,11 @@ def correct_mark(correct: bool | None) -> Mark:
     return NOT_JUDGED if correct is None else RIGHT if correct else WRONG
 
 
+def outcome_mark(status: Status, correct: bool | None) -> Mark:
+    """How an episode ended: right, wrong or not judged; its status where it is not finished."""
+    return correct_mark(correct) if status is Status.FINISHED else STATUS_MARKS[status]
+
+
 def badge(mark: Mark) -> str:
     """A mark as Streamlit markdown: icon and word in its tone."""
     return f":{mark.tone}[{mark.icon} {mark.word}]"

@@ -161,11 +161,11 @@ def wrong_accepts_words(verdicts: int, episodes: int, ended: int) -> str:
         return ""
     many = f"{several(verdicts, 'verdict')} accepted a wrong answer, in {several(episodes, 'episode')}."
     if ended == episodes:
-        return f"{many} {'It' if ended == 1 else 'Each'} was ended by it: a false accept."
+        return f"{many} {'It' if ended == 1 else 'Each'} ended with that verdict: a false accept."
     rest = episodes - ended
     others = "one" if rest == 1 else f"{rest:,}"
     return (
-        f"{many} {ended:,} of these were ended by it (false accepts); the other {others} "
+        f"{many} {ended:,} of these ended with that verdict (false accepts); the other {others} "
         f"{'is' if rest == 1 else 'are'} of workflows, where an ACCEPT ends nothing."
     )
 

@@ -22,7 +22,14 @@ from core.errors import ConfigError, TrinityError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive
 from core.play.policies import overridden
-from core.play.policy import ConductingPolicy, Policy, WrappedPolicy, conducting_policy, new_episode
+from core.play.policy import (
+    ConductingPolicy,
+    Policy,
+    WorkflowPolicy,
+    WrappedPolicy,
+    conducting_policy,
+    new_episode,
+)
 from core.play.session import propose
 from core.pool.pool import Pool
 from storage.recorder import record
@@ -153,7 +160,7 @@ class LiveParts:
         episode = begun.get(name) or replace(new, left_out=plan.left_out)
         mask = tuple(model not in plan.left_out for model in policy.models)
         open_mask = () if all(mask) else mask
-        workflows = conducting_policy(policy, new) is not None
+        workflows = isinstance(conducting_policy(policy, new), WorkflowPolicy)
         temperature = plan.temperature
         proposals = _Proposals(policy, open_mask)
         events = drive(

@@ -96,9 +96,8 @@ def price(store: Store, plan: RunPlan, specs: tuple[ModelSpec, ...] | None = Non
         case BatchPlan():
             most = _batch(plan, specs)
         case LivePlan():
-            most = estimate(
-                specs, plan.repeats, plan.turns, [plan.task.question] if plan.task.question else ()
-            )
+            turns = turns_of(plan.policy, plan.turns, [spec.name for spec in specs])
+            most = estimate(specs, plan.repeats, turns, [plan.task.question] if plan.task.question else ())
         case EvolutionPlan():
             most = _evolution(plan, specs)
         case TrainingPlan():

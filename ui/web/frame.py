@@ -80,10 +80,7 @@ MENU = {
         _page("home", "Home", "home", hidden=True),
     ],
     "Compare": _analyses("Compare"),
-    "Run": [
-        _page("live", "Live", "play_circle"),
-        _page("forks", "Forks", "call_split"),
-    ],
+    "Run": [_page("live", "Live", "play_circle"), _page("forks", "Forks", "call_split")],
     "Analyse": [
         *_analyses("Learn"),
         _page("results", "Results", "leaderboard"),

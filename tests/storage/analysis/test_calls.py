@@ -18,13 +18,12 @@ from core.episode import (
     Fork,
     Reply,
     Role,
-    Status,
     Turn,
     Usage,
     Verdict,
 )
 from storage.analysis.calls import model_health, pool_means
-from storage.analysis.costs import planning, policy_costs, spending_by, together
+from storage.analysis.costs import spending_by, together
 from storage.analysis.verdicts import (
     VerdictOutcome,
     by_author,
@@ -41,9 +40,7 @@ from storage.rows.schema import run
 from storage.store import Store
 from tests.builders.recorded import MODELS, RUN, episode, events_of
 from tests.builders.stores import begin_run, filled_store, new_store
-from tests.builders.workflows import record_workflows
 from ui.presentation.words import wrong_accepts_words
-from ui.web.turns.figures import usage_over_turns
 
 EVERY = EpisodeFilter(forks="with")
 COST_USD = 0.25
@@ -176,51 +173,25 @@ def test_wrong_answers_accepted_are_told_by_verdict_by_episode_and_by_what_they_
     ("counts", "said"),
     [
         ((0, 0, 0), ""),
-        ((1, 1, 1), "1 verdict accepted a wrong answer, in 1 episode. It was ended by it: a false accept."),
+        (
+            (1, 1, 1),
+            "1 verdict accepted a wrong answer, in 1 episode. It ended with that verdict: a false accept.",
+        ),
         (
             (3, 3, 3),
-            "3 verdicts accepted a wrong answer, in 3 episodes. Each was ended by it: a false accept.",
+            "3 verdicts accepted a wrong answer, in 3 episodes. Each ended with that verdict: a false accept.",
         ),
         (
             (40, 38, 30),
-            "40 verdicts accepted a wrong answer, in 38 episodes. 30 of these were ended by it (false accepts); the "
-            "other 8 are of workflows, where an ACCEPT ends nothing.",
+            "40 verdicts accepted a wrong answer, in 38 episodes. 30 of these ended with that verdict (false "
+            "accepts); the other 8 are of workflows, where an ACCEPT ends nothing.",
         ),
         (
             (2, 1, 0),
-            "2 verdicts accepted a wrong answer, in 1 episode. 0 of these were ended by it (false accepts); the other "
-            "one is of workflows, where an ACCEPT ends nothing.",
+            "2 verdicts accepted a wrong answer, in 1 episode. 0 of these ended with that verdict (false accepts); "
+            "the other one is of workflows, where an ACCEPT ends nothing.",
         ),
     ],
 )
 def test_counts_of_wrong_accepts_in_words(counts: tuple[int, int, int], said: str) -> None:
     assert wrong_accepts_words(*counts) == said
-
-
-def test_a_model_that_plans_workflows_is_called_for_that(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "plans.db")
-    played_here = [store.episodes.get(one.id) for one in record_workflows(store)]
-    calls = Counter(turn.decision.model for one in played_here for turn in one.turns if turn.messages)
-    calls.update(plan.planner for one in played_here for plan in one.plans if plan.planner == "cid")
-    assert calls["cid"]
-    assert {one.model: one.calls for one in model_health(store, EpisodeFilter())} == calls
-    finished = [one for one in played_here if one.status is Status.FINISHED]
-    tokens = sum(
-        plan.reply.usage.tokens_in + plan.reply.usage.tokens_out for one in finished for plan in one.plans
-    )
-    plans = planning(store, EpisodeFilter())
-    assert sum(one.tokens for one in plans.values()) == tokens > 0
-    assert set(planning(store, EpisodeFilter(), of_pool=True)) == {"cid"}
-    whole = together(
-        [*plans.values(), *spending_by(turn_groups(store, EpisodeFilter()), lambda one: one.model).values()]
-    )
-    of_policies = policy_costs(store, EpisodeFilter())
-    assert whole is not None
-    assert whole.tokens == sum(one.tokens for one in of_policies), "shares are of what the policies took"
-    for one in finished:
-        if one.turns:
-            figure = usage_over_turns(store.episodes.outline(one.id), one.models, "tokens", one.plans)
-            summary = store.episodes.summary(one.id)
-            assert figure is not None
-            assert sum(curve.y[-1] for curve in figure.data) == summary.tokens_in + summary.tokens_out
-    store.close()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sqlalchemy import event
 
-from core.episode import EndReason, Episode, EpisodeFinished, Flag, Reply, Role, Usage, Verdict
+from core.episode import EndReason, Episode, Flag, Reply, Role, Usage, Verdict
 from core.play.session import NOT_ASKED
 from storage.analysis import routing
 from storage.analysis.costs import frontier, policy_costs, spending_by
@@ -32,10 +32,10 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.progress import strip_cell, strip_moves
 from storage.store import Store
-from tests.builders.play import MODELS, HashPolicy, births, events, tasks
+from tests.builders.play import MODELS, HashPolicy, births, ends, events, tasks
 from tests.builders.recorded import episode
 from tests.builders.recorded import events_of as recorded
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import new_store, record_finished_run
 
 ALL = EpisodeFilter()
 N = 16
@@ -59,11 +59,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
         ("r4", "single:bo", 0),
         ("rfork", "hash", 7),
     ):
-        begin_run(store, run, "fork" if run == "rfork" else "run", {})
-        born = births(run, tasks(N), policy, seed=seed)
-        for happened in record(store, events(born, HashPolicy(f"{policy}/{seed}"))):
-            if isinstance(happened, EpisodeFinished) and run != "rfork":
-                whole.append(happened.episode)
+        over = ends(events(births(run, tasks(N), policy, seed=seed), HashPolicy(f"{policy}/{seed}")))
+        record_finished_run(store, run, "fork" if run == "rfork" else "run", {}, [*over.values()])
+        whole += over.values() if run != "rfork" else ()
     yield store, whole
     store.close()
 

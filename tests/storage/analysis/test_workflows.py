@@ -15,7 +15,10 @@ from core.episode import EndReason, Episode, Status, Usage
 from core.play.drive import drive_many
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
+from storage.analysis.calls import model_health
+from storage.analysis.costs import planning, policy_costs, spending_by, together
 from storage.analysis.reply_faults import Share
+from storage.analysis.verdicts import turn_groups
 from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, any_workflow, workflow_use
 from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
@@ -26,6 +29,7 @@ from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool
 from tests.builders.stores import begin_run, new_store
 from tests.builders.workflows import ASKED, FIXED, RANDOM, begun_workflows, record_workflows
+from ui.web.turns.figures import usage_over_turns
 
 ALL = EpisodeFilter()
 
@@ -186,6 +190,35 @@ def test_exported_and_imported_they_are_the_same(played: tuple[Store, list[Episo
     assert [plan.workflow for plan in found.plans] == [plan.workflow for plan in one.plans]
     assert found.turns[0].step == one.turns[0].step, "who did what stays"
     other.close()
+
+
+def test_a_model_that_plans_workflows_is_called_for_that(
+    played: tuple[Store, list[Episode]],
+) -> None:
+    store, whole = played
+    calls = Counter(turn.decision.model for one in whole for turn in one.turns if turn.messages)
+    calls.update(plan.planner for one in whole for plan in one.plans if plan.planner == "cid")
+    assert calls["cid"]
+    assert {one.model: one.calls for one in model_health(store, ALL)} == calls
+    finished = [one for one in whole if one.status is Status.FINISHED]
+    tokens = sum(
+        plan.reply.usage.tokens_in + plan.reply.usage.tokens_out for one in finished for plan in one.plans
+    )
+    plans = planning(store, ALL)
+    assert sum(one.tokens for one in plans.values()) == tokens > 0
+    assert set(planning(store, ALL, of_pool=True)) == {"cid"}
+    of_turns = spending_by(turn_groups(store, ALL), lambda one: one.model)
+    both = together([*plans.values(), *of_turns.values()])
+    assert both is not None
+    assert both.tokens == sum(one.tokens for one in policy_costs(store, ALL)), (
+        "shares are of what policies took"
+    )
+    for one in finished:
+        if one.turns:
+            figure = usage_over_turns(store.episodes.outline(one.id), one.models, "tokens", one.plans)
+            summary = store.episodes.summary(one.id)
+            assert figure is not None
+            assert sum(curve.y[-1] for curve in figure.data) == summary.tokens_in + summary.tokens_out
 
 
 def test_what_a_planner_of_the_pool_costs_counts_as_spent(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.builders.stores import copy_store
 from tests.ui import pages
 from tests.ui.sums import Sums, sums
 from ui.cli.console import printable
-from ui.cli.ui import port_in_use
+from ui.cli.ui import check_port
 from ui.runs.lease import is_dead, owner
 
 
@@ -311,9 +311,8 @@ def test_a_password_in_the_address_is_shown_nowhere(world: Sums, monkeypatch: py
 def test_a_port_in_use_is_one_sentence(world: Sums) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert port_in_use(port)
         assert f"Port {port} on 127.0.0.1 is in use" in world.refused("ui", "--port", port)
-    assert not port_in_use(port)
+    check_port(port)  # free again
 
 
 def test_terminal_controls_in_untrusted_text_are_shown_escaped() -> None:

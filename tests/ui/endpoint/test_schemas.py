@@ -32,7 +32,7 @@ def doubling(n: int, word: str = "allOf") -> dict[str, Any]:
     return {"$defs": {**defs, f"d{n}": {"type": "object"}}, "$ref": "#/$defs/d0"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _ended() -> Iterator[None]:
     yield
     CHECKS.close()

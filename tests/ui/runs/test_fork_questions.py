@@ -436,7 +436,7 @@ def test_trinity_fork_asks_it_too(world: Sums, store: Store, missed: str) -> Non
     assert done.json.items() >= told_so.items()
     assert "in less than 5 of 100 cases" in done.err
     refused(world, "fork", missed, "--luck", "--turn", 2, says="--luck cannot be combined with --turn")
-    refused(world, "fork", "--luck", says="Name the episode that is played again")
+    refused(world, "fork", "--luck", says="Name the episode: trinity fork EPISODE --luck")
 
 
 def test_a_wrong_episode_has_the_button_and_then_the_answer(

@@ -52,9 +52,9 @@ from ui.web.kit import state as ui_state
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
 from ui.web.turns.bar import FORKS, REPEATS
 from ui.web.turns.decision import DecisionContext, tokenize_again, tolerance_words
-from ui.web.turns.pair_rows import choice_kls
+from ui.web.turns.panels import has_no_preference, nearest
 from ui.web.turns.recording import open_recording
-from ui.web.turns.what_if import has_no_preference, nearest
+from ui.web.views.pair import choice_kls
 
 WIDTH = 64
 KINDS: tuple[HeadKind, ...] = (
@@ -411,44 +411,25 @@ def test_a_distance_and_no_preference_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "choice", "divergence"),
     [
+        (0.5, 0.5, "Same likeliest choice, and about as certain** (50.0 % instead of 50.0 %)", "0.000;"),
+        (0.6, 0.99, "Same likeliest choice, but far more certain** (99.0 % instead of 60.0 %)", "1.2;"),
+        (0.6, 0.8, "Same likeliest choice, but more certain** (80.0 % instead of 60.0 %)", "0.105;"),
+        (0.8, 0.6, "Same likeliest choice, but less certain** (60.0 % instead of 80.0 %)", "0.092;"),
+        (0.99, 0.6, "Same likeliest choice, but far less certain** (60.0 % instead of 99.0 %)", "0.459;"),
+        (0.6, 0.4, "Another likeliest choice**, from similar probabilities", "0.081; 0 means the same."),
+        (0.9, 0.01, "Another likeliest choice**, from very different probabilities", "3.8;"),
         (
             0.5,
-            0.5,
-            "Same likeliest choice, and about as certain** (50.0 % instead of 50.0 %). KL divergence 0.000;",
+            1.0,
+            "Same likeliest choice, but far more certain** (100.0 % instead of 50.0 %); some choices",
+            "",
         ),
-        (
-            0.6,
-            0.99,
-            "Same likeliest choice, but far more certain** (99.0 % instead of 60.0 %). KL divergence 1.2;",
-        ),
-        (
-            0.6,
-            0.8,
-            "Same likeliest choice, but more certain** (80.0 % instead of 60.0 %). KL divergence 0.105;",
-        ),
-        (
-            0.8,
-            0.6,
-            "Same likeliest choice, but less certain** (60.0 % instead of 80.0 %). KL divergence 0.092;",
-        ),
-        (
-            0.99,
-            0.6,
-            "Same likeliest choice, but far less certain** (60.0 % instead of 99.0 %). KL divergence 0.459;",
-        ),
-        (
-            0.6,
-            0.4,
-            "Another likeliest choice**, from similar probabilities. KL divergence 0.081; 0 means the same.",
-        ),
-        (0.9, 0.01, "Another likeliest choice**, from very different probabilities. KL divergence 3.8;"),
-        (0.5, 1.0, "Same likeliest choice, but far more certain** (100.0 % instead of 50.0 %); some choices"),
     ],
 )
 def test_how_far_another_decision_is_from_the_first_is_told_by_its_choice(
-    first: float, second: float, said: str
+    first: float, second: float, choice: str, divergence: str
 ) -> None:
     ours, theirs = (
         Decision("a", Role.WORKER, model_probs=(p, 1 - p), role_probs=(0.0, 1.0, 0.0))
@@ -456,7 +437,8 @@ def test_how_far_another_decision_is_from_the_first_is_told_by_its_choice(
     )
     kls = choice_kls(ours, ("a", "b"), theirs, ("a", "b"))
     assert kls is not None
-    assert apart_words(ours, ("a", "b"), theirs, ("a", "b"), sum(kls)).startswith(f"**{said}")
+    said = f"**{choice}. KL divergence {divergence}" if divergence else f"**{choice}"
+    assert apart_words(ours, ("a", "b"), theirs, ("a", "b"), sum(kls)).startswith(said)
 
 
 def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:

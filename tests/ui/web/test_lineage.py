@@ -98,8 +98,8 @@ def test_a_candidates_band_is_binomial_and_the_means_knows_common_tasks(empty: S
     [trend] = fitness(asked(empty, 1)).blocks
     assert isinstance(trend, Trend)
     candidate, mean = trend.bands.values()
-    assert candidate[2] == (3, pytest.approx(0.3 - error), pytest.approx(0.3 + error))
-    assert mean[2] == (3, pytest.approx(0.3 - 0.07), pytest.approx(0.3 + 0.07))
+    assert candidate[2] == pytest.approx((3, 0.3 - error, 0.3 + error))
+    assert mean[2] == pytest.approx((3, 0.3 - 0.07, 0.3 + 0.07))
 
 
 def test_validations_and_controls_stand_with_their_intervals(empty: Store) -> None:

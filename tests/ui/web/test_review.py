@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from storage.shelves.labels import Place, find_span
 from storage.store import Store, open_store
 from tests import browsing
 from tests.browsing import arrive, settled, visit
+from tests.builders.stores import copy_store
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
 from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown, until
@@ -30,10 +30,7 @@ QUEUE = {"family": "user", "order": "oldest"}  # eight episodes of the hostile t
 def mine(samples: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A copy of the samples, to write labels into."""
     path = tmp_path / "trinity.db"
-    with sqlite3.connect(samples.engine.url.database or "") as source, sqlite3.connect(path) as copy:
-        source.backup(copy)
-    source.close()
-    copy.close()
+    copy_store(samples.engine.url.database or "", path)
     monkeypatch.setenv("TRINITY_STORE", str(path))
     opened_store = open_store(path)
     yield opened_store
@@ -124,7 +121,7 @@ def test_states_of_a_review(mine: Store, tmp_path: Path, monkeypatch: pytest.Mon
     saved = mine.views.add("strange tasks", {"family": "user", "order": "oldest"})
     by_view = opened("review", view=saved.id)
     assert (here(by_view), "of 8**" in by_view.get("progress")[0].proto.text) == (queue(mine)[0], True)
-    assert "so you know" in shown(opened("review", blind="1", correct="wrong"))
+    assert "so it is not blind" in shown(opened("review", blind="1", correct="wrong"))
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "empty.db"))
     assert "nothing to review" in shown(opened("review"))
 

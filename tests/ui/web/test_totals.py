@@ -52,7 +52,7 @@ def plainly(name: str, **query: str) -> str:
 
 def test_every_page_says_what_its_total_leaves_out(store: Store) -> None:
     every = store.health().episodes
-    aside = "3 plays live, by hand, on request or in an evolution"
+    aside = "3 live plays, requests or episodes of evolutions"
     in_all = f"{every} episodes in all (among them 2 forks and {aside}, which no total counts)"
     assert in_all in plainly("home")
     assert f"Episodes (among them 2 forks and {aside}, which no total counts)" in plainly("settings")

@@ -205,13 +205,7 @@ def test_a_word_that_stands_several_times_is_told_with_its_place() -> None:
         ("4", 0.1, "question, 1st of 2"),
     ]
     assert why.strongest_words(found, texts, -1.0)[0] == ("4", -0.5, "turn 3")
-    assert [ordinal(number) for number in (3, 11, 12, 21, 112)] == [
-        "3rd",
-        "11th",
-        "12th",
-        "21st",
-        "112th",
-    ]
+    assert [ordinal(number) for number in (3, 11, 12, 21, 112)] == ["3rd", "11th", "12th", "21st", "112th"]
 
 
 def test_a_head_that_prefers_nothing_has_no_reason() -> None:

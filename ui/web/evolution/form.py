@@ -32,7 +32,7 @@ from ui.web.kit.fields import draw, draw_all, draw_groups
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.task_file import choose_tasks
-from ui.web.progress.panel import spending
+from ui.web.progress import spending
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 

@@ -27,7 +27,7 @@ from ui.web.kit.fields import settings_table
 from ui.web.kit.widgets import button, nothing_here, popover
 from ui.web.pickers.checkpoints import generation_of, own_and_shipped, play_link, policy_label, side_namer
 from ui.web.pickers.line import default_run, line_of, listed, within
-from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
 
 _courses = cached(read_course)
 _figures = cached(figures)

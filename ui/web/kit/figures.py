@@ -16,7 +16,6 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.episode import Role
 from ui.presentation.theme import (
     CHART_CONFIG,
     DIFFERENCE_SCALE,
@@ -271,10 +270,6 @@ def _hover(one: Estimate, signed: bool) -> str:
     detail = f"<br>{literal(one.detail, 160)}" if one.detail else ""
     ends = f"{_value(one.low, signed)} to {_value(one.high, signed)}"
     return f"{literal(one.name, 60)}{detail}<br>95 % interval {ends}"
-
-
-#: The rows, in the order in which a problem is usually worked on.
-ROLES = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ from ui.web.pickers.line import (
     shared_runs,
     within,
 )
-from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
 
 _played = cached(policies_with_episodes)
 _figures = cached(figures)

@@ -22,7 +22,7 @@ from ui.web.evolution.form import choose_evolution, choose_training
 from ui.web.evolution.page import run_page
 from ui.web.kit import state
 from ui.web.kit.widgets import button, tool
-from ui.web.progress.panel import begin, begin_button
+from ui.web.progress import begin, begin_button
 
 #: The panels in the address that are the forms of an evolution and of a training.
 BEGIN, BEGIN_TRAINING = "begin", "train"

@@ -10,7 +10,7 @@ from ui.web.kit import state
 from ui.web.live.form import live_form
 from ui.web.live.run import run_page
 from ui.web.pickers.checkpoints import play_link
-from ui.web.progress.panel import queue_panel
+from ui.web.progress import queue_panel
 
 KEYS: Keys = (
     ("Enter", "play the turn that waits for you, as it is proposed or as you decided it"),

@@ -41,7 +41,7 @@ from ui.web.kit.tables import text as text_column
 from ui.web.kit.text import markdown_table
 from ui.web.kit.widgets import button, nothing_here, run_mark, tool
 from ui.web.pickers.facets import uncounted_words
-from ui.web.progress.panel import workers_words
+from ui.web.progress import workers_words
 from ui.web.turns.labels import author_field
 
 PARTS = {
