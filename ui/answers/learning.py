@@ -35,7 +35,6 @@ from ui.runs.course import (
     Validated,
     binomial_error,
     control_words,
-    read_course,
     tasks_each,
 )
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
@@ -60,16 +59,19 @@ class Shown:
         return self.course.indices[self.at]
 
 
-def asked_of_run(
-    store: Store, run: str, update: int | None = None, beside: str | None = None, **more: Any
+def asked_of_course(
+    store: Store,
+    course: Lineage | Training,
+    update: int | None = None,
+    second: Lineage | Training | None = None,
+    **more: Any,
 ) -> Asked:
     """An evolution or a training that has updates, at the one of this number or the nearest one (None: the last), and a
-    second run of its kind `beside` it. `more`: further fields."""
-    asked = Asked(store, (), Side("", run, EpisodeFilter(run=run)), **more)
-    course = asked.read(read_course, run)
+    second one of its kind beside it. `more`: further fields."""
     at = len(course.indices) - 1 if update is None else nearest(course.indices, update)
-    second = asked.read(read_course, beside) if beside else None
-    return replace(asked, subject=Shown(course, at, second if second and second.updates else None))
+    subject = Shown(course, at, second if second and second.updates else None)
+    side = Side("", course.name, EpisodeFilter(run=course.run))
+    return Asked(store, (), side, subject=subject, **more)
 
 
 def nearest(indices: Sequence[int], number: int) -> int:

@@ -248,7 +248,8 @@ def evolution(
     [dim]$[/] trinity evolution night --update 12 --part choices --json
     """
     from ui.answers.asked import memory
-    from ui.answers.learning import asked_of_run
+    from ui.answers.learning import asked_of_course
+    from ui.runs.course import read_course
 
     with opened_store(how.store) as opened:
         first = learned_run(opened, run)
@@ -257,12 +258,9 @@ def evolution(
             raise ConfigError(
                 f"'{first.id}' and '{beside}' are of two kinds: name two evolutions or two trainings."
             )
-        choices, other = how.choices(), second.id if second else None
-        how.give(
-            "evolution",
-            asked_of_run(opened, first.id, update, other, choices=choices, remember=memory()),
-            part,
-        )
+        course, other = read_course(opened, first), read_course(opened, second) if second else None
+        more = {"choices": how.choices(), "remember": memory()}
+        how.give("evolution", asked_of_course(opened, course, update, other, **more), part)
 
 
 def learned_run(store: Store, name: str | None) -> RunSummary:

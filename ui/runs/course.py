@@ -229,9 +229,9 @@ def course_of(run: RunSummary, updates: Sequence[UpdateSummary] = ()) -> Lineage
     return Lineage(run.id, plan if isinstance(plan, EvolutionPlan) else None, updates)
 
 
-def read_course(store: Store, run: str) -> Lineage | Training:
+def read_course(store: Store, run: RunSummary) -> Lineage | Training:
     """An evolution or a training with the updates that are kept."""
-    return course_of(store.runs.get(run), store.learning.updates(run))
+    return course_of(run, store.learning.updates(run.id))
 
 
 # How far fitness can be trusted

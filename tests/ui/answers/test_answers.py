@@ -18,10 +18,10 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from tests.builders.sample_store import EVOLVED, PLAYED, checkpoint
 from tests.ui.pages import assert_literal, command, opened
+from tests.ui.web.evolutions import asked_of_learned
 from ui.answers import plain, policy
 from ui.answers.asked import Asked, asked_of, asked_of_policies
 from ui.answers.blocks import Answer
-from ui.answers.learning import asked_of_run
 from ui.answers.pages import ANALYSES, analysis, answers
 from ui.answers.results import answers_of, came_with_the_program
 from ui.cli.console import print_json
@@ -120,7 +120,7 @@ def _asked(store: Store, name: str) -> Asked:
     if name == "policy":
         return policy.asked_of_checkpoints(store, EpisodeScope(), {A: "first", B: "last"})
     if name == "evolution":
-        return asked_of_run(store, EVOLVED)
+        return asked_of_learned(store, EVOLVED)
     if name == "separability":
         return asked_of(store, EpisodeFilter(run=PLAYED, policy=B))
     return asked_of(store, EpisodeFilter())

@@ -12,9 +12,8 @@ from storage.reads.episode_steps import read_decisions
 from storage.store import Store
 from tests.ui.pages import assert_literal, opened, press, shown
 from tests.ui.sums import Sums
-from tests.ui.web.evolutions import plan
+from tests.ui.web.evolutions import asked_of_learned, plan
 from ui.answers.habits import computed_on, offered, read_learned, rescore
-from ui.answers.learning import asked_of_run
 from ui.presentation.learning import Habit, learned_words
 from ui.presentation.theme import label
 from ui.runs.plans import LivePlan
@@ -81,7 +80,7 @@ def test_the_page_opens_on_when_it_learned_what(world: Sums, store: Store, evolv
     text = shown(page)
     for habit, curve in found.curves.items():
         assert label(learned_words(habit, curve), 900) in text
-    says = computed_on(found, asked_of_run(store, evolved))
+    says = computed_on(found, asked_of_learned(store, evolved))
     assert says.startswith(
         f"Computed on {len(found.turns)} recorded turns of 12 tasks, played by its own generation 3:"
     )

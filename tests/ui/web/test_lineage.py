@@ -27,10 +27,11 @@ from storage.rows.summaries import CandidateSummary, EpisodeSummary, RunStatus, 
 from storage.store import Store, open_store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.stores import begin_run, kept_generation
+from tests.ui.web.evolutions import asked_of_learned
 from ui.answers.asked import Asked, Side
 from ui.answers.blocks import Areas, Estimates, Points, Strip, Trend
 from ui.answers.evolution import choices, cosine_grid, distances_of, manners, population
-from ui.answers.learning import Shown, asked_of_run, fitness, pace, standings
+from ui.answers.learning import Shown, fitness, pace, standings
 from ui.runs.course import Lineage, binomial_error, control_words, rank_correlation, share_entropy, tasks_each
 from ui.runs.settings.learning import EvolutionPlan
 from ui.web.analysis.draw import figure_of
@@ -289,7 +290,7 @@ def test_candidates_are_told_with_what_is_missing(empty: Store) -> None:
         CandidateSummary(2, 0.75, 4, 1),
     ]
     empty.learning.add(UpdateSummary("r1", 1, 12, 1.0, stats=stats), candidates=candidates)
-    answer = population(asked_of_run(empty, "r1"))
+    answer = population(asked_of_learned(empty, "r1"))
     assert answer.sentence == (
         "3 candidates, best 75.0 %, mean 50.0 %. 1 have no fitness: all of their episodes are missing."
     )

@@ -20,10 +20,11 @@ from storage.store import Store
 from tests.builders.stores import begin_run, new_store
 from tests.builders.trainings import PLAN, record_training
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
+from tests.ui.web.evolutions import asked_of_learned
 from ui.answers.asked import Asked
 from ui.answers.blocks import Areas, Block, Code, Drawn, Table, Trend
 from ui.answers.evolution import ANALYSIS
-from ui.answers.learning import FREE, asked_of_run, rollouts
+from ui.answers.learning import FREE, rollouts
 from ui.answers.training import MOST_WORDS, measures, steps
 from ui.runs import wiring
 from ui.runs.plans import plan_of, to_config
@@ -135,7 +136,7 @@ def test_kept_planners_lead_to_their_episodes_and_to_what_can_be_typed(kept: Sto
 
 def test_readable_plans_are_told_to_be_forced_and_what_was_written_freely(kept: Store) -> None:
     record_training(kept)
-    readable = measures(asked_of_run(kept, "rtrain")).blocks[0]
+    readable = measures(asked_of_learned(kept, "rtrain")).blocks[0]
     assert list(lines_of(readable)) == ["readable"], "some plans of it could not be read"
     forced = [
         IterationStats(index=index, rollouts=PlanStatistics(n=16, right=0.5, readable=1.0), free=share)
@@ -145,7 +146,7 @@ def test_readable_plans_are_told_to_be_forced_and_what_was_written_freely(kept: 
     for one in forced:
         kept.learning.add(UpdateSummary("rforced", one.index, 16, 1.0, stats=one.to_json()))
     kept.runs.finish("rforced", RunStatus.FINISHED)
-    readable = measures(asked_of_run(kept, "rforced")).blocks[0]
+    readable = measures(asked_of_learned(kept, "rforced")).blocks[0]
     assert lines_of(readable) == {"forced by the grammar": [1.0, 1.0, 1.0], FREE: [0.95, 0.0]}
     assert "100.0 % readable (forced by the grammar)" in said(opened("evolution", run="rforced", gen="1"))
 
@@ -270,7 +271,7 @@ def test_every_picture_is_one_that_plotly_takes_and_shares_add_up(
 ) -> None:
     record_training(kept)
     record_training(kept, "rother", plan=replace(PLAN, name="<b>other"), done=2)
-    blocks = drawn(asked_of_run(kept, "rtrain", update, "rother", choices=choices))
+    blocks = drawn(asked_of_learned(kept, "rtrain", update, "rother", **choices))
     stacked = {key: block for key, block in blocks.items() if isinstance(block, Areas)}
     assert list(stacked) == ["shapes areas", "steps models", "steps subtasks"]
     for areas in stacked.values():
@@ -284,7 +285,7 @@ def test_every_picture_is_one_that_plotly_takes_and_shares_add_up(
 
 def test_right_rollouts_and_validations_with_their_intervals(kept: Store) -> None:
     record_training(kept)
-    trend = rollouts(asked_of_run(kept, "rtrain")).blocks[0]
+    trend = rollouts(asked_of_learned(kept, "rtrain")).blocks[0]
     assert lines_of(trend)["right rollouts"] == [1 / 16, 2 / 16, 3 / 16, 4 / 16]
     assert isinstance(trend, Trend)
     validation = trend.traces[2].points
@@ -297,7 +298,7 @@ def test_rarer_first_words_are_one_area(kept: Store) -> None:
     stats = IterationStats(index=1, rollouts=PlanStatistics(n=100, subtasks=words))
     begin_run(kept, "r1", "train", {})
     kept.learning.add(UpdateSummary("r1", 1, 100, 1.0, stats=stats.to_json()))
-    subtasks = steps(asked_of_run(kept, "r1")).blocks[1]
+    subtasks = steps(asked_of_learned(kept, "r1")).blocks[1]
     assert isinstance(subtasks, Areas)
     assert [one.name for one in subtasks.areas][:2] == ["w0", "w1"]
     assert len(subtasks.areas) == MOST_WORDS + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 
 import streamlit as st
 
@@ -13,7 +14,7 @@ from storage.analysis.defaults import comparable
 from storage.analysis.standings import Figures, figures, policies_with_episodes, sides_of, task_sets
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
-from ui.answers.learning import asked_of_run, nearest, shown
+from ui.answers.learning import asked_of_course, nearest, shown
 from ui.answers.training import commands
 from ui.presentation.comparison import enumerated, plays_words, tasks_words
 from ui.presentation.theme import label
@@ -29,7 +30,12 @@ from ui.web.pickers.checkpoints import generation_of, own_and_shipped, play_link
 from ui.web.pickers.line import default_run, line_of, listed, within
 from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
 
-_courses = cached(read_course)
+#: A course is read again only when there are more updates.
+read_once = st.cache_resource(
+    max_entries=16,
+    show_spinner=False,
+    hash_funcs={Store: attrgetter("url"), RunSummary: attrgetter("id", "generations")},
+)(read_course)
 _figures = cached(figures)
 _played = cached(policies_with_episodes)
 _task_sets = cached(task_sets)
@@ -40,12 +46,11 @@ WHY_APART = "The tasks are not the same, and on so few of them luck alone can ch
 
 def run_page(store: Store, run: RunSummary, second: RunSummary | None) -> None:
     """Everything below the list of runs; `second` is one of its kind on the same axes."""
-    course = _courses(store, run.id)
+    course = read_once(store, run)
     # Slots that are always there: what stands below keeps its place, and no ghost of it stays behind.
     top, progress, below = st.container(), st.container(), st.container()
-    texts = _texts(course)
     with top:
-        _headline(store, run, course, texts)
+        texts = _headline(store, run, course)
     if is_under_way(run):
         with progress:
             watch(store, run, texts, reached)
@@ -63,28 +68,26 @@ def run_page(store: Store, run: RunSummary, second: RunSummary | None) -> None:
 # Where it stands
 
 
-def _texts(course: Course) -> RunTexts:
-    when = f"before the next call or {course.noun}"
-    return RunTexts(
+def _headline(store: Store, run: RunSummary, course: Lineage | Training) -> RunTexts:
+    """What it is, how far it came, why it stopped, and how to go on with it or remove it; gives its texts."""
+    noun, when = course.noun, f"before the next call or {course.noun}"
+    texts = RunTexts(
         process="learns",
-        stored=f"Every finished {course.noun} is kept, and every reply that was paid for.",
+        stored=f"Every finished {noun} is kept, and every reply that was paid for.",
         stop="Stop",
         stop_help=f"Stops {when}. All that was paid for is kept, and it can be resumed.",
         stopping=f"Stopping at the next safe moment: {when} …",
     )
-
-
-def _headline(store: Store, run: RunSummary, course: Lineage | Training, texts: RunTexts) -> None:
-    """What it is, how far it came, why it stopped, and how to go on with it or remove it."""
     done = course.indices[-1] if course.indices else 0
     of = f" of {course.planned}" if course.planned else ""
     cost = _cost(store, course) if course.updates else []
     begun = [f":gray[{label(course.learner_words, 30)}, begun {ago(run.created, time.time())}]", *cost]
     go_on = "Resume" if run.generations else "Start again"
-    standing(store, run, texts, [f"{course.noun} **{done}**{of}", *begun], go_on=go_on)
+    standing(store, run, texts, [f"{noun} **{done}**{of}", *begun], go_on=go_on)
     if run.status in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.generations:
         help = "Nothing was learned; this frees its name."
         button("Remove it", "remove", partial(_remove, store, run.id), icon="delete", help=help)
+    return texts
 
 
 def _remove(store: Store, run_id: str) -> None:
@@ -94,7 +97,7 @@ def _remove(store: Store, run_id: str) -> None:
 
 def reached(store: Store, run: RunSummary) -> Reached:
     """How many updates are over, and how long the others take by the pace of the last five."""
-    course = _courses(store, run.id)
+    course = read_once(store, run)
     done, planned = (course.indices[-1] if course.indices else -1), course.planned or 1
     if done < 0:
         words = "The planner learns the form of workflows, and questions are chosen"
@@ -134,9 +137,12 @@ def _stage(store: Store, course: Lineage | Training, second: RunSummary | None) 
     answers of the address, and the bar that plays the updates through. Its number is `gen` in the address, else the
     last one."""
     indices, noun, what = course.indices, course.noun.capitalize(), f"{course.title} {course.name}"
-    number, beside = state.int_param("gen", 0, 10**9, indices[-1]), second.id if second else None
+    number, beside = (
+        state.int_param("gen", 0, 10**9, indices[-1]),
+        read_once(store, second) if second else None,
+    )
     choices = st.query_params.to_dict()
-    asked = asked_of_run(store, course.run, number, beside, choices=choices, remember=cached)
+    asked = asked_of_course(store, course, number, beside, choices=choices, remember=cached)
     at, total = shown(asked).at, len(indices)
 
     def go(place: int) -> None:

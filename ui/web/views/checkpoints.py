@@ -25,13 +25,12 @@ from ui.answers.asked import asked_of_policies
 from ui.presentation.comparison import enumerated, short_names
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import ago, distinct, if_paid, policy_name, share_words
-from ui.runs.course import read_course
 from ui.runs.plans import known_plan, plan_of
 from ui.runs.queue import LEARNING
 from ui.runs.settings.batch import BatchPlan
 from ui.web.analysis.page import show_answers
 from ui.web.checkpoints.form import play_form
-from ui.web.evolution.page import WHY_APART
+from ui.web.evolution.page import WHY_APART, read_once
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.widgets import button, nothing_here
@@ -57,7 +56,6 @@ from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
 
 _played = cached(policies_with_episodes)
 _figures = cached(figures)
-_courses = cached(read_course)
 _TEXTS = RunTexts("plays these tasks", pause="Pause")
 
 
@@ -121,7 +119,7 @@ def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], n
     ages = generation_of(store)
     for run in runs:
         learned = store.runs.get(run)
-        course = _courses(store, run)
+        course = read_once(store, learned)
         if (
             learned.kind not in LEARNING
             or course.best is None
