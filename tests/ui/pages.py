@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.config import set_option
@@ -97,6 +98,11 @@ def shown(page: AppTest) -> str:
 def plainly(page: AppTest) -> str:
     """What the page says, without the marks that keep foreign text literal."""
     return shown(page).replace("\\", "")
+
+
+def table_with(page: AppTest, column: str) -> Any:
+    """The first table that has this column, as a data frame."""
+    return next(one.value for one in page.dataframe if column in one.value)
 
 
 def assert_literal(page: AppTest) -> None:
