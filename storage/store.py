@@ -30,11 +30,10 @@ from storage.rows.engine import (
 from storage.rows.schema import checkpoint, episode, run
 from storage.rows.summaries import Health, RunStatus
 from storage.shelves.attributions import Attributions
-from storage.shelves.checkpoints import Checkpoints
 from storage.shelves.endpoint import Endpoint
 from storage.shelves.episodes import Episodes, Views
 from storage.shelves.labels import Labels, Reviews
-from storage.shelves.learning import Learning
+from storage.shelves.learning import Checkpoints, Learning
 from storage.shelves.runs import STALLED_AFTER_S, Runs
 
 

@@ -41,7 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 #: What a test is by the fixture that it asks for, itself or through another.
-LANE_OF_FIXTURE = {"chromium": "browser", "served": "process"}
+LANE_OF_FIXTURE = {"chromium": "browser", "served": "process", "forked_workers": "process"}
 LANES = ("browser", "process")
 #: Files whose tests take longest, the longest first. Each is one process's alone: begun last, it would be waited for.
 LONGEST = (

@@ -2,12 +2,14 @@
 
 To import torch, transformers and Streamlit takes a process longer than most tests play. What `forked` names is called
 as the program and the interpreter are: it hands its arguments, folder, environment and streams to this process, which
-forks one that runs the command; it passes signals on, and ends as the command ends.
+forks one that runs the command; it passes signals on, and ends as the command ends. The workers that a forked app
+starts are forked too.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -27,6 +29,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TextIO
+from unittest.mock import patch
 
 #: What commands import before they do anything.
 PRELOADED = (
@@ -54,7 +57,9 @@ PRELOADED = (
     "ui.endpoint.service",
     "ui.runs.batch",
     "ui.runs.evolution",
-    "ui.runs.queue",
+    "ui.runs.live",
+    "ui.runs.reading",
+    "ui.runs.worker",
     "ui.web.kit.state",
     "ui.web.turns.recording",
 )
@@ -68,18 +73,24 @@ PATIENCE_S = 600  # a busy machine is no failure
 class Command:
     """What a forked process is to run: `trinity` or `python -m` with arguments as `sys.argv` has them, or a function of
     a module, as `module:function`, which gets the arguments and returns an exit status. `modules` are imported once for
-    all that come after it."""
+    all that come after it. `caller`: the process that stands for the one that runs it, whose name in a store it bears."""
 
     argv: list[str]
     folder: str
     environment: dict[str, str]
     modules: Sequence[str] = ()
+    caller: int = 0
 
     def run(self) -> None:
         """Run it to its end in this process, which is then as one that was started for it."""
         os.chdir(self.folder)
         os.environ.clear()
         os.environ.update(self.environment)
+        if self.caller:
+            from ui.runs import lease
+
+            with patch("os.getpid", return_value=self.caller):
+                lease.owner()  # which is remembered
         name, *arguments = self.argv
         if Path(name).name == "trinity":
             sys.argv = self.argv
@@ -213,14 +224,40 @@ def serve(path: str) -> Command | None:
     """Import what is needed and listen at the path of a socket; see `Zygote.serve`."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
+        gc.disable()
         for name in PRELOADED:
             import_module(name)
+        gc.freeze()  # no forked process looks for garbage in what is imported
+        gc.enable()
+        from ui.runs import queue
+
+        queue.PYTHON = str(Path(path).with_name("python"))
         assert threading.active_count() == 1, "a thread would not be there in a forked process"
         listener.listen(100)
         return Zygote(listener).serve()
 
 
+def _leave() -> None:
+    """End a forked process at once: to take apart all that is imported, as an interpreter does at its end, takes longer
+    than most commands."""
+    if _status:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(_status[0])
+
+
+#: How a forked process ends, once that is known.
+_status: list[int] = []
+
 if __name__ == "__main__":
+    atexit.register(_leave)  # the first, so that it is called last
     asked = serve(sys.argv[1])
     if asked is not None:
-        asked.run()
+        try:
+            asked.run()
+            _status.append(0)
+        except SystemExit as ended:
+            if ended.code is None or isinstance(ended.code, int):
+                _status.append(ended.code or 0)
+            raise

@@ -19,7 +19,7 @@ while True:
         if time.monotonic() > end:
             raise
         time.sleep(0.05)
-command = {"argv": sys.argv, "folder": os.getcwd(), "environment": dict(os.environ)}
+command = {"argv": sys.argv, "folder": os.getcwd(), "environment": dict(os.environ), "caller": os.getpid()}
 socket.send_fds(zygote, [json.dumps(command).encode()], [0, 1, 2])
 answers = zygote.makefile()
 child = int(answers.readline())

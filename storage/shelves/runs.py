@@ -29,7 +29,7 @@ from sqlalchemy.exc import IntegrityError
 
 from core.episode import Decision, Role, Status
 from core.errors import StoreError
-from core.play.policy import decider_at, deciders_with
+from core.play.policies import decider_at, deciders_with
 from storage.filters.listing import FIGURES
 from storage.filters.vocabulary import IS_MIXED
 from storage.rows.engine import (
@@ -55,7 +55,7 @@ from storage.rows.summaries import (
     RunSummary,
 )
 from storage.shelves import replies
-from storage.shelves.checkpoints import check_decides
+from storage.shelves.learning import check_decides
 
 #: A run without a sign of life for this long is taken for dead.
 DEAD_AFTER_S = 30.0

@@ -20,8 +20,9 @@ from tests.builders.sample_store import sample_store
 from tests.builders.stores import copy_store, record_finished_run
 from tests.ui.pages import SUM
 from tests.ui.sums import Sums, sums
+from tests.zygote import forked
 from ui.answers import separability
-from ui.runs import wiring
+from ui.runs import queue, wiring
 from ui.runs.plans import LivePlan
 from ui.runs.wiring import remember_encoder
 
@@ -97,6 +98,12 @@ def store(world: Sums) -> Iterator[Store]:
 def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The app starts no workers: a run that a page begins waits until the test plays it."""
     monkeypatch.setenv("TRINITY_WORKERS", "0")
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers that this process starts are forked, as those of a forked app are: they have imported what they need."""
+    monkeypatch.setattr(queue, "PYTHON", str(forked("python")))
 
 
 @pytest.fixture

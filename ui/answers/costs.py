@@ -13,7 +13,7 @@ from storage.analysis.costs import (
     planning,
     policy_costs,
     spending_by,
-    together,
+    sum_spending,
 )
 from storage.analysis.counterfactual import AtBudget, accuracy_by_budget
 from storage.analysis.routing import counted_episodes
@@ -173,7 +173,7 @@ def spending(asked: Asked) -> Answer:
     for side in asked.sides:
         groups = asked.read(turn_groups, side.where)
         plans = list(asked.read(planning, side.where).values())
-        planned = together(plans)
+        planned = sum_spending(plans)
         costs = [*(one.cost_usd for one in groups), *(one.cost_usd for one in plans)]
         unit = "dollars" if any(costs) and None not in costs else "tokens"
         parts = {

@@ -104,7 +104,7 @@ ANALYSES: dict[str, Listed] = {
     "evolution": Listed(
         "Evolution and training",
         "trending_up",
-        "How a coordinator or a planner came about, step by step; begin, watch, stop and resume one.",
+        "An evolution or a training, update by update; start, watch, stop and resume one.",
         "What an evolution or a training came to, update by update.",
         "evolution",
         "Learn",

@@ -153,7 +153,7 @@ def agreement(asked: Asked) -> Answer:
     ]
     if len(pairs) == 1 and len(families := sorted(set(diff.families()))) > 1:
         at = np.array(diff.families())
-        lines += [_line(one, pairs[0].found.among(at == one), {"family": one}) for one in families]
+        lines += [_line(one, pairs[0].found.where(at == one), {"family": one}) for one in families]
     lines = [one for one in lines if one.estimate.value is not None]
     return Answer(
         "agreement",
@@ -243,7 +243,7 @@ def _logits(asked: Asked, diff: PolicyDiff) -> Table:
     again = diff.readable()
 
     def count(source: Source) -> Callable[[tuple[Side, CheckpointLogits]], int]:
-        return lambda one: int((one[1].having(source) & diff.used).sum())
+        return lambda one: int((one[1].with_source(source) & diff.used).sum())
 
     return Table.of(
         zip(asked.sides, diff.judgements, strict=True),

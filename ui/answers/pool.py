@@ -13,8 +13,15 @@ from core.episode import Flag, Role
 from core.errors import TrinityError
 from core.pocket import MODELS
 from core.settings import POCKET_POOL
-from storage.analysis.calls import ModelHealth, model_health
-from storage.analysis.costs import PLANNER, Spending, planning, spending_by, together
+from storage.analysis.costs import (
+    PLANNER,
+    ModelHealth,
+    Spending,
+    model_health,
+    planning,
+    spending_by,
+    sum_spending,
+)
 from storage.analysis.reply_faults import LOUD, ReplyFaults, Share, reply_faults
 from storage.analysis.routing import pool_order
 from storage.analysis.verdicts import (
@@ -73,7 +80,7 @@ def calls_in(store: Store, where: EpisodeFilter) -> _Calls:
     plans = planning(store, where, of_pool=True)
     spent = spending_by(groups, lambda group: group.model)
     for name, planned in plans.items():
-        if summed := together([planned, *([spent[name]] if name in spent else [])]):
+        if summed := sum_spending([planned, *([spent[name]] if name in spent else [])]):
             spent[name] = summed
     lapses = {one.model: one for one in reply_faults(groups)}
     return _Calls(model_health(store, where), groups, plans, lapses, spent)

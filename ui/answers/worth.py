@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from core.play.policies import SINGLE
-from storage.analysis.counterfactual import Without, each_missed, without_models
+from storage.analysis.counterfactual import Without, without_each_model, without_models
 from storage.analysis.defaults import default_checkpoints
 from storage.analysis.regret import Contestant, MissedTask, Regret, regret, replicated_tasks, replicates
 from storage.analysis.routing import pool_order
@@ -266,7 +266,7 @@ def without(asked: Asked) -> Answer:
         found = asked.read(without_models, side.where, left_out)
         said, blocks = _without_words(left_out, found), [_takers(found)] if found.takers else []
     else:
-        each = asked.read(each_missed, side.where, models)
+        each = asked.read(without_each_model, side.where, models)
         some = any(one.turns for one in each.values())
         said, blocks = (_least_missed(each), [_each(each)]) if some else (_NO_LOGITS, [])
     notes = [

@@ -33,6 +33,8 @@ from ui.runs.settings.learning import LearningPlan
 
 #: Kinds of runs that learn.
 LEARNING: tuple[RunKind, ...] = ("evolve", "train")
+#: The interpreter that workers run in.
+PYTHON = sys.executable
 
 
 def start_worker(store: Store, run: str) -> int | None:
@@ -58,7 +60,7 @@ def _process(address: str, log: Path, mode: str, stdin: int, *options: str) -> s
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open(mode) as said:
         return subprocess.Popen(
-            [sys.executable, "-m", "ui.runs.worker", *options],
+            [PYTHON, "-m", "ui.runs.worker", *options],
             # By the environment: a command line, and with it a database's password, is seen by everybody here.
             env=os.environ | {"TRINITY_STORE": address},
             stdin=stdin,

@@ -120,7 +120,7 @@ def test_too_close_counts_neither_way_and_leaves_the_first_parting_uncertain() -
     by_turn = divergence_by_turn(found)
     assert [one.n for one in by_turn] == [4, 4]
     assert math.isclose(by_turn[0].mean, kl_divergence(p, q))
-    assert found.among(episodes == 2).rate == 1.0
+    assert found.where(episodes == 2).rate == 1.0
 
 
 def test_turns_of_one_task_count_for_less_than_as_many_tasks() -> None:

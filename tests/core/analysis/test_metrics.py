@@ -2,8 +2,6 @@
 
 import math
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -112,12 +110,6 @@ def test_kl_divergence() -> None:
     assert kl_divergence([0.5, 0.5], [1.0, 0.0]) == math.inf
 
 
-@pytest.mark.process
-def test_importing_metrics_does_not_load_scipy() -> None:
-    code = "import sys, core.analysis.metrics, core.analysis.comparison; sys.exit('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_an_interval_over_seeds_knows_the_chance_of_tasks_and_of_seeds() -> None:
     rng = np.random.default_rng(0)
     same = (rng.random((1, 400)) < 0.5).repeat(3, axis=0).astype(float)
@@ -148,9 +140,10 @@ def _covered(simulate: Callable[[np.random.Generator], bool], times: int) -> flo
     return sum(simulate(rng) for _ in range(times)) / times
 
 
-#: Nominal 95 %. Of 2,000 simulations the share itself is known to within a point nineteen times in twenty.
+#: Nominal 95 %. Of 2,000 simulations the share itself is known to within a point nineteen times in twenty; of half as
+#: many, where one takes long, to within 1.4 points.
 COVERAGE = (0.93, 0.97)
-TIMES = 2000
+TIMES, FEWER = 2000, 1000
 
 
 @pytest.mark.parametrize(
@@ -168,7 +161,7 @@ def test_intervals_over_seeds_cover_what_they_promise(seeds: int, tasks: int, sp
         found = mean_over_seeds((rng.random((seeds, tasks)) < 1 / (1 + np.exp(-logits))).astype(float))
         return found.low <= truth <= found.high
 
-    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+    assert COVERAGE[0] <= _covered(simulate, FEWER) <= COVERAGE[1]
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 0.9])
@@ -278,7 +271,7 @@ def test_differences_over_seeds_cover_what_they_promise(seeds: int) -> None:
         found = mean_over_seeds((drawn[1] < b).astype(float) - (drawn[0] < a))
         return found.low <= truth <= found.high
 
-    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+    assert COVERAGE[0] <= _covered(simulate, FEWER) <= COVERAGE[1]
 
 
 def test_means_of_tokens_over_seeds_cover_what_they_promise() -> None:
@@ -290,7 +283,7 @@ def test_means_of_tokens_over_seeds_cover_what_they_promise() -> None:
         found = mean_over_seeds(np.exp(logs))
         return found.low <= truth <= found.high
 
-    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+    assert COVERAGE[0] <= _covered(simulate, FEWER) <= COVERAGE[1]
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
@@ -302,7 +295,7 @@ def test_shares_of_forks_cover_what_they_promise(share: float) -> None:
         _, low, high = clustered_share((rng.random((60, 8)) < chances[:, None]).tolist())
         return low <= share <= high
 
-    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+    assert COVERAGE[0] <= _covered(simulate, FEWER) <= COVERAGE[1]
 
 
 def test_cohens_kappa_covers_what_it_promises() -> None:

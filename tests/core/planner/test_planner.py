@@ -17,7 +17,7 @@ from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Shown
 from core.planner.planner import LanguagePlanner
 from core.play.drive import drive_many
-from core.play.policy import new_episode
+from core.play.policies import new_episode
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow
 from tests.core.planner.tiny import MODELS, TASKS, tiny_planner, tiny_pool

@@ -22,8 +22,7 @@ from core.episode import (
     Usage,
     Verdict,
 )
-from storage.analysis.calls import model_health, pool_means
-from storage.analysis.costs import spending_by, together
+from storage.analysis.costs import model_health, pool_means, spending_by, sum_spending
 from storage.analysis.verdicts import (
     VerdictOutcome,
     by_author,
@@ -39,7 +38,7 @@ from storage.rows.engine import writing
 from storage.rows.schema import run
 from storage.store import Store
 from tests.builders.recorded import MODELS, RUN, episode, events_of
-from tests.builders.stores import begin_run, filled_store, new_store
+from tests.builders.stores import begin_run, filled_store
 from ui.presentation.words import wrong_accepts_words
 
 EVERY = EpisodeFilter(forks="with")
@@ -97,32 +96,30 @@ def test_turns_that_a_fork_carries_are_no_calls(store: Store) -> None:
 
 
 def test_money_is_counted_once(store: Store) -> None:
-    whole = together(spending_by(turn_groups(store, EVERY), lambda one: one.model).values())
+    whole = sum_spending(spending_by(turn_groups(store, EVERY), lambda one: one.model).values())
     assert whole is not None
     assert whole.cost_usd == pytest.approx(7 * COST_USD)
     assert whole.tokens == 7 * 42
     assert store.runs.spent_usd(RUN) + store.runs.spent_usd(FORKS) == pytest.approx(7 * COST_USD)
 
 
-def test_what_a_call_takes_is_not_told_by_what_forks_carry(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "means.db")
-    begin_run(store, RUN, "run", {})
-    begin_run(store, FORKS, "fork", {})
+def test_what_a_call_takes_is_not_told_by_what_forks_carry(fresh: Store) -> None:
+    begin_run(fresh, RUN, "run", {})
+    begin_run(fresh, FORKS, "fork", {})
     parent = played("e1")
     long = replace(parent.turns[4], reply=replace(parent.turns[4].reply, usage=Usage(30, 120, COST_USD)))
     by_hand = replace(parent.turns[4], reply=Reply("36", "", EDITED, Usage(0, 0, 0.0)))
     for one in (parent, forked(parent, "f1", 4, (long,)), forked(parent, "f2", 4, (by_hand,))):
-        list(record(store, events_of(one)))
-    with writing(store.engine) as connection:
+        list(record(fresh, events_of(one)))
+    with writing(fresh.engine) as connection:
         connection.execute(run.update().values(pool="digest"))
-    means = pool_means(store, "digest")
+    means = pool_means(fresh, "digest")
     assert means is not None
     assert means.n == 6, "five of the parent, and the one call of a fork"
     assert means.calls_per_episode == 5
     model = parent.turns[4].decision.model
     own = [turn for turn in parent.turns if turn.decision.model == model]
     assert means.models[model].tokens_out == pytest.approx((12 * len(own) + 120) / (len(own) + 1))
-    store.close()
 
 
 def test_a_verdict_that_forks_carry_is_one_verdict(store: Store) -> None:
@@ -146,27 +143,25 @@ def accepted(name: str, *, answer: str, ends: bool) -> Episode:
     return replace(made, turns=tuple(turns), correct=answer == "32", end_reason=EndReason.BUDGET)
 
 
-def test_wrong_answers_accepted_are_told_by_verdict_by_episode_and_by_what_they_ended(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "accepts.db")
-    begin_run(store, RUN, "run", {})
+def test_wrong_answers_accepted_are_told_by_verdict_by_episode_and_by_what_they_ended(fresh: Store) -> None:
+    begin_run(fresh, RUN, "run", {})
     for one in (
         accepted("e1", answer="31", ends=True),
         accepted("e2", answer="31", ends=False),
         accepted("e3", answer="32", ends=True),
     ):
-        list(record(store, events_of(one)))
-    found = wrong_accepts(store, EpisodeFilter())
+        list(record(fresh, events_of(one)))
+    found = wrong_accepts(fresh, EpisodeFilter())
     assert found == (3, 2, 1)
-    assert store.episodes.page(EpisodeFilter(flag="false_accept")).total.n == found.ended
+    assert fresh.episodes.page(EpisodeFilter(flag="false_accept")).total.n == found.ended
     behind = with_judgement(MODELS[0], VerdictOutcome.ACCEPTED_WRONG)
     assert found.episodes == len(
         {
             one.id
             for name in MODELS
-            for one in store.episodes.page(EpisodeFilter(q=behind.replace(MODELS[0], name))).items
+            for one in fresh.episodes.page(EpisodeFilter(q=behind.replace(MODELS[0], name))).items
         }
     )
-    store.close()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from core.episode import EndReason, Episode, Status, Usage
 from core.play.drive import drive_many
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
-from storage.analysis.calls import model_health
-from storage.analysis.costs import planning, policy_costs, spending_by, together
+from storage.analysis.costs import model_health, planning, policy_costs, spending_by, sum_spending
 from storage.analysis.reply_faults import Share
 from storage.analysis.verdicts import turn_groups
 from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, any_workflow, workflow_use
@@ -136,10 +135,8 @@ def test_later_rounds_say_what_became_of_the_answer(played: tuple[Store, list[Ep
     assert found.models == {(0, "ann"): 6, (0, "bob"): 2, (1, "bob"): 2}
 
 
-def test_an_empty_store_has_none(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "empty.db")
-    assert workflow_use(store, ALL) == {}
-    store.close()
+def test_an_empty_store_has_none(fresh: Store) -> None:
+    assert workflow_use(fresh, ALL) == {}
 
 
 def test_what_is_recorded_is_read_as_it_was_played(played: tuple[Store, list[Episode]]) -> None:
@@ -161,7 +158,7 @@ def test_a_run_that_was_stopped_goes_on_without_asking_again_and_ends_alike(
         store = new_store(tmp_path / f"{stops}.db")
         begin_run(store, "r1", "run", {})
         new, policy, pool = begun_workflows()
-        new = new[::2]
+        new = new[::3]
         events = record(store, drive_many(new, policy, pool, grade_many))
         for _ in range(stops):
             next(events)
@@ -208,7 +205,7 @@ def test_a_model_that_plans_workflows_is_called_for_that(
     assert sum(one.tokens for one in plans.values()) == tokens > 0
     assert set(planning(store, ALL, of_pool=True)) == {"cid"}
     of_turns = spending_by(turn_groups(store, ALL), lambda one: one.model)
-    both = together([*plans.values(), *of_turns.values()])
+    both = sum_spending([*plans.values(), *of_turns.values()])
     assert both is not None
     assert both.tokens == sum(one.tokens for one in policy_costs(store, ALL)), (
         "shares are of what policies took"
@@ -221,15 +218,13 @@ def test_a_model_that_plans_workflows_is_called_for_that(
             assert sum(curve.y[-1] for curve in figure.data) == summary.tokens_in + summary.tokens_out
 
 
-def test_what_a_planner_of_the_pool_costs_counts_as_spent(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "paid.db")
-    begin_run(store, "r1", "run", {})
+def test_what_a_planner_of_the_pool_costs_counts_as_spent(fresh: Store) -> None:
+    begin_run(fresh, "r1", "run", {})
     new, policy, pool = begun_workflows()
     billed = ScriptedPool(pool.specs, lambda ask: replace(next(pool.ask([ask]))[1], usage=Usage(1, 1, 0.5)))
     asked = [one for one in new if one.policy == ASKED and one.task.id in ("t0", "t1")]
-    list(record(store, drive_many(asked, policy, billed, grade_many)))
-    ended = [store.episodes.get(one.id) for one in asked]
+    list(record(fresh, drive_many(asked, policy, billed, grade_many)))
+    ended = [fresh.episodes.get(one.id) for one in asked]
     assert all(one.plans for one in ended)
     calls = sum(len(one.turns) + len(one.plans) for one in ended)
-    assert store.runs.spent_usd("r1") == pytest.approx(0.5 * calls)
-    store.close()
+    assert fresh.runs.spent_usd("r1") == pytest.approx(0.5 * calls)

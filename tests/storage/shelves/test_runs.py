@@ -134,8 +134,7 @@ def test_what_was_spent_is_known_though_one_price_is_not(store: Store) -> None:
         specs(MODELS), [Reply("answer 1", usage=Usage(1, 1, price)) for price in prices for _ in range(2)]
     )
     worker = single_policy("ada", MODELS, (Role.WORKER,))
-    for _ in record(store, drive_many(births("r1", tasks(2), budget=3), worker, asked, grade)):
-        pass
+    list(record(store, drive_many(births("r1", tasks(2), budget=3), worker, asked, grade)))
     assert store.runs.policies("r1")[0].cost_usd is None
     assert store.runs.spent_usd("r1") == 1.5
     store.learning.add(UpdateSummary("r1", 0, 0, 0.0, spent_usd=2.0))

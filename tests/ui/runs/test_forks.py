@@ -36,7 +36,7 @@ def parent(world: Sums, store: Store) -> str:
     return store.episodes.page(where).items[0].id
 
 
-@pytest.mark.process
+@pytest.mark.usefixtures("forked_workers")
 def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
     world: Sums, store: Store, parent: str
 ) -> None:

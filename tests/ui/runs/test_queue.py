@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -21,8 +20,7 @@ from core.episode import Change, Role
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.forking import decided_by, new_child
-from core.play.policies import single_policy
-from core.play.policy import new_episode
+from core.play.policies import new_episode, single_policy
 from core.settings import read_settings
 from core.tasks.graders import grade_many
 from storage.analysis.second_opinions import EpisodeScope, read_judged
@@ -52,13 +50,13 @@ def queued(store: Store, plan: LivePlan) -> str:
 
 def worker(*arguments: str) -> subprocess.Popen[bytes]:
     """A worker process."""
-    return subprocess.Popen([sys.executable, "-m", "ui.runs.worker", *arguments])
+    return subprocess.Popen([queue.PYTHON, "-m", "ui.runs.worker", *arguments])
 
 
 # Workers
 
 
-@pytest.mark.process
+@pytest.mark.usefixtures("forked_workers")
 def test_two_processes_take_what_waits_one_by_one_and_never_the_same(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
@@ -95,7 +93,7 @@ def test_no_more_workers_than_there_may_be(
         read_settings({"workers": "1.5"}, {}, world.folder)
 
 
-@pytest.mark.process
+@pytest.mark.usefixtures("forked_workers")
 def test_a_killed_workers_run_names_its_last_call_and_another_goes_on_paying_nothing_twice(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
@@ -293,7 +291,7 @@ def test_a_run_with_a_deleted_checkpoint_in_charge_says_so_and_can_be_given_to_a
 
 
 @pytest.fixture
-def app(world: Sums, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandBy]:
+def app(world: Sums, monkeypatch: pytest.MonkeyPatch, forked_workers: None) -> Iterator[StandBy]:
     """The hold of an app on its worker, as the app itself has it."""
     own = StandBy()
     own.allow()
@@ -324,7 +322,6 @@ def ended(store: Store, plan: RunPlan) -> RunSummary:
     return store.runs.get(run)
 
 
-@pytest.mark.process
 def test_one_process_plays_what_a_person_waits_for_until_the_app_is_gone(
     store: Store, plan: LivePlan, world: Sums, app: StandBy, tmp_path: Path
 ) -> None:
@@ -353,7 +350,6 @@ def test_one_process_plays_what_a_person_waits_for_until_the_app_is_gone(
     assert store.runs.get(paused).status is RunStatus.FINISHED
 
 
-@pytest.mark.process
 def test_it_plays_nothing_paid_before_a_ceiling_is_agreed_and_what_it_plays_to_its_end(
     store: Store, plan: LivePlan, world: Sums, app: StandBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,7 +373,6 @@ def test_it_plays_nothing_paid_before_a_ceiling_is_agreed_and_what_it_plays_to_i
     assert store.runs.get(allowed).status is RunStatus.FINISHED
 
 
-@pytest.mark.process
 def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
     store: Store, plan: LivePlan, app: StandBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,7 +390,6 @@ def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
     assert pid_of(store.runs.get(run)) == second
 
 
-@pytest.mark.process
 def test_one_that_dies_again_and_again_is_not_started_for_ever(
     store: Store, plan: LivePlan, app: StandBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from core.conduct.planners import planner_policy
 from core.episode import Ask, Change, Episode, EpisodeFinished, Flag, Replied, Reply, Task, TurnStarted, Usage
 from core.errors import ConfigError
 from core.play.drive import drive_many
-from core.play.policy import new_episode
+from core.play.policies import new_episode
 from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
 from storage.files.interchange import import_file
@@ -31,7 +31,7 @@ from ui.runs.forks.play import ForkParts
 from ui.runs.forks.results import read_results
 from ui.runs.lease import owner
 from ui.runs.plans import ForkPlan, plan_of, to_config
-from ui.runs.spending import MeteredPool, price
+from ui.runs.spending import price
 from ui.runs.worker import play_claimed
 
 #: Of three solvers only the last is right, so that the merger takes the answer of the two others.
@@ -142,7 +142,7 @@ def told(ask: Ask) -> Reply:
 
 
 def parts(store: Store, pool: ScriptedPool, plan: ForkPlan, parent: Episode) -> ForkParts:
-    return ForkParts(plan, MeteredPool(pool, None), {parent.id: parent}, grade_many)
+    return ForkParts(plan, pool, {parent.id: parent}, grade_many)
 
 
 def test_a_run_killed_anywhere_ends_alike_and_asks_for_no_recorded_reply_again(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
-from core.play.policies import PLAN_WORK_CHECK, RandomPolicy, cycle_policy
-from core.play.policy import Policy
+from core.play.policies import PLAN_WORK_CHECK, Policy, RandomPolicy, cycle_policy
 from storage.rows.summaries import TurnOutline
 from tests.ui.pages import APP
 from ui.answers import blocks

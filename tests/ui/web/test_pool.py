@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import text
 from streamlit.testing.v1 import AppTest
 
-from storage.analysis.calls import model_health
-from storage.analysis.costs import planning
+from storage.analysis.costs import model_health, planning
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
 from tests.builders.sample_store import sample_store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from ui.runs import wiring
 from ui.runs.course import LEARNERS
 from ui.runs.settings import absolute_encoder
 from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
-from ui.runs.spending import price, training_episodes
+from ui.runs.spending import paid_models, price, training_episodes
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw, draw_all, draw_groups
@@ -58,7 +58,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
         with st.container(border=True):
             chosen["learner"] = _learner()
             sizes = _settings(EvolutionPlan, chosen["learner"], size=True)
-            chosen |= draw_all(sizes, "ev", {key: {"value": "min"} for key in asdict(shape_of("pycma"))})
+            chosen |= draw_all(sizes, "ev", {key: {"value": "min"} for key in shape_of("pycma")})
             each = chosen.get("population", 1) * chosen["tasks_per_candidate"]
             st.caption(f"{chosen['generations'] * each:,} episodes in all, besides validation.")
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
@@ -143,12 +143,12 @@ def _plan(
             parts = training_episodes(plan, len(specs), len(tasks), len(validation))
             most = ", ".join(f"{n:,} episodes for {words}" for words, n in parts.items() if n)
             st.caption(f"At most {most}.")
+        if not paid_models(specs):
+            st.markdown(":green[:material/savings:] These models are free.")
+            return plan, ""
         quote = price(store, plan, specs)
     except TrinityError as error:
         return None, str(error)
-    if not quote.is_paid:
-        st.markdown(":green[:material/savings:] These models are free.")
-        return plan, ""
     ceiling, to_do = spending(quote, plan.max_cost_usd, key=f"{form}_max_cost")
     return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")
 
@@ -158,7 +158,7 @@ def _plan(
 
 def _fill(learner: str, budget: int = DEFAULT_BUDGET) -> None:
     """Fill in how a learner spreads so many episodes."""
-    for key, value in asdict(shape_of(learner, budget)).items():
+    for key, value in shape_of(learner, budget).items():
         st.session_state[f"ev_{key}"] = value
 
 
@@ -179,7 +179,7 @@ def _learner() -> str:
     )
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         for words, budget in SIZES.items():
-            sizes = asdict(shape_of(learner, budget))
+            sizes = shape_of(learner, budget)
             now = all(st.session_state.get(f"ev_{key}", value) == value for key, value in sizes.items())
             look = "primary" if now else "secondary"
             button(words, f"ev_size_{words}", partial(_fill, learner, budget), type=look)
