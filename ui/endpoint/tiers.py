@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from core.errors import ConfigError
-from core.fields import Setting, Turns, built, checked, settings_of
+from core.fields import Setting, Turns, build_settings, settings_of, validate_settings
 from core.play.policies import Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
@@ -137,7 +137,7 @@ def _read(kind: type[T], table: Mapping[str, Any], where: str) -> T:
         raise ConfigError(f"{where} has a key '{unknown[0]}', which there is not: use {', '.join(known)}.")
     if "name" in known and "name" not in table:
         raise ConfigError(f"{where} has no name: give it one.")
-    return built(kind, checked(kind, table, f"{where}: "))
+    return build_settings(kind, validate_settings(kind, table, f"{where}: "))
 
 
 @dataclass

@@ -10,10 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from core.episode import Task
+from core.episode import Grader, Task, own_grader
 from core.errors import ConfigError, TaskError
 from core.fields import settings_of
-from core.grader_names import Grader, own_grader
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
 from core.tasks.sets import load_task_file, load_tasks
