@@ -99,7 +99,7 @@ def shown(page: AppTest) -> str:
 
 def plainly(page: AppTest) -> str:
     """What the page says, without the marks that keep foreign text literal."""
-    return shown(page).replace("\\", "")
+    return shown(page).replace("\\", "").replace("\u2060", "")
 
 
 def assert_literal(page: AppTest) -> None:
