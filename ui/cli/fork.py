@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import typer
 
 from core.errors import ConfigError
-from core.fields import built, checked
+from core.fields import build_settings, validate_settings
 from core.texts import read_text
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, say
@@ -95,7 +95,7 @@ def fork(
     from ui.runs.forks.planning import found_by
     from ui.runs.plans import ForkPlan, plan_of
 
-    asked = built(ForkSettings, checked(ForkSettings, given))
+    asked = build_settings(ForkSettings, validate_settings(ForkSettings, given))
     if asked.see is not None:
         if given.keys() & {"n", "baseline"}:
             raise ConfigError("--see says how many are played: leave out --n and --baseline.")

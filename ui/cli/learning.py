@@ -16,7 +16,7 @@ import typer
 
 from core.errors import ConfigError
 from core.evolution.config import DEPARTURES
-from core.fields import Setting, checked, settings_of, values_of
+from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
 from core.settings import Settings
 from core.texts import read_text
@@ -160,13 +160,13 @@ def generation_words(generation: Generation) -> str:
 def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     """What the evolution came to, and where its time went."""
     from core.evolution.fitness import GenerationStats
-    from core.evolution.learners import restored
+    from core.evolution.learners import read_state
     from ui.runs import wiring
     from ui.runs.plans import plan_of
 
     stored = store.learning.state(run_id)
     assert stored is not None  # generation 0 is always kept
-    state = restored(stored[1])
+    state = read_state(stored[1])
     generations = store.learning.updates(run_id)
     stats = [GenerationStats.of(one.stats) for one in generations]
     best = best_of(generations, "generation")
@@ -332,7 +332,7 @@ def learn(
     command: RunKind = "evolve" if kind is EvolutionPlan else "train"
     asked = preset_values(kind, preset)
     asked |= (read_file(Path(how.config), kind, command) if how.config else {}) | dict(given)
-    chosen: dict[str, Any] = checked(kind, asked, f"{how.config}: " if how.config else "")
+    chosen: dict[str, Any] = validate_settings(kind, asked, f"{how.config}: " if how.config else "")
     if how.write_config:
         file = Path(how.write_config)
         lines = [_HEAD.format(command=command, name=file.name), *setting_lines(kind, chosen)]

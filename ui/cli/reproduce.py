@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.errors import ConfigError
-from core.fields import built, checked
+from core.fields import build_settings, validate_settings
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, print_table, progress, say, tell
 from ui.cli.options import Given, JsonOption, MaxCostOption, StoreOption, opened_store, with_options
@@ -89,7 +89,7 @@ def reproduce(
     doors = {key: given.get(key) for key in ("pool", "encoder")}
     settings = wiring.settings(store=store, max_cost_usd=max_cost, **doors)
     wanted = _keep_rows(_tables(table), row)
-    asked = built(Suite, checked(Suite, given))
+    asked = build_settings(Suite, validate_settings(Suite, given))
     suite = replace(
         asked,
         pool=absolute_pool(settings.pool),

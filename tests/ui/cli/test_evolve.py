@@ -14,7 +14,7 @@ import pytest
 from core.episode import Protocol
 from core.evolution import search
 from core.evolution.config import label_episodes
-from core.fields import checked
+from core.fields import validate_settings
 from core.settings import read_settings
 from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter, for_totals
@@ -266,8 +266,8 @@ def test_every_head_and_singular_values_can_be_evolved_and_played(world: Sums, h
 def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) -> None:
     file = world.folder / "evolve.toml"
     assert world.trinity("evolve", "--write-config", file).code == 0
-    usual = checked(EvolutionPlan, {})
-    assert checked(EvolutionPlan, read_file(file, EvolutionPlan, "evolve")) == usual
+    usual = validate_settings(EvolutionPlan, {})
+    assert validate_settings(EvolutionPlan, read_file(file, EvolutionPlan, "evolve")) == usual
     assert [key for key in usual if f"{key} =" not in file.read_text()] == []
     assert "exists already" in world.trinity("evolve", "--write-config", file).err
     file.write_text('logit_spread = 4.0\nbarred = ["thinker"]\nseed = 3\nname = "mine"\n')

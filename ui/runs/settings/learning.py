@@ -18,7 +18,7 @@ from core.evolution.config import (
     shape_of,
     transcripts_surveyed,
 )
-from core.fields import MOST_TASKS, RULES, Setting, built, checked
+from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings
 from core.heads import HeadKind
 from core.planner.config import PUBLISHED, LearnConfig
 from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool, Settings
@@ -172,7 +172,7 @@ def preset_values(kind: type[LearningPlan], name: str) -> dict[str, Any]:
 def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P:
     """What these settings describe; those left out are the usual ones, or follow from others. ConfigError, one
     sentence, when nothing could come of it."""
-    chosen = checked(kind, values)
+    chosen = validate_settings(kind, values)
     tasks = absolute_tasks(chosen["tasks"])
     chosen |= {
         "tasks": tasks,
@@ -181,7 +181,7 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         "max_cost_usd": settings.max_cost_usd,
     }
     if kind is EvolutionPlan:
-        shape = asdict(shape_of(chosen["learner"]))
+        shape = shape_of(chosen["learner"])
         chosen |= {key: usual for key, usual in shape.items() if not isinstance(chosen[key], int)}
         chosen["encoder"] = absolute_encoder(settings.encoder or POCKET_POOL)
     elif kind is TrainingPlan:
@@ -189,4 +189,4 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         chosen["planner"] = str(Path(chosen["planner"]).resolve()) if of_a_folder else chosen["planner"]
     else:
         chosen["encoder"] = settings.encoder
-    return built(kind, chosen)
+    return build_settings(kind, chosen)
