@@ -100,7 +100,7 @@ def shown(page: AppTest) -> str:
 
 def plainly(page: AppTest) -> str:
     """What the page says, without the marks that keep foreign text literal."""
-    return shown(page).replace("\\", "")
+    return shown(page).replace("\\", "").replace("\u2060", "")
 
 
 def table_with(page: AppTest, column: str) -> Any:
