@@ -145,7 +145,7 @@ def _start_noted(thread: threading.Thread) -> None:
     _start(thread)
 
 
-threading.Thread.start = _start_noted  # type: ignore[method-assign]
+threading.Thread.start = _start_noted  # type: ignore[assignment,method-assign]
 
 
 @pytest.hookimpl(wrapper=True)
