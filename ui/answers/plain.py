@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.episode import ROLE_ORDER
+from storage.analysis.counterfactual import Rescored
 from ui.answers.blocks import (
     Answer,
     Areas,
@@ -78,19 +79,7 @@ def values(block: Drawn) -> Any:
                 {axes[0]: at, **{one.name: one.shares[place] for one in areas}} for place, at in enumerate(x)
             ]
         case Strip(found):
-            return [
-                {
-                    "episode": line.episode.id,
-                    "turn": line.index + 1,
-                    "generation": generation,
-                    "model": found.models[found.slots[row, column]],
-                    "role": ROLE_ORDER[found.roles[row, column]],
-                    "p": float(found.chances[row, column]),
-                    "unsure": bool(found.unsure[row, column]),
-                }
-                for row, line in enumerate(found.lines)
-                for column, generation in enumerate(found.generations)
-            ]
+            return _choices(found)
         case Points(points):
             return [_point(point) for point in points]
         case Cloud(dots):
@@ -101,6 +90,23 @@ def values(block: Drawn) -> Any:
             return [{"moves": [move_key(move) for move in one.moves], "right": one.right} for one in paths]
         case Code(text):
             return text
+
+
+def _choices(found: Rescored) -> list[dict[str, Any]]:
+    """What the head of every generation would choose at every recorded turn."""
+    return [
+        {
+            "episode": line.episode.id,
+            "turn": line.index + 1,
+            "generation": generation,
+            "model": found.models[found.slots[row, column]],
+            "role": ROLE_ORDER[found.roles[row, column]],
+            "p": float(found.chances[row, column]),
+            "unsure": bool(found.unsure[row, column]),
+        }
+        for row, line in enumerate(found.lines)
+        for column, generation in enumerate(found.generations)
+    ]
 
 
 def estimate(one: Estimate) -> dict[str, Any]:

@@ -70,10 +70,9 @@ def measures(asked: Asked) -> Answer:
             "nothing about what it learned. Written freely: a small sample at each validation, without the grammar."
             f"{measured}"
         )
+    forced = " (forced by the grammar)" * training.forced
     known = {
-        f"{percent(readable[at])} of plans readable{' (forced by the grammar)' * training.forced}": readable[
-            at
-        ],
+        f"{percent(readable[at])} of plans readable{forced}": readable[at],
         f"{percent(signal[at])} of groups with a learning signal": signal[at],
         f"{steps[at] or 0:.1f} steps per workflow": steps[at],
         f"{entropy[at] or 0:.2f} nats of entropy per token": entropy[at],
