@@ -21,7 +21,7 @@ from types import MappingProxyType
 from core.episode import Failure, Grade, PendingVerdict, Task
 from core.errors import TaskError
 from core.grader_names import own_grader
-from core.play.drive import GradeMany, settled
+from core.play.drive import GradeMany, final_verdicts
 from core.tasks.background import BACKGROUND, start_child
 from core.tasks.bubblewrap import NoSandbox, check_sandbox
 from core.tasks.choices import read_choice
@@ -39,7 +39,7 @@ _VALUES = (
 def grade_many(grades: Sequence[Grade]) -> list[bool]:
     """One verdict per answer, in order, once all have come. TaskError for programs and functions of the user's own,
     which are graded only where their run is played."""
-    return settled(_Grading(None)(grades))
+    return final_verdicts(_Grading(None)(grades))
 
 
 def normalise_answer(text: str) -> str:

@@ -197,11 +197,11 @@ def _picks(
     store: Store, episode: str | None, turn: int | None, query: dict[str, str], at: str | None, most: int
 ) -> tuple[Sequence[tuple[str, int]], str]:
     """The turns that are forked, each by its episode and index, and the batch that found them; empty for one turn."""
-    from ui.runs.forks.planning import found_by
+    from ui.runs.forks.planning import find_turns
 
     if query and (episode, turn) == (None, None):
         batch = urlencode(query | ({"at": at} if at else {}))
-        if picks := found_by(store, batch, most):
+        if picks := find_turns(store, batch, most):
             return picks, batch
         raise ConfigError("No episode has such a turn: there is nothing to fork.")
     if query or episode is None or turn is None:

@@ -18,7 +18,7 @@ from tests.core.pool.faulty_server import fail
 from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.runs.forking import planned, played, refused
 from tests.ui.sums import Sums, answer
-from ui.runs.forks.planning import found_by
+from ui.runs.forks.planning import find_turns
 from ui.runs.forks.results import read_results
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.play import GroupControl
@@ -167,15 +167,15 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
 
 
 def test_many_episodes_at_once(world: Sums, store: Store, parent: str) -> None:
-    picks = found_by(store, "flag=false_accept", 10)
+    picks = find_turns(store, "flag=false_accept", 10)
     assert len(picks) == store.episodes.page(EpisodeFilter(flag="false_accept")).total.n > 1
     assert {turn for _, turn in picks} == {2}
     results = played(store, planned(world, store, *picks, batch="flag=false_accept"))
     assert len(results.grown) == len(picks)
     assert results.difference.n == 3 * len(picks)
-    assert found_by(store, "flag=false_accept", 10) == picks  # forks are never forked unasked
+    assert find_turns(store, "flag=false_accept", 10) == picks  # forks are never forked unasked
     with pytest.raises(ConfigError, match="flag=false_accept or"):
-        found_by(store, "policy=random", 10)
+        find_turns(store, "policy=random", 10)
     nowhere = Change("model", "guesser")
     with pytest.raises(ConfigError, match="changes nothing"):
         planned(world, store, *picks, change=nowhere, batch="flag=false_accept")

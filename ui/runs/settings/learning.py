@@ -25,7 +25,7 @@ from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool, Settings
 from core.tasks.sets import load_tasks
 from core.workflow import AccessMode
 from ui.runs.settings import absolute_encoder, absolute_pool, absolute_tasks
-from ui.runs.settings.batch import BatchPlan, Reuse, unchanged
+from ui.runs.settings.batch import BatchPlan, Reuse, check_same_tasks
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
@@ -142,7 +142,7 @@ LearningPlan = EvolutionPlan | TrainingPlan
 
 def learning_sets(plan: LearningPlan) -> tuple[list[Task], list[Task], list[str]]:
     """The tasks that a plan learns on, those to validate with, and what is worth telling about them."""
-    tasks = unchanged(load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True), plan)
+    tasks = check_same_tasks(load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True), plan)
     try:
         if plan.validation:
             return tasks, load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True), []
