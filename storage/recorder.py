@@ -207,7 +207,7 @@ class _EventWriter:
         opened = self.open[event.episode_id]
         connection.execute(_INSERT[plan], mapping.plan_row(event, self.store.now()))
         opened.progress = opened.progress.add_plan(event)
-        _show_progress(connection, event.episode_id, opened.progress)
+        connection.execute(_PROGRESS, {"of": event.episode_id, **mapping.progress_row(opened.progress)})
 
     def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
         prompt = mapping.prompt_text(event.messages)
@@ -251,7 +251,7 @@ class _EventWriter:
             raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} has no stored reply.")
         opened.progress = opened.progress.add(opened.models, event)
         opened.partial, opened.partial_at = "", 0.0
-        _show_progress(connection, event.episode_id, opened.progress)
+        connection.execute(_PROGRESS, {"of": event.episode_id, **mapping.progress_row(opened.progress)})
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
         held = connection.execute(_EPISODE, {"of": ended.id}).first()
@@ -282,10 +282,6 @@ class _EventWriter:
 
 def _is_finished(episode_id: str) -> StoreError:
     return StoreError(f"Episode {episode_id} is finished and never changes: play the task in a new run.")
-
-
-def _show_progress(connection: Connection, episode_id: str, progress: EpisodeProgress) -> None:
-    connection.execute(_PROGRESS, {"of": episode_id, **mapping.progress_row(progress)})
 
 
 def _replied(connection: Connection, event: Replied) -> None:

@@ -111,13 +111,6 @@ def best_cycles(
     return {name.removeprefix(SINGLE): one for name, one in choose_cycles(trials).items()}
 
 
-def solved_by_single(
-    arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence[Task]
-) -> NDArray[np.float64]:
-    """Rewards [models, tasks] of each model at its best cycle; their maximum is the per-question union."""
-    return np.stack([rewards(arena.play(policy, tasks)) for policy in arena.singles(cycles)])
-
-
 def learned_router(
     arena: Arena,
     cycles: Mapping[str, ChosenCycle],
@@ -130,7 +123,7 @@ def learned_router(
 
     The promise is a ridge regression from the question's hidden state to each model's success on `train`; `ridge` is
     the weight of the squared coefficients, RIDGE by default."""
-    solved = solved_by_single(arena, cycles, train)
+    solved = np.stack([rewards(arena.play(policy, train)) for policy in arena.singles(cycles)])
     # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
     success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
     x = question_states(encoder, [task.question for task in train])

@@ -6,7 +6,7 @@ unknown test counts as false, and so it does below a `not`."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
@@ -267,21 +267,20 @@ def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
         return [false()]
     nodes = _nodes(where)
     found = [condition(node, dialect) for node in nodes]
-    if _is_silent(where, "forks", nodes):
+    if is_silent(where, "forks", nodes):
         found.append(not_(IS_FORK))
-    if _is_silent(where, "samples", nodes):
+    if is_silent(where, "samples", nodes):
         found.append(or_(not_(IS_SAMPLE), not_(has_own(where))))
     return found
 
 
-def is_silent(where: EpisodeFilter, of: Literal["forks", "samples"]) -> bool:
+def is_silent(
+    where: EpisodeFilter, of: Literal["forks", "samples"], nodes: Sequence[Node] | None = None
+) -> bool:
     """Whether the filter says nothing of forks, so that none is shown, or of samples, so that one's own episodes come
-    in their place. ExpressionError for an unreadable `q`."""
-    return _is_silent(where, of, _nodes(where))
-
-
-def _is_silent(where: EpisodeFilter, of: Literal["forks", "samples"], nodes: list[Node]) -> bool:
-    return getattr(where, of) is None and not any(field_names(node) & _TELLS[of] for node in nodes)
+    in their place. ExpressionError for an unreadable `q`; `nodes` are those of a filter that was read before."""
+    said = _nodes(where) if nodes is None else nodes
+    return getattr(where, of) is None and not any(field_names(node) & _TELLS[of] for node in said)
 
 
 def has_own(where: EpisodeFilter) -> ColumnElement[bool]:

@@ -261,8 +261,7 @@ def _migrate(engine: Engine, name: str) -> None:
             return
     if is_read_only(engine):
         raise StoreError(
-            f"The store {name} does not have this version's schema: open it once without ?{READ_ONLY}, "
-            "which mends that or says what does."
+            f"The store {name} does not have this version's schema: open it once without ?{READ_ONLY} to migrate it."
         )
     options = {"trinity_write": True, "trinity_schema": True}
     with engine.connect().execution_options(**options) as connection, connection.begin():

@@ -15,6 +15,7 @@ from tests.bench._frame import run
 from tests.bench.pages import BUDGETS, OVER_TURNS, fill, measure, open_page
 from tests.builders.large_store import large_store
 from tests.builders.play import HashPolicy, births, events, tasks
+from tests.builders.stores import copy_store
 from tests.ui.pages import opened, shown
 from ui.web.kit.cache import forget
 
@@ -48,10 +49,11 @@ def test_the_benchmark_tells_every_figure_beside_its_budget(
 def test_the_list_asks_as_much_of_a_large_store_as_of_a_small_one_and_reads_no_text(
     large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    larger = tmp_path / "larger.db"
+    same, larger = tmp_path / "same.db", tmp_path / "larger.db"  # neither was opened before
+    copy_store(large, same)
     assert list(large_store(larger, 120))[-1] == 120
     asked = []
-    for path in (large, larger):
+    for path in (same, larger):
         monkeypatch.setenv("TRINITY_STORE", str(path))
         for query in ({}, {"q": OVER_TURNS}):
             forget()  # else a name that was read for one list is not read for the next

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from sqlalchemy import Engine
+from sqlalchemy.event import listen, remove
 from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.config import set_option
 from streamlit.testing.v1 import AppTest
@@ -118,3 +121,19 @@ def until(happens: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     while not happens():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)
+
+
+@contextmanager
+def asked_of_stores() -> Iterator[list[str]]:
+    """What is asked of any database meanwhile, statement by statement with its parameters."""
+    told: list[str] = []
+
+    def heard(_c: object, _k: object, statement: str, parameters: object, *_: object) -> None:
+        if statement.startswith(("SELECT", "WITH")):
+            told.append(f"{statement} {parameters}")
+
+    listen(Engine, "before_cursor_execute", heard)
+    try:
+        yield told
+    finally:
+        remove(Engine, "before_cursor_execute", heard)

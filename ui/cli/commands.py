@@ -142,6 +142,6 @@ def main(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     if not verbose:
-        from ui.cli.replies import RetrySummary
+        from ui.cli.replies import retry_summary
 
-        context.with_resource(RetrySummary())
+        context.with_resource(retry_summary())

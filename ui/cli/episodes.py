@@ -40,7 +40,7 @@ def episodes(
         str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
     ] = "newest",
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Lines per page.")] = 20,
-    after: Annotated[str | None, typer.Option(help="The 'next' that the page before printed.")] = None,
+    after: Annotated[str | None, typer.Option(help="The 'next' that the previous page printed.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List episodes when no other command is given."""

@@ -210,10 +210,11 @@ def _files(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> It
     """The files, written as they are gone through. Each format's module is imported for itself alone."""
     from storage.files.selection import count_episodes, count_turns
     from ui.export import formats
+    from ui.export.page import page_of
 
     target, selection = targets[0], wanted.selection()
     if chosen == "html" and wanted.one_page:
-        formats.write_page(_page(store, wanted), target)
+        formats.write_page(page_of(store, wanted.pair or wanted.episodes), target)
         yield "page", 1, iter([{"page": 1}])
         return
     selections: list[Selection] = [replace(wanted.where, run=run) for run in wanted.runs] or [selection]
@@ -236,10 +237,3 @@ def _files(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> It
         runs = wanted.runs
         lines = write_runs(store, runs, target) if runs else write_episodes(store, selection, target)
         yield "episode", episodes, lines
-
-
-def _page(store: Store, wanted: Wanted) -> str:
-    from ui.export.page import episode_page, pair_page, read_played
-
-    played = [read_played(store, one) for one in wanted.pair or wanted.episodes]
-    return pair_page(*played) if wanted.pair else episode_page(*played)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import typer
 
 from core.errors import ConfigError
-from core.fields import built, checked
+from core.fields import build_settings, validate_settings
 from core.texts import read_text
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, say
@@ -24,6 +24,7 @@ from ui.cli.options import (
     RunOption,
     StoreOption,
     WhereOption,
+    given_by,
     opened_store,
     refuse_beside,
     refuse_with_resume,
@@ -54,10 +55,10 @@ def fork(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Of many: which turn, false_accept, answer_broke, first, last or verifier (the last). Else by --flag."
+            help="With a filter: which turn, false_accept, answer_broke, first, last or verifier. Else that of --flag."
         ),
     ] = None,
-    most: Annotated[int, typer.Option(help="Of many: how many episodes, the newest.", min=1, max=200)] = 20,
+    most: Annotated[int, typer.Option(help="With a filter: the newest so many.", min=1, max=200)] = 20,
     given: Given,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume an interrupted run.")] = None,
     store: StoreOption = None,
@@ -91,9 +92,10 @@ def fork(
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
     from ui.runs import wiring
+    from ui.runs.forks.planning import find_turns
     from ui.runs.plans import ForkPlan, plan_of
 
-    asked = built(ForkSettings, checked(ForkSettings, given))
+    asked = build_settings(ForkSettings, validate_settings(ForkSettings, given))
     if asked.see is not None:
         if given.keys() & {"n", "baseline"}:
             raise ConfigError("--see says how many are played: leave out --n and --baseline.")
@@ -105,16 +107,18 @@ def fork(
             refuse_with_resume(context, "resume", "store", "max_cost_usd", "as_json")
             plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings)
         else:
-            if asked.luck or asked.every_turn:
-                plan = _plan_of_episode(context, opened, asked, settings, episode, own_pool="pool" in given)
-            elif asked.right_replies:
-                raise ConfigError(
-                    "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
-                )
-            else:
+            picks, batch = [(episode or "", (turn or 1) - 1)], ""
+            if not asked.luck and not asked.every_turn:
                 query = Filter(where, run, None, flag).chosen().to_query()
-                picks, batch = _picks(opened, episode, turn, query, at, most)
-                plan = _plan_of_turns(opened, asked, settings, picks, batch, own_pool="pool" in given)
+                if query and (episode, turn) == (None, None):
+                    batch = urlencode(query | ({"at": at} if at else {}))
+                    picks = find_turns(opened, batch, most)
+                elif not asked.right_replies and (query or None in (episode, turn)):
+                    raise ConfigError(
+                        "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
+                        "or many by --where, --flag or --run, and --at."
+                    )
+            plan = _plan(context, opened, asked, settings, picks, batch)
             plan = replace(plan, max_cost_usd=settings.max_cost_usd)
         _play(opened, plan, resume, as_json)
 
@@ -127,89 +131,47 @@ _WITH_EVERY_TURN = (
 )
 
 
-def _plan_of_episode(
+def _plan(
     context: typer.Context,
-    store: Store,
-    asked: ForkSettings,
-    settings: Settings,
-    episode: str | None,
-    *,
-    own_pool: bool,
-) -> ForkPlan:
-    """The plan that replays a whole episode, or forks every turn of it. `own_pool`: the command line names a pool."""
-    from ui.runs.forks.planning import plan_every_turn, plan_luck
-
-    option, allowed = ("--luck", _WITH_LUCK) if asked.luck else ("--every-turn", _WITH_EVERY_TURN)
-    refuse_beside(context, option, *allowed)
-    if episode is None:
-        raise ConfigError(f"Name the episode: trinity fork EPISODE {option}.")
-    if asked.luck:
-        return plan_luck(store, episode, encoder=settings.encoder)
-    return plan_every_turn(
-        store,
-        episode,
-        n=asked.n,
-        encoder=settings.encoder,
-        right_replies=asked.right_replies,
-        **_pool(store, settings, episode, own_pool),
-    )
-
-
-def _plan_of_turns(
     store: Store,
     asked: ForkSettings,
     settings: Settings,
     picks: Sequence[tuple[str, int]],
     batch: str,
-    *,
-    own_pool: bool,
 ) -> ForkPlan:
-    """The plan that changes one thing at each of these turns."""
-    from ui.runs.forks.planning import plan_forks, runner_up_change
-
-    usual = None if batch else runner_up_change(store.episodes.get(picks[0][0]), picks[0][1])
-    return plan_forks(
-        store,
-        picks,
-        _change(asked, usual),
-        n=asked.n,
-        baseline=asked.baseline,
-        encoder=settings.encoder,
-        anew=asked.anew,
-        batch=batch,
-        **_pool(store, settings, picks[0][0], own_pool),
-    )
-
-
-def _pool(store: Store, settings: Settings, episode: str, own_pool: bool) -> dict[str, Any]:
-    """The pool that is forked with, and its models: the one that is named, else the episode's own."""
+    """The plan that changes one thing at each of these turns, or that of --luck or --every-turn for a whole episode; by
+    the pool that is named, else by the episode's own."""
     from ui.runs import wiring
-    from ui.runs.forks.planning import pool_of
+    from ui.runs.forks.planning import plan_every_turn, plan_forks, plan_luck, pool_of, runner_up_change
     from ui.runs.settings import absolute_pool
 
-    name = absolute_pool(settings.pool)
-    if not own_pool:
-        name = pool_of(store, store.episodes.get(episode), name)
-    return {"pool": name, "specs": wiring.pool_specs(name)}
-
-
-def _picks(
-    store: Store, episode: str | None, turn: int | None, query: dict[str, str], at: str | None, most: int
-) -> tuple[Sequence[tuple[str, int]], str]:
-    """The turns that are forked, each by its episode and index, and the batch that found them; empty for one turn."""
-    from ui.runs.forks.planning import find_turns
-
-    if query and (episode, turn) == (None, None):
-        batch = urlencode(query | ({"at": at} if at else {}))
-        if picks := find_turns(store, batch, most):
-            return picks, batch
-        raise ConfigError("No episode has such a turn: there is nothing to fork.")
-    if query or episode is None or turn is None:
+    if asked.right_replies and not asked.every_turn and not asked.luck:
         raise ConfigError(
-            "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
-            "or many by --where, --flag or --run, and --at."
+            "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
         )
-    return [(episode, turn - 1)], ""
+    if asked.luck or asked.every_turn:
+        option, allowed = ("--luck", _WITH_LUCK) if asked.luck else ("--every-turn", _WITH_EVERY_TURN)
+        refuse_beside(context, option, *allowed)
+        if not picks[0][0]:
+            raise ConfigError(f"Name the episode: trinity fork EPISODE {option}.")
+    if not picks:
+        raise ConfigError("No episode has such a turn: there is nothing to fork.")
+    episode, turn = picks[0]
+    if asked.luck:
+        return plan_luck(store, episode, encoder=settings.encoder)
+    pool = absolute_pool(settings.pool)
+    if not given_by(context, "pool"):
+        pool = pool_of(store, store.episodes.get(episode), pool)
+    how: dict[str, Any] = {
+        "n": asked.n,
+        "pool": pool,
+        "specs": wiring.pool_specs(pool),
+        "encoder": settings.encoder,
+    }
+    if asked.every_turn:
+        return plan_every_turn(store, episode, right_replies=asked.right_replies, **how)
+    change = _change(asked, None if batch else runner_up_change(store.episodes.get(episode), turn))
+    return plan_forks(store, picks, change, baseline=asked.baseline, anew=asked.anew, batch=batch, **how)
 
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from core.errors import ConfigError
 from core.evolution.config import DEPARTURES
-from core.fields import Setting, checked, settings_of, values_of
+from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
 from core.settings import Settings
 from core.texts import read_text
@@ -24,9 +24,8 @@ from ui.cli.console import percent, print_json, say, tell, write_new
 from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
 from ui.cli.play import (
     PILOT,
-    piloted,
     play_out,
-    refuse_pilot,
+    play_pilot,
     tell_what_is_cut,
     tell_what_plays,
     with_ceiling,
@@ -64,7 +63,7 @@ class How:
     write_config: Annotated[str | None, Setting(option="--write-config", metavar="FILE.toml")] = None
     """Write such a file, with a comment for every key, and stop."""
     resume: Annotated[bool, Setting(option="--resume")] = False
-    """Resume the one of this --name where it was interrupted."""
+    """Resume the run of this --name where it was interrupted."""
     store: Annotated[str | None, OWN_STORE] = None
 
 
@@ -121,7 +120,7 @@ def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen
     tell_what_plays(parts.plan.pool, parts.pool.specs, parts.encoder)
     tell_what_is_cut(store, parts.encoder, parts.pool.specs, [*parts.tasks, *parts.validation])
     if pilot:
-        parts = piloted(store, parts)
+        parts = play_pilot(store, parts)
     kept = store.runs.get(known).generations if known else 0
     if not kept:
         say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
@@ -161,13 +160,13 @@ def generation_words(generation: Generation) -> str:
 def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     """What the evolution came to, and where its time went."""
     from core.evolution.fitness import GenerationStats
-    from core.evolution.learners import restored
+    from core.evolution.learners import read_state
     from ui.runs import wiring
     from ui.runs.plans import plan_of
 
     stored = store.learning.state(run_id)
     assert stored is not None  # generation 0 is always kept
-    state = restored(stored[1])
+    state = read_state(stored[1])
     generations = store.learning.updates(run_id)
     stats = [GenerationStats.of(one.stats) for one in generations]
     best = best_of(generations, "generation")
@@ -248,7 +247,7 @@ def _play_training(store: Store, plan: TrainingPlan, known: str | None, _: Given
         millions = sum(one.numel() for one in parts.start.model.parameters()) / 1e6
         say(f"Planner {parts.start.card.id}: {millions:,.1f} million numbers, on the {parts.start.device}.")
     if pilot:
-        parts = piloted(store, parts)
+        parts = play_pilot(store, parts)
 
     def shows(event: Iteration | TrainingProgress) -> dict[str, Any]:
         if isinstance(event, Iteration):
@@ -333,14 +332,15 @@ def learn(
     command: RunKind = "evolve" if kind is EvolutionPlan else "train"
     asked = preset_values(kind, preset)
     asked |= (read_file(Path(how.config), kind, command) if how.config else {}) | dict(given)
-    chosen = checked(kind, asked, f"{how.config}: " if how.config else "")
+    chosen: dict[str, Any] = validate_settings(kind, asked, f"{how.config}: " if how.config else "")
     if how.write_config:
         file = Path(how.write_config)
         lines = [_HEAD.format(command=command, name=file.name), *setting_lines(kind, chosen)]
         write_new(file, "\n".join(lines))
         say(f"Wrote {how.write_config}. Edit it, then: trinity {command} --config {how.write_config}")
         return
-    refuse_pilot(how.resume, how.pilot)
+    if how.pilot and how.resume:
+        raise ConfigError("--pilot comes before a new run: leave it out with --resume.")
     doors = {key: chosen.get(key) for key in ("pool", "encoder", "max_cost_usd")}
     settings = wiring.settings(store=how.store, **doors)
     with opened_store(settings.store) as opened:
@@ -367,10 +367,10 @@ def known_run(store: Store, kind: RunKind, name: str, *, resume: bool, may_begin
     known = store.runs.find(name, kind) if name else None
     if known and not resume:
         raise ConfigError(
-            f"There is {article} {what} named '{name}': go on with it by --resume, or choose another name."
+            f"There is {article} {what} named '{name}': resume it by --resume, or choose another name."
         )
     if resume and not known and not may_begin:
-        raise ConfigError(f"The store holds no {what} named '{name}': begin it without --resume.")
+        raise ConfigError(f"The store holds no {what} named '{name}': start it without --resume.")
     return known
 
 
@@ -390,8 +390,8 @@ def stored_plan(
         )  # its word stands for no value
         if key in asked and not field.setting.free and not found_out and before[key] != now[key]:
             raise ConfigError(
-                f"This {_WORDS[plan.kind].split()[1]} was begun with another {names[key]}: it goes on as it was "
-                "begun, leave it out."
+                f"This {_WORDS[plan.kind].split()[1]} was begun with another {names[key]}, which --resume cannot "
+                "change: leave it out."
             )
     return stored
 
@@ -412,7 +412,7 @@ def read_file(path: Path, kind: type, command: str) -> dict[str, Any]:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1, 0.5)
             meant = f"did you mean {near[0]}?" if near else f"{written_by} writes them all."
-            raise ConfigError(f"{path} has a key '{key}', which there is not: {meant}")
+            raise ConfigError(f"{path} has an unknown key '{key}': {meant}")
     return found
 
 

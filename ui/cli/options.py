@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 import typer
 
 from core.errors import ConfigError
-from core.fields import MOST_TASKS, Field, Setting, built, settings_of
+from core.fields import MOST_TASKS, Field, Setting, build_settings, settings_of
 from core.settings import ENCODER, MAX_COST, POOL, STORE
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def with_options(kind: type | None = None) -> Callable[[Command], Command]:
                         key: value for key, value in values.items() if given_by(arguments["context"], key)
                     }
                 else:
-                    arguments[name] = built(kinds[name], values)
+                    arguments[name] = build_settings(kinds[name], values)
             command(**arguments)
 
         keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
@@ -190,4 +190,4 @@ def _others(context: typer.Context, allowed: Sequence[str]) -> list[str]:
 def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
     """ConfigError for options that would change what a resumed run is; they would go unheard."""
     if changed := _others(context, allowed):
-        raise ConfigError(f"--resume goes on with a run as it was begun: leave {', '.join(changed)} out.")
+        raise ConfigError(f"--resume keeps the settings of the run: leave {', '.join(changed)} out.")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.errors import ConfigError
-from core.fields import built, checked
+from core.fields import build_settings, validate_settings
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, print_table, progress, say, tell
 from ui.cli.options import Given, JsonOption, MaxCostOption, StoreOption, opened_store, with_options
-from ui.cli.play import agree, follow, tell_encoder, tell_what_is_cut, tell_what_plays, tell_what_was_reckoned
+from ui.cli.play import agree, follow, tell_encoder, tell_what_came_back, tell_what_is_cut, tell_what_plays
 from ui.runs.settings.batch import Suite
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def reproduce(
 
     doors = {key: given.get(key) for key in ("pool", "encoder")}
     settings = wiring.settings(store=store, max_cost_usd=max_cost, **doors)
-    wanted = _narrowed(_tables(table), row)
-    asked = built(Suite, checked(Suite, given))
+    wanted = _keep_rows(_tables(table), row)
+    asked = build_settings(Suite, validate_settings(Suite, given))
     suite = replace(
         asked,
         pool=absolute_pool(settings.pool),
@@ -103,7 +103,7 @@ def reproduce(
                 name_task_file(opened, one)
             _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
         played = read_rows(opened, rows_of(opened, suite), {row.key for row in needed(wanted)})
-        beside = _checked(opened, suite, wanted, played) if check else None
+        beside = _compare_with_shipped(opened, suite, wanted, played) if check else None
         _report(opened, suite, wanted, played, save, as_json, beside)
     if any(one.same_config and not one.same_outcomes for one in beside or ()):
         raise typer.Exit(1)
@@ -165,7 +165,7 @@ def _report(
         _print_checked(beside)
 
 
-def _checked(
+def _compare_with_shipped(
     store: Store, suite: Suite, wanted: list[Table], played: Mapping[str, Sequence[PlayedRow]]
 ) -> list[Checked]:
     """What the store holds of these tables beside the shipped results."""
@@ -203,7 +203,7 @@ def _tables(names: list[str] | None) -> list[Table]:
     return [TABLES[name] for name in dict.fromkeys(names or [one for one in TABLES if one not in GRID_NAMES])]
 
 
-def _narrowed(tables: list[Table], rows: list[str] | None) -> list[Table]:
+def _keep_rows(tables: list[Table], rows: list[str] | None) -> list[Table]:
     """The tables with these rows alone; all of theirs where none is named."""
     if not rows:
         return tables
@@ -248,7 +248,7 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
             _learn(store, game, row, seed, bar)
             _measure(store, game, row, seed, bar)
             bar.update(line, advance=1)
-    tell_what_was_reckoned(metered.reckoned)
+    tell_what_came_back(metered.reckoned)
 
 
 def _measure(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:

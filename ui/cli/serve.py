@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import ConfigError
-from core.fields import checked, values_of
+from core.fields import validate_settings, values_of
 from ui.cli.console import say, write_new
 from ui.cli.options import (
     EncoderOption,
@@ -81,7 +81,7 @@ def serve(
     from ui.runs import wiring
     from ui.runs.settings import absolute_pool
 
-    chosen = checked(Endpoint, given)["max_cost_usd"]
+    chosen = validate_settings(Endpoint, given)["max_cost_usd"]
     settings = wiring.settings(store=store, pool=pool, encoder=encoder)
     local = _is_local(host)
     check_port(port, host)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from core.pool.wire import Malformed, strict_json
-from ui.endpoint.errors import ApiError, refused
+from ui.endpoint.errors import ApiError, bad_request
 from ui.endpoint.schema_checks import CHECKS, NoSchema, Undecided
 from ui.endpoint.wire import AnyFormat, FlatJsonSchemaFormat, JsonSchemaFormat, PlainFormat
 
@@ -104,13 +104,13 @@ def answer_format(asked: AnyFormat | None, param: str) -> AnswerFormat | None:
 
 
 def _compiled(given: dict[str, Any], param: str) -> dict[str, Any]:
-    schema = checked_schema(given, param)
+    schema = check_schema(given, param)
     try:
         CHECKS.compile(json.dumps(schema))
     except NoSchema as error:
-        raise refused(f"The schema is none: {error}.", param, "invalid_schema") from None
+        raise bad_request(f"This is no JSON schema: {error}.", param, "invalid_schema") from None
     except Undecided as error:
-        raise refused(
+        raise bad_request(
             f"The schema cannot be used: its check {error}. Send fewer or shorter patterns.",
             param,
             "unsupported_schema",
@@ -118,16 +118,18 @@ def _compiled(given: dict[str, Any], param: str) -> dict[str, Any]:
     return schema
 
 
-def checked_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
+def check_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
     """The schema as it is checked against, without its own name. ApiError, which names the place, for one that is too
     large or leads elsewhere; whether it is a schema at all is for whoever compiles it."""
     if len(json.dumps(schema)) > LONGEST_SCHEMA:
-        raise refused(f"The schema is longer than {LONGEST_SCHEMA:,} characters: send a smaller one.", param)
+        raise bad_request(
+            f"The schema is longer than {LONGEST_SCHEMA:,} characters: send a smaller one.", param
+        )
     named = {key: value for key, value in schema.items() if key != "$id"}
     counted = _Counted(named, param)
     counted.check_places()
     if counted.size(named, "#", {}) > MOST_PARTS:
-        raise refused(
+        raise bad_request(
             f"The schema has more than {MOST_PARTS:,} parts once its references are unfolded: name fewer "
             "definitions more than once, or send a smaller one.",
             param,
@@ -148,7 +150,7 @@ class _Counted:
         """ApiError for a schema that stands too deep, leads elsewhere, or to nothing."""
         for depth, path, schema in _every(self.root):
             if depth > DEEPEST_SCHEMA:
-                raise refused(
+                raise bad_request(
                     f"The schema is nested more than {DEEPEST_SCHEMA} deep: send a flatter one.", self.param
                 )
             for word in _ELSEWHERE:
@@ -196,7 +198,7 @@ class _Counted:
         return found
 
     def _refused(self, path: str, why: str) -> ApiError:
-        return refused(
+        return bad_request(
             f"The schema cannot be used: at {path[:200]}, {why}.", self.param, "unsupported_schema"
         )
 

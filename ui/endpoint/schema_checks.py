@@ -141,13 +141,13 @@ def check(job: tuple[str, str | None]) -> tuple[str, str]:
         validator = _validator(schema)
     except ValueError as error:
         return "no schema", str(error)
-    error = None if value is None else next(validator.iter_errors(json.loads(value)), None)
-    if error is None:
+    fault = None if value is None else next(validator.iter_errors(json.loads(value)), None)
+    if fault is None:
         return "fits", ""
-    if "backtracking" in error.message:
+    if "backtracking" in fault.message:
         return "undecided", "would have to try a pattern too often"
-    place = "/".join(map(str, error.instance_path))
-    return "fault", f"{place}: {error.message}" if place else error.message
+    place = "/".join(map(str, fault.instance_path))
+    return "fault", f"{place}: {fault.message}" if place else fault.message
 
 
 @lru_cache(maxsize=32)

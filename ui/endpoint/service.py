@@ -24,7 +24,7 @@ from storage.store import Store
 from storage.upkeep.retention import What, began_before, prune
 from ui.endpoint.conversation import Asked, input_messages, question_of
 from ui.endpoint.engine import MOST_RUNS, Engine, Order
-from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
+from ui.endpoint.errors import ApiError, bad_request, store_unavailable, unsupported_field
 from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
 from ui.endpoint.wire import DecisionRequest, Question
@@ -122,11 +122,11 @@ class Service:
                 _ = self.engine
                 return self._policy(self.offer.policy_of(tier), tier.argmax if argmax is None else argmax)
         except StoreError as error:
-            raise unavailable(str(error)) from None
+            raise store_unavailable(str(error)) from None
         except ConfigError as error:
             raise ApiError(503, str(error), "server_error", "not_ready") from None
         except TrinityError as error:
-            raise refused(str(error), "model") from None
+            raise bad_request(str(error), "model") from None
 
     def order(self, asked: Asked, key: ApiKey | None, tell: Callable[[Event | None], None]) -> Order:
         """The request as it is to be played, not yet handed over. ApiError for what cannot be meant so."""
@@ -141,7 +141,7 @@ class Service:
         try:
             check_ceiling(self.pool.specs, _least(cost, limits.max_cost_usd))
         except BudgetError as error:
-            raise refused(str(error), "trinity.max_cost_usd") from None
+            raise bad_request(str(error), "trinity.max_cost_usd") from None
         seconds = _least(vendor.deadline_s, limits.deadline_s, tier.deadline_s)
         schema = asked.answer_format.schema if asked.answer_format else None
         question = question_of(asked.messages, schema, asked.tools.demand)
@@ -173,12 +173,12 @@ class Service:
     def _check_tools(self, asked: Asked, policy: Policy, models: Sequence[str]) -> None:
         """ApiError where tools are offered that nobody here would be told of."""
         if policy.rounds:
-            raise unsupported(
+            raise unsupported_field(
                 "tools", f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none."
             )
         terse = {spec.name for spec in self.pool.specs if spec.dialect == "terse"}
         if without := [name for name in models if name in terse]:
-            raise unsupported(
+            raise unsupported_field(
                 "tools",
                 f"'{without[0]}' of this pool cannot call tools: leave it out by trinity.leave_out, or send no tools.",
             )
@@ -249,7 +249,7 @@ def forget_old(store: Store, endpoint: Endpoint) -> int:
 # What would be decided, without asking a model
 
 
-def decided(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict[str, Any]:
+def first_decision(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict[str, Any]:
     """The decision before the first turn, as the answers to the questions about it. ApiError for a policy that decides
     no turns, and for a question that is none."""
     question = question_of(input_messages(body.input))
@@ -258,7 +258,7 @@ def decided(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict
     out = [*body.trinity.leave_out, *(key.limits.leave_out if key else ())]
     left_out = service.offer.left_out(tier, policy, out)
     if policy.rounds:
-        raise refused(
+        raise bad_request(
             "This model answers by whole workflows and decides no single turns: ask for another one.", "model"
         )
     mask = tuple(model not in left_out for model in policy.models) if left_out else ()
@@ -281,9 +281,9 @@ def answer_to(question: Question, policy: Policy, decision: Decision, number: in
     name = {"name": question.name}
     values = [one.value for one in question.choices or ()]
     if question.type == "choice" and not values:
-        raise refused("A choice needs its choices: give at least two.", f"questions.{number}.choices")
+        raise bad_request("A choice needs its choices: give at least two.", f"questions.{number}.choices")
     if len({*map(repr, values)}) < len(values):
-        raise refused("A choice is given twice: give each once.", f"questions.{number}.choices")
+        raise bad_request("A choice is given twice: give each once.", f"questions.{number}.choices")
     roles = [role.value for role in ROLE_ORDER]
     odds = (
         (policy.models, decision.model_probs or [one == decision.model for one in policy.models]),

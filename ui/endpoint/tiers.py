@@ -9,12 +9,13 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from core.errors import ConfigError
-from core.fields import Setting, Turns, built, checked, settings_of
+from core.fields import Setting, Turns, build_settings, settings_of, validate_settings
 from core.play.policies import Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
@@ -27,7 +28,7 @@ from storage.analysis.defaults import (
 )
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
-from ui.endpoint.errors import ApiError, refused
+from ui.endpoint.errors import ApiError, bad_request
 from ui.presentation.words import share_words
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ def _read(kind: type[T], table: Mapping[str, Any], where: str) -> T:
         raise ConfigError(f"{where} has a key '{unknown[0]}', which there is not: use {', '.join(known)}.")
     if "name" in known and "name" not in table:
         raise ConfigError(f"{where} has no name: give it one.")
-    return built(kind, checked(kind, table, f"{where}: "))
+    return build_settings(kind, validate_settings(kind, table, f"{where}: "))
 
 
 @dataclass
@@ -148,15 +149,19 @@ class Offer:
     store: Store
     _known: tuple[float, list[ValidatedCheckpoint]] = (-math.inf, [])
 
+    @cached_property
+    def by_name(self) -> dict[str, ModelSpec]:
+        """The pool's models."""
+        return {spec.name: spec for spec in self.specs}
+
     def check(self) -> None:
         """ConfigError for a tier that can never be served."""
-        names = {spec.name for spec in self.specs}
         for tier in self.endpoint.tier:
             for model in tier.models:
-                if model not in names:
+                if model not in self.by_name:
                     raise ConfigError(
                         f"Tier {tier.name} names the model '{model}', which the pool does not have: it has "
-                        f"{', '.join(sorted(names))}."
+                        f"{', '.join(sorted(self.by_name))}."
                     )
             self.policy_of(tier)
 
@@ -223,8 +228,8 @@ class Offer:
         return [PIN + name for name in of_runs.values()]
 
     def _fitting(self, *, planners: bool = False) -> list[CheckpointSummary]:
-        known = {spec.name for spec in self.specs}
-        return [one for one in self.store.checkpoints.list(planners=planners) if known >= {*one.models}]
+        listed = self.store.checkpoints.list(planners=planners)
+        return [one for one in listed if self.by_name.keys() >= {*one.models}]
 
     def _validated(self) -> list[ValidatedCheckpoint]:
         """The results of the checkpoints that fit, read anew every few seconds: an evolution may be under way."""
@@ -235,7 +240,7 @@ class Offer:
     def choices(self, tier: Tier) -> tuple[str, ...]:
         """The models that a tier chooses among."""
         found = self.store.checkpoints.named(self.policy_of(tier))
-        return self._in_tier(tier, [spec.name for spec in self.specs] if found is None else found.models)
+        return self._in_tier(tier, [*self.by_name] if found is None else found.models)
 
     def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
         """Of a policy's models, those that may be chosen in this tier."""
@@ -262,8 +267,7 @@ class Offer:
 
     def _leaner_half(self, models: tuple[str, ...]) -> tuple[str, ...]:
         """The leaner half of these models, see `Tier`: those that are as lean as its last one included."""
-        by_name = {spec.name: spec for spec in self.specs}
-        own = [by_name[model] for model in models]
+        own = [self.by_name[model] for model in models]
         orders = ([call_usd(spec, *USUAL_CALL) for spec in own], [spec.strength for spec in own])
         known = [[one for one in order if one is not None] for order in orders]
         ranks = [*zip(*(order for order in known if len(order) == len(own)), strict=True)]
@@ -275,23 +279,22 @@ class Offer:
     def left_out(self, tier: Tier, policy: Policy, opted_out: Sequence[str]) -> tuple[str, ...]:
         """Of the policy's models, those that may not be chosen: outside the tier, or opted out of by their name or
         their provider's. ApiError for a name that means nothing here, and where nothing is left."""
-        by_name = {spec.name: spec for spec in self.specs}
         inside = self._in_tier(tier, policy.models)
         unknown = [name for name in opted_out if not any(name in names_of(one) for one in self.specs)]
         if unknown:
             offered = ", ".join(dict.fromkeys(name for one in self.specs for name in names_of(one)))
-            raise refused(
+            raise bad_request(
                 f"'{unknown[0][:80]}' is no model or provider of this pool: leave out some of {offered}.",
                 "trinity.leave_out",
             )
         out = tuple(
             model
             for model in policy.models
-            if model not in inside or any(name in names_of(by_name[model]) for name in opted_out)
+            if model not in inside or any(name in names_of(self.by_name[model]) for name in opted_out)
         )
         # A cycle takes its steps, and no other model.
         if set(out) >= {*getattr(policy, "steps", policy.models)}:
-            raise refused(
+            raise bad_request(
                 "Nothing is left of the pool: leave out fewer models or providers, or ask for another tier.",
                 "trinity.leave_out",
                 "empty_pool",
@@ -321,7 +324,7 @@ def turns_for(effort: str | None, tier: Tier) -> int:
     if effort is None:
         return tier.turns
     if effort not in EFFORTS:
-        raise refused(
+        raise bad_request(
             f"reasoning effort '{effort[:40]}' is not known: use one of {', '.join(EFFORTS)}.",
             "reasoning_effort",
         )

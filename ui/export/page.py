@@ -29,7 +29,7 @@ from storage.shelves.labels import Label
 from storage.store import Store
 from ui.answers.blocks import Answer
 from ui.export.rows import rows_of
-from ui.presentation.comparison import ALIGNMENT_WORDS, mirrored, moves, totals
+from ui.presentation.comparison import ALIGNMENT_WORDS, mirror, moves, totals
 from ui.presentation.course import cells
 from ui.presentation.odds import alternatives, choice_words, options
 from ui.presentation.theme import (
@@ -134,10 +134,16 @@ def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
         a=a,
         b=b,
         strips=(_strip(a), _strip(b)),
-        alignment=found if first is a else mirrored(found),  # its rows are the same whichever side is A
+        alignment=found if first is a else mirror(found),  # its rows are the same whichever side is A
         rule=f"{RULE_IN_SHORT} {RULE}",
         row_words=ALIGNMENT_WORDS,
     )
+
+
+def page_of(store: Store, ids: Sequence[str]) -> str:
+    """The page of one episode, or of two side by side; StoreError for one that there is not."""
+    played = [read_played(store, one) for one in ids]
+    return episode_page(*played) if len(played) == 1 else pair_page(*played)
 
 
 def index_page(summaries: Sequence[EpisodeSummary], title: str) -> str:

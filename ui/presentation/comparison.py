@@ -53,7 +53,7 @@ def moves(outlines: Sequence[TurnOutline], replies: Mapping[int, str]) -> list[T
     ]
 
 
-def mirrored(found: Alignment) -> Alignment:
+def mirror(found: Alignment) -> Alignment:
     """The same alignment with B as A."""
     return replace(found, rows=tuple(AlignmentRow(row.b, row.a, row.cost) for row in found.rows))
 

@@ -92,18 +92,6 @@ def standing(
     if unread_usd := store.runs.unread_usd(run.id):
         facts = [*facts, f":gray[{label(dollars(unread_usd))} of it for answers that could not be read]"]
     st.markdown(" · ".join([f"**{badge(mark)}**", *facts]))
-    _trouble(run, texts, last_sign, died=died)
-    if died or run.status is RunStatus.INTERRUPTED:
-        resumable(store, run, go_on)
-
-
-def _mark(store: Store, run: RunSummary, *, died: bool, between_turns: bool = True) -> Mark:
-    """Where a run stands; that it waits for a person where a pause is in effect."""
-    waits = run.status is RunStatus.RUNNING and not died and between_turns
-    return PAUSED if waits and store.runs.control(run.id).paused else run_mark(run, stalled=died)
-
-
-def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) -> None:
     if run.error in (PAUSED_FOR_ANOTHER, PAUSED_AT_CLOSE):
         st.info(run.error, icon=":material/pause_circle:")
     elif run.error:
@@ -118,6 +106,14 @@ def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) ->
     log = log_file(run.id)
     if (died or run.error) and log.exists() and log.stat().st_size:
         st.caption(f"The last output of its process is in {label(str(log), 400)}")
+    if died or run.status is RunStatus.INTERRUPTED:
+        resumable(store, run, go_on)
+
+
+def _mark(store: Store, run: RunSummary, *, died: bool, between_turns: bool = True) -> Mark:
+    """Where a run stands; that it waits for a person where a pause is in effect."""
+    waits = run.status is RunStatus.RUNNING and not died and between_turns
+    return PAUSED if waits and store.runs.control(run.id).paused else run_mark(run, stalled=died)
 
 
 def watch(

@@ -11,9 +11,8 @@ from safetensors.torch import load_file
 from core.episode import Ask, Message, Reply, Role
 from core.errors import ConfigError, PoolError
 from core.pocket import ENCODER, FAMILIES, MODELS, WEIGHTS, training
-from core.pocket.language_model import LanguageModel
 from core.pocket.models import RECIPES, TEMPERATURES, read_card
-from core.pocket.pool import PocketPool
+from core.pocket.pool import LanguageModel, PocketPool
 from core.pocket.training import train_tokenizer
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from core.episode import Ask, Failure, Message, Role
 from core.pool.client import CallFailed, ChatClient, Limits, Progress, infrastructure
 from core.pool.costs import Counts
-from core.pool.endpoint import Endpoint
+from core.pool.hosted import Endpoint
 from core.pool.spec import ModelSpec, Service
 from core.pool.throttle import Throttle
 from core.pool.wire import Completion

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sqlalchemy import event
 
 from core.episode import EndReason, Episode, Flag, Reply, Role, Usage, Verdict
 from core.play.session import NOT_ASKED
@@ -35,6 +34,7 @@ from tests.builders.play import MODELS, HashPolicy, births, ends, events, tasks
 from tests.builders.recorded import episode
 from tests.builders.recorded import events_of as recorded
 from tests.builders.stores import new_store, record_finished_run
+from tests.storage.filters.test_lists import statements
 
 ALL = EpisodeFilter()
 N = 16
@@ -258,14 +258,12 @@ def test_of_each_model_left_out_alone_the_same_is_counted(played: tuple[Store, l
 
 def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[Episode]]) -> None:
     store, _ = played
-    said: list[str] = []
-    event.listen(store.engine, "before_cursor_execute", lambda *call: said.append(call[2]))
     for count, most in (
         (traffic_of, 1), (turn_groups, 1), (turn_rates, 1), (by_author, 2), (policy_costs, 2), (replicated_tasks, 1)
     ):  # fmt: skip
-        said.clear()
-        count(store, ALL)
-        assert len([one for one in said if one.startswith(("SELECT", "WITH"))]) == most, count
+        with statements(store) as said:
+            count(store, ALL)
+        assert len(said) == most, count
         assert not any("FROM text" in one or "JOIN text" in one for one in said)
     with store.engine.connect() as connection:
         plan = connection.exec_driver_sql(

@@ -14,7 +14,7 @@ import pytest
 from core.episode import Protocol
 from core.evolution import search
 from core.evolution.config import label_episodes
-from core.fields import checked
+from core.fields import validate_settings
 from core.settings import read_settings
 from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter, for_totals
@@ -242,7 +242,7 @@ def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_na
     with dying(2, before=True):
         assert world.trinity(*command, "--resume").code == 130  # nothing to go on with: it begins
     begun = len(world.server.requests)
-    assert "go on with it by --resume" in world.trinity(*command).err
+    assert "resume it by --resume" in world.trinity(*command).err
     other = world.trinity(*command, "--resume", "--head", "sparse")
     assert "begun with another --head" in other.err
     assert world.trinity(*command, "--resume", "--json").json["generations"] == 3
@@ -266,8 +266,8 @@ def test_every_head_and_singular_values_can_be_evolved_and_played(world: Sums, h
 def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) -> None:
     file = world.folder / "evolve.toml"
     assert world.trinity("evolve", "--write-config", file).code == 0
-    usual = checked(EvolutionPlan, {})
-    assert checked(EvolutionPlan, read_file(file, EvolutionPlan, "evolve")) == usual
+    usual = validate_settings(EvolutionPlan, {})
+    assert validate_settings(EvolutionPlan, read_file(file, EvolutionPlan, "evolve")) == usual
     assert [key for key in usual if f"{key} =" not in file.read_text()] == []
     assert "exists already" in world.trinity("evolve", "--write-config", file).err
     file.write_text('logit_spread = 4.0\nbarred = ["thinker"]\nseed = 3\nname = "mine"\n')
@@ -278,7 +278,7 @@ def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) ->
     assert (begun.name, config["barred"], config["tasks"]) == ("mine", ["thinker"], world.tasks)
     assert (config["evolution"]["logit_spread"], config["evolution"]["seed"]) == (4.0, 4)
     again = world.trinity("evolve", "--resume", "--config", file)
-    assert "was begun with another seed: it goes on as it was begun" in again.err
+    assert "was begun with another seed, which --resume cannot change" in again.err
 
 
 def test_an_evolution_is_the_same_by_options_and_by_a_file(world: Sums) -> None:

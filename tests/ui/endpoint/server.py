@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from http.client import HTTPConnection
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -187,21 +188,14 @@ def raw(
     url: str, method: str, path: str, body: bytes = b"", **headers: str
 ) -> tuple[int, dict[str, str], Any]:
     """One request as it is: status, headers in lower case, JSON (or text)."""
-    host, _, port = url.removeprefix("http://").partition(":")
-    lines = [f"{method} {path} HTTP/1.1", f"Content-Length: {len(body)}", "Connection: close"]
-    given = {"Host": f"{host}:{port}", "Content-Type": "application/json"}
+    given = {"Content-Type": "application/json", "Connection": "close"}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
-    lines += [f"{name}: {value}" for name, value in given.items()]
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        data = b""
-        while more := connection.recv(65536):
-            data += more
-    head, _, content = data.partition(b"\r\n\r\n")
-    start, *rest = head.decode().split("\r\n")
-    found = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-    text = content.decode()
+    with closing(HTTPConnection(url.removeprefix("http://"), timeout=20)) as connection:
+        connection.request(method, path, body, given)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    found = {name.lower(): value for name, value in answer.getheaders()}
     try:
-        return int(start.split()[1]), found, json.loads(text)
+        return answer.status, found, json.loads(text)
     except ValueError:
-        return int(start.split()[1]), found, text
+        return answer.status, found, text

@@ -197,15 +197,6 @@ def test_what_a_key_does_without_may_not_be_everything(one: Served) -> None:
     assert "leave out fewer" in said(answer)
 
 
-def test_a_key_that_is_missing_or_wrong_is_told_how_to_get_one(serve: Serve) -> None:
-    one = serve(needs_key=True)
-    for headers, words in (({}, "A key is needed"), ({"Authorization": "Bearer sk-1"}, "not valid here")):
-        status, answer = one.post(CHAT, asking(), **headers)
-        assert status == 401
-        assert words in said(answer)
-        assert "trinity keys add NAME" in said(answer)
-
-
 def test_bodies_that_lie_or_never_come_are_told_so(one: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "BODY_S", 0.3)
     body = json.dumps(asking()).encode()

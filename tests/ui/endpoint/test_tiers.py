@@ -71,40 +71,36 @@ def test_the_lean_tier_has_the_cheaper_half_of_the_models_and_fewer_turns(store:
     assert chosen_among(one, pin) == {*PRICES}
 
 
-@pytest.mark.parametrize(
-    "prices", [{"a": 1.0, "b": 1.0, "c": 1.0}, {"a": 1.0, "b": None, "c": 3.0}, {"a": 1.0}]
-)
-def test_where_nobody_is_known_to_be_cheaper_all_are_lean(
-    store: Store, prices: dict[str, float | None]
-) -> None:
-    one = offer(store, prices)
-    assert chosen_among(one, "trinity") == {*prices}
-    why = "the price of b is not known" if None in prices.values() else "all cost the same"
-    said = f"all of them: {why}, and no strength in pool.toml tells them apart" if len(prices) > 1 else ""
-    assert one.lean_words(one.tier("trinity")) == said
-    assert one.lean_words(one.tier("trinity-ultra")) == ""
+NO_PRICE = "the price of a, b, c, d is not known"
 
 
 @pytest.mark.parametrize(
-    ("prices", "strengths", "lean"),
+    ("prices", "strengths", "lean", "why"),
     [
-        ([None] * 4, [3, 1, 4, 2], "bd"),  # no price is known
-        ([1.0, None, 8.0, 1.0], [3, 1, 4, 2], "bd"),
-        ([1.0] * 4, [3, 1, 4, 2], "bd"),
-        ([1.0, 1.0, 1.0, 8.0], [3, 1, 2, 0], "bc"),  # the price comes first, then the strength
-        ([2.0, 0.5, 8.0, 1.0], [1, 4, 2, 3], "bd"),
-        ([2.0, 0.5, 8.0, 1.0], [1], "bd"),  # an order that some lack is not used
-        ([None] * 4, [1, 2, 3], "abcd"),
-        ([None] * 4, [2, 2, 2, 2], "abcd"),
-        ([None] * 4, [1, 2, 2, 3], "abc"),  # who is as lean as the last one is in it
+        ([1.0] * 3, [], "abc", "all cost the same"),
+        ([1.0, None, 3.0], [], "abc", "the price of b is not known"),
+        ([1.0], [], "a", None),
+        ([None] * 4, [3, 1, 4, 2], "bd", ""),  # no price is known
+        ([1.0, None, 8.0, 1.0], [3, 1, 4, 2], "bd", ""),
+        ([1.0] * 4, [3, 1, 4, 2], "bd", ""),
+        ([1.0, 1.0, 1.0, 8.0], [3, 1, 2, 0], "bc", ""),  # the price comes first, then the strength
+        ([2.0, 0.5, 8.0, 1.0], [1, 4, 2, 3], "bd", ""),
+        ([2.0, 0.5, 8.0, 1.0], [1], "bd", ""),  # an order that some lack is not used
+        ([None] * 4, [1, 2, 3], "abcd", NO_PRICE),
+        ([None] * 4, [2, 2, 2, 2], "abcd", NO_PRICE),
+        ([None] * 4, [1, 2, 2, 3], "abc", ""),  # who is as lean as the last one is in it
     ],
 )
-def test_where_the_price_does_not_tell_who_is_leaner_the_strength_does(
-    store: Store, prices: Sequence[float | None], strengths: Sequence[int], lean: str
+def test_lean_are_the_cheaper_ones_then_the_weaker_ones_and_all_where_nothing_tells_them_apart(
+    store: Store, prices: Sequence[float | None], strengths: Sequence[int], lean: str, why: str | None
 ) -> None:
-    one = offer(store, dict(zip("abcd", prices, strict=True)), dict(zip("abcd", strengths, strict=False)))
+    models = "abcd"[: len(prices)]
+    one = offer(store, dict(zip(models, prices, strict=True)), dict(zip("abcd", strengths, strict=False)))
     assert chosen_among(one, "trinity") == {*lean}
-    assert chosen_among(one, "trinity-ultra") == {*"abcd"}
+    assert chosen_among(one, "trinity-ultra") == {*models}
+    nothing = f"all of them: {why}, and no strength in pool.toml tells them apart"
+    said = {None: "", "": "the leaner half"}.get(why, nothing)  # None: there is nothing to choose
+    assert (one.lean_words(one.tier("trinity")), one.lean_words(one.tier("trinity-ultra"))) == (said, "")
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_arguments_reach_the_client_as_the_model_wrote_them(serve: Serve, argume
 
 
 def test_calls_that_nobody_asked_for_end_nothing_and_reach_no_client(serve: Serve) -> None:
-    unasked = {"finish_reason": "tool_calls", "tool_calls": [call("python"), call("weather")]}
+    unasked: Any = {"finish_reason": "tool_calls", "tool_calls": [call("python"), call("weather")]}
     one = serve(team("<answer>42</answer>", **unasked))
     answer = one.ask()
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("42", "stop")

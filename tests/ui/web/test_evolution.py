@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from core.episode import Protocol
 from core.errors import ConfigError
-from core.evolution.learners import restored
+from core.evolution.learners import read_state
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
 from storage.shelves.learning import Learning
@@ -40,7 +40,7 @@ def digest(store: Store, run: str) -> str:
     """Of the optimiser's state as it is kept."""
     kept = store.learning.state(run)
     assert kept is not None
-    return restored(kept[1]).digest
+    return read_state(kept[1]).digest
 
 
 def filled(world: Sums, **fields: int | str) -> AppTest:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
-from sqlalchemy import event, insert, select, update
+from sqlalchemy import insert, select, update
 from streamlit.testing.v1 import AppTest
 
 from core.analysis.agreement import Situations, agreement, picks
@@ -30,7 +30,7 @@ from core.episode import ROLE_ORDER, Decide, Decision, Episode, Fork, Role, Tran
 from core.errors import CheckpointError
 from core.heads import HeadKind, softmax, split
 from core.play.session import request_at
-from core.tokenizer_files import prompt_tokens
+from core.tokens import prompt_tokens
 from storage.analysis.hidden_states import PastDecisions, StateTurn
 from storage.analysis.policy_diff import read_diff
 from storage.analysis.second_opinions import EpisodeScope, Opinion, add_opinions
@@ -46,9 +46,8 @@ from tests.builders.checkpoints import checkpoint
 from tests.builders.recorded import MODELS, episode, events_of
 from tests.builders.sample_store import EVOLVED
 from tests.builders.stores import new_store
-from tests.ui.pages import opened, press, shown
+from tests.ui.pages import asked_of_stores, opened, press, shown
 from ui.presentation.odds import apart_words
-from ui.web.kit import state as ui_state
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
 from ui.web.turns.bar import FORKS, REPEATS
 from ui.web.turns.decision import DecisionContext, tokenize_again, tolerance_words
@@ -57,14 +56,6 @@ from ui.web.turns.recording import open_recording
 from ui.web.views.pair import choice_kls
 
 WIDTH = 64
-KINDS: tuple[HeadKind, ...] = (
-    "linear",
-    "low-rank",
-    "sparse",
-    "block-diagonal-2",
-    "block-diagonal-10",
-    "turn-aware",
-)
 
 
 def made(kind: HeadKind = "linear", seed: int = 0, **fields: object) -> Checkpoint:
@@ -94,7 +85,7 @@ def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str) -> 
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(HeadKind))
 def test_recorded_logits_are_within_the_tolerance_of_the_head_that_made_them_and_of_no_other(
     kind: HeadKind,
 ) -> None:
@@ -322,15 +313,9 @@ def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:
 def test_a_turn_of_two_thousand_is_a_window_and_takes_few_queries(headed: Store) -> None:
     page = opened("replay", ep="e-long", t="1000")
     assert "Turns 851 to 1,050 of 2,000." in shown(page)
-    asked: list[str] = []
-    event.listen(
-        ui_state.store().engine,
-        "before_cursor_execute",
-        lambda connection, cursor, statement, *rest: asked.append(statement),
-    )
-    page.number_input(key="go_to").set_value(1500).run()
+    with asked_of_stores() as queries:
+        page.number_input(key="go_to").set_value(1500).run()
     assert page.query_params["t"] == "1500"
-    queries = [one for one in asked if one.lstrip().startswith(("SELECT", "WITH"))]
     assert len(queries) <= 7, queries  # none of them for each turn
 
 

@@ -88,9 +88,10 @@ def test_an_own_question_needs_no_answer(store: Store) -> None:
 
 
 def from_file(path: str) -> AppTest:
-    """The form with a task file named in it."""
+    """The form with a task file named in it, and no wait between decisions and answers."""
     page = opened("live")
     page.session_state["problem_kind"] = "file"
+    page.session_state["pace"] = 0.0
     page.run()
     assert "Name the file of tasks first" in shown(page)
     page.text_input(key="live_file").set_value(path).run()
@@ -382,8 +383,8 @@ def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
     return worker
 
 
-@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("claimed", [True, False])
+@pytest.mark.usefixtures("no_workers")
 def test_a_run_without_a_worker_is_called_stalled_and_another_goes_on(
     store: Store, plan: LivePlan, claimed: bool
 ) -> None:
@@ -392,9 +393,10 @@ def test_a_run_without_a_worker_is_called_stalled_and_another_goes_on(
     if claimed:
         assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("live", run=run)
-    assert ("has gone silent" if claimed else "No worker has come") in shown(page)
+    assert ("has gone silent" if claimed else "No worker has taken") in shown(page)
     press(page, "resume")
-    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
     assert "finished" in shown(page.run())
 
 

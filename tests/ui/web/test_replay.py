@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import streamlit as st
-from sqlalchemy import Engine
-from sqlalchemy.event import listen, remove
 from streamlit.testing.v1 import AppTest
 
 from core.episode import Episode, Protocol, Role, Task
@@ -28,7 +24,7 @@ from tests.builders.pools import ScriptedPool
 from tests.builders.recorded import RUN, episode, events_of
 from tests.hostile import HOSTILE
 from tests.ui.pages import app as new_tab
-from tests.ui.pages import assert_literal, opened_in, press, shown
+from tests.ui.pages import asked_of_stores, assert_literal, opened_in, press, shown
 from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES
@@ -290,22 +286,6 @@ def test_a_step_by_hand_home_and_another_episode_stop_the_playing(app: AppTest) 
     assert app.button(key="go_play").label == "Play"
 
 
-@contextmanager
-def asked() -> Iterator[list[str]]:
-    """What is asked of any database meanwhile, statement by statement with its parameters."""
-    told: list[str] = []
-
-    def heard(_c: object, _k: object, statement: str, parameters: object, *_: object) -> None:
-        if statement.startswith(("SELECT", "WITH")):
-            told.append(f"{statement} {parameters}")
-
-    listen(Engine, "before_cursor_execute", heard)
-    try:
-        yield told
-    finally:
-        remove(Engine, "before_cursor_execute", heard)
-
-
 def test_opening_and_stepping_cost_few_queries_and_read_the_texts_they_show(recorded: Store) -> None:
     long = episode("e-200", ("36", "32") * 50, turns=200, seed=21, said="gather, then add. " * 280)
     list(record(recorded, events_of(long)))
@@ -313,17 +293,17 @@ def test_opening_and_stepping_cost_few_queries_and_read_the_texts_they_show(reco
     state.store()
     page = new_tab().run()
     page.query_params["ep"], page.query_params["t"] = "e-200", "10"
-    with asked() as opening:
+    with asked_of_stores() as opening:
         page.switch_page("views/replay.py").run()
     assert len(opening) <= 6
-    with asked() as step:
+    with asked_of_stores() as step:
         press(page, "go_next")
     assert len(step) <= 3
     (texts,) = [one for one in step if "text.body" in one]
     assert texts.endswith(("9, 10)", "10, 9)"))
     assert "'prompt'" not in texts  # what models were sent grows with every turn
     recorded.labels.add(Place("e-200", 10), "quality", "good", author="ann")
-    with asked() as labelled:
+    with asked_of_stores() as labelled:
         press(page, "go_next")
     assert len(labelled) <= 4
     recorded.episodes.delete(["e-200"])

@@ -50,6 +50,15 @@ def played(diffed: Diffed, turns: int = 3) -> Episode:
     return next(one for one in map(diffed.store.episodes.get, ids) if len(one.turns) >= turns)
 
 
+def said_first(diffed: Diffed, body: str) -> Episode:
+    """The episode, with this as its first reply."""
+    episode = played(diffed)
+    with writing(diffed.store.engine) as connection:
+        here = update(text).where(text.c.episode_id == episode.id, text.c.idx == 0, text.c.kind == "reply")
+        connection.execute(here.values(body=body))
+    return episode
+
+
 def said(page: Any) -> str:
     return shown(page).replace("\\", "").replace("\u2060", "")
 
@@ -176,10 +185,7 @@ def test_texts_that_were_removed_explain_nothing(diffed: Diffed) -> None:
 
 
 def test_hostile_text_stays_text(diffed: Diffed) -> None:
-    episode = played(diffed)
-    with writing(diffed.store.engine) as connection:
-        here = update(text).where(text.c.episode_id == episode.id, text.c.idx == 0, text.c.kind == "reply")
-        connection.execute(here.values(body=" ".join(HOSTILE)[:2000]))
+    episode = said_first(diffed, " ".join(HOSTILE)[:2000])
     page = opened("replay", ep=episode.id, t="2", panel="why")
     assert "**Which words?**" in shown(page)
     assert_literal(page)
@@ -247,10 +253,7 @@ def test_the_second_checkpoints_bars_are_told_by_more_than_their_colour() -> Non
 @pytest.fixture
 def explained_app(diffed: Diffed, tmp_path: Any) -> Iterator[Served]:
     """The app on a store in which a reply is hostile."""
-    episode = played(diffed)
-    with writing(diffed.store.engine) as connection:
-        here = update(text).where(text.c.episode_id == episode.id, text.c.idx == 0, text.c.kind == "reply")
-        connection.execute(here.values(body="answer 7 <img src=x onerror=alert(1)> \u202e end"))
+    said_first(diffed, "answer 7 <img src=x onerror=alert(1)> \u202e end")
     with serving_app(tmp_path, tmp_path / "trinity.db") as address:
         yield Served(address, diffed.store)
 

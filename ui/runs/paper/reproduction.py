@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -154,7 +154,7 @@ class Reproduction:
         suite, changes = self.suite, dict(fields)
         budget = suite.budget * int(changes.pop("budgets", 1))
         own: Mapping[str, Any] = changes.pop("evolution", {})
-        config = {**asdict(shape_of(str(own.get("learner", "sep-cma-es")), budget)), **own}
+        config = {**shape_of(str(own.get("learner", "sep-cma-es")), budget), **own}
         left = budget
         if changes.pop("labels", False):
             questions = max(1, int(budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))

@@ -30,8 +30,8 @@ Reuse = Annotated[
         "Reuse replies",
         group="models",
         option="--reuse",
-        help="Take replies from earlier runs of this store where the same model was asked the very same: free of "
-        "charge, and nobody is asked. Runs that share replies share their luck.",
+        help="Reuse the replies that earlier runs of this store got to the very same calls: they cost nothing. Runs "
+        "that share replies share their luck.",
     ),
 ]
 

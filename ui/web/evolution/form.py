@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,7 +58,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
         with st.container(border=True):
             chosen["learner"] = _learner()
             sizes = _settings(EvolutionPlan, chosen["learner"], size=True)
-            chosen |= draw_all(sizes, "ev", {key: {"value": "min"} for key in asdict(shape_of("pycma"))})
+            chosen |= draw_all(sizes, "ev", {key: {"value": "min"} for key in shape_of("pycma")})
             st.caption(f"{_episodes(chosen):,} episodes in all, besides validation.")
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             barred = [*(one.name for one in specs), *(role.value for role in ROLE_ORDER)]
@@ -183,7 +183,7 @@ def _with_ceiling(store: Store, plan: P, specs: tuple[ModelSpec, ...]) -> tuple[
 
 def _fill(learner: str, budget: int = DEFAULT_BUDGET) -> None:
     """Fill in how a learner spreads so many episodes."""
-    for key, value in asdict(shape_of(learner, budget)).items():
+    for key, value in shape_of(learner, budget).items():
         st.session_state[f"ev_{key}"] = value
 
 
@@ -208,7 +208,7 @@ def _learner() -> str:
     )
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         for words, budget in SIZES.items():
-            sizes = asdict(shape_of(learner, budget))
+            sizes = shape_of(learner, budget)
             now = all(st.session_state.get(f"ev_{key}", value) == value for key, value in sizes.items())
             look = "primary" if now else "secondary"
             button(words, f"ev_size_{words}", partial(_fill, learner, budget), type=look)

@@ -10,10 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from core.episode import Task
+from core.episode import Grader, Task, own_grader
 from core.errors import ConfigError, TaskError
 from core.fields import settings_of
-from core.grader_names import Grader, own_grader
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
 from core.tasks.sets import load_task_file, load_tasks
@@ -131,7 +130,7 @@ def _drawn() -> Problem:
         "Family",
         [ANY, *FAMILIES],
         key="family_choice",
-        help="Which kind of problem of the embedded world; none of them was evolved on.",
+        help="A kind of problem of the embedded world. No coordinator was evolved on these tasks.",
         persist_state="session",
     )
     st.session_state.setdefault("task_seed", 1)
@@ -254,14 +253,14 @@ def _expected() -> tuple[str, Grader]:
         "Expected answer",
         key="own_answer",
         max_chars=2_000,
-        help="What the last Worker's answer is held against; no model is shown it.",
+        help="The last Worker's answer is compared with it. No model sees it.",
         persist_state="session",
     )
     grader = right.selectbox(
         "How it is checked",
         list(_GRADERS),
         key="own_grader",
-        help="Whether an answer counts as right: letter by letter, as a number, as a choice, or as an expression.",
+        help="How the two are compared: letter by letter, as numbers, as choices, or as expressions.",
         persist_state="session",
         format_func=lambda value: _GRADERS[value],
     )

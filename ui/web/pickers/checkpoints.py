@@ -7,7 +7,7 @@ from typing import Any
 
 from core.checkpoint import Checkpoint, same_reading, same_slots
 from core.conduct.planners import CONDUCTOR, FIXED
-from core.play.policies import CANDIDATE, CASCADE
+from core.play.policies import CANDIDATE, CASCADE, needs_no_checkpoint
 from core.pool.spec import ModelSpec
 from storage.analysis import defaults
 from storage.analysis.standings import PolicySide, policies_with_episodes
@@ -97,7 +97,7 @@ def playable(store: Store, models: Sequence[str]) -> list[str]:
         *ordered,
         *("random", "round-robin", "random-model"),
         *(f"single:{model}" for model in models),
-        *(one for one in cascades if {*models} >= {*one.removeprefix(CASCADE).split("+")}),
+        *(one for one in cascades if needs_no_checkpoint(one, models)),
     ]
 
 

@@ -89,7 +89,11 @@ def show_facets(
         elif name != "status" or len(values) > 1 or chosen:
             facet(store, name, words, chosen, values, change, widget="pills")
     exact = str(where.min_turns) if _is_exact(where) else None
-    facet(store, "turns", "Turns played", exact, facets.turns[:12], _change_turns, widget="pills")
+
+    def exactly(turns: str | None) -> None:
+        change(min_turns=turns, max_turns=turns)
+
+    facet(store, "turns", "Turns played", exact, facets.turns[:12], exactly, widget="pills")
     fork_switch(in_force, facets, change, totals=totals)
     sample_switch(in_force, facets, change)
     _turn_filters(where)
@@ -165,10 +169,6 @@ def sample_switch(where: EpisodeFilter, facets: Facets, change: Callable[..., No
         widget="pills",
         help="Runs that came with the program. They are never counted among your own unless you say so.",
     )
-
-
-def _change_turns(turns: str | None) -> None:
-    change(min_turns=turns, max_turns=turns)
 
 
 def _is_exact(where: EpisodeFilter) -> bool:

@@ -229,7 +229,7 @@ def _agreement(context: DecisionContext, found: Attribution) -> None:
 
 
 def _likeliest_without(sides: Sequence[_Side]) -> None:
-    transcript, places = sides[0].turn.request.transcript, _told_parts(sides)
+    transcript, places = sides[0].turn.request.transcript, _strongest_parts(sides)
     gives = [_by_place(side.found.parts) for side in sides]
     without = {
         place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
@@ -252,7 +252,7 @@ def _logits(sides: Sequence[_Side], decision: Decision) -> None:
     for side in sides:
         if side.found.parts:
             st.markdown(_lead_words(side.found.parts, None if side.own else side.name, decision))
-    transcript, places = sides[0].turn.request.transcript, _told_parts(sides)
+    transcript, places = sides[0].turn.request.transcript, _strongest_parts(sides)
     gives = [_by_place(side.found.parts) for side in sides]
     bars = [
         PartBars("" if i == 0 else "other", [here[place].gives for place in places], hatched=i > 0)
@@ -283,7 +283,7 @@ def _logits(sides: Sequence[_Side], decision: Decision) -> None:
                 markdown_table((whose, "where", "moves the lead by, in logits"), rows, "llr")
 
 
-def _told_parts(sides: Sequence[_Side]) -> list[int]:
+def _strongest_parts(sides: Sequence[_Side]) -> list[int]:
     """The parts that are told, in order: where there are many, those that move a lead furthest."""
     reach: dict[int, float] = {}
     for side in sides:
@@ -366,7 +366,7 @@ def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
             texts[place],
             [(one.start, one.end, one.gives) for one in found.words if one.part == place],
         )
-        for place in _told_parts([side])
+        for place in _strongest_parts([side])
     ]
     said = "; ".join(f"{plain(word, 40)} {gives:+.2f}" for word, gives, _ in _named_words(side, found))
     weighed_words(

@@ -28,7 +28,8 @@ def show() -> None:
         return
     st.title("Play a problem live")
     st.caption(
-        "Runs in the background; you can close this tab. Every turn is kept, and the episode is here again."
+        "A run goes on in the background: you can close this tab. Every turn is stored, and the run is found here "
+        "again."
     )
     play_link("Or play two policies on many tasks, and compare them", [])
     left, right = st.columns([3, 2], gap="large")

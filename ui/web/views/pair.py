@@ -15,7 +15,7 @@ from core.episode import Decision, Status
 from storage.reads.episode_steps import read_decisions
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
-from ui.presentation.comparison import ALIGNMENT_WORDS, MOST_ALIGNED, mirrored, moves, totals
+from ui.presentation.comparison import ALIGNMENT_WORDS, MOST_ALIGNED, mirror, moves, totals
 from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words, verdict_of
 from ui.presentation.glossary import define
 from ui.presentation.odds import apart_words
@@ -97,7 +97,7 @@ def aligned(a: Recording, b: Recording) -> Alignment:
     """The alignment of two recordings, remembered once both are finished. Its rows are the same whichever
     side is A, so that swapping keeps the row."""
     if a.episode.id > b.episode.id:
-        return mirrored(aligned(b, a))
+        return mirror(aligned(b, a))
     over = all(one.episode.status is Status.FINISHED for one in (a, b))
     return (_remembered_alignment if over else _alignment)(a.store, a.episode.id, b.episode.id)
 
