@@ -141,13 +141,9 @@ class Field:
         return tuple(self.kind) if isinstance(self.kind, type) and issubclass(self.kind, Enum) else ()
 
 
+@cache
 def settings_of(kind: type) -> Mapping[str, Field]:
     """The settings that a dataclass declares, by key, in the order of their groups."""
-    return _settings(kind)
-
-
-@cache
-def _settings(kind: type) -> Mapping[str, Field]:
     found = sorted(_declared(kind), key=lambda one: get_args(Group).index(one.setting.group))
     return {one.key: one for one in found}
 

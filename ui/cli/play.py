@@ -255,7 +255,7 @@ def follow(
     from ui.runs.play import play
     from ui.runs.queue import Ticket, enqueue
 
-    run = resume or enqueue(store, ready.plan, Ticket.new(), owner=owner())[0]
+    run = resume or enqueue(store, ready.plan, Ticket(), owner=owner())[0]
     take_over(store, run)
     say(f"Run {run}")
     command = RUN_KINDS[ready.plan.kind].resume_command(run)

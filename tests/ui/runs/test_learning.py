@@ -214,7 +214,7 @@ def training_parts(plan: TrainingPlan) -> TrainingParts:
 
 
 def begun(store: Store) -> str:
-    return enqueue(store, PLAN, Ticket.new(), owner=owner())[0]
+    return enqueue(store, PLAN, Ticket(), owner=owner())[0]
 
 
 def iterations_of(store: Store, run: str) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ from ui.runs.worker import play_claimed
 
 def queued(store: Store, plan: LivePlan) -> str:
     """A run of the plan that waits."""
-    return enqueue(store, plan, Ticket.new())[0]
+    return enqueue(store, plan, Ticket())[0]
 
 
 def worker(*arguments: str) -> subprocess.Popen[bytes]:
@@ -316,7 +316,7 @@ def over(store: Store, run: str) -> bool:
 
 def ended(store: Store, plan: RunPlan) -> RunSummary:
     """A run of the plan, begun as pages do, once a worker has finished it."""
-    run = begin(store, plan, Ticket.new())
+    run = begin(store, plan, Ticket())
     until(lambda: over(store, run))
     assert store.runs.get(run).status is RunStatus.FINISHED
     return store.runs.get(run)
@@ -333,7 +333,7 @@ def test_one_process_plays_what_a_person_waits_for_until_the_app_is_gone(
         assert pid_of(ended(store, replace(plan, seed=seed))) == worker, "no other is started"
     tasks = complete_plan(store, BatchPlan(("single:adder",), world.tasks, n=2, turns=3, pool=plan.pool))
     assert pid_of(ended(store, tasks)) != worker, "what takes long does not hold it up"
-    paused = begin(store, replace(plan, step=True), Ticket.new())
+    paused = begin(store, replace(plan, step=True), Ticket())
     until(lambda: store.runs.proposal(episode_id(paused, 0), 0) is not None)
     assert pid_of(store.runs.get(paused)) == worker
     assert pid_of(ended(store, plan)) != worker, "while it is busy another worker is started"
@@ -357,7 +357,7 @@ def test_it_plays_nothing_paid_before_a_ceiling_is_agreed_and_what_it_plays_to_i
     world.price(10.0)
     monkeypatch.setenv("SUMS_KEY", "k")
     worker = psutil.Process(int(ready(store, app)))
-    refused = begin(store, plan, Ticket.new())
+    refused = begin(store, plan, Ticket())
     until(lambda: over(store, refused))
     assert store.runs.get(refused).status is RunStatus.FAILED
     assert "set a ceiling" in str(store.runs.get(refused).error)
@@ -368,7 +368,7 @@ def test_it_plays_nothing_paid_before_a_ceiling_is_agreed_and_what_it_plays_to_i
         return (0.5, *answer(request))
 
     world.server.answer = slow
-    allowed = begin(store, replace(plan, max_cost_usd=100.0), Ticket.new())
+    allowed = begin(store, replace(plan, max_cost_usd=100.0), Ticket())
     worker.wait(60)
     assert store.runs.get(allowed).status is RunStatus.FINISHED
 
@@ -378,7 +378,7 @@ def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
 ) -> None:
     monkeypatch.setattr(queue, "PAUSE_S", 0.0)
     first = ready(store, app)
-    run = begin(store, replace(plan, step=True), Ticket.new())
+    run = begin(store, replace(plan, step=True), Ticket())
     until(lambda: bool(store.episodes.of_run(run)))
     os.kill(int(first), signal.SIGKILL)
     until(lambda: app.takes(store) not in (None, int(first)))

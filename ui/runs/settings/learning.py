@@ -13,10 +13,12 @@ from core.errors import ConfigError, TaskError
 from core.evolution.config import (
     PAPER_SETTING,
     SEARCHES,
+    SKETCHES,
+    SVF_CANDIDATES,
+    SVF_SKETCHES,
     EvolveConfig,
     RecordName,
     shape_of,
-    transcripts_surveyed,
 )
 from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings
 from core.heads import HeadKind
@@ -97,7 +99,7 @@ class EvolutionPlan:
     @property
     def survey_words(self) -> str:
         """What is done before generation 0, for people who wait; once, as its result is kept with it."""
-        read = transcripts_surveyed(bool(self.svf))
+        read = SKETCHES + (SVF_CANDIDATES * SVF_SKETCHES if self.svf else 0)
         return f"The encoder reads {read} sketched transcripts once, to set the first step size"
 
 
