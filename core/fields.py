@@ -141,9 +141,13 @@ class Field:
         return tuple(self.kind) if isinstance(self.kind, type) and issubclass(self.kind, Enum) else ()
 
 
-@cache
 def settings_of(kind: type) -> Mapping[str, Field]:
     """The settings that a dataclass declares, by key, in the order of their groups."""
+    return _settings(kind)  # types of no known hash are refused by a type checker where it is cached itself
+
+
+@cache
+def _settings(kind: type) -> Mapping[str, Field]:
     found = sorted(_declared(kind), key=lambda one: get_args(Group).index(one.setting.group))
     return {one.key: one for one in found}
 
