@@ -101,7 +101,7 @@ def test_a_providers_key_is_found_nowhere(
         trinity("export", "--all", "--out", f"all.{suffix}")
     with world.kept() as store:
         plan = LivePlan(SUM, "random", ("adder", "guesser"), str(tmp_path / "pool.toml"), max_cost_usd=1.0)
-        run = enqueue(store, plan, Ticket.new())[0]
+        run = enqueue(store, plan, Ticket())[0]
         main(["--run", run])
         said += capsys.readouterr()
         said += _pages(store, run)

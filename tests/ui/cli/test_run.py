@@ -288,7 +288,7 @@ def test_sigterm_ends_a_run_as_interrupted_at_once(
         evolving.server.answer = terminated
         if command == "worker":
             with evolving.kept() as store:
-                enqueue(store, plan, Ticket.new())
+                enqueue(store, plan, Ticket())
             result = evolving.trinity("worker", "--drain")
         else:
             small = ["--generations", 2, "--population", 4] if command == "evolve" else ["--policy", "random"]

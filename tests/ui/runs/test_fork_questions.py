@@ -342,7 +342,7 @@ def test_plays_count_in_their_order_whichever_is_over_first() -> None:
 
 def test_a_run_that_was_stopped_goes_on_with_what_it_has(world: Sums, store: Store, missed: str) -> None:
     plan = plan_luck(store, missed)
-    run = enqueue(store, plan, Ticket.new(), owner=owner())[0]
+    run = enqueue(store, plan, Ticket(), owner=owner())[0]
     with closing(prepare(store, plan).play(store, run)) as events:
         over = (event for event in events if isinstance(event, EpisodeFinished))
         for _ in range(3):
@@ -417,7 +417,7 @@ def test_what_cannot_be_replayed_unchanged_says_why(
                 connection.execute(first.values(origin="override"))
             why = "a person chose who took turn 1"
         case _:
-            run = enqueue(store, replace(plan, policy="single:guesser", temperature=1.2), Ticket.new())[0]
+            run = enqueue(store, replace(plan, policy="single:guesser", temperature=1.2), Ticket())[0]
             assert play_claimed(store, run) == 0
             missed = store.episodes.of_run(run)[0].id
             why = "its models were asked at a temperature of 1.2"

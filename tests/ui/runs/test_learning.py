@@ -202,7 +202,7 @@ def training_parts(plan: TrainingPlan) -> TrainingParts:
 
 
 def begun(store: Store) -> str:
-    return enqueue(store, PLAN, Ticket.new(), owner=owner())[0]
+    return enqueue(store, PLAN, Ticket(), owner=owner())[0]
 
 
 @pytest.mark.integration

@@ -299,7 +299,7 @@ def test_paid_models_need_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch
 
 def measure(game: Reproduction, row: TableRow, seed: int = 0) -> str:
     parts, begun = game.ready(row, seed)
-    run = begun or enqueue(game.store, parts.plan, Ticket.new(), owner=owner())[0]
+    run = begun or enqueue(game.store, parts.plan, Ticket(), owner=owner())[0]
     deque(play(game.store, run, parts), maxlen=0)
     return run
 

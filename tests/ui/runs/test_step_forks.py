@@ -26,7 +26,7 @@ from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.runs.forking import finished, planned, played, refused
 from tests.ui.sums import Sums
 from ui.presentation.steps import change_words
-from ui.runs.forks.planning import found_by, plan_forks
+from ui.runs.forks.planning import find_turns, plan_forks
 from ui.runs.forks.play import ForkParts
 from ui.runs.forks.results import read_results
 from ui.runs.lease import owner
@@ -118,7 +118,7 @@ def test_a_forked_workflow_is_exported_imported_filtered_and_left_out_of_totals(
 def test_many_workflows_at_once_leave_out_what_is_no_step(world: Sums, store: Store, parent: str) -> None:
     assert world.run("--policy", "single:guesser", "--n", "4").code == 0
     batch = "at=first"
-    picks = found_by(store, batch, 20)
+    picks = find_turns(store, batch, 20)
     assert len(picks) == 8
     plan = planned(world, store, *picks, change=Change("subtask", "Plan it first."), batch=batch)
     assert (len(plan.branches), plan.skipped) == (4, 4)

@@ -24,7 +24,7 @@ from tests.core.pool.faulty_server import fail, faulty_server, ok
 from tests.ui.pages import until
 from tests.ui.sums import Sums, answer
 from ui.runs import play as playing
-from ui.runs.batch import completed
+from ui.runs.batch import complete_plan
 from ui.runs.plans import LivePlan, RunPlan
 from ui.runs.play import HaltingPool, Stopped, play
 from ui.runs.queue import Ticket, enqueue, is_stalled, log_file, start_worker
@@ -34,7 +34,7 @@ from ui.runs.worker import main, play_claimed
 
 def queued(store: Store, plan: RunPlan) -> str:
     """A run of the plan that waits."""
-    return enqueue(store, plan, Ticket.new())[0]
+    return enqueue(store, plan, Ticket())[0]
 
 
 def played(store: Store, plan: RunPlan, code: int = 0) -> str:
@@ -220,7 +220,7 @@ def test_a_batch_run_is_played_by_a_worker_and_its_lost_episodes_after_an_outage
     asked = BatchPlan(
         ("single:*", "random"), str(world.tasks), "test", None, 0, 3, False, str(world.folder / "pool.toml")
     )
-    plan = completed(store, asked)
+    plan = complete_plan(store, asked)
     assert plan.policies == ("single:adder", "single:guesser", "random")
     lost = "10 + 13"
     world.server.answer = lambda one: fail(401, "no key") if lost in str(one.body) else answer(one)
@@ -247,7 +247,7 @@ def test_a_waiting_batch_run_can_be_cancelled_and_paid_models_need_a_ceiling(
     monkeypatch.setattr(playing, "LOOK_S", 0.0)  # a run as short as this one is over before it looks again
     world.price(10.0)
     pool = str(world.folder / "pool.toml")
-    plan = completed(store, BatchPlan(("random",), str(world.tasks), "test", None, 0, 3, False, pool))
+    plan = complete_plan(store, BatchPlan(("random",), str(world.tasks), "test", None, 0, 3, False, pool))
     run = played(store, plan, 1)
     assert "set a ceiling" in str(store.runs.get(run).error)
     run = played(store, replace(plan, max_cost_usd=0.0))
@@ -299,7 +299,7 @@ def test_a_batch_run_plays_the_others_and_goes_on_without_paying_again(
     asked = BatchPlan(
         ("single:adder",), str(world.tasks), "test", None, 0, 3, False, str(world.folder / "pool.toml")
     )
-    run = queued(store, completed(store, asked))
+    run = queued(store, complete_plan(store, asked))
     cannot_read(monkeypatch, "answer 23")
     assert play_claimed(store, run) == 0
     stopped = store.runs.get(run)

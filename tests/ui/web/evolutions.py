@@ -48,7 +48,7 @@ def plan(world: Sums, name: str = "", svf: str = "", **evolution: Any) -> Evolut
 
 def finished_by_worker(store: Store, world: Sums) -> str:
     """A run as the page queues it, played in this process."""
-    run, _ = enqueue(store, plan(world), Ticket.new())
+    run, _ = enqueue(store, plan(world), Ticket())
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
     return run

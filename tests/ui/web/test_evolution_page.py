@@ -106,7 +106,7 @@ def test_what_a_person_plays_changes_nothing_of_what_is_pinned(
         task = Task("mine", "What is 1 + 1?", "2", "number", "a family of mine")
         pool = str(world.folder / "pool.toml")
         plan = LivePlan(task, policy, ("adder", "guesser"), pool, os.environ["TRINITY_ENCODER"])
-        own.append(enqueue(store, plan, Ticket.new())[0])
+        own.append(enqueue(store, plan, Ticket())[0])
         assert play_claimed(store, own[-1]) == 0
     page = opened("evolution", run=run, panel="pinned")
     assert page.multiselect(key="choose_ep").value == pinned
@@ -128,11 +128,11 @@ def test_the_generation_is_in_the_address_and_steps_by_button(evolved: str) -> N
 
 def test_two_evolutions_stand_side_by_side(world: Sums, store: Store, evolved: str) -> None:
     one = evolved
-    other, _ = enqueue(store, plan(world, "second", seed=4), Ticket.new())
+    other, _ = enqueue(store, plan(world, "second", seed=4), Ticket())
     page = opened("evolution", run=one, panel="choices", **{"with": other})
     assert not page.exception  # the other has no generation yet
     store.runs.delete(other)
-    other, _ = enqueue(store, plan(world, "second", seed=4), Ticket.new())
+    other, _ = enqueue(store, plan(world, "second", seed=4), Ticket())
     assert play_claimed(store, other) == 0
     text = shown(opened("evolution", run=one, panel="choices", **{"with": other}))
     assert "**second" in text
@@ -161,7 +161,7 @@ def test_a_run_that_kept_no_stats_opens_everywhere(samples: Store, panel: str) -
 
 
 def test_singular_values_cannot_be_scored_again_and_the_page_says_so(world: Sums, store: Store) -> None:
-    run, _ = enqueue(store, plan(world, svf="1"), Ticket.new())
+    run, _ = enqueue(store, plan(world, svf="1"), Ticket())
     assert play_claimed(store, run) == 0
     page = opened("evolution", run=run, panel="pinned")
     assert "changed the encoder too" in shown(page)

@@ -93,7 +93,7 @@ def test_a_run_that_was_stopped_says_so_and_can_go_on(world: Sums, store: Store,
     store.runs.cancel(run)
     page = opened("checkpoints", run=run, c=BOTH)
     assert "No episode was played to its end" in plainly(page)
-    again = enqueue(store, plan_of(store.runs.get(run), BatchPlan), Ticket.new())[0]
+    again = enqueue(store, plan_of(store.runs.get(run), BatchPlan), Ticket())[0]
     assert play_claimed(store, again) == 0
     with writing(store.engine) as connection:
         stopped = {"status": RunStatus.INTERRUPTED.value, "error": "The server was gone."}
