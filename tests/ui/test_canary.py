@@ -26,6 +26,7 @@ from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import main
 from ui.web.kit.state import VIEWS
 
+pytestmark = pytest.mark.integration
 KEYED = "api_key_env = 'SUMS_KEY'\nheaders_env = { x-key = 'SUMS_KEY' }\n"
 
 

@@ -32,6 +32,7 @@ from ui.endpoint.tiers import Endpoint, Tier
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
 
+pytestmark = pytest.mark.integration
 #: The most that a call can cost is a dollar.
 DOLLAR = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 1"
 

@@ -91,7 +91,7 @@ def test_a_websocket_needs_an_origin() -> None:
 
 
 #: What asks for a websocket.
-UPGRADE = {
+UPGRADE: dict[str, Any] = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",
     "Sec_WebSocket_Version": "13",

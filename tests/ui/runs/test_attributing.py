@@ -53,6 +53,7 @@ def explain_at(
     return explained_turn(episode, index, episode.turns[index].decision, one, encoder, store)
 
 
+@pytest.mark.integration
 def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     assert list(reading.AttributionParts(plan).play(store, again)) == []
 
 
+@pytest.mark.integration
 def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

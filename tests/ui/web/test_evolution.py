@@ -27,6 +27,7 @@ from ui.runs.plans import plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
 
+pytestmark = pytest.mark.integration
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
 

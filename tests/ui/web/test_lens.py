@@ -55,6 +55,7 @@ from ui.web.turns.panels import has_no_preference, nearest
 from ui.web.turns.recording import open_recording
 from ui.web.views.pair import choice_kls
 
+pytestmark = pytest.mark.integration
 WIDTH = 64
 
 

@@ -43,6 +43,8 @@ from ui.web.live.form import MOST_LISTED, drawn_task
 from ui.web.live.steering import STEPS
 from ui.web.pickers.checkpoints import playable, plays_whole, startable
 
+pytestmark = pytest.mark.integration
+
 
 def test_the_form_offers_what_fits_the_pool(store: Store, world: Sums) -> None:
     page = opened("live")

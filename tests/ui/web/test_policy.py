@@ -40,6 +40,7 @@ from ui.runs.play import Stopped
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
 
+pytestmark = pytest.mark.integration
 EVERYTHING = EpisodeScope()
 
 
