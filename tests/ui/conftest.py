@@ -100,7 +100,7 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers that this process starts are forked, as those of a forked app are: they have imported what they need."""
+    """The workers that this process starts are forked, as those of a forked app are, and need not import anything."""
     monkeypatch.setattr(queue, "PYTHON", str(forked("python")))
 
 

@@ -106,6 +106,7 @@ def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(straight: list[
     assert last.checkpoint.generation == 12
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("constant_spread", [None, 1.0])
 def test_it_learns_however_constant_preferences_are_searched(
     encoder: Encoder, constant_spread: float | None
@@ -297,6 +298,7 @@ def test_more_tasks_are_played_while_candidates_are_not_told_apart_and_fewer_whe
     assert adapted_task_count(config, some) == 5
 
 
+@pytest.mark.integration
 def test_an_adaptive_evolution_plays_more_or_fewer_tasks(encoder: Encoder) -> None:
     config = replace(CONFIG, generations=6, adaptive=True)
     straight = run(encoder, config)
@@ -338,6 +340,7 @@ def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_sh
     assert plain.step_size < around.step_size
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", get_args(HeadKind))
 def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encoder, kind: HeadKind) -> None:
     template = begun(encoder, head_kind=kind)
@@ -355,6 +358,7 @@ def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encode
     assert (steps[-1].checkpoint.vector != template.vector).any()
 
 
+@pytest.mark.integration
 def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encoder: Encoder) -> None:
     layout = svf_layout(encoder.model, [1], embeddings=False)
     template = begun(encoder, svf_layout=layout)

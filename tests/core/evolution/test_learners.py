@@ -84,6 +84,7 @@ def test_the_gradient_is_that_of_the_log_probabilities_times_the_advantage(encod
         assert gradient[place] == pytest.approx(slope, rel=0.02, abs=1e-4)
 
 
+@pytest.mark.integration
 def test_reinforce_learns_whom_to_ask(encoder: Encoder) -> None:
     generations = run(encoder, BATCHES)
     assert accuracy(generations[-1].episodes) > accuracy(generations[1].episodes) + 0.2
@@ -98,6 +99,7 @@ def test_a_batch_larger_than_the_tasks_plays_each_again_with_other_chances(encod
     assert len({tuple(turn.decision.model for turn in one.turns) for one in over}) > 4
 
 
+@pytest.mark.integration
 def test_random_search_keeps_the_best_candidate_seen(encoder: Encoder) -> None:
     generations = run(encoder, BOXES)
     best = -np.inf

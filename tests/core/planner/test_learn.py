@@ -164,6 +164,7 @@ def shares_of_ann(**anchors: float) -> list[float]:
     return found
 
 
+@pytest.mark.integration
 def test_the_learning_leaves_the_planner_that_it_began_with_as_it_was() -> None:
     start = tiny_planner()
     before = start.frozen().card.weights_sha256
@@ -172,6 +173,7 @@ def test_the_learning_leaves_the_planner_that_it_began_with_as_it_was() -> None:
     assert planner_of(done[-1]).card.weights_sha256 != before
 
 
+@pytest.mark.integration
 def test_infrastructure_failures_are_left_out_and_unreadable_plans_earn_nothing() -> None:
     def lost(ask: Ask) -> Line:
         return Failure("infrastructure", "cut off") if ask.model == "bob" else right_by_ann(ask)

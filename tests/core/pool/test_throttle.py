@@ -254,6 +254,7 @@ def test_a_rate_that_was_only_guessed_soon_is_the_permitted_one(latency_s: float
     assert through >= 0.75 * 60 * 40
 
 
+@pytest.mark.integration
 def test_models_of_a_provider_share_its_limits(tmp_path: Path) -> None:
     with faulty_server(ok()) as server:
         file = tmp_path / "pool.toml"
@@ -341,6 +342,7 @@ def test_slow_and_fast_limits_and_slow_models(
     assert sum(one.lost for one in found) == 0
 
 
+@pytest.mark.integration
 def test_a_burst_that_is_refused_before_anything_is_answered_is_one_lesson() -> None:
     """Sixty calls at once where fifty a second are let through: none waits for long for the rate to be learned."""
     found = courses(bucket, 50.0, 60, at_once=60, timeout_s=12.0, says_when=0.0, seeds=3)
