@@ -5,11 +5,10 @@ test starts helper processes unless they are its subject: the suite itself has a
 
 A test that drives Chromium asks for the fixture `chromium` (most by way of `tab`) and is marked `browser` by that. A
 test that starts processes, of the program, a server or PostgreSQL, is marked `process` by hand. One that plays a run,
-trains a model, serves requests, renders a page, or takes a server through its faults and limits is marked `integration`,
-by hand, by its file or by a fixture. A test that starts a process, plays a run, serves requests or renders a page
-without a mark fails, so that
-`pytest -m "not browser and not process and not integration"` stays quick. What a fixture of a file or of the session
-plays is shared by many tests and needs no mark.
+trains a model, serves requests, renders a page, or takes a server through its faults and limits is marked
+`integration`, by hand, by its file or by a fixture. A test that starts a process, plays a run, serves requests or
+renders a page without a mark fails, so that `pytest -m "not browser and not process and not integration"` stays quick.
+What a fixture of a file or of the session plays is shared by many tests and needs no mark.
 """
 
 from __future__ import annotations
