@@ -220,7 +220,9 @@ def model_of(
     return create_model(kind.__name__, __config__=config, **{name: declared[name] for name in names} | own)
 
 
-def checked(kind: type, values: Mapping[str, Any], where: str = "", *, asked: bool = True) -> dict[str, Any]:
+def validate_settings(
+    kind: type, values: Mapping[str, Any], where: str = "", *, asked: bool = True
+) -> dict[str, Any]:
     """All settings of `kind`, by key: those given, read as their types, and the usual ones. ConfigError, one sentence
     that begins with `where`, for a value that its key cannot have."""
     from pydantic import ValidationError
@@ -285,7 +287,7 @@ def _shown(value: object) -> str:
 
 def check(config: Any) -> None:
     """ConfigError for a dataclass of settings that holds a value that its field cannot have."""
-    checked(type(config), values_of(config), asked=False)
+    validate_settings(type(config), values_of(config), asked=False)
 
 
 def values_of(config: Any) -> dict[str, Any]:
@@ -296,7 +298,7 @@ def values_of(config: Any) -> dict[str, Any]:
     }
 
 
-def built(kind: type[T], values: Mapping[str, Any]) -> T:
+def build_settings(kind: type[T], values: Mapping[str, Any]) -> T:
     """The dataclass of these settings, in which a word that stands for None is None."""
     own: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}

@@ -22,7 +22,7 @@ from core.draws import derive_seed
 from core.episode import Episode, EpisodeFinished, Protocol, Status, Task
 from core.errors import PoolError
 from core.play.drive import GradeMany, drive_many
-from core.play.policy import Policy
+from core.play.policies import Policy
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
@@ -78,7 +78,7 @@ class Learner(typing.Protocol[C, U]):
     def exam(self, update: U) -> Candidates:
         """What it has learned so far, on held-apart tasks; no episodes: there are none."""
 
-    def examined(self, update: U, played: list[Episode]) -> U:
+    def tell_exam(self, update: U, played: list[Episode]) -> U:
         """The update with how that went."""
 
 
@@ -101,7 +101,7 @@ def learn(
             return update
         played = play_all(exam.episodes, exam.policy, pool, grade)
         check_answered(played, f"to validate {learner.noun} {update.index}")
-        return learner.examined(update, played)
+        return learner.tell_exam(update, played)
 
     if after is None:
         after = learner.begin()
@@ -189,7 +189,7 @@ def check_answered(played: Sequence[Episode], when: str) -> None:
         )
 
 
-def shared(pool: Pool) -> CachedPool:
+def share_calls(pool: Pool) -> CachedPool:
     """The pool with equal calls shared; one that does so by itself stays as it is."""
     return pool if isinstance(pool, CachedPool) else CachedPool(pool)
 

@@ -42,6 +42,20 @@ def cores() -> int:
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from core.processes import serve_jobs; serve_jobs()"
 
 
+def start_helper(preload: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A process that says by a line when it has imported these modules, and then answers jobs line by line, as
+    `serve_jobs` does. OSError where none can be started."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _START, json.dumps(sys.path), *preload],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="ascii",
+        start_new_session=True,  # Ctrl-C is for this process; a helper ends when its input does
+    )
+
+
 @dataclass(slots=True, eq=False)
 class _JobList:
     """One list of jobs: which are still free, how many helpers have one, and their answers (None: it failed)."""
@@ -141,15 +155,7 @@ class Processes:
                 atexit.register(self.close)
             while len(self._helpers) < self._most - 1 and self._deaths < MOST_DEATHS:
                 try:
-                    helper = subprocess.Popen(
-                        [sys.executable, "-P", "-c", _START, json.dumps(sys.path), *self._preload],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.DEVNULL,
-                        text=True,
-                        encoding="ascii",
-                        start_new_session=True,  # Ctrl-C is for this process; a helper ends when its input does
-                    )
+                    helper = start_helper(self._preload)
                 except OSError as error:
                     log.warning("No helper process can be started (%s): this process works alone.", error)
                     self._deaths = MOST_DEATHS

@@ -94,7 +94,16 @@ def read_settings(
 
     Raises ConfigError for a file that is not TOML, an unknown key or a value of the wrong kind."""
     file = data_folder / "config.toml"
-    written = _read_file(file)
+    try:
+        written = tomllib.loads(read_text(file))
+    except FileNotFoundError:
+        written = {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The settings file {file} cannot be read: {error}.") from error
+    if unknown := sorted(set(written) - set(settings_of(Settings))):
+        raise ConfigError(
+            f"The settings file {file} has an unknown key '{unknown[0]}': use {', '.join(settings_of(Settings))}."
+        )
     given: dict[str, Any] = {"store": str(data_folder / "trinity.db")}
     for key, field in settings_of(Settings).items():
         name = key.removesuffix("_usd")
@@ -106,21 +115,6 @@ def read_settings(
                 given[key] = _labels(value, where) if key == "labels" else read(field, value, where)
                 break
     return Settings(data_folder, **given)
-
-
-def _read_file(file: Path) -> dict[str, object]:
-    """The settings file's table, empty when there is no such file."""
-    try:
-        table = tomllib.loads(read_text(file))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"The settings file {file} cannot be read: {error}.") from error
-    if unknown := sorted(set(table) - set(settings_of(Settings))):
-        raise ConfigError(
-            f"The settings file {file} has an unknown key '{unknown[0]}': use {', '.join(settings_of(Settings))}."
-        )
-    return table
 
 
 def _labels(value: object, where: str) -> tuple[tuple[str, str], ...]:

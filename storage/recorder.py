@@ -13,8 +13,21 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Float,
+    Table,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import DataError
 
 from core.episode import (
@@ -34,7 +47,7 @@ from storage.rows import mapping
 from storage.rows.engine import writing
 from storage.rows.full_episodes import new_episode_row, read_episodes
 from storage.rows.progress import EpisodeProgress
-from storage.rows.schema import episode, plan, state, text, turn
+from storage.rows.schema import at_turn, episode, plan, same_turn, state, text, turn
 from storage.shelves.runs import check_owner
 from storage.store import Store
 
@@ -160,7 +173,11 @@ class _EventWriter:
             isinstance(event, Replied | Plan) and event.reply.usage.charged_usd != 0
         )  # no known price: perhaps
         with writing(self.store.engine, durable=paid) as connection:
-            check_owner(connection, self._run_of(connection, event), self.owner)
+            if isinstance(event, EpisodeStarted | EpisodeFinished):
+                run_id = event.episode.run_id
+            else:
+                run_id = self._seen(connection, event.episode_id).run_id
+            check_owner(connection, run_id, self.owner)
             match event:
                 case EpisodeStarted():
                     self._episode_started(connection, event.episode)
@@ -176,58 +193,41 @@ class _EventWriter:
                     self._episode_finished(connection, event.episode)
             self.beside(connection, event)
 
-    def _run_of(self, connection: Connection, event: Event) -> str:
-        if isinstance(event, EpisodeStarted | EpisodeFinished):
-            return event.episode.run_id
-        return self._seen(connection, event.episode_id).run_id
-
     def _episode_started(self, connection: Connection, begun: Episode) -> None:
-        held = connection.execute(select(episode.c.status).where(episode.c.id == begun.id)).scalar()
-        if held == Status.FINISHED:
-            raise _is_finished(begun.id)
+        held = connection.execute(_EPISODE, {"of": begun.id}).first()
         if held is None:
-            connection.execute(insert(episode), new_episode_row(connection, begun, self.store.now()))
+            connection.execute(_INSERT[episode], new_episode_row(connection, begun, self.store.now()))
+        elif held.status == Status.FINISHED:
+            raise _is_finished(begun.id)
         else:
-            _set_running(connection, begun.id)
+            connection.execute(_RESUME, {"of": begun.id})
         self._keep_open(begun)
 
     def _planned(self, connection: Connection, event: Plan) -> None:
         opened = self.open[event.episode_id]
-        connection.execute(insert(plan), mapping.plan_row(event, self.store.now()))
+        connection.execute(_INSERT[plan], mapping.plan_row(event, self.store.now()))
         opened.progress = opened.progress.add_plan(event)
-        self._show_progress(connection, event.episode_id)
-
-    def _show_progress(self, connection: Connection, episode_id: str) -> None:
-        connection.execute(
-            update(episode)
-            .where(episode.c.id == episode_id)
-            .values(**mapping.progress_row(self.open[episode_id].progress))
-        )
+        connection.execute(_PROGRESS, {"of": event.episode_id, **mapping.progress_row(opened.progress)})
 
     def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
         prompt = mapping.prompt_text(event.messages)
-        held = connection.execute(
-            select(turn.c.stage, turn.c.model, turn.c.role, _CHARGED.label("charged")).where(_at(turn, event))
-        ).first()
+        held = connection.execute(_HELD, _place(event)).first()
         if held is not None:
             if held.stage == "finished":
                 raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is already finished.")
-            stored_prompt = connection.execute(
-                select(text.c.body).where(_at(text, event), text.c.kind == "prompt")
-            ).scalar()
-            wanted = (event.decision.model, event.decision.role, prompt)
-            if held.stage == "replied" and wanted == (held.model, held.role, stored_prompt or ""):
+            wanted = ("replied", event.decision.model, event.decision.role, prompt)
+            if wanted == (held.stage, held.model, held.role, held.prompt or ""):
                 return  # resumed: the reply that is already stored will be used
-            for table in (turn, text, state):
-                connection.execute(delete(table).where(_at(table, event)))
+            for forget in _FORGET:
+                connection.execute(forget, _place(event))
         row = mapping.asked_row(event.episode_id, event.index, event.decision, self.store.now())
         if held is not None and held.charged:  # it was paid for in vain
             row |= {"cost_usd": held.charged, "unread_usd": held.charged}
-        connection.execute(insert(turn), row)
+        connection.execute(_INSERT[turn], row)
         if rows := mapping.text_rows(event.episode_id, event.index, {"prompt": prompt}):
-            connection.execute(insert(text), rows)
+            connection.execute(_INSERT[text], rows)
         if rows := mapping.state_rows(event.episode_id, event.index, event.decision):
-            connection.execute(insert(state), rows)
+            connection.execute(_INSERT[state], rows)
 
     def _delta(self, event: Delta) -> None:
         """Keep the growing text for readers, a few times a second; the whole reply replaces it."""
@@ -241,30 +241,24 @@ class _EventWriter:
         opened.partial_at = at
         row = {"episode_id": event.episode_id, "idx": event.index, "kind": "partial", "body": opened.partial}
         with writing(self.store.engine) as connection:
-            connection.execute(delete(text).where(_at(text, event), text.c.kind == "partial"))
-            connection.execute(insert(text), row)
+            connection.execute(_FORGET_PARTIAL, _place(event))
+            connection.execute(_INSERT[text], row)
 
     def _turn(self, connection: Connection, event: Turn) -> None:
         opened = self.open[event.episode_id]
-        changed = connection.execute(
-            update(turn)
-            .where(_at(turn, event), turn.c.stage == "replied")
-            .values(**mapping.finished_row(event))
-        )
+        changed = connection.execute(_FINISH, {**_place(event), **mapping.finished_row(event)})
         if changed.rowcount != 1:
             raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} has no stored reply.")
         opened.progress = opened.progress.add(opened.models, event)
         opened.partial, opened.partial_at = "", 0.0
-        self._show_progress(connection, event.episode_id)
+        connection.execute(_PROGRESS, {"of": event.episode_id, **mapping.progress_row(opened.progress)})
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
-        deciders = connection.execute(select(episode.c.deciders).where(episode.c.id == ended.id)).scalar()
-        ended = replace(ended, deciders=deciders or {})  # by a person, meanwhile
-        changed = connection.execute(
-            update(episode)
-            .where(episode.c.id == ended.id, episode.c.status != Status.FINISHED)
-            .values(**mapping.outcome_row(ended), finished=self.store.now())
-        )
+        held = connection.execute(_EPISODE, {"of": ended.id}).first()
+        # Deciders may have been chosen by a person, meanwhile.
+        ended = replace(ended, deciders=(held.deciders if held else None) or {})
+        row = {"of": ended.id, **mapping.outcome_row(ended), "finished": self.store.now()}
+        changed = connection.execute(_END, row)
         if changed.rowcount != 1:
             raise _is_finished(ended.id)
         self.open.pop(ended.id, None)
@@ -277,7 +271,7 @@ class _EventWriter:
                 raise StoreError(f"Episode {episode_id} was never started in this store.")
             if found.status is Status.FINISHED:
                 raise _is_finished(episode_id)
-            _set_running(connection, episode_id)
+            connection.execute(_RESUME, {"of": episode_id})
             self._keep_open(found)
         return self.open[episode_id]
 
@@ -290,36 +284,51 @@ def _is_finished(episode_id: str) -> StoreError:
     return StoreError(f"Episode {episode_id} is finished and never changes: play the task in a new run.")
 
 
+def _replied(connection: Connection, event: Replied) -> None:
+    row = mapping.replied_row(event.reply)
+    row |= {f"new_{name}": row.pop(name) for name in _PAID}
+    if connection.execute(_REPLY, {**_place(event), **row}).rowcount != 1:
+        raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is finished or never began.")
+    connection.execute(_FORGET_REPLY, _place(event))
+    if rows := mapping.text_rows(event.episode_id, event.index, mapping.reply_texts(event.reply)):
+        connection.execute(_INSERT[text], rows)
+
+
+# Statements, made once: making them takes longer than running them. `of` is an episode, `place` the index of its turn.
+
+
+def _place(event: TurnStarted | Delta | Replied | Turn) -> dict[str, Any]:
+    return {"of": event.episode_id, "place": event.index}
+
+
+def _here(table: Table) -> ColumnElement[bool]:
+    return at_turn(table, bindparam("of"), bindparam("place"))
+
+
+_INSERT = {table: insert(table) for table in (episode, plan, turn, text, state)}
+_THIS = episode.c.id == bindparam("of")
+_EPISODE = select(episode.c.status, episode.c.deciders).where(_THIS)
+_RESUME = update(episode).where(_THIS).values(status=Status.RUNNING, end_reason=None, finished=None)
+_PROGRESS = update(episode).where(_THIS)
+_END = update(episode).where(_THIS, episode.c.status != Status.FINISHED)
 #: What a turn has cost that failed, so that it is asked anew.
 _CHARGED = case(
     (turn.c.error_kind == "infrastructure", func.coalesce(turn.c.cost_usd, turn.c.at_most_usd, 0.0)),
     else_=0.0,
 )
-
-
-def _replied(connection: Connection, event: Replied) -> None:
-    row = mapping.replied_row(event.reply)
-    # Of a turn that is asked anew after its episode went missing: what it has cost before was spent in vain.
-    for name in ("cost_usd", "at_most_usd", "unread_usd"):
-        row[name] = None if row[name] is None else row[name] + _CHARGED
-    changed = connection.execute(
-        update(turn).where(_at(turn, event), turn.c.stage != "finished").values(**row)
-    )
-    if changed.rowcount != 1:
-        raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is finished or never began.")
-    connection.execute(delete(text).where(_at(text, event), text.c.kind != "prompt"))
-    if rows := mapping.text_rows(event.episode_id, event.index, mapping.reply_texts(event.reply)):
-        connection.execute(insert(text), rows)
-
-
-def _set_running(connection: Connection, episode_id: str) -> None:
-    connection.execute(
-        update(episode)
-        .where(episode.c.id == episode_id)
-        .values(status=Status.RUNNING.value, end_reason=None, finished=None)
-    )
-
-
-def _at(table: Table, event: TurnStarted | Delta | Replied | Turn) -> ColumnElement[bool]:
-    """The rows of a table that belong to the event's turn."""
-    return and_(table.c.episode_id == event.episode_id, table.c.idx == event.index)
+_HELD = (
+    select(turn.c.stage, turn.c.model, turn.c.role, text.c.body.label("prompt"), _CHARGED.label("charged"))
+    .outerjoin(text, same_turn(text) & (text.c.kind == "prompt"))
+    .where(_here(turn))
+)
+_FORGET = [delete(table).where(_here(table)) for table in (turn, text, state)]
+_FORGET_PARTIAL = delete(text).where(_here(text), text.c.kind == "partial")
+_FORGET_REPLY = delete(text).where(_here(text), text.c.kind != "prompt")
+_PAID = ("cost_usd", "at_most_usd", "unread_usd")
+# Of a turn that is asked anew after its episode went missing: what it has cost before was spent in vain.
+_REPLY = (
+    update(turn)
+    .where(_here(turn), turn.c.stage != "finished")
+    .values({name: bindparam(f"new_{name}", type_=Float) + _CHARGED for name in _PAID})
+)
+_FINISH = update(turn).where(_here(turn), turn.c.stage == "replied")

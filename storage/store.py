@@ -30,11 +30,10 @@ from storage.rows.engine import (
 from storage.rows.schema import checkpoint, episode, run
 from storage.rows.summaries import Health, RunStatus
 from storage.shelves.attributions import Attributions
-from storage.shelves.checkpoints import Checkpoints
 from storage.shelves.endpoint import Endpoint
 from storage.shelves.episodes import Episodes, Views
 from storage.shelves.labels import Labels, Reviews
-from storage.shelves.learning import Learning
+from storage.shelves.learning import Checkpoints, Learning
 from storage.shelves.runs import STALLED_AFTER_S, Runs
 
 
@@ -75,34 +74,6 @@ class Watch:
                 return row[0]
             finally:
                 cursor.close()
-
-
-def read_health(engine: Engine, now: float) -> Health:
-    running = run.c.status == RunStatus.RUNNING
-    silent = and_(running, func.coalesce(run.c.heartbeat, run.c.created) < now - STALLED_AFTER_S)
-    of_runs = select(func.count(), func.count().filter(running), func.count().filter(silent))
-    of_episodes = select(func.count(), func.coalesce(func.sum(episode.c.turns), 0))
-    with reading(engine) as connection:
-        runs, active, stalled = connection.execute(of_runs.select_from(run)).one()
-        episodes, turns = connection.execute(of_episodes.select_from(episode)).one()
-        checkpoints = connection.execute(select(func.count()).select_from(checkpoint)).scalar_one()
-        version = ".".join(str(part) for part in connection.dialect.server_version_info or ())
-    file = Path(engine.url.database) if engine.dialect.name == "sqlite" and engine.url.database else None
-    return Health(
-        url=url_without_password(address(engine)),
-        schema=schema_revision(engine),
-        database=f"SQLite {sqlite3.sqlite_version}" if file else f"{engine.dialect.name} {version}".strip(),
-        warning=sqlite_warning(sqlite3.sqlite_version_info) if file else None,
-        runs=runs,
-        running=active,
-        stalled=stalled,
-        episodes=episodes,
-        turns=turns,
-        checkpoints=checkpoints,
-        size_bytes=_size(file) if file else None,
-        free_bytes=shutil.disk_usage(file.parent).free if file else None,
-        backup_hint=_backup_hint(file),
-    )
 
 
 def sqlite_warning(version: tuple[int, ...]) -> str | None:
@@ -158,7 +129,33 @@ class Store:
         return is_read_only(self.engine)
 
     def health(self) -> Health:
-        return read_health(self.engine, self.now())
+        running = run.c.status == RunStatus.RUNNING
+        silent = and_(running, func.coalesce(run.c.heartbeat, run.c.created) < self.now() - STALLED_AFTER_S)
+        of_runs = select(func.count(), func.count().filter(running), func.count().filter(silent))
+        of_episodes = select(func.count(), func.coalesce(func.sum(episode.c.turns), 0))
+        with reading(self.engine) as connection:
+            runs, active, stalled = connection.execute(of_runs.select_from(run)).one()
+            episodes, turns = connection.execute(of_episodes.select_from(episode)).one()
+            checkpoints = connection.execute(select(func.count()).select_from(checkpoint)).scalar_one()
+            version = ".".join(str(part) for part in connection.dialect.server_version_info or ())
+        url = self.engine.url
+        file = Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
+        server = f"{url.get_backend_name()} {version}".strip()
+        return Health(
+            url=self.url,
+            schema=schema_revision(self.engine),
+            database=f"SQLite {sqlite3.sqlite_version}" if file else server,
+            warning=sqlite_warning(sqlite3.sqlite_version_info) if file else None,
+            runs=runs,
+            running=active,
+            stalled=stalled,
+            episodes=episodes,
+            turns=turns,
+            checkpoints=checkpoints,
+            size_bytes=_size(file) if file else None,
+            free_bytes=shutil.disk_usage(file.parent).free if file else None,
+            backup_hint=_backup_hint(file),
+        )
 
     def version(self) -> str:
         """A name for what the store holds: equal to an earlier one only if nothing was written in between."""

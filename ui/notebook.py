@@ -23,13 +23,13 @@ from core.draws import turn_key
 from core.episode import Decide, Decision, Message, Protocol, Role, Task, Transcript, TranscriptEntry
 from core.errors import CheckpointError, ConfigError
 from core.play.roles import Situation, router_messages
+from storage.analysis.defaults import best_validated, validated_checkpoints
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from storage.store import open_store as open_store_at
 from ui.answers import pages, plain
 from ui.answers.asked import asked_of
 from ui.answers.blocks import Answer, Bars, Code, Curve, Drawn
-from ui.endpoint.tiers import best, validated
 from ui.runs import wiring
 from ui.runs.policies import Policies
 
@@ -105,12 +105,11 @@ def coordinator(
     by a draw from its probabilities, with `argmax` by the likeliest. StoreError for a checkpoint that the store lacks,
     CheckpointError for one that does not fit the encoder."""
     if checkpoint is None:
-        found = best(validated(store, store.checkpoints.list()))
-        if found is None:
+        checkpoint = best_validated(validated_checkpoints(store, store.checkpoints.list()))
+        if checkpoint is None:
             raise CheckpointError(
                 "No evolution of this store has validated a checkpoint: name one, or run trinity evolve first."
             )
-        checkpoint = found.checkpoint
     made = load_checkpoint(checkpoint) if Path(checkpoint).is_dir() else store.checkpoints.load(checkpoint)
     chosen = wiring.settings(encoder=encoder).encoder
     return Policies(store, made.models, argmax, chosen).coordinator(made)

@@ -143,7 +143,7 @@ class Agreement:
         hits = np.bincount(self.at.tasks, (self.same & self.called))
         return ClusteredShare.of(hits, np.bincount(self.at.tasks, self.called)).ci95
 
-    def among(self, rows: Flags) -> Agreement:
+    def where(self, rows: Flags) -> Agreement:
         return Agreement(self.at.where(rows), self.same[rows], self.close[rows], self.divergence[rows])
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 from core.analysis.head_lens import runner_up
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript, TranscriptEntry
 from core.errors import ConfigError
-from core.play.policy import Policy
+from core.play.policies import Policy
 
 Pair = tuple[str, Role]
 Method = Literal["leaving out", "gradients"]

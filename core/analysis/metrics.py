@@ -140,7 +140,7 @@ def clustered_difference(clusters: Sequence[Sequence[tuple[bool, bool]]]) -> Pai
     single = paired_score_interval(*table)
     if len(filled) < 2:
         return single
-    means = [float(np.mean([b - a for a, b in cluster])) for cluster in filled]
+    means = [sum(b - a for a, b in cluster) / len(cluster) for cluster in filled]
     mean, low, high = _over_clusters(means, single.difference, single.low, single.high)
     return PairedDifference(mean, max(-1.0, low), min(1.0, high), single.n)
 
@@ -153,7 +153,8 @@ def clustered_share(clusters: Sequence[Sequence[bool]]) -> tuple[float, float, f
     low, high = wilson_interval(right, n)
     if len(filled) < 2:
         return (right / n if n else 0.0), low, high
-    mean, low, high = _over_clusters([float(np.mean(cluster)) for cluster in filled], right / n, low, high)
+    means = [sum(cluster) / len(cluster) for cluster in filled]
+    mean, low, high = _over_clusters(means, right / n, low, high)
     return mean, max(0.0, low), min(1.0, high)
 
 

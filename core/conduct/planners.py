@@ -14,7 +14,7 @@ from core.conduct.session import Planner, conduct
 from core.draws import uniform
 from core.episode import Episode, Reply, Turn, Usage, WritePlan
 from core.errors import ConfigError
-from core.play.policy import Masks
+from core.play.policies import Masks
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS, AccessMode, Workflow
 

@@ -40,7 +40,7 @@ from core.errors import ConfigError
 from core.finish import ONLY_UNASKED_CALLS
 from core.play import reading
 from core.play.answers import find_answer
-from core.play.policy import Masks
+from core.play.policies import Masks, Policy
 from core.play.session import NOT_ASKED, reply_flags, visible_text
 from core.pool.spec import ModelSpec
 from core.workflow import AccessMode, PlanFault, Workflow
@@ -53,36 +53,25 @@ Response = Reply | tuple[int, Reply] | bool | Failure | None
 Conduct = Generator[Request, Response, Episode]
 
 
-class Planner:
+class Planner(Policy):
     """Base of a policy that writes whole workflows, which stands beside every other; `id` and `models` as in `Policy`.
 
     `mode`: the form in which its access lists are written. `asked_model`: the model of the pool that is asked for
-    plans; empty where `write` gives them. `rounds`: the most rounds of plan and workflow. `show_names`: whether it is
-    told the models' names, and not their ids alone. `iteration`: after how many iterations of training; None without.
-    """
+    plans; empty where `write` gives them. `show_names`: whether it is told the models' names, and not their ids alone.
+    `iteration`: after how many iterations of training; None without."""
 
-    id: str
-    models: tuple[str, ...]
     mode: AccessMode = AccessMode.CHOOSE_POSITION
     asked_model: str = ""
+    decides_turns = False
     rounds: int = 1
     show_names: bool = False
     iteration: int | None = None
-
-    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """One reply per request, in order; the same requests give the same replies. Never called where `asked_model`
-        names who is asked instead."""
-        raise NotImplementedError
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: it writes whole workflows."""
         raise ConfigError(
             f"Policy '{self.id}' writes whole workflows, not single turns: compare its episodes instead."
         )
-
-    def begin(self, episode: Episode) -> Episode:
-        """The episode as it is."""
-        return episode
 
     def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         """The episode, run by its workflows of the models that it does not leave out; a step has no role to mask."""
@@ -224,16 +213,13 @@ class _Conducted:
     plans: list[Plan] = field(init=False)
     turns: list[Turn] = field(default_factory=list)
     grades: dict[str, bool] = field(default_factory=dict)
+    can_grade: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plans = [*self.episode.plans]
+        self.plans, self.can_grade = [*self.episode.plans], bool(self.episode.task.answer)
         for turn in (*self.episode.turns, *self.carried.values()):
             if turn.answer_after is not None and turn.correct_after is not None:
                 self.grades[turn.answer_after] = turn.correct_after
-
-    @property
-    def can_grade(self) -> bool:
-        return bool(self.episode.task.answer)
 
     @property
     def answer(self) -> str | None:

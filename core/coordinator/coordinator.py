@@ -1,8 +1,11 @@
-"""The coordinator: a checkpoint on an encoder as a Policy, alone or as a whole population of candidates."""
+"""The coordinator: a checkpoint on an encoder as a Policy, alone or as a whole population of candidates; and the
+authors' released coordinator, a flat vector, as a checkpoint on a Qwen3-0.6B-shaped encoder."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +13,15 @@ from numpy.typing import NDArray
 
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoded, Encoder
-from core.coordinator.svf import Offsets, check_layout, dead_blocks
+from core.coordinator.svf import Offsets, check_layout, dead_blocks, svf_layout
 from core.draws import draw_index, uniform
-from core.episode import ROLE_ORDER, Decide, Decision
+from core.episode import ROLE_ORDER, Decide, Decision, Protocol
 from core.errors import CheckpointError
 from core.heads import softmax, split
+from core.play.policies import Policy
 
 
-class Coordinator:
+class Coordinator(Policy):
     """Policy of one checkpoint: encode, one head, two softmaxes, a seeded draw, or the best of each (`argmax`)."""
 
     def __init__(self, checkpoint: Checkpoint, encoder: Encoder, *, argmax: bool = False) -> None:
@@ -38,7 +42,7 @@ class Coordinator:
         return choose(requests, encoded, z, self.checkpoint, argmax=self.argmax)
 
 
-class Population:
+class Population(Policy):
     """Policy of many candidates at once: equal inputs are encoded once, whichever candidates reached them.
 
     `vectors` float32 [candidates, n] stand in the place of the template's vector; `candidate_of` maps episode id
@@ -187,3 +191,39 @@ def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] |
             f"Checkpoint {checkpoint.id} was made for another pool: it chooses among "
             f"{', '.join(checkpoint.models)}, but this pool has no {', '.join(missing)}."
         )
+
+
+def released_checkpoint(vector_file: Path, config_file: Path, encoder: Encoder) -> Checkpoint:
+    """Read the run's `model_iter_N.npy` and its configuration: [SVF offsets | head row-major], chat input.
+
+    Raises CheckpointError when a file cannot be read or the vector does not fit the encoder."""
+    try:
+        with vector_file.open("rb") as file:  # not np.load, which also opens archives
+            vector = np.asarray(np.lib.format.read_array(file, allow_pickle=False), np.float32)
+        config: dict[str, Any] = json.loads(config_file.read_text("utf-8"))[0]["configs"]
+        models = tuple(map(str, config["llm_names"]))
+        layers = [int(layer) for layer in config["opt_layer_indices"]]
+        position = -1 if config["last_token_predict"] else -2
+        generation = int(config["num_iters"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise CheckpointError(f"The released run cannot be read: {type(error).__name__} {error}.") from error
+    layout = svf_layout(encoder.model, layers, lm_head=True)
+    offsets, rows = sum(count for _, count in layout), len(models) + len(ROLE_ORDER)
+    if vector.shape != (offsets + rows * encoder.hidden_size,):
+        raise CheckpointError(
+            f"The released vector has shape {vector.shape}, but this encoder needs {offsets} SVF offsets "
+            f"and a {rows} x {encoder.hidden_size} head."
+        )
+    return Checkpoint(
+        vector,
+        models,
+        encoder.identity,
+        input_format="chat",
+        token_position=position,
+        svf_layout=layout,
+        svf_dead=dead_blocks(encoder.model, layout),
+        dtype=encoder.dtype,
+        protocol=Protocol.RELEASED,
+        generation=generation,
+        kind="released",
+    )

@@ -27,10 +27,7 @@ from core.episode import Decide
 from core.errors import CheckpointError
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
-from core.tokens import Prompt, PromptTokens
-
-POCKET_ENCODER = "pocket"
-POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
+from core.tokens import POCKET_ENCODER, POCKET_FOLDER, Prompt, PromptTokens
 
 #: Arithmetic of one batch: enough to hide a small model's overhead, little enough for one quick decision.
 _BATCH_FLOP = {"cpu": 2e9}
@@ -261,13 +258,14 @@ class Encoder:
         """States of one batch (folder, dtype, token ids [rows, length], positions), float32 in base64."""
         _, _, ids, positions = job
         with torch.inference_mode(), suited_threads(self._small):
-            hidden = self.model(input_ids=self._tensor(ids), use_cache=False).last_hidden_state
+            read = torch.tensor(ids, device=self.model.device)
+            hidden = self.model(input_ids=read, use_cache=False).last_hidden_state
         return base64.b64encode(_pick(hidden, positions).tobytes()).decode()
 
     def _enter(self, split: SplitModel, ids: Sequence[Sequence[int]], digests: Sequence[str]) -> torch.Tensor:
         """What enters the changed layers [rows, length, hidden size]; it is the same for all offsets."""
         if not all(digest in self._entering for digest in digests):
-            fresh = split.below(self._tensor(ids))
+            fresh = split.below(torch.tensor(ids, device=self.model.device))
             self.forwards += len(digests) * split.cut / len(self.model.layers)
             self._entering |= {digest: fresh[row].clone() for row, digest in enumerate(digests)}
         rows = [self._entering[digest] for digest in digests]
@@ -276,9 +274,6 @@ class Encoder:
         while sum(row.nbytes for row in self._entering.values()) > _ENTERING_BYTES:
             self._entering.popitem(last=False)
         return torch.stack(rows + rows[:1] * (len(ids) - len(rows)))
-
-    def _tensor(self, ids: Sequence[Sequence[int]]) -> torch.Tensor:
-        return torch.tensor(ids).to(self.model.device)
 
 
 def _pick(hidden: torch.Tensor, positions: Sequence[int]) -> NDArray[np.float32]:

@@ -39,8 +39,7 @@ from core.evolution.learner_state import Vector
 from core.heads import softmax
 from core.learning import episodes_of, play_all
 from core.play.drive import GradeMany
-from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, cascade_policy, single_policy
-from core.play.policy import Policy
+from core.play.policies import SINGLE, Cycle, CyclePolicy, Policy, cascade_policy, decide_each, single_policy
 from core.play.session import request_at
 from core.pool.pool import Pool
 
@@ -112,13 +111,6 @@ def best_cycles(
     return {name.removeprefix(SINGLE): one for name, one in choose_cycles(trials).items()}
 
 
-def solved_by_single(
-    arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence[Task]
-) -> NDArray[np.float64]:
-    """Rewards [models, tasks] of each model at its best cycle; their maximum is the per-question union."""
-    return np.stack([rewards(arena.play(policy, tasks)) for policy in arena.singles(cycles)])
-
-
 def learned_router(
     arena: Arena,
     cycles: Mapping[str, ChosenCycle],
@@ -131,7 +123,7 @@ def learned_router(
 
     The promise is a ridge regression from the question's hidden state to each model's success on `train`; `ridge` is
     the weight of the squared coefficients, RIDGE by default."""
-    solved = solved_by_single(arena, cycles, train)
+    solved = np.stack([rewards(arena.play(policy, train)) for policy in arena.singles(cycles)])
     # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
     success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
     x = question_states(encoder, [task.question for task in train])
@@ -150,7 +142,7 @@ def learned_router(
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionRouter:
+class QuestionRouter(Policy):
     """Leaves each question to one of `policies`: `choose` gives the place of it from the questions' hidden states
     [questions, hidden size]. What was chosen for a question stays."""
 
@@ -167,10 +159,7 @@ class QuestionRouter:
         if fresh := [question for question in dict.fromkeys(asked) if question not in self._chosen]:
             places = self.choose(question_states(self.encoder, fresh))
             self._chosen.update(zip(fresh, (int(place) for place in places), strict=True))
-        each = PolicyPerRequest(
-            self.id, self.models, lambda one: self.policies[self._chosen[one.transcript.question]]
-        )
-        return each.decide(requests)
+        return decide_each(requests, [self.policies[self._chosen[question]] for question in asked])
 
 
 def question_states(encoder: Encoder, questions: Sequence[str]) -> NDArray[np.float64]:

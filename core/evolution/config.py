@@ -146,18 +146,9 @@ class EvolveConfig:
         begin(self, np.zeros(1))  # what a learner refuses is refused before anything begins
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a learner spreads its episodes by default."""
-
-    generations: int
-    population: int
-    tasks_per_candidate: int
-    rotate_every: int
-
-
-def shape_of(learner: str, budget: int = DEFAULT_BUDGET) -> Shape:
-    """How a learner spreads `budget` episodes: at least ten generations of them, where there are that many.
+def shape_of(learner: str, budget: int = DEFAULT_BUDGET) -> dict[str, int]:
+    """How a learner spreads `budget` episodes, as fields of an `EvolveConfig`: at least ten generations
+    of them, where there are that many.
 
     pycma plays as the paper does, 32 candidates of 16 tasks, and asks for every reply anew. Random search gives each
     candidate 32 trials (paper A.5). 96 candidates of 8 tasks was the best use of sep-CMA-ES's episodes on validation
@@ -171,7 +162,12 @@ def shape_of(learner: str, budget: int = DEFAULT_BUDGET) -> Shape:
         population, tasks, rotate_every = max(1, min(16, each // 32)), min(32, each), 10
     else:
         population, tasks, rotate_every = 2 * max(1, min(48, each // 16)), 8, 10
-    return Shape(max(1, budget // (population * tasks)), population, tasks, rotate_every)
+    return {
+        "generations": max(1, budget // (population * tasks)),
+        "population": population,
+        "tasks_per_candidate": tasks,
+        "rotate_every": rotate_every,
+    }
 
 
 def label_episodes(n_models: int, n_questions: int) -> int:

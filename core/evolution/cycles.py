@@ -11,7 +11,7 @@ from itertools import product
 from core.episode import ROLE_ORDER, Episode, EpisodeFinished, Protocol, Role, Status, Task
 from core.errors import PoolError
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import SINGLE, Cycle, PolicyPerRequest, cycle_policy
+from core.play.policies import SINGLE, Cycle, PolicyPerEpisode, cycle_policy
 from core.pool.pool import Pool
 
 LONGEST_CYCLE = 3
@@ -111,7 +111,7 @@ def try_cycles(
         for task in tasks
     ]
     policy_of = {one.id: policies[one.policy] for one in episodes}
-    each = PolicyPerRequest("cycles", models, lambda request: policy_of[request.episode_id])
+    each = PolicyPerEpisode("cycles", models, policy_of)
     for event in drive_many(episodes, each, pool, grade):
         if isinstance(event, EpisodeFinished):
             yield Trial(*tried[event.episode.policy], event.episode)

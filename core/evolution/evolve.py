@@ -31,10 +31,9 @@ from core.evolution.fitness import (
 from core.evolution.learner_state import LearnerState, Vector
 from core.evolution.learners import begin
 from core.evolution.search import SearchSpace, Survey, space_of
-from core.learning import Candidates, Played, episodes_of, learn, play_all, shared
+from core.learning import Candidates, Played, episodes_of, learn, play_all, share_calls
 from core.play.drive import GradeMany
-from core.play.policies import SINGLE, single_policy
-from core.play.policy import Policy
+from core.play.policies import SINGLE, Policy, single_policy
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
@@ -83,7 +82,7 @@ def evolve(
     for parts that do not fit, PoolError when no model could be asked for a whole generation or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
-    pool = shared(pool)
+    pool = share_calls(pool)
     label_episodes = None
     if start is None and config.label_questions:
         template, label_episodes = teach(config, template, encoder, pool, grade, tasks)
@@ -231,10 +230,12 @@ class Evolution:
         )
 
     def exam(self, update: Generation) -> Candidates:
-        """Its checkpoint, sampling, on tasks that it was not evolved on."""
-        return exam_of(update.checkpoint, self.validation_tasks, self.config, self.encoder)
+        """Its checkpoint, sampling, on tasks that it was not evolved on: the same chances in every validation."""
+        config, checkpoint = self.config, update.checkpoint
+        episodes = unplayed(config, checkpoint, self.validation_tasks, "v", validation_seed(config))
+        return Candidates(episodes, Coordinator(checkpoint, self.encoder))
 
-    def examined(self, update: Generation, played: list[Episode]) -> Generation:
+    def tell_exam(self, update: Generation, played: list[Episode]) -> Generation:
         """With the statistics of its validation, and the episodes of it that are to be kept."""
         kept = self.recording.of_validation(played, update.checkpoint)
         found = statistics_of(played)
@@ -301,14 +302,6 @@ def tasks_of_candidate(
     return [
         queues[turn % len(queues)][turn // len(queues) % len(queues[turn % len(queues)])] for turn in range(n)
     ]
-
-
-def exam_of(
-    checkpoint: Checkpoint, tasks: Sequence[Task], config: EvolveConfig, encoder: Encoder
-) -> Candidates:
-    """A checkpoint, sampling, on tasks that it was not evolved on: the same chances in every validation."""
-    episodes = unplayed(config, checkpoint, tasks, "v", validation_seed(config))
-    return Candidates(episodes, Coordinator(checkpoint, encoder))
 
 
 def validation_seed(config: EvolveConfig) -> int:

@@ -232,7 +232,7 @@ def begin(
     return SepCMAState.start(origin, step_size, scales=scales, **rules, **sizes)
 
 
-def restored(data: bytes) -> LearnerState:
+def read_state(data: bytes) -> LearnerState:
     """The state that some learner's `to_bytes` wrote; ConfigError for anything else."""
     kinds: dict[str, type[LearnerState]] = {
         one.kind: one for one in (SepCMAState, PycmaState, RandomSearchState, ReinforceState)

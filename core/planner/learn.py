@@ -20,7 +20,7 @@ from torch import Tensor
 
 from core.episode import Episode, Task
 from core.errors import ConfigError
-from core.learning import Candidates, Played, is_due, shared
+from core.learning import Candidates, Played, is_due, share_calls
 from core.learning import learn as learn_by
 from core.planner.config import LearnConfig
 from core.planner.grpo import check_installed, learn_from, named_weights, new_optimiser
@@ -186,7 +186,7 @@ class Training:
         """The planner on its validation tasks."""
         return exam_of(self.config, self.planner, self.validation_tasks)
 
-    def examined(self, update: Iteration, played: list[Episode]) -> Iteration:
+    def tell_exam(self, update: Iteration, played: list[Episode]) -> Iteration:
         """With the statistics of its validation."""
         return replace(update, validation=statistics_of(played), free=free_share(self.planner, played))
 
@@ -228,7 +228,7 @@ def learn(
     check_installed()
     models = tuple(spec.name for spec in pool.specs)
     start.card.check_pool(tuple(name for name in models if name in start.models))
-    pool = shared(pool)
+    pool = share_calls(pool)
     planner = start.frozen(temperature=config.temperature, constrained=config.constrained)
     optimiser = new_optimiser(planner, config)
     if state is None:

@@ -22,7 +22,7 @@ from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Grammar, Place, Shown, list_form, shown_messages
-from core.pocket.language_model import KeyedPrompt, sample
+from core.pocket.pool import KeyedPrompt, sample
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.tokens import PromptTokens
 
@@ -205,24 +205,50 @@ class LanguagePlanner(Planner):
         found: dict[int, Sampled] = {}
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
-            replies = write_tokens(
-                self.model,
-                [prompts[place] for place in batch],
-                temperature=0.0 if self.argmax else self.card.temperature,
-                most_tokens=self.card.most_tokens,
-                end=self._end,
-                pad=self._pad,
-                grammars=[self._grammar(requests[place].allowed) for place in batch]
-                if self.card.constrained
-                else (),
-                pieces=self._vocabulary() if self.card.constrained else None,
-            )
+            allowed = [requests[place].allowed for place in batch] if self.card.constrained else []
+            replies = self._write([prompts[place] for place in batch], [*map(self._grammar, allowed)])
             for place, written in zip(batch, replies, strict=True):
                 ids, chosen = tuple(token for token, _ in written), tuple(free for _, free in written)
                 text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
-                ended, allowed = bool(ids) and ids[-1] == self._end, requests[place].allowed
-                found[place] = Sampled(prompts[place].ids, ids, chosen, text, ended, allowed)
+                ended = bool(ids) and ids[-1] == self._end
+                found[place] = Sampled(prompts[place].ids, ids, chosen, text, ended, requests[place].allowed)
         return [found[place] for place in range(len(prompts))]
+
+    def _write(
+        self, prompts: Sequence[KeyedPrompt], grammars: Sequence[Grammar]
+    ) -> list[list[tuple[int, bool]]]:
+        """The tokens of one reply per prompt, the end token included, each with whether it was chosen. With `grammars`,
+        one per prompt, a reply can be nothing but lists."""
+        steered, card, training = _Steered(self.model), self.card, self.model.training
+        pieces = self._vocabulary() if grammars else None
+        replies: list[list[tuple[int, bool]]] = [[] for _ in prompts]
+        places = [Place()] * len(prompts)
+        torch.nn.Module.eval(self.model)
+
+        def steer(rows: Sequence[int]) -> None:
+            if pieces is not None:
+                steered.bias = torch.stack([pieces.bias(grammars[row], places[row]) for row in rows])
+
+        try:
+            with suited_threads(is_small(self.model)):
+                steer(range(len(prompts)))
+                for step in sample(
+                    cast("PreTrainedModel", steered),
+                    prompts,
+                    temperature=0.0 if self.argmax else card.temperature,
+                    max_tokens=card.most_tokens,
+                    end=self._end,
+                    pad=self._pad,
+                ):
+                    for row, token in step.items():
+                        moves = pieces.moves(grammars[row], places[row]) if pieces is not None else {}
+                        replies[row].append((token, len(moves) > 1 or pieces is None))
+                        places[row] = moves.get(token, places[row])
+                    if going := [row for row, token in step.items() if token != self._end]:
+                        steer(going)
+        finally:
+            self.model.train(training)
+        return replies
 
     def save(self, folder: Path) -> Path:
         """Write the folder so that a crash leaves either nothing or the whole planner. The same planner again changes
@@ -323,47 +349,3 @@ def weights_digest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -
         plain = tensor.detach().cpu().contiguous()
         digest.update(plain.view(torch.uint8).numpy().tobytes() if plain.ndim else str(plain.item()).encode())
     return digest.hexdigest()
-
-
-def write_tokens(
-    model: PreTrainedModel,
-    prompts: Sequence[KeyedPrompt],
-    *,
-    temperature: float,
-    most_tokens: int,
-    end: int,
-    pad: int,
-    grammars: Sequence[Grammar] = (),
-    pieces: Pieces | None = None,
-) -> list[list[tuple[int, bool]]]:
-    """The tokens of one reply per prompt, the end token included, each with whether it was chosen. With `grammars`, one
-    per prompt, and the `pieces` of the vocabulary, a reply can be nothing but lists."""
-    if not prompts:
-        return []
-    steered = _Steered(model)
-    replies: list[list[tuple[int, bool]]] = [[] for _ in prompts]
-    places = [Place()] * len(prompts)
-    training = model.training
-    torch.nn.Module.eval(model)
-
-    def steer(rows: Sequence[int]) -> None:
-        if pieces is not None and grammars:
-            steered.bias = torch.stack([pieces.bias(grammars[row], places[row]) for row in rows])
-
-    try:
-        with suited_threads(is_small(model)):
-            steer(range(len(prompts)))
-            causal = cast("PreTrainedModel", steered)
-            for step in sample(
-                causal, prompts, temperature=temperature, max_tokens=most_tokens, end=end, pad=pad
-            ):
-                for row, token in step.items():
-                    moves = pieces.moves(grammars[row], places[row]) if pieces and grammars else {}
-                    replies[row].append((token, len(moves) > 1 or not grammars))
-                    places[row] = moves.get(token, places[row])
-                going = [row for row, token in step.items() if token != end]
-                if going:
-                    steer(going)
-    finally:
-        model.train(training)
-    return replies

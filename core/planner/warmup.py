@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from transformers import PreTrainedModel
 
 from core.conduct.planners import random_workflow
 from core.episode import WritePlan
@@ -30,7 +29,7 @@ from core.planner.rollouts import random_subset
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.tasks import draw_problems
 from core.pocket.threads import is_small, suited_threads
-from core.pocket.training import IGNORED, Muon, TrainingProgress, collate, new_model, train_tokenizer
+from core.pocket.training import IGNORED, TrainingProgress, collate, new_model, optimise, train_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,31 +96,28 @@ def warm_up(
     settings on one CPU thread give the same weights."""
     model = planner.model
     recall = torch.nn.Parameter(torch.zeros(model.config.vocab_size, model.config.hidden_size))  # not kept
-    optimisers = optimisers_of(model, settings.peak_rate, recall)
-    model.train()
-    total, since = 0.0, 0
+
+    def losses(batch: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens, labels, replies = batch
+        hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden[:, :-1])
+        by_token = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        weights = torch.where(replies, 1.0, settings.question_weight).masked_fill(labels == IGNORED, 0.0)
+        weight = weights[:, 1:].flatten()
+        loss = (by_token * weight).sum() / weight.sum()
+        forgotten = _recall_loss(hidden[replies] @ recall.T, tokens, labels, replies)
+        return loss + settings.recall_weight * forgotten, loss
+
+    def rate(step: int) -> float:
+        """A rise over 50 steps, then a cosine down to a twentieth."""
+        fall = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / settings.steps))
+        return settings.peak_rate * (min(1.0, (step + 1) / 50) * fall)
+
+    some = islice(_batches(planner, settings), settings.steps)
     with suited_threads(is_small(model)):
-        for step, (tokens, labels, replies) in enumerate(islice(_batches(planner, settings), settings.steps)):
-            for group in (group for optimiser in optimisers for group in optimiser.param_groups):
-                group["lr"] = settings.peak_rate * _share(step, settings.steps)
-            hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
-            logits = model.lm_head(hidden[:, :-1])
-            losses = torch.nn.functional.cross_entropy(
-                logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="none"
-            )
-            weights = torch.where(replies, 1.0, settings.question_weight).masked_fill(labels == IGNORED, 0.0)
-            weight = weights[:, 1:].flatten()
-            loss = (losses * weight).sum() / weight.sum()
-            forgotten = _recall_loss(hidden[replies] @ recall.T, tokens, labels, replies)
-            torch.autograd.backward(loss + settings.recall_weight * forgotten)
-            torch.nn.utils.clip_grad_norm_([*model.parameters(), recall], 1.0)
-            for optimiser in optimisers:
-                optimiser.step()
-                optimiser.zero_grad()
-            total, since = total + loss.item(), since + 1
-            if (step + 1) % report_every == 0 or step + 1 == settings.steps:
-                yield TrainingProgress(step + 1, settings.steps, total / since)
-                total, since = 0.0, 0
+        yield from optimise(model, some, losses, rate, settings.steps, report_every, [recall])
     torch.nn.Module.eval(model)
 
 
@@ -135,23 +131,6 @@ def _recall_loss(
     had = torch.zeros(len(tokens), logits.shape[-1]).scatter_add_(1, tokens, asked).clamp(max=1.0)
     had = had / had.sum(1, keepdim=True)
     return torch.nn.functional.cross_entropy(logits, had[replies.nonzero()[:, 0]])
-
-
-def optimisers_of(
-    model: PreTrainedModel, rate: float, *more: torch.nn.Parameter
-) -> tuple[torch.optim.Optimizer, ...]:
-    """Matrices are moved by Muon and all else, `more` too, by AdamW, as in the training of the pocket models."""
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    return (
-        Muon(matrices, rate),
-        torch.optim.AdamW([*others, *more], lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
-    )
-
-
-def _share(step: int, steps: int) -> float:
-    """The learning rate over its peak: a rise over 50 steps, then a cosine down to a twentieth."""
-    return min(1.0, (step + 1) / 50) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
 def _batches(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import traceback
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from core.episode import (
     Ask,
@@ -34,9 +33,9 @@ from core.episode import (
     WritePlan,
 )
 from core.errors import BudgetError, TaskError, TrinityError
-from core.play.policy import Masks, Policy, WorkflowPolicy, conducting_policy, innermost
-from core.play.session import play
+from core.play.policies import Masks, Policy, innermost
 from core.pool.pool import Flight, Pool, closing, flight_of
+from core.pool.spec import ModelSpec
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +64,10 @@ class DriveOptions(Masks, total=False):
 
     `stop` is asked before each decision and each call that costs something; a reason ends the episode as interrupted,
     with its committed turns. `stored_replies` were paid for and stored before their turn was completed: they are used
-    instead of asking the same again. `temperatures`: at which one turn's model is asked, by episode id and turn index.
-    With `stream`, models are asked one after the other, text arrives as Delta events, `stop` is asked at each of them
-    too, and a call that the pool refuses to pay for (BudgetError) ends its episode as interrupted. `terms` is told of
-    each call before it is made: it gives the call as it shall be made, or why the episode ends instead.
+    instead of asking the same again. With `stream`, models are asked one after the other, text arrives as Delta events,
+    `stop` is asked at each of them too, and a call that the pool refuses to pay for (BudgetError) ends its episode as
+    interrupted. `terms` is told of each call before it is made: it gives the call as it shall be made, or why the
+    episode ends instead.
 
     Whatever else is raised while an episode is played, and whatever is thrown in where one of its events was yielded
     (it could not be stored), ends that episode alone, as missing; what goes wrong for a batch is tried one by one. The
@@ -77,7 +76,6 @@ class DriveOptions(Masks, total=False):
     stop: Stop | None
     terms: Terms | None
     stored_replies: StoredReplies | None
-    temperatures: Mapping[tuple[str, int], float] | None
     stream: bool
     stops: tuple[type[Exception], ...]
 
@@ -97,56 +95,35 @@ def drive_many(
     All decisions that wait go to `policy` at once, all answers that wait to `grade`, and all calls to `pool`, whose
     replies are taken up as they come: a slow call holds up its own episode and no other. A pool that answers many asks
     best together is given them so. Events of one episode come in order; those of different episodes mix."""
-    yield from drive_arriving(_Listed(deque(episodes)), policy, pool, grade, **options)
-
-
-class Arrivals(Protocol):
-    """Episodes that come one after another, also while others are being played."""
-
-    def take(self, *, wait: bool) -> Episode | None:
-        """The next one; None when there is none now, and with `wait` when none will come any more."""
-
-    def watch(self, wake: Callable[[], None]) -> None:
-        """Call this whenever something came, from any thread."""
-
-
-@dataclass(slots=True)
-class _Listed:
-    """Episodes that are all there."""
-
-    episodes: deque[Episode]
-
-    def take(self, *, wait: bool) -> Episode | None:
-        return self.episodes.popleft() if self.episodes else None
-
-    def watch(self, wake: Callable[[], None]) -> None:
-        """Nothing ever comes."""
+    waiting = iter(episodes)
+    return drive_arriving(lambda wait: next(waiting, None), policy, pool, grade, **options)
 
 
 def drive_arriving(
-    arrivals: Arrivals,
+    take: Callable[[bool], Episode | None],
     policy: Policy,
     pool: Pool,
     grade: GradeMany,
     *,
+    watch: Callable[[Callable[[], None]], object] = lambda wake: None,
     give_up: Stop | None = None,
     **options: Unpack[DriveOptions],
 ) -> Iterator[Event]:
     """`drive_many` for episodes that come while others are played, until no more will come.
 
-    `give_up` is asked, whenever something came, of each episode that waits for a reply: a reason cancels its call and
-    ends it as interrupted."""
-    table = _Table(policy, pool, grade, options)
-    arrivals.watch(table.flight.wake)
+    `take` gives the next one; None when there is none now, and when told to wait, when none will come any more. `watch`
+    is given what it is to call, from any thread, whenever something came. `give_up` is then asked of each episode that
+    waits for a reply: a reason cancels its call and ends it as interrupted."""
+    specs, flight = {spec.name: spec for spec in pool.specs}, flight_of(pool)
+    table = _Table(policy, pool, grade, options, specs, flight)
+    watch(flight.wake)
     next_one: Episode | None = None
-    with contextlib.closing(table.flight):
+    with contextlib.closing(flight):
         while True:
-            while table.has_room:
-                next_one = next_one or arrivals.take(wait=not table.seats)
+            while flight.capacity is None or len(table.seats) - len(table.judged) < flight.capacity:
+                next_one = next_one or take(not table.seats)
                 played = (seat.episode.id for seat in table.seats)
-                if next_one is None or not table.flight.affords(
-                    next_one, played
-                ):  # BudgetError: it never can
+                if next_one is None or not flight.affords(next_one, played):  # BudgetError: it never can
                     break
                 yield from table.seat(next_one)
                 next_one = None
@@ -157,20 +134,16 @@ def drive_arriving(
             yield from table.go_on()
 
 
-#: A call, and the turn that it is for of a workflow's steps.
-Call = tuple[int | None, Ask]
-
-
 @dataclass(slots=True)
 class Seat:
     """One episode being played: its generator, what it waits for and its turns so far.
 
-    `under_way` are the calls that have been made, by the number of their turn (None: of the turn that is played);
-    `halting` is why no more are made, while those are waited for."""
+    `writer` plans its workflows, where there are any; `under_way` are the calls that have been made, by the number of
+    their turn (None: of the turn that is played); `halting` is why no more are made, while those are waited for."""
 
     episode: Episode
-    generator: Generator[Any, Any, Episode]
-    writer: WorkflowPolicy | None = None
+    writer: Policy
+    generator: Generator[Any, Any, Episode] = field(init=False)
     turns: list[Turn] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     request: Decide | WritePlan | Ask | AskSteps | Grade | None = None
@@ -183,7 +156,7 @@ class Seat:
         self.request = None
         try:
             step = self.generator.send(response)
-            while isinstance(step, Plan | TurnStarted | Replied | Turn):
+            while isinstance(step, EpisodeStarted | Plan | TurnStarted | Replied | Turn):
                 if isinstance(step, Turn):
                     self.turns.append(step)
                 elif isinstance(step, Plan):
@@ -210,13 +183,14 @@ class Seat:
         """End the episode as missing because of a fault of this program; what it has come to is kept."""
         with contextlib.suppress(Exception):  # the fault may be its own
             self.generator.close()
-        where = f"at turn {len(self.turns) + 1}" if self.writer is None else "in a workflow"
+        where = f"at turn {len(self.turns) + 1}" if not self.writer.rounds else "in a workflow"
         failed = f"This program failed {where} ({type(fault).__name__}); its log says more."
         message = str(fault) if isinstance(fault, TrinityError) else failed
         yield self._cut(Status.MISSING, EndReason.ERROR, message)
 
-    def next_call(self) -> Call | None:
-        """A call that it waits for and that nobody has made yet."""
+    def next_call(self) -> tuple[int | None, Ask] | None:
+        """A call that it waits for and that nobody has made yet, and the number of the turn that it is for where that
+        is a workflow's step."""
         match self.request:
             case Ask() if not self.under_way:
                 return None, self.request
@@ -224,9 +198,6 @@ class Seat:
                 fresh = ((step, ask) for step, ask in self.request.asks.items() if step not in self.under_way)
                 return next(fresh, None)
         return None
-
-    def answer(self, step: int | None, reply: Reply) -> Iterator[Event]:
-        return self.advance(reply if step is None else (step, reply))
 
     def _cut(self, status: Status, reason: EndReason, error: str | None = None) -> EpisodeFinished:
         self.request = None
@@ -237,6 +208,10 @@ class Seat:
             self.so_far, status=status, end_reason=reason, answer=answer, correct=correct, error=error
         )
         return EpisodeFinished(self.outcome)
+
+
+#: Who makes a call, for which of a workflow's steps, and the call.
+Call = tuple[Seat, int | None, Ask]
 
 
 def raising(fault: Exception) -> Generator[Any, Any, Any]:
@@ -253,17 +228,15 @@ class _Table:
     pool: Pool
     grade: GradeMany
     options: DriveOptions
+    specs: Mapping[str, ModelSpec]
+    flight: Flight
     seats: list[Seat] = field(default_factory=list)
     # Who waits for which call, and for which step of a workflow.
     asked: dict[int, tuple[Seat, int | None]] = field(default_factory=dict)
     judged: list[tuple[PendingVerdict, Seat]] = field(default_factory=list)  # who waits for which verdict
-    flight: Flight = field(init=False)
     numbered: int = 0
     due: list[tuple[Seat, Call]] = field(default_factory=list)  # calls that are about to begin
     faults: set[str] = field(default_factory=set)  # of which kinds the log has told all
-
-    def __post_init__(self) -> None:
-        self.flight = flight_of(self.pool)
 
     @property
     def stops(self) -> tuple[type[Exception], ...]:
@@ -312,40 +285,24 @@ class _Table:
         for (seat, _), one in answered:
             yield from self.apart(seat, go_on(seat, one))
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another episode is worth beginning."""
-        return self.flight.capacity is None or len(self.seats) - len(self.judged) < self.flight.capacity
-
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
-        try:
-            seat = self.seat_of(episode)
-        except self.stops:
-            raise
-        except Exception as fault:
-            seat = Seat(episode, raising(fault))
-        self.seats.append(seat)
-        yield from self.apart(seat, self.begin(seat, episode))
-
-    def seat_of(self, episode: Episode) -> Seat:
-        """The seat of an episode that begins, or goes on with the turns that it carries."""
-        specs, options = {spec.name: spec for spec in self.pool.specs}, self.options
-        masks = Masks(model_mask=options.get("model_mask", ()), role_mask=options.get("role_mask", ()))
         fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-        if (whole := conducting_policy(self.policy, episode)) is not None:
-            writer = inner if isinstance(inner := innermost(whole), WorkflowPolicy) else None
-            conducted = whole.conduct(fresh, specs, **masks)
-            return Seat(fresh, conducted, writer, turns=list(episode.turns), plans=list(episode.plans))
-        asked_at = (options.get("temperatures") or {}).items()
-        temperatures = {index: at for (name, index), at in asked_at if name == episode.id}
-        return Seat(fresh, play(fresh, specs, temperatures=temperatures, **masks), turns=list(episode.turns))
+        seat = Seat(fresh, self.policy, turns=list(episode.turns), plans=list(episode.plans))
+        seat.generator = self.game(seat)
+        self.seats.append(seat)
+        yield from self.apart(seat, seat.advance())
 
-    def begin(self, seat: Seat, episode: Episode) -> Iterator[Event]:
-        """Tell that an episode begins, unless it goes on, and let it come to its first request."""
-        if not episode.turns and not episode.plans:
+    def game(self, seat: Seat) -> Generator[Any, Any, Episode]:
+        """What is played at a seat. A policy that cannot play it says so when it is asked for the first step."""
+        if not seat.turns and not seat.plans:
             yield EpisodeStarted(seat.episode)
-        yield from seat.advance()
+        own = self.policy.policy_for(seat.episode)
+        seat.writer = innermost(own)
+        masks = Masks(
+            model_mask=self.options.get("model_mask", ()), role_mask=self.options.get("role_mask", ())
+        )
+        return (yield from own.conduct(seat.episode, self.specs, **masks))
 
     def go_on(self) -> Iterator[Event]:
         """Take up verdicts, decide and ask for everyone who waits for that, take up the replies that are there, and
@@ -366,7 +323,8 @@ class _Table:
         while self.asked and not self.flight.under_way:
             seat, step = self.asked.pop(min(self.asked))
             yield from self.apart(seat, self.take(seat, step, _no_reply("pool")))
-        yield from self.grade_all()
+        graded = [(seat, seat.request) for seat in self.seats if isinstance(seat.request, Grade)]
+        yield from self.one_by_one(graded, self.grade, self.take_verdict)
         self.seats = [seat for seat in self.seats if seat.outcome is None]
 
     def give_up(self, reason_to: Stop) -> Iterator[Event]:
@@ -383,7 +341,7 @@ class _Table:
     def take(self, seat: Seat, step: int | None, reply: Reply) -> Iterator[Event]:
         """Go on with whoever waited for this reply."""
         seat.under_way.discard(step)
-        yield from seat.answer(step, reply)
+        yield from seat.advance(reply if step is None else (step, reply))
         if seat.outcome is not None:  # a failure: what the other steps would have said is of no use
             self.cancel(seat)
         elif seat.halting is not None and not seat.under_way:
@@ -401,7 +359,7 @@ class _Table:
         for seat in self.seats:
             yield from self.apart(seat, self.ask(seat))
         due, self.due = [one for one in self.due if one[0].outcome is None], []
-        yield from self.one_by_one(due, self.begin_calls, self.wait_for_reply)
+        yield from self.one_by_one(due, self.begin_calls, lambda seat, call: iter(()))
 
     def ask(self, seat: Seat) -> Iterator[Event]:
         """Put the calls of a seat under way, those of a workflow's steps side by side; what is stored, or streamed, is
@@ -413,7 +371,7 @@ class _Table:
             step, ask = fresh
             index = len(seat.turns) if step is None else step
             if reply := stored.get((seat.episode.id, index, ask.model, ask.messages)):
-                yield from seat.answer(step, reply)
+                yield from seat.advance(reply if step is None else (step, reply))
                 continue
             agreed: Ask | EndReason = seat.halting or (stop and stop(seat.so_far)) or ask
             if isinstance(agreed, Ask) and terms:
@@ -425,26 +383,18 @@ class _Table:
             elif self.options.get("stream"):
                 yield from _stream(seat, agreed, self.pool, stop, step)
             else:
-                self.due.append((seat, (step, agreed)))
+                self.due.append((seat, (seat, step, agreed)))
                 seat.under_way.add(step)
         if seat.under_way:
             seat.request = None  # it waits for its replies
 
-    def begin_calls(self, calls: Sequence[Call]) -> list[tuple[int, int | None]]:
-        """Begin these calls together; the number of each, and what it is for."""
-        self.flight.add([ask for _, ask in calls])
-        first, self.numbered = self.numbered, self.numbered + len(calls)
-        return [(first + place, step) for place, (step, _) in enumerate(calls)]
-
-    def wait_for_reply(self, seat: Seat, call: tuple[int, int | None]) -> Iterator[Event]:
-        number, step = call
-        self.asked[number] = seat, step
-        return iter(())
-
-    def grade_all(self) -> Iterator[Event]:
-        """Have every answer graded that waits for it; what takes long is worked on meanwhile."""
-        waiting = [(seat, seat.request) for seat in self.seats if isinstance(seat.request, Grade)]
-        yield from self.one_by_one(waiting, self.grade, self.take_verdict)
+    def begin_calls(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Begin these calls together; their seats wait for the replies."""
+        self.flight.add([ask for _, _, ask in calls])
+        for seat, step, _ in calls:
+            self.asked[self.numbered] = seat, step
+            self.numbered += 1
+        return calls
 
     def take_verdict(self, seat: Seat, verdict: bool | Failure | PendingVerdict) -> Iterator[Event]:
         """Go on with whoever waited for this verdict; one that is still worked on is waited for."""
@@ -467,9 +417,7 @@ class _Table:
             elif isinstance(seat.request, WritePlan):
                 planning.setdefault(id(seat.writer), []).append((seat, seat.request))
         for some in planning.values():
-            writer = some[0][0].writer
-            assert writer is not None  # nobody else asks for plans
-            yield from self.one_by_one(some, writer.write, Seat.advance)
+            yield from self.one_by_one(some, some[0][0].writer.write, Seat.advance)
         yield from self.one_by_one(waiting, self.policy.decide, Seat.advance)
 
 
@@ -488,7 +436,7 @@ def _stream(seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | Non
     except BudgetError:
         yield from seat.interrupt(EndReason.COST_CEILING)
         return
-    yield from seat.answer(step, reply)
+    yield from seat.advance(reply if step is None else (step, reply))
 
 
 def _no_reply(where: str) -> Reply:

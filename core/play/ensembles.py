@@ -27,8 +27,7 @@ from core.episode import (
     Turn,
     TurnStarted,
 )
-from core.play.policies import RandomPolicy
-from core.play.policy import ConductingPolicy, Masks, WrappedPolicy
+from core.play.policies import Masks, Policy, RandomPolicy, WrappedPolicy
 from core.play.session import play
 from core.pool.spec import ModelSpec
 
@@ -93,7 +92,7 @@ def _part(episode: Episode, seed: tuple[int | str, ...], turn_budget: int) -> Ep
     return replace(episode, turns=(), seed=derive_seed((episode.seed, *seed)), turn_budget=turn_budget)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class MajorityVote(WrappedPolicy):
     """Majority vote (Wang et al. 2023, "Self-Consistency"): a policy plays the task `votes` times, knowing nothing of
     its other answers; the most frequent answer wins, of equals the first. After each turn the answer stands that has
@@ -102,10 +101,10 @@ class MajorityVote(WrappedPolicy):
     name: str
     votes: int = VOTERS
     turns: int | None = None
+    decides_turns = False
 
-    @property
-    def id(self) -> str:
-        return self.name
+    def __post_init__(self) -> None:
+        self.id, self.models = self.name, self.inner.models
 
     def begin(self, episode: Episode) -> Episode:
         return replace(episode, turn_budget=self.votes * (self.turns or episode.turn_budget))
@@ -146,12 +145,13 @@ def _winner(votes: Sequence[Episode]) -> Episode | None:
 
 
 @dataclass(frozen=True, slots=True)
-class MixtureOfAgents:
+class MixtureOfAgents(Policy):
     """Mixture-of-Agents (Wang et al. 2024) with one layer: every model answers, knowing nothing of the others; then
     one at random, which is handed all their answers, answers last. Calls: the models and one."""
 
     models: tuple[str, ...]
     id: str = "mixture"
+    decides_turns = False
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """Who answers last."""
@@ -188,15 +188,14 @@ class MixtureOfAgents:
         return replace(over, turn_budget=episode.turn_budget)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class WithoutRole(WrappedPolicy):
     """A policy that never chooses one of the roles."""
 
     role: Role
 
-    @property
-    def id(self) -> str:
-        return f"without:{self.role}:{self.inner.id}"
+    def __post_init__(self) -> None:
+        self.id, self.models = f"without:{self.role}:{self.inner.id}", self.inner.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         return self.inner.decide([replace(one, role_mask=self._mask(one.role_mask)) for one in requests])
@@ -207,29 +206,26 @@ class WithoutRole(WrappedPolicy):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class WithoutModels(WrappedPolicy):
     """A policy that may not choose `n` of its models, drawn for each task."""
 
     n: int
+    decides_turns = False
 
-    @property
-    def id(self) -> str:
-        return f"without:{self.n}:{self.inner.id}"
+    def __post_init__(self) -> None:
+        self.id, self.models = f"without:{self.n}:{self.inner.id}", self.inner.models
 
     def begin(self, episode: Episode) -> Episode:
         """The episode without so many models."""
         draws = uniform(f"left out/{episode.seed}/{episode.task.id}", len(episode.models))
         places = sorted(range(len(episode.models)), key=lambda place: float(draws[place]))[: self.n]
         left_out = tuple(episode.models[place] for place in sorted(places))
-        whole = self.inner.begin(episode) if isinstance(self.inner, ConductingPolicy) else episode
-        return replace(whole, left_out=left_out)
+        return replace(self.inner.begin(episode), left_out=left_out)
 
     def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         mask = masks.get("model_mask") or (True,) * len(episode.models)
         masks["model_mask"] = tuple(
             own and name not in episode.left_out for own, name in zip(mask, episode.models, strict=True)
         )
-        if isinstance(self.inner, ConductingPolicy):
-            return self.inner.conduct(episode, specs, **masks)
-        return play(episode, specs, **masks)
+        return self.inner.conduct(episode, specs, **masks)

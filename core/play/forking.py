@@ -21,6 +21,7 @@ from core.episode import (
     CHANGE_KINDS,
     EDITED,
     FORK,
+    Ask,
     Change,
     ChangeKind,
     Decide,
@@ -39,8 +40,8 @@ from core.episode import (
 )
 from core.errors import ConfigError
 from core.play import reading, roles
-from core.play.drive import GradeMany, settled
-from core.play.policy import WrappedPolicy, decider_at, deciders_of_fork
+from core.play.drive import GradeMany, Terms, settled
+from core.play.policies import WrappedPolicy, decider_at, deciders_of_fork
 from core.play.session import reread_turn
 from core.workflow import AccessMode, PlanFault, Workflow
 
@@ -438,7 +439,16 @@ def is_held(change: Change | None, part: str) -> bool:
     return part == FORK or (change is not None and change.kind != "policy")
 
 
-@dataclass(frozen=True)
+def at_temperatures(temperatures: Mapping[tuple[str, int], float]) -> Terms:
+    """The terms by which the models of these turns, by episode id and index, are asked at these temperatures."""
+
+    def terms(episode: Episode, ask: Ask) -> Ask:
+        return replace(ask, temperature=temperatures.get((episode.id, len(episode.turns)), ask.temperature))
+
+    return terms
+
+
+@dataclass(eq=False)
 class HeldDecisions(WrappedPolicy):
     """A policy whose decisions at some turns, by episode id and index, stand already; it is not asked there."""
 

@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from core.episode import AnswerRule, Flag, Protocol, Role, Verdict
-from core.grader_names import Grader
+from core.episode import AnswerRule, Flag, Grader, Protocol, Role, Verdict
 from core.play.answers import find_answer, last_tagged
 from core.play.marks import own_turn, without_marks, without_thinking
 from core.play.roles import is_negated, terse_answer, terse_verdict

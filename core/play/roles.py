@@ -17,8 +17,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.episode import Message, Protocol, Role, Task, TranscriptEntry
-from core.grader_names import Grader
+from core.episode import Grader, Message, Protocol, Role, Task, TranscriptEntry
 from core.play.answers import last_tagged
 from core.play.marks import without_marks
 from core.pool.spec import Dialect

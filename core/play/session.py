@@ -55,14 +55,12 @@ def play(
     *,
     model_mask: Sequence[bool] = (),
     role_mask: Sequence[bool] = (),
-    temperatures: Mapping[int, float] | None = None,
 ) -> Play:
     """Play an episode to its end and return it. Recorded turns are taken as they are and played on from.
 
-    Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all.
-    `temperatures`: by turn index, where the model shall not be asked at the one its pool entry says. An
-    infrastructure failure, of a model or of the grader, returns the episode as missing, without the turn it fell in.
-    Raises ConfigError for an episode that cannot be played."""
+    Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all. An infrastructure
+    failure, of a model or of the grader, returns the episode as missing, without the turn it fell in. Raises
+    ConfigError for an episode that cannot be played."""
     _check(episode, specs, model_mask, role_mask)
     state = _EpisodeState(episode, episode.turns, tuple(model_mask), tuple(role_mask))
     answer = state.situation.answer
@@ -77,7 +75,9 @@ def play(
         assert isinstance(choice, Decision)
         decision = state.heed_suggested_role(choice)
         index, spec = len(state.turns), specs[decision.model]
-        nothing_to_judge = decision.role is Role.VERIFIER and state.judged is None
+        # What a Verifier would judge: the authors' code any Worker reply, the paper an answer.
+        judged = state.situation.response if state.released else state.situation.answer
+        nothing_to_judge = decision.role is Role.VERIFIER and judged is None
         messages: tuple[Message, ...] = ()
         if not nothing_to_judge:  # nothing either where its window cannot hold it
             room, dialect = spec.prompt_tokens, spec.dialect
@@ -85,10 +85,7 @@ def play(
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response
         if messages:
-            ask = state.ask(decision, messages, spec)
-            if temperatures and index in temperatures:
-                ask = replace(ask, temperature=temperatures[index])
-            reply = yield ask
+            reply = yield state.ask(decision, messages, spec)
         else:
             reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
         assert isinstance(reply, Reply)
@@ -173,6 +170,7 @@ class _EpisodeState:
     role_mask: tuple[bool, ...] = ()
     turns: list[Turn] = field(default_factory=list)
     situation: roles.Situation = field(init=False)
+    released: bool = field(init=False)
     suggested_role: Role | None = None
     answered_by: str = ""
     grades: dict[str, bool] = field(default_factory=dict)
@@ -180,12 +178,9 @@ class _EpisodeState:
 
     def __post_init__(self, recorded: Sequence[Turn]) -> None:
         self.situation = roles.Situation(self.episode.task, self.episode.protocol)
+        self.released = self.episode.protocol is Protocol.RELEASED
         for turn in recorded:
             self.add(turn)
-
-    @property
-    def released(self) -> bool:
-        return self.episode.protocol is Protocol.RELEASED
 
     @property
     def key(self) -> str:
@@ -244,11 +239,6 @@ class _EpisodeState:
             if mask and not mask[place]:
                 return decision
         return replace(decision, role=role, origin="suggested_role")
-
-    @property
-    def judged(self) -> str | None:
-        """What a Verifier would judge: the authors' code any Worker reply, the paper an answer."""
-        return self.situation.response if self.released else self.situation.answer
 
     def ask(self, decision: Decision, messages: tuple[Message, ...], spec: ModelSpec) -> Ask:
         return Ask(

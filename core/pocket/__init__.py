@@ -2,7 +2,7 @@
 
 Everything here is labelled `pocket` wherever it appears: its figures say nothing about frontier models. `families` and
 `held_out` make problems and `tasks` draws them; `models` has pool entries, recipes and cards, `corpus` and `training`
-make the models, `language_model` runs one (`threads`: on how many), and `pool` answers with them.
+make the language models, and `pool` samples their replies (`threads`: on how many threads of torch).
 """
 
 from pathlib import Path

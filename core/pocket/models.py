@@ -123,7 +123,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 if TYPE_CHECKING:
-    from core.pocket.language_model import LanguageModel
+    from core.pocket.pool import LanguageModel
 
 CARD = "card.json"
 #: Validation problems of each family that a model is measured on.
@@ -169,7 +169,7 @@ def measure_card(
     recipe: Recipe, folder: Path, training_s: float, grade: GradeMany
 ) -> Iterator[Skills | Card]:
     """Measure a trained model family by family, write its card beside the weights and yield it last."""
-    from core.pocket.language_model import LanguageModel
+    from core.pocket.pool import LanguageModel
 
     model, spec = LanguageModel.load(folder), pocket_spec(recipe.name)
     skills, loss = [], None

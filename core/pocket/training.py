@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from core.errors import ConfigError
 from core.pocket import ENCODER, FAMILIES
 from core.pocket.corpus import Exercise, exercises, training_transcripts
 from core.pocket.models import RECIPES, Mix, Recipe
 from core.tokens import THINK_END, THINK_START, TURN_END, TURN_START
+
+B = TypeVar("B")
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -178,34 +181,54 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
 def fit(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, report_every: int
 ) -> Iterator[TrainingProgress]:
-    """Warm-up and cosine decay; the loss is the cross-entropy of the scored tokens.
+    """Warm-up and cosine decay; the loss is the cross-entropy of the scored tokens."""
 
-    Matrices are moved by Muon (Jordan et al. 2024), which in trials here reached in 300 steps the loss that took AdamW
-    600; embeddings and norms by AdamW. Both at one rate: Muon's is matched to AdamW's root mean square."""
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    optimisers: tuple[torch.optim.Optimizer, ...] = (
-        Muon(matrices, recipe.peak_rate),
-        torch.optim.AdamW(others, lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=0.0),
-    )
-    model.train()
-    total, since = 0.0, 0
-    for step, (tokens, labels) in enumerate(islice(batches(tokenizer, recipe), recipe.steps)):
-        for optimiser in optimisers:
-            for group in optimiser.param_groups:
-                group["lr"] = rate(recipe, step)
+    def losses(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        tokens, labels = batch
         hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
         scored = labels[:, 1:] != IGNORED
         logits = model.lm_head(hidden[:, :-1][scored])
         loss = torch.nn.functional.cross_entropy(logits, labels[:, 1:][scored])
+        return loss, loss
+
+    some = islice(batches(tokenizer, recipe), recipe.steps)
+    yield from optimise(model, some, losses, partial(rate, recipe), recipe.steps, report_every)
+
+
+def optimise(
+    model: PreTrainedModel,
+    batches: Iterable[B],
+    losses: Callable[[B], tuple[Tensor, Tensor]],
+    rate: Callable[[int], float],
+    steps: int,
+    report_every: int,
+    more: Sequence[torch.nn.Parameter] = (),
+) -> Iterator[TrainingProgress]:
+    """Move a model's weights, and `more`, in place, a step for each batch, whose `losses` are what is made smaller and
+    what is reported; `rate` gives the learning rate of a step, from 0.
+
+    Matrices are moved by Muon (Jordan et al. 2024), which in trials here reached in 300 steps the loss that took AdamW
+    600; all else by AdamW. Both at one rate: Muon's is matched to AdamW's root mean square."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    optimisers: tuple[torch.optim.Optimizer, ...] = (
+        Muon(matrices, rate(0)),
+        torch.optim.AdamW([*others, *more], lr=rate(0), betas=(0.9, 0.98), weight_decay=0.0),
+    )
+    model.train()
+    total, since = 0.0, 0
+    for step, batch in enumerate(batches):
+        for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+            group["lr"] = rate(step)
+        loss, reported = losses(batch)
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_([*model.parameters(), *more], 1.0)
         for optimiser in optimisers:
             optimiser.step()
-        model.zero_grad(set_to_none=True)
-        total, since = total + loss.item(), since + 1
-        if (step + 1) % report_every == 0 or step + 1 == recipe.steps:
-            yield TrainingProgress(step + 1, recipe.steps, total / since)
+            optimiser.zero_grad()
+        total, since = total + reported.item(), since + 1
+        if (step + 1) % report_every == 0 or step + 1 == steps:
+            yield TrainingProgress(step + 1, steps, total / since)
             total, since = 0.0, 0
 
 

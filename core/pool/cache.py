@@ -67,12 +67,12 @@ class CachedPool(FlightPool):
     ) -> None:
         self.specs = pool.specs
         self._pool = pool
-        self._by_name = {spec.name: spec for spec in pool.specs}
+        self.by_name = {spec.name: spec for spec in pool.specs}
         self._ledger = ledger
         self._shelf = shelf
         self._replies = OrderedDict(ledger.recall() if ledger else ())
         self._max_entries = max_entries
-        self._fresh: list[tuple[bytes, Reply]] = []  # not yet in the ledger
+        self.fresh: list[tuple[bytes, Reply]] = []  # not yet in the ledger
         self._fresh_since = 0.0
         self.hits = 0
         self.misses = 0
@@ -83,7 +83,7 @@ class CachedPool(FlightPool):
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Stream from the pool behind, or yield a remembered reply at once."""
-        key = self.key(ask)
+        key = call_key(entry(self.by_name, ask.model), ask)
         if (known := self.recall(ask, key)) is not None:
             yield known.text
             yield known
@@ -96,17 +96,13 @@ class CachedPool(FlightPool):
                     self.hand_over()
                 yield piece
 
-    def key(self, ask: Ask) -> bytes:
-        """What calls that get the same reply have in common. PoolError for a model not in the pool."""
-        return call_key(entry(self._by_name, ask.model), ask)
-
     def recall(self, ask: Ask, key: bytes) -> Reply | None:
         """The reply of a call with this key, where it is remembered or on the shelf."""
         reply = self._replies.get(key)
         if reply is not None:
             self._replies.move_to_end(key)
         elif self._shelf is not None:
-            reply = self._shelf.find(self._by_name[ask.model], key)
+            reply = self._shelf.find(self.by_name[ask.model], key)
             if reply is not None:
                 self.remember(key, reply)
         if reply is not None:
@@ -122,16 +118,16 @@ class CachedPool(FlightPool):
             self._replies.popitem(last=False)
         if self._ledger is None:
             return
-        if not self._fresh:
+        if not self.fresh:
             self._fresh_since = time.monotonic()
-        self._fresh.append((key, reply))
-        if len(self._fresh) >= _HANDED_OVER or time.monotonic() - self._fresh_since >= _HANDED_OVER_S:
+        self.fresh.append((key, reply))
+        if len(self.fresh) >= _HANDED_OVER or time.monotonic() - self._fresh_since >= _HANDED_OVER_S:
             self.hand_over()
 
     def hand_over(self) -> None:
         """Give what came to the ledger."""
-        if self._ledger is not None and self._fresh:
-            fresh, self._fresh = self._fresh, []
+        if self._ledger is not None and self.fresh:
+            fresh, self.fresh = self.fresh, []
             self._ledger.keep(fresh)
 
 
@@ -151,7 +147,7 @@ class _CachedFlight(WrappedFlight):
         return len(self._known) + sum(map(len, self._waiting.values()))
 
     def add(self, asks: Sequence[Ask]) -> None:
-        keys = [self._pool.key(ask) for ask in asks]
+        keys = [call_key(entry(self._pool.by_name, ask.model), ask) for ask in asks]
         known = [self._pool.recall(ask, key) for ask, key in zip(asks, keys, strict=True)]
         unknown = {key: ask for key, ask, reply in zip(keys, asks, known, strict=True) if reply is None}
         fresh = {key: ask for key, ask in unknown.items() if key not in self._waiting}
@@ -177,7 +173,8 @@ class _CachedFlight(WrappedFlight):
                 for number in numbers:
                     yield number, reply
         finally:
-            self._pool.hand_over()
+            if self._pool.fresh:
+                self._pool.hand_over()
 
     def cancel(self, number: int) -> None:
         """Give up one call; it goes on behind where an equal one waits for it too."""

@@ -72,18 +72,14 @@ class RedactedPieces:
     """A text without its keys, piece by piece: what may be the beginning of a key waits for the next piece."""
 
     secrets: Secrets
-    _waiting: str = ""
+    waiting: str = ""
 
     def feed(self, piece: str) -> str:
         """As much of the text as can be told now."""
-        text = self.secrets.without(self._waiting + piece)
+        text = self.secrets.without(self.waiting + piece)
         begun = max((_beginning(key, text) for key in self.secrets.keys), default=0)
-        self._waiting = text[len(text) - begun :]
+        self.waiting = text[len(text) - begun :]
         return text[: len(text) - begun]
-
-    def rest(self) -> str:
-        """What waited when the text was over."""
-        return self._waiting
 
 
 def _beginning(key: str, text: str) -> int:
@@ -243,13 +239,9 @@ class ChatClient:
                 filtered=True,
                 counts=completion.counts,
             )
-        return replace(
-            completion,
-            text=self._secrets.without(completion.text),
-            reasoning=self._secrets.without(completion.reasoning),
-            finish_reason=self._secrets.without(completion.finish_reason),
-            tool_calls=self._secrets.without(completion.tool_calls),
-        )
+        names = ("text", "reasoning", "finish_reason", "tool_calls")
+        texts: dict[str, Any] = {name: self._secrets.without(getattr(completion, name)) for name in names}
+        return replace(completion, **texts)
 
     def _broken(self, error: Exception, counts: Counts | None = None) -> CallFailed:
         """A connection that failed; `counts` where it did so in the middle of an answer."""
@@ -273,8 +265,8 @@ class ChatClient:
             if reader.done:
                 break
         completion = reader.finish()
-        if rest := shown.rest():
-            on_piece(rest)
+        if shown.waiting:
+            on_piece(shown.waiting)
         return completion
 
     async def _whole(self, response: httpcore.Response, most: int) -> bytes:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from core.episode import Ask, Message
+from core.episode import Ask
 from core.pool.spec import ModelSpec
 
 ROLE_PROMPT_TOKENS = 600  # a generous bound on what role instructions add to a prompt
@@ -175,15 +175,12 @@ def call_usd(spec: ModelSpec, tokens_in: float, tokens_out: float, cached: float
     return (sent + tokens_out * spec.price_out) / 1e6
 
 
-def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:
-    """The most one call can cost in USD: a token is at least one byte of text."""
-    tokens_in = sum(len(message.content.encode()) + 16 for message in messages)
-    return call_usd(_with_prices(spec), tokens_in, spec.max_tokens) or 0.0
-
-
 def bound_usd(spec: ModelSpec, ask: Ask) -> float:
-    """The most that a try of this call can cost in USD, the tools that are described in it included."""
-    return most_usd(spec, ask.messages) + len(ask.tools.encode()) * (spec.price_in or 0.0) / 1e6
+    """The most that a try of this call can cost in USD, the tools that are described in it included: a token is at
+    least one byte of text."""
+    tokens_in = sum(len(message.content.encode()) + 16 for message in ask.messages)
+    most = call_usd(_with_prices(spec), tokens_in, spec.max_tokens) or 0.0
+    return most + len(ask.tools.encode()) * (spec.price_in or 0.0) / 1e6
 
 
 def counted_usd(spec: ModelSpec, ask: Ask, counts: Counts) -> float:
@@ -218,20 +215,17 @@ def estimate_cost(
 
     `longest_reply` is of models that cost nothing and are not among `specs`: they write into the prompts of those that
     do. Turns before `first_turn` are recorded: quoted, but not paid. Tries that come to nothing are not in it."""
-
-    def dearest(prompt_tokens: int) -> float:
-        """The most that a call costs, in millionths of a dollar."""
-        prices = [((spec.price_in or 0.0), (spec.price_out or 0.0) * spec.max_tokens) for spec in specs]
-        return max((price_in * prompt_tokens + reply for price_in, reply in prices), default=0.0)
-
+    # Of a token of a prompt and of the longest reply, in millionths of a dollar.
+    prices = [((spec.price_in or 0.0), (spec.price_out or 0.0) * spec.max_tokens) for spec in specs]
     unknown = tuple(spec.name for spec in specs if None in (spec.price_in, spec.price_out))
     longest = max((longest_reply, *(spec.max_tokens for spec in specs)))
     quoted = [turn + min(turn, 2) for turn in range(first_turn, turn_budget)]
     prompts = [ROLE_PROMPT_TOKENS + question_tokens + texts * (longest + MARKS_TOKENS) for texts in quoted]
+    dearest = [max((sent * tokens + reply for sent, reply in prices), default=0.0) for tokens in prompts]
     return CostBound(
         calls=episodes * len(prompts),
         tokens_in=episodes * sum(prompts),
         tokens_out=episodes * len(prompts) * longest,
-        cost_usd=None if unknown else episodes * sum(map(dearest, prompts)) / 1e6,
+        cost_usd=None if unknown else episodes * sum(dearest) / 1e6,
         unknown=unknown,
     )

@@ -1,21 +1,233 @@
-"""Models behind HTTP as a pool: calls run side by side in one background thread, which cancelling reaches."""
+"""Models behind HTTP as a pool: each is asked until it answers (retries, pauses, deadline, bill; failures as data), and
+calls run side by side in one background thread, which cancelling reaches."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 
-from core.episode import Ask, Reply
+import stamina
+
+from core.episode import Ask, Failure, Reply, Usage
 from core.errors import PoolError, TrinityError
-from core.pool.client import ChatClient, Limits
-from core.pool.endpoint import Endpoint
+from core.pool.client import CallFailed, ChatClient, Limits, Progress
+from core.pool.costs import MOST_UNREAD, UNCOUNTED, Counts, bound_usd, counted_usd
 from core.pool.pool import Flight, FlightPool, broken_off, entry
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, Service
 from core.pool.throttle import Throttle
+from core.pool.tool_calls import settle
+from core.pool.wire import Completion, request_body
+
+#: Tokens of a reply that are reckoned with before any has come.
+REPLY_TOKENS = 300.0
+#: Retries a model may have outstanding before its calls fail at once: an outage must not become a storm.
+RETRY_QUOTA = 30.0
+QUOTA_PER_SUCCESS = 0.1
+
+# It reports each retry; doors decide who hears it.
+logging.getLogger("stamina").addHandler(logging.NullHandler())
+
+
+@dataclass
+class _Bill:
+    """What the tries of a call cost that gave no reply, each by the tokens that its server told of, or else as the most
+    that it could cost. `unread_usd` is that of answers that could not be read or broke off."""
+
+    spec: ModelSpec
+    ask: Ask
+    usage: Usage = Usage()
+
+    def pay(self, counts: Counts, *, unread: bool) -> None:
+        """One more try."""
+        usd, before = counted_usd(self.spec, self.ask, counts), self.usage
+        is_priced = None not in (self.spec.price_in, self.spec.price_out)
+        self.usage = Usage(
+            before.tokens_in + (counts.sent or 0),
+            before.tokens_out + (counts.written or 0),
+            (before.cost_usd or 0.0) + usd if is_priced else None,
+            before.tokens_cached + counts.cached,
+            unread_usd=before.unread_usd + (usd if unread and is_priced else 0.0),
+        )
+
+    def with_reply(self, counts: Counts) -> Usage:
+        """Of the whole call: its tries and the reply at the end."""
+        self.pay(counts, unread=False)
+        if counts.known:
+            return self.usage
+        return replace(self.usage, cost_usd=None, at_most_usd=self.usage.cost_usd)
+
+    @property
+    def allows_another(self) -> bool:
+        """Whether one more try stays within what all of them may cost."""
+        budget_usd, paid_usd = self.ask.budget_usd, self.usage.cost_usd or 0.0
+        return not paid_usd or budget_usd is None or paid_usd + bound_usd(self.spec, self.ask) <= budget_usd
+
+
+@dataclass
+class _Call:
+    """One call on its way through its tries."""
+
+    bill: _Bill
+    deadline: float  # on the event loop's clock
+    on_piece: Callable[[str], None] | None
+    tokens: float  # about so many
+    begun: float  # its last try
+    tries: int = 1
+    faults: int = 0  # failed tries, but for those a server asked to repeat later
+    shown_by: int | None = None
+    refusal: str = ""  # why the last try failed
+    progress: Progress = field(default_factory=Progress)  # of the try under way
+    # Answers, by the way in which they could not be read.
+    unread: Counter[str] = field(default_factory=Counter)
+
+    def show(self, piece: str) -> None:
+        """Pass on the pieces of one try only: a later one says it all again."""
+        self.shown_by = self.tries if self.shown_by is None else self.shown_by
+        if self.on_piece is not None and self.shown_by == self.tries:
+            self.on_piece(piece)
+
+
+class Endpoint:
+    """One model: its client, its slots for calls in flight, its retry quota, and the pace of its provider."""
+
+    def __init__(
+        self, spec: ModelSpec, client: ChatClient, limits: Limits, throttle: Throttle | None = None
+    ) -> None:
+        self.spec = spec
+        self._throttle = throttle or Throttle(Service(spec.name))
+        self._reply_tokens = REPLY_TOKENS  # of the replies so far, the mean over the last few
+        self.client = client
+        self._limits = limits
+        self._slots = asyncio.Semaphore(spec.concurrency)
+        self._quota = RETRY_QUOTA
+        self._counts_in_streams = spec.stream_usage
+        self._demands_calls = True
+
+    async def reply(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Reply:
+        """Ask until there is a reply, a failure that retrying does not mend, or no time left."""
+        body = request_body(self.spec, ask, stream=on_piece is not None)
+        if not self._counts_in_streams:
+            body.pop("stream_options", None)
+        if ask.must_call and not self._demands_calls:
+            body["tool_choice"] = "auto"
+        outcome: Completion | Failure
+        reason = "error"
+        clock = asyncio.get_running_loop().time
+        guessed = sum(len(message.content) for message in ask.messages) / 4 + self._reply_tokens
+        async with self._slots, self._throttle.slots or nullcontext():
+            begun = await self._throttle.turn(guessed)  # its patience begins when it is asked
+            started = clock()
+            bill = _Bill(self.spec, ask)
+            call = _Call(bill, started + self.spec.timeout_s, on_piece, guessed, begun)
+            try:
+                async with asyncio.timeout(self.spec.timeout_s):
+                    outcome = await self._counted(body, call)
+            except TimeoutError:
+                message = (
+                    f"Model '{self.spec.name}' took longer than {self.spec.timeout_s:g} s and was cut off."
+                )
+                outcome = Failure("infrastructure", f"{message} {call.refusal}".rstrip())
+                if call.progress.is_sent:  # its server may bill what it has written
+                    bill.pay(UNCOUNTED, unread=True)
+            except CallFailed as error:
+                outcome, reason = error.failure, "content_filter" if error.filtered else "error"
+            latency_s = clock() - started
+        if isinstance(outcome, Failure):
+            if call.tries > 1:
+                outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
+            return Reply(text="", finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
+        said = settle(outcome, ask.tools)
+        return Reply(
+            text=said.text,
+            reasoning=said.reasoning,
+            finish_reason=said.finish_reason,
+            usage=bill.with_reply(said.counts),
+            latency_s=latency_s,
+            tool_calls=said.tool_calls,
+        )
+
+    async def _counted(self, body: dict[str, object], call: _Call) -> Completion:
+        """The completion; from a server that cannot be told that a tool must be called, or does not know
+        `stream_options`, without that, also in later calls."""
+        demands = body.get("tool_choice", "auto") != "auto"
+        try:
+            return await self._completion(body, call)
+        except CallFailed as error:
+            if not error.refused or not (demands or "stream_options" in body):
+                raise
+        if demands:
+            completion = await self._counted({**body, "tool_choice": "auto"}, call)
+            self._demands_calls = False
+            return completion
+        without = {name: value for name, value in body.items() if name != "stream_options"}
+        completion = await self._counted(without, call)
+        self._counts_in_streams = False
+        return completion
+
+    async def _completion(self, body: Mapping[str, object], call: _Call) -> Completion:
+        async for attempt in stamina.retry_context(
+            on=lambda error: self._wait(call, error),
+            attempts=None,
+            timeout=None,
+            wait_initial=self._limits.wait_initial_s,
+            wait_max=self._limits.wait_max_s,
+            wait_jitter=self._limits.wait_initial_s,
+        ):
+            with attempt:
+                if call.tries > 1:
+                    call.begun = await self._throttle.turn(call.tokens, again=True)
+                completion = await self._try(body, call)
+        self._throttle.went_through()
+        sent, written = completion.counts.sent, completion.counts.written
+        if sent is not None and written is not None:
+            self._throttle.used(call.tokens, sent + written)
+            self._reply_tokens += 0.2 * (written - self._reply_tokens)
+        self._quota = min(RETRY_QUOTA, self._quota + call.faults + QUOTA_PER_SUCCESS)
+        return completion
+
+    async def _try(self, body: Mapping[str, object], call: _Call) -> Completion:
+        """One try, which is paid for where its server may bill it."""
+        call.progress = Progress()
+        try:
+            return await self.client.call(body, call.show, call.progress)
+        except CallFailed as error:
+            call.progress = Progress()  # nothing is under way
+            if error.counts is not None:
+                call.bill.pay(error.counts, unread=error.failure.kind == "infrastructure")
+            if error.unread:
+                call.unread[error.unread] += 1
+            raise
+
+    def _wait(self, call: _Call, error: Exception) -> bool | float:
+        """Whether to try again: False, True (after stamina's backoff), or after how many seconds."""
+        if not isinstance(error, CallFailed) or not error.retry:
+            return False
+        if call.unread[error.unread] >= MOST_UNREAD or not call.bill.allows_another:
+            return False
+        now = asyncio.get_running_loop().time()
+        wait_s = None if error.wait_s is None else max(error.wait_s, self._limits.wait_initial_s)
+        if wait_s is not None and (wait_s > self._limits.retry_after_s or now + wait_s >= call.deadline):
+            return False
+        if error.busy:
+            wait_s = self._throttle.too_many(wait_s, call.begun)
+        elif wait_s is not None:
+            self._throttle.pause(wait_s)
+        if not error.busy:  # "come back later" is no fault: only the deadline ends that
+            if call.faults + 1 >= self.spec.attempts or self._quota < 1:
+                return False
+            call.faults += 1
+            self._quota -= 1
+        call.tries += 1
+        call.refusal = error.failure.message
+        return True if wait_s is None else max(wait_s, 0.001)
 
 
 class _HttpFlight(Flight):
@@ -26,10 +238,7 @@ class _HttpFlight(Flight):
         self._numbers: dict[Future[Reply], int] = {}
         self._done: SimpleQueue[Future[Reply] | None] = SimpleQueue()  # None: woken
         self._added = 0
-
-    @property
-    def capacity(self) -> int | None:
-        return 2 * sum(spec.concurrency for spec in self._pool.specs)
+        self.capacity = 2 * sum(spec.concurrency for spec in pool.specs)
 
     @property
     def under_way(self) -> int:

@@ -39,10 +39,8 @@ class Pool(Protocol):
 class Flight(ABC):
     """Calls under way, to which more are added as episodes go on: nobody waits for the slowest of a batch."""
 
-    @property
-    def capacity(self) -> int | None:
-        """How many episodes are worth playing side by side; None where it works best on all that there is at once."""
-        return None
+    #: How many episodes are worth playing side by side; None where it works best on all that there is at once.
+    capacity: int | None = None
 
     @property
     @abstractmethod
@@ -142,11 +140,7 @@ class WrappedFlight(Flight):
     """Base of a flight that changes what another one, `behind`, does; what it leaves alone is done there."""
 
     def __init__(self, behind: Flight) -> None:
-        self._behind = behind
-
-    @property
-    def capacity(self) -> int | None:
-        return self._behind.capacity
+        self._behind, self.capacity = behind, behind.capacity
 
     @property
     def under_way(self) -> int:
@@ -225,11 +219,8 @@ class _MixedFlight(Flight):
         self._flights, self._specs = flights, specs
         self._numbers: dict[str, list[int]] = {name: [] for name in flights}
         self._added = 0
-
-    @property
-    def capacity(self) -> int | None:
-        capacities = [one.capacity for one in self._flights.values()]
-        return None if None in capacities else sum(one or 0 for one in capacities)
+        capacities = [one.capacity for one in flights.values()]
+        self.capacity = None if None in capacities else sum(one or 0 for one in capacities)
 
     @property
     def under_way(self) -> int:

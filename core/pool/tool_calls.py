@@ -4,7 +4,6 @@ the tool."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -129,7 +128,7 @@ def settle(said: Completion, tools: str) -> Completion:
     if not said.tool_calls:
         return said
     calls = [_call(one) for one in json.loads(said.tool_calls)]
-    known = offered_names(tools)
+    known = {one["function"]["name"] for one in json.loads(tools or "[]")}
     if passed := [call for call in calls if call.name in known]:
         reason = said.finish_reason if len(passed) == len(calls) else UNASKED_CALLS
         text = "\n".join([*filter(None, [said.text]), *(call.words for call in passed)])
@@ -141,9 +140,3 @@ def settle(said: Completion, tools: str) -> Completion:
     # That a text was cut, or refused, is the graver.
     graver = finish_of(said.finish_reason) in (Finish.CUT, Finish.FILTERED)
     return replace(said, tool_calls="", finish_reason=said.finish_reason if graver else UNASKED_CALLS)
-
-
-def offered_names(tools: str) -> Collection[str]:
-    """The names of the tools in a JSON list."""
-    listed: Iterable[dict[str, dict[str, str]]] = json.loads(tools) if tools else ()
-    return {one["function"]["name"] for one in listed}

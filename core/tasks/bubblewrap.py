@@ -115,11 +115,6 @@ def allowed() -> tuple[str, ...]:
     return tuple(name for names in _ALLOWED.values() for name in names.split())
 
 
-def fits_here() -> bool:
-    """Whether the filter is made for this machine's processor."""
-    return platform.machine() in MACHINES
-
-
 def make_filter(path: Path) -> None:
     """Write the filter's program. ImportError without pyseccomp, RuntimeError without libseccomp 2.5."""
     import pyseccomp as seccomp
@@ -221,7 +216,7 @@ def _interpreter() -> Path:
             "Programs are graded only in a sandbox, and bubblewrap, which makes it, is not installed: install it "
             "(apt install bubblewrap, or dnf install bubblewrap)."
         )
-    if not fits_here():
+    if platform.machine() not in MACHINES:
         raise NoSandbox(
             "Programs are graded only in a sandbox, whose filter of system calls is made for "
             f"{' and '.join(MACHINES)}, and this machine is {platform.machine()}: grade on another machine."

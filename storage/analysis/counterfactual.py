@@ -78,7 +78,7 @@ def without_models(store: Store, where: EpisodeFilter, off: Sequence[str]) -> Wi
     return Without(turns, changed or 0, episodes, touched, read, ordered)
 
 
-def each_missed(store: Store, where: EpisodeFilter, models: Sequence[str]) -> dict[str, Without]:
+def without_each_model(store: Store, where: EpisodeFilter, models: Sequence[str]) -> dict[str, Without]:
     """What each of these models, left out alone, would change, the least first; who would take over is not read. Two
     queries, however many the models are."""
     counts = func.count(), func.count(turn.c.episode_id.distinct())

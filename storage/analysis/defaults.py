@@ -6,8 +6,10 @@ One's own come before samples, those that have played before those that never di
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from core.analysis.metrics import wilson_interval
+from core.evolution.fitness import EpisodeStatistics, GenerationStats
 from core.play.policies import SINGLE
 from storage.analysis.standings import (
     PolicyInRun,
@@ -136,6 +138,85 @@ def own_and_shipped(store: Store, models: Sequence[str], own: str | None = None)
         own, shipped = _surely_best(store, shipped), []
     best = _surely_best(store, shipped or [f"{SINGLE}{model}" for model in models])
     return [one for one in (best, own) if one is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedCheckpoint:
+    """A checkpoint's result on the held-apart tasks of its evolution, and the best single model's there, where it was
+    played. `alike` is what results must have in common to be compared."""
+
+    id: str
+    run: str
+    generation: int
+    result: EpisodeStatistics
+    turns: int | None
+    single: tuple[str, EpisodeStatistics] | None
+    alike: tuple[str, ...]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the best single model solved more of the same tasks."""
+        return self.single is not None and self.single[1].accuracy > self.result.accuracy
+
+
+def validated_checkpoints(
+    store: Store, checkpoints: Iterable[CheckpointSummary]
+) -> list[ValidatedCheckpoint]:
+    """The results of those of these checkpoints that have any; those of the newest evolution last."""
+    by_run: dict[str, set[str]] = {}
+    for one in checkpoints:
+        by_run.setdefault(one.run_id or "", set()).add(one.id)
+    found: list[ValidatedCheckpoint] = []
+    for run in sorted(by_run.keys() - {""}):
+        config = store.runs.get(run).config
+        search = config.get("evolution", {})
+        conditions = [config.get(name) for name in ("tasks", "digest", "validation", "protocol", "models")]
+        conditions += [search.get("turn_budget"), search.get("seed")]
+        generations = store.learning.updates(run)
+        stats = [GenerationStats.of(one.stats) for one in generations]
+        controls = stats[-1].controls.items() if stats else ()
+        singles = [(name.removeprefix(SINGLE), one) for name, one in controls if name.startswith(SINGLE)]
+        found += [
+            ValidatedCheckpoint(
+                str(one.checkpoint_id),
+                run,
+                one.index,
+                has.validation,
+                search.get("turn_budget"),
+                max(singles, key=lambda single: single[1].accuracy, default=None),
+                tuple(map(str, conditions)),
+            )
+            for one, has in zip(generations, stats, strict=True)
+            if one.checkpoint_id in by_run[run] and has.validation and has.validation.n
+        ]
+    return found
+
+
+def best_validated(results: Sequence[ValidatedCheckpoint]) -> str | None:
+    """The best of those that can be compared with the newest evolution's; of equals the latest. None of none."""
+    comparable = [one for one in results if one.alike == results[-1].alike]
+    best = max(comparable, key=lambda one: (one.result.accuracy, one.run, one.generation), default=None)
+    return best.id if best else None
+
+
+def best_or_newest(
+    checkpoints: Sequence[CheckpointSummary], results: Sequence[ValidatedCheckpoint]
+) -> str | None:
+    """Of these checkpoints, whose results these are, the best validated one, else the newest; None of none."""
+    newest = max(
+        checkpoints, key=lambda one: (one.run_id or "", one.generation or 0, one.created), default=None
+    )
+    return best_validated(results) or (newest.id if newest else None)
+
+
+def best_of_each_run(
+    checkpoints: Iterable[CheckpointSummary], results: Sequence[ValidatedCheckpoint]
+) -> dict[str, str]:
+    """Run, or where there is none the checkpoint itself -> the best validated checkpoint of it, else the last."""
+    found = {one.run_id or one.id: one.id for one in checkpoints}
+    for run in {one.run for one in results}:
+        found[run] = best_validated([one for one in results if one.run == run]) or found[run]
+    return found
 
 
 def _surely_best(store: Store, policies: Sequence[str]) -> str | None:

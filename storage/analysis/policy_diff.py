@@ -79,7 +79,7 @@ class CheckpointLogits:
     head_proof: Proof
     reread_proof: Proof
 
-    def having(self, *sources: Source) -> Flags:
+    def with_source(self, *sources: Source) -> Flags:
         """Where the logits have one of these sources, [n]."""
         return np.asarray(np.isin(self.sources, [_CODES[source] for source in sources]))
 
@@ -112,7 +112,7 @@ class PolicyDiff:
     @cached_property
     def used(self) -> Flags:
         """The turns at which every checkpoint has logits, [n]."""
-        return np.asarray(np.all([one.having(*HAS_LOGITS) for one in self.judgements], axis=0))
+        return np.asarray(np.all([one.with_source(*HAS_LOGITS) for one in self.judgements], axis=0))
 
     @cached_property
     def turns(self) -> list[JudgedTurn]:
@@ -165,7 +165,7 @@ class PolicyDiff:
 
     def readable(self) -> dict[str, int]:
         """How many turns each checkpoint would have to read again to judge them, those with any."""
-        found = {one.checkpoint.id: int(one.having(*CAN_BE_READ).sum()) for one in self.judgements}
+        found = {one.checkpoint.id: int(one.with_source(*CAN_BE_READ).sum()) for one in self.judgements}
         return {checkpoint: n for checkpoint, n in found.items() if n}
 
 

@@ -83,8 +83,8 @@ KINDS: Mapping[str, tuple[_Test, _Test]] = {
 }
 
 
-def _counted(groups: Iterable[FlaggedTurns], could: _Test, did: _Test) -> dict[str, Share]:
-    """By model, in how many of the turns in which it could be something is."""
+def _counted(groups: Iterable[FlaggedTurns], could: _Test | None, did: _Test) -> dict[str, Share]:
+    """By model, in how many of the turns in which it could be (None: in all) something is."""
     found: dict[str, Share] = {}
     for group in filter(could, groups):
         before = found.get(group.model, Share())
@@ -102,15 +102,11 @@ def reply_faults(groups: Iterable[FlaggedTurns]) -> list[ReplyFaults]:
 
 def cut_transcripts(groups: Iterable[FlaggedTurns]) -> Share:
     """In how many of these turns the coordinator's encoder could not hold the whole transcript."""
-    found = _counted(groups, _any_turn, _flagged(Flag.PROMPT_OVERFLOW)).values()
+    found = _counted(groups, None, _flagged(Flag.PROMPT_OVERFLOW)).values()
     return Share(sum(one.k for one in found), sum(one.n for one in found))
 
 
 def shortened_prompts(groups: Iterable[FlaggedTurns]) -> dict[str, Share]:
     """In how many of its turns each model was sent a shortened transcript, for those that ever were."""
-    found = _counted(groups, _any_turn, _flagged(Flag.PROMPT_SHORTENED))
+    found = _counted(groups, None, _flagged(Flag.PROMPT_SHORTENED))
     return {model: share for model, share in found.items() if share.k}
-
-
-def _any_turn(group: FlaggedTurns) -> bool:
-    return True

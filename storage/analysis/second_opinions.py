@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Select, func, insert, select
 
 from core.episode import Protocol, Role
-from core.play.policy import decider_at
+from core.play.policies import decider_at
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
 from storage.rows.schema import episode, same_turn, second_opinion, state, turn

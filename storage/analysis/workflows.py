@@ -17,7 +17,7 @@ from storage.analysis.routing import counted_episodes
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import NOTHING, read_shares
 from storage.rows.engine import fetch_scalar, reading
-from storage.rows.schema import episode, plan, turn
+from storage.rows.schema import episode, plan, same_turn, turn
 from storage.store import Store
 
 
@@ -186,7 +186,7 @@ def _read_rounds(connection: Connection, counted: _Condition, found: _Uses) -> N
         (id_, number): (answer, bool(right))
         for id_, number, answer, right in connection.execute(
             select(turn.c.episode_id, turn.c.round, turn.c.answer_after, turn.c.correct_after).join(
-                last, (last.c.episode_id == turn.c.episode_id) & (last.c.idx == turn.c.idx)
+                last, same_turn(last)
             )
         )
     }

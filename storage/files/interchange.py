@@ -56,9 +56,8 @@ from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.schema import checkpoint, label, optimiser, run
 from storage.rows.summaries import PLANNER_KINDS, UpdateSummary
-from storage.shelves.checkpoints import checkpoint_row, insert_checkpoint
 from storage.shelves.labels import labelled_places
-from storage.shelves.learning import insert_update
+from storage.shelves.learning import checkpoint_row, insert_checkpoint, insert_update
 from storage.store import Store
 
 #: What a file may hold, unpacked: beyond these it is taken for a bomb.

@@ -58,8 +58,7 @@ from storage.rows.full_episodes import chunks, read_timed_episodes, rows_among
 from storage.rows.mapping import Row, Rows
 from storage.rows.schema import checkpoint, episode, label, learning_update, optimiser, run
 from storage.rows.summaries import PLANNER_KINDS, CandidateSummary, Purpose, RunKind, RunStatus
-from storage.shelves.checkpoints import POLICY
-from storage.shelves.learning import read_candidates
+from storage.shelves.learning import POLICY, read_candidates
 
 FORMAT = "trinity-jsonl"
 VERSION = 1

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import ColumnElement, Connection, and_, func, select
 
-from core.play.policy import decider_at
+from core.play.policies import decider_at
 from storage.files.atomic import atomic_file
 from storage.files.selection import (
     FETCH,

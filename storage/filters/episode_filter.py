@@ -1,13 +1,12 @@
 """Which episodes a list shows: a frozen filter that travels in a URL, and filter expressions as SQL.
 
-A tree becomes one condition on `episode`, for SQLite and PostgreSQL. SQL knows three truths, the language two. So a
-`not` is carried down to the single tests, each of which knows its exact opposite, and what remains are ands and ors,
-where an unknown counts as false as a reader expects."""
+A tree becomes one condition on `episode`, for SQLite and PostgreSQL. SQL knows three truths, the language two: an
+unknown test counts as false, and so it does below a `not`."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
@@ -59,42 +58,41 @@ _SIGNS: dict[Sign, Callable[[Any, Any], ColumnElement[bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_OPPOSITE: dict[Sign, Sign] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def condition(node: Node, dialect: str, holds: bool = True) -> ColumnElement[bool]:
-    """The condition "the tree holds", or with `holds=False` its exact opposite."""
+def condition(node: Node, dialect: str) -> ColumnElement[bool]:
+    """The condition that the tree holds; false or unknown where it does not."""
     match node:
+        case Not(AnyOf() | AllOf() | Search() as part):  # never unknown
+            return ~condition(part, dialect)
         case Not(part):
-            return condition(part, dialect, not holds)
-        case Every(parts) | Either(parts):
-            join = and_ if isinstance(node, Every) is holds else or_
-            return join(*(condition(part, dialect, holds) for part in parts))
+            return ~func.coalesce(condition(part, dialect), false())
+        case Every(parts):
+            return and_(*(condition(part, dialect) for part in parts))
+        case Either(parts):
+            return or_(*(condition(part, dialect) for part in parts))
         case AnyOf(of, over):
-            found = exists(_many(of, over, dialect, True))
-            return found if holds else ~found
+            return exists(_many(of, over, dialect))
         case AllOf(of, over):
-            failing = exists(_many(of, over, dialect, False))
-            return ~failing if holds else failing
+            return ~exists(_many(Not(of), over, dialect))
         case Search(words):
             match = search.matching(words, dialect)
-            match = true() if match is None else match
-            return match if holds else ~match
+            return true() if match is None else match
         case Among(left, values):
-            return _among(left, values, dialect, holds)
+            return _among(left, values, dialect)
         case Holds(left, part):
-            return _contains(left, part, dialect, holds)
+            return _contains(left, part, dialect)
         case Compare(left, sign, right):
-            return _compared(left, sign, right, dialect, holds)
+            return _compared(left, sign, right, dialect)
 
 
-def _many(of: Node, over: Many, dialect: str, holds: bool) -> Select[Any]:
-    """The episode's turns, or labels that count, for which the test holds, or fails."""
+def _many(of: Node, over: Many, dialect: str) -> Select[Any]:
+    """The episode's turns, or labels that count, for which the test holds."""
     table = turn if over == "turn" else label
     counted = [is_current()] if over == "label" else []
     return (
         select(table.c.idx)
-        .where(table.c.episode_id == episode.c.id, condition(of, dialect, holds), *counted)
+        .where(table.c.episode_id == episode.c.id, condition(of, dialect), *counted)
         .correlate(episode)
     )
 
@@ -118,7 +116,7 @@ def _operand(value: Operand, dialect: str) -> ColumnElement[Any]:
         case Name():
             return _column(value, dialect)
         case Count(of, over):
-            counted = _many(of, over, dialect, True).with_only_columns(func.count())
+            counted = _many(of, over, dialect).with_only_columns(func.count())
             return counted.correlate(episode).scalar_subquery()
         case _:
             return literal(value)
@@ -128,50 +126,33 @@ def _nullable(value: Operand) -> bool:
     return isinstance(value, Name) and value.field.nullable
 
 
-def _compared(left: Operand, sign: Sign, right: Operand, dialect: str, holds: bool) -> ColumnElement[bool]:
+def _compared(left: Operand, sign: Sign, right: Operand, dialect: str) -> ColumnElement[bool]:
     a = _operand(left, dialect)
     if right is None:
-        return a.is_(None) if (sign == "==") is holds else a.is_not(None)
-    b = _operand(right, dialect)
-    if sign in ("==", "!="):
-        equal = (sign == "==") is holds
-        if isinstance(right, bool):
-            return a.is_(right) if equal else a.is_not(right)
-        if _nullable(right) or (_nullable(left) and isinstance(right, Name | Count)):
-            return a.is_not_distinct_from(b) if equal else a.is_distinct_from(b)
-        if equal:
-            return a == b
-        return or_(a != b, a.is_(None)) if _nullable(left) else a != b
-    if holds:
-        return _SIGNS[sign](a, b)
-    unknown = [side.is_(None) for side, value in ((a, left), (b, right)) if _nullable(value)]
-    return or_(_SIGNS[_OPPOSITE[sign]](a, b), *unknown)
+        return a.is_(None) if sign == "==" else a.is_not(None)
+    if isinstance(right, bool):
+        return a.is_(right) if sign == "==" else a.is_not(right)
+    b, unknown = _operand(right, dialect), (_nullable(left), _nullable(right))
+    if sign == "==" and all(unknown):
+        return a.is_not_distinct_from(b)
+    if sign == "!=" and any(unknown):
+        return a.is_distinct_from(b)
+    return _SIGNS[sign](a, b)
 
 
-def _among(left: Name, values: tuple[Any, ...], dialect: str, holds: bool) -> ColumnElement[bool]:
+def _among(left: Name, values: tuple[Any, ...], dialect: str) -> ColumnElement[bool]:
     column = _column(left, dialect)
-    known = [value for value in values if value is not None]
-    within = column.in_(known) if known else false()
-    if holds:
-        return or_(within, column.is_(None)) if None in values else within
-    outside = column.not_in(known) if known else true()
-    if None in values:
-        return and_(outside, column.is_not(None))
-    return or_(outside, column.is_(None)) if left.field.nullable else outside
+    within = column.in_([value for value in values if value is not None])
+    return or_(within, column.is_(None)) if None in values else within
 
 
-def _contains(left: Name, part: str, dialect: str, holds: bool) -> ColumnElement[bool]:
+def _contains(left: Name, part: str, dialect: str) -> ColumnElement[bool]:
     column = _column(left, dialect)
     if left.name == "flags":
-        carried = column.op("&")(flag_bits([part]))
-        return carried != 0 if holds else carried == 0
+        return column.op("&")(flag_bits([part])) != 0
     if left.field.kind == "set":  # words between commas
-        found = (literal(",") + column + ",").contains(f",{part},", autoescape=True)
-        return found if holds else ~found
-    found = column.icontains(part, autoescape=True)
-    if holds:
-        return found
-    return or_(~found, column.is_(None)) if left.field.nullable else ~found
+        return (literal(",") + column + ",").contains(f",{part},", autoescape=True)
+    return column.icontains(part, autoescape=True)
 
 
 _OUTCOMES: dict[str, bool | None] = {"right": True, "wrong": False, "none": None}
@@ -286,21 +267,20 @@ def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
         return [false()]
     nodes = _nodes(where)
     found = [condition(node, dialect) for node in nodes]
-    if _is_silent(where, "forks", nodes):
+    if is_silent(where, "forks", nodes):
         found.append(not_(IS_FORK))
-    if _is_silent(where, "samples", nodes):
+    if is_silent(where, "samples", nodes):
         found.append(or_(not_(IS_SAMPLE), not_(has_own(where))))
     return found
 
 
-def is_silent(where: EpisodeFilter, of: Literal["forks", "samples"]) -> bool:
+def is_silent(
+    where: EpisodeFilter, of: Literal["forks", "samples"], nodes: Sequence[Node] | None = None
+) -> bool:
     """Whether the filter says nothing of forks, so that none is shown, or of samples, so that one's own episodes come
-    in their place. ExpressionError for an unreadable `q`."""
-    return _is_silent(where, of, _nodes(where))
-
-
-def _is_silent(where: EpisodeFilter, of: Literal["forks", "samples"], nodes: list[Node]) -> bool:
-    return getattr(where, of) is None and not any(field_names(node) & _TELLS[of] for node in nodes)
+    in their place. ExpressionError for an unreadable `q`; `nodes` are those of a filter that was read before."""
+    said = _nodes(where) if nodes is None else nodes
+    return getattr(where, of) is None and not any(field_names(node) & _TELLS[of] for node in said)
 
 
 def has_own(where: EpisodeFilter) -> ColumnElement[bool]:

@@ -144,13 +144,7 @@ _EPISODE = (
     Field("budget", "number", "most turns it was allowed", episode.c.turn_budget),
     Field("seed", "number", "seed of its draws", episode.c.seed),
     Field("argmax", "truth", "the likeliest choice was always taken", episode.c.argmax),
-    Field(
-        "protocol",
-        "choice",
-        "the rules it was played by",
-        episode.c.protocol,
-        _same(Protocol),
-    ),
+    Field("protocol", "choice", "the rules it was played by", episode.c.protocol, _same(Protocol)),
     Field("pool", "text", "digest of the models that answered", _of_run(run.c.pool)),
     Field("purpose", "choice", "what its run is for", _of_run(run.c.purpose), _same(get_args(Purpose))),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
@@ -192,11 +186,7 @@ _TURN = (
     Field("turn.correct", "truth", "the answer after it is right", turn.c.correct_after, _OUTCOMES),
     Field("turn.answer", "text", "the answer after it", turn.c.answer_after),
     Field(
-        "turn.read_by",
-        "choice",
-        "how a worker's answer was found",
-        turn.c.answer_rule,
-        _same(ANSWER_RULES),
+        "turn.read_by", "choice", "how a worker's answer was found", turn.c.answer_rule, _same(ANSWER_RULES)
     ),
     Field("turn.number", "number", "1 for the first turn, as on pages", turn.c.idx + 1),
     Field("turn.step", "number", "place in its workflow, from 1; None: no workflow", turn.c.step + 1),

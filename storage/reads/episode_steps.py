@@ -14,7 +14,7 @@ from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading
 from storage.rows.full_episodes import read_plans
-from storage.rows.schema import episode, label, same_turn, second_opinion, state, task, text, turn
+from storage.rows.schema import at_turn, episode, label, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
 
@@ -147,10 +147,9 @@ def read_second_opinion(
     store: Store, episode_id: str, index: int, checkpoint_id: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Model and role logits that another checkpoint gave a turn when it read the very same prompt again, or None."""
-    own = select(turn.c.prompt_digest).where(turn.c.episode_id == episode_id, turn.c.idx == index)
+    own = select(turn.c.prompt_digest).where(at_turn(turn, episode_id, index))
     query = select(second_opinion.c.model_logits, second_opinion.c.role_logits).where(
-        second_opinion.c.episode_id == episode_id,
-        second_opinion.c.idx == index,
+        at_turn(second_opinion, episode_id, index),
         second_opinion.c.checkpoint_id == checkpoint_id,
         second_opinion.c.prompt_digest == own.scalar_subquery(),
     )

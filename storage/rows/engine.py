@@ -245,9 +245,11 @@ def _begin(connection: Connection) -> None:
     if not options.get("trinity_write"):
         connection.exec_driver_sql("BEGIN")
         return
-    # The pragma has no effect inside a transaction, hence before BEGIN.
     level = "FULL" if options.get("trinity_durable") else "NORMAL"
-    connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+    if connection.info.get("synchronous") != level:
+        # The pragma has no effect inside a transaction, hence before BEGIN.
+        connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+        connection.info["synchronous"] = level
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -259,8 +261,7 @@ def _migrate(engine: Engine, name: str) -> None:
             return
     if is_read_only(engine):
         raise StoreError(
-            f"The store {name} does not have this version's schema: open it once without ?{READ_ONLY}, "
-            "which mends that or says what does."
+            f"The store {name} does not have this version's schema: open it once without ?{READ_ONLY} to migrate it."
         )
     options = {"trinity_write": True, "trinity_schema": True}
     with engine.connect().execution_options(**options) as connection, connection.begin():

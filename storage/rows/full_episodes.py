@@ -24,6 +24,7 @@ from core.episode import Episode, Message, Plan, Reply, Task, Turn
 from core.play.private import NOT_KEPT, episode_without_texts
 from storage.rows import mapping
 from storage.rows.schema import (
+    at_turn,
     checkpoint,
     episode,
     override,
@@ -192,9 +193,8 @@ def update_without_texts(connection: Connection, ids: Sequence[str]) -> None:
         change = update(episode).where(episode.c.id == one.id)
         connection.execute(change.values({**kept, "answer": private.answer, "error": private.error}))
         for played in private.turns:
-            same = and_(turn.c.episode_id == one.id, turn.c.idx == played.index)
             reread = {**mapping.replied_row(played.reply), **mapping.finished_row(played)}
-            connection.execute(update(turn).where(same).values(reread))
+            connection.execute(update(turn).where(at_turn(turn, one.id, played.index)).values(reread))
         for written in private.plans:
             row = mapping.plan_row(written, 0.0)
             row.pop("at")

@@ -68,6 +68,23 @@ def _zeroed(name: str, type_: type[TypeEngine[Any]], meaning: str | None = None)
     return Column(name, type_, nullable=False, server_default="0", doc=meaning)
 
 
+def _of_reply(writer: str) -> list[Column[Any]]:
+    """How a reply ended and what it took: known once its writer, the model or the planner, has replied."""
+    cached = "Of the tokens sent, those billed as read before; empty when not recorded"
+    return [
+        Column("finish_reason", String, doc=f"Why the {writer} stopped writing"),
+        Column("tokens_in", Integer),
+        Column("tokens_out", Integer),
+        Column("tokens_cached", Integer, doc=cached),
+        Column("cost_usd", Float),
+        Column("at_most_usd", Float, doc="What it was charged as, where its cost is not known"),
+        Column("unread_usd", Float, doc="Of the cost: answers that could not be read or broke off"),
+        Column("latency_s", Float),
+        Column("error_kind", String, doc=f"What kind of failure the {writer} had"),
+        Column("error", Text, doc="What the failure said"),
+    ]
+
+
 #: Columns that indexes cover, so that what is counted over them reads no wide row.
 _FACETS = ("run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation")
 _JUDGED = ("verdict", "correct_after", "flags")
@@ -242,21 +259,7 @@ turn = Table(
     Column("margin", Float, doc="How far the choice was ahead, in logits"),
     Column("entropy", Float, doc="How undecided it was, in nats"),
     Column("started", Float, nullable=False),
-    # from here on: known once the model has replied
-    Column("finish_reason", String, doc="Why the model stopped writing"),
-    Column("tokens_in", Integer),
-    Column("tokens_out", Integer),
-    Column(
-        "tokens_cached",
-        Integer,
-        doc="Of the tokens sent, those billed as read before; empty when not recorded",
-    ),
-    Column("cost_usd", Float),
-    Column("at_most_usd", Float, doc="What it was charged as, where its cost is not known"),
-    Column("unread_usd", Float, doc="Of the cost: answers that could not be read or broke off"),
-    Column("latency_s", Float),
-    Column("error_kind", String, doc="What kind of failure the model had"),
-    Column("error", Text, doc="What the failure said"),
+    *_of_reply("model"),
     # from here on: known once the turn is over
     Column("suggestion", Text, doc="The Thinker's plan, as it was read"),
     Column("suggested_role", one_of(Role), doc="The role that a Thinker asked for next"),
@@ -294,16 +297,7 @@ plan = Table(
     _needed("prompt", Text, "What the planner was asked: JSON messages"),
     _needed("reply", Text, "What the planner wrote"),
     _needed("reasoning", Text, "What it wrote apart from that, to think"),
-    Column("finish_reason", String, doc="Why the planner stopped writing"),
-    Column("tokens_in", Integer),
-    Column("tokens_out", Integer),
-    Column("tokens_cached", Integer, doc="Tokens of the prompt that its server had read before"),
-    Column("cost_usd", Float),
-    Column("at_most_usd", Float, doc="What it was charged as, where its cost is not known"),
-    Column("unread_usd", Float, doc="Of the cost: answers that could not be read or broke off"),
-    Column("latency_s", Float),
-    Column("error_kind", String, doc="What kind of failure the planner had"),
-    Column("error", Text, doc="What the failure said"),
+    *_of_reply("planner"),
     Column("workflow", OBJECT, doc="JSON: models, subtasks, reads and mode; empty: none could be read"),
     Column("fault", one_of(PlanFault), doc="Why none could be read"),
     _zeroed("keeps", Boolean, "In a later round: nothing is changed"),
@@ -476,4 +470,9 @@ served = Table(
 
 
 def same_turn(one: FromClause, other: FromClause = turn) -> ColumnElement[bool]:
-    return and_(one.c.episode_id == other.c.episode_id, one.c.idx == other.c.idx)
+    return at_turn(one, other.c.episode_id, other.c.idx)
+
+
+def at_turn(table: FromClause, episode_id: Any, index: Any) -> ColumnElement[bool]:
+    """The rows that belong to one turn, by values or by expressions for them."""
+    return and_(table.c.episode_id == episode_id, table.c.idx == index)

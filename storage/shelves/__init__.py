@@ -1,5 +1,5 @@
 """The parts of an opened store (`store.runs`, `store.episodes`, ...), one module for each.
 
-`runs` have lives and owners, `episodes` lists and saved views, `checkpoints` weights, `learning` updates, `labels` what
+`runs` have lives and owners, `episodes` lists and saved views, `learning` checkpoints and updates, `labels` what
 people said, `attributions` what made choices, `endpoint` keys and requests; `replies` are those already paid for.
 """

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Engine, and_, delete, insert, select
 
 from core.analysis.attribution import Attribution, WordAttribution
 from storage.rows.engine import fetch_scalar, writing
-from storage.rows.schema import attribution, checkpoint, episode
+from storage.rows.schema import at_turn, attribution, checkpoint, episode
 
 T = TypeVar("T")
 _PARTS, _WORDS = TypeAdapter(Attribution), TypeAdapter(WordAttribution)
@@ -65,8 +65,7 @@ class Attributions:
 
 def _of(turn: AttributedTurn, kind: str) -> ColumnElement[bool]:
     return and_(
-        attribution.c.episode_id == turn.episode_id,
-        attribution.c.idx == turn.index,
+        at_turn(attribution, turn.episode_id, turn.index),
         attribution.c.checkpoint_id == turn.checkpoint_id,
         attribution.c.kind == kind,
     )

@@ -11,9 +11,10 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, func, insert, select, true, update
 
 from core.errors import StoreError
 from core.ids import episode_id
@@ -68,10 +69,7 @@ class Endpoint:
             "name": words,
             "digest": _digest(secret),
             "created": at,
-            "max_cost_usd": limits.max_cost_usd,
-            "max_turns": limits.max_turns,
-            "deadline_s": limits.deadline_s,
-            "leave_out": limits.leave_out,
+            **asdict(limits),
         }
         with writing(self.engine) as connection:
             connection.execute(insert(api_key), row)
@@ -126,38 +124,29 @@ class Endpoint:
     ) -> None:
         """Remember that an episode is a request's. Within a transaction where one is given."""
         row = {"episode_id": episode_id, "key_id": key_id, "door": door, "model": model, "at": self.now()}
-        if connection is not None:
-            connection.execute(insert(served), row)
-            return
-        with writing(self.engine) as own:
-            own.execute(insert(served), row)
+        with nullcontext(connection) if connection else writing(self.engine) as within:
+            within.execute(insert(served), row)
 
     def charge(self, episode_id: str, usd: float, connection: Connection | None = None) -> None:
         """Add to what a request has cost, durably: ceilings are kept over it. Within a transaction where one is
         given."""
         row = served.c.episode_id == episode_id
         more = update(served).where(row).values(charged_usd=served.c.charged_usd + usd)
-        if connection is not None:
-            connection.execute(more)
-            return
-        with writing(self.engine, durable=True) as own:
-            own.execute(more)
+        with nullcontext(connection) if connection else writing(self.engine, durable=True) as within:
+            within.execute(more)
 
     def charged_usd(self, key_id: str | None = None) -> float:
-        query = select(func.coalesce(func.sum(served.c.charged_usd), 0.0))
-        if key_id is not None:
-            query = query.where(served.c.key_id == key_id)
-        return float(fetch_scalar(self.engine, query) or 0.0)
+        return self._charged(true() if key_id is None else served.c.key_id == key_id)
 
     def charged_in(self, runs: Sequence[str]) -> float:
-        total = 0.0
-        for run in runs:
-            first = episode_id(run, 0).rpartition("-")[0]
-            query = select(func.coalesce(func.sum(served.c.charged_usd), 0.0)).where(
-                served.c.episode_id.startswith(f"{first}-", autoescape=True)
-            )
-            total += float(fetch_scalar(self.engine, query) or 0.0)
-        return total
+        begins = (episode_id(run, 0).rpartition("-")[0] for run in runs)
+        return sum(
+            self._charged(served.c.episode_id.startswith(f"{one}-", autoescape=True)) for one in begins
+        )
+
+    def _charged(self, requests: ColumnElement[bool]) -> float:
+        query = select(func.coalesce(func.sum(served.c.charged_usd), 0.0)).where(requests)
+        return float(fetch_scalar(self.engine, query) or 0.0)
 
 
 def looks_like_key(text: str) -> bool:

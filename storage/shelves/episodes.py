@@ -27,7 +27,7 @@ from storage.rows.full_episodes import (
     rows_among,
 )
 from storage.rows.mapping import Rows
-from storage.rows.schema import episode, same_turn, task, text, turn, view
+from storage.rows.schema import at_turn, episode, same_turn, task, text, turn, view
 from storage.rows.summaries import (
     QUESTION_CUT,
     EpisodeGroup,
@@ -208,7 +208,7 @@ class Episodes:
             select(turn.c.stage, text.c.kind, text.c.body, episode.c.prompts_removed, episode.c.texts_removed)
             .join(episode, episode.c.id == turn.c.episode_id)
             .outerjoin(text, same_turn(text))
-            .where(turn.c.episode_id == episode_id, turn.c.idx == index)
+            .where(at_turn(turn, episode_id, index))
         )
         rows = fetch_rows(self.engine, query)
         if not rows:

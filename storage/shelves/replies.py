@@ -18,7 +18,17 @@ from core.pool.spec import ModelSpec, digest_of_specs
 from storage.rows import mapping
 from storage.rows.engine import fetch_rows, fetch_scalar, reading, writing
 from storage.rows.full_episodes import read_texts, rows_among
-from storage.rows.schema import episode, learning_update, paid_reply, plan, run, same_turn, text, turn
+from storage.rows.schema import (
+    at_turn,
+    episode,
+    learning_update,
+    paid_reply,
+    plan,
+    run,
+    same_turn,
+    text,
+    turn,
+)
 from storage.rows.summaries import Purpose
 
 
@@ -150,9 +160,8 @@ class SharedReplies:
         if key not in self._turns:
             return None
         name, index = self._turns[key]
-        query = select(turn).where(turn.c.episode_id == name, turn.c.idx == index)
         with reading(self.engine) as connection:
-            row = connection.execute(query).mappings().first()
+            row = connection.execute(select(turn).where(at_turn(turn, name, index))).mappings().first()
             texts = read_texts(connection, [name])
         return mapping.to_reply(row, texts[name, index]) if row else None
 

@@ -14,8 +14,8 @@ from sqlalchemy import (
     Engine,
     FromClause,
     Select,
-    Table,
     and_,
+    bindparam,
     case,
     delete,
     func,
@@ -29,7 +29,7 @@ from sqlalchemy.exc import IntegrityError
 
 from core.episode import Decision, Role, Status
 from core.errors import StoreError
-from core.play.policy import decider_at, deciders_with
+from core.play.policies import decider_at, deciders_with
 from storage.filters.listing import FIGURES
 from storage.filters.vocabulary import IS_MIXED
 from storage.rows.engine import (
@@ -43,7 +43,7 @@ from storage.rows.engine import (
 )
 from storage.rows.full_episodes import delete_episodes
 from storage.rows.mapping import Rows, from_row
-from storage.rows.schema import episode, learning_update, override, proposal, run, turn
+from storage.rows.schema import at_turn, episode, learning_update, override, proposal, run, turn
 from storage.rows.summaries import (
     PURPOSES,
     PolicySummary,
@@ -55,7 +55,7 @@ from storage.rows.summaries import (
     RunSummary,
 )
 from storage.shelves import replies
-from storage.shelves.checkpoints import check_decides
+from storage.shelves.learning import check_decides
 
 #: A run without a sign of life for this long is taken for dead.
 DEAD_AFTER_S = 30.0
@@ -312,7 +312,7 @@ class Runs:
 
     def override(self, episode_id: str, index: int) -> tuple[str, Role] | None:
         """The (model, role) a person chose for a turn, None when the policy decides."""
-        row = fetch_mapping(self.engine, select(override).where(_of_turn(override, episode_id, index)))
+        row = fetch_mapping(self.engine, select(override).where(at_turn(override, episode_id, index)))
         return (row["model"], row["role"]) if row else None
 
     def propose(self, episode_id: str, index: int, proposed: Proposal) -> None:
@@ -334,7 +334,7 @@ class Runs:
 
     def proposal(self, episode_id: str, index: int) -> Proposal | None:
         """What would be decided for turn `index`; None while nothing is proposed."""
-        row = fetch_mapping(self.engine, select(proposal).where(_of_turn(proposal, episode_id, index)))
+        row = fetch_mapping(self.engine, select(proposal).where(at_turn(proposal, episode_id, index)))
         if row is None:
             return None
         if cannot := json.loads(row["body"]).get("cannot"):
@@ -410,9 +410,12 @@ class Runs:
         ]
 
 
+_OWNER = select(run.c.owner).where(run.c.id == bindparam("of"))
+
+
 def check_owner(connection: Connection, run_id: str, owner: str | None) -> None:
     """StoreError unless the run is there and this owner's."""
-    found = connection.execute(select(run.c.owner).where(run.c.id == run_id)).first()
+    found = connection.execute(_OWNER, {"of": run_id}).first()
     if found is None:
         raise StoreError(f"The store holds no run {run_id} any more: nothing more of it is stored.")
     if found.owner != owner:
@@ -438,15 +441,11 @@ def _is_free(at: float, dead: str | None) -> ColumnElement[bool]:
     )
 
 
-def _of_turn(table: Table, episode_id: str, index: int) -> ColumnElement[bool]:
-    return and_(table.c.episode_id == episode_id, table.c.idx == index)
-
-
 def _drop_override(connection: Connection, episode_id: str, index: int) -> None:
-    begun = select(turn.c.idx).where(_of_turn(turn, episode_id, index))
+    begun = select(turn.c.idx).where(at_turn(turn, episode_id, index))
     if connection.execute(begun).first():
         raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")
-    connection.execute(delete(override).where(_of_turn(override, episode_id, index)))
+    connection.execute(delete(override).where(at_turn(override, episode_id, index)))
 
 
 def _update_own(connection: Connection, run_id: str, owner: str | None, **values: Any) -> None:

@@ -58,8 +58,8 @@ WORDS: dict[What, str] = {
 }
 #: What is lost with it, in one sentence.
 LOST: dict[What, str] = {
-    "states": "Recomputation, Neighbours, Separability and other checkpoints' choices without reading again end there; "
-    "choices, texts and outcomes stay.",
+    "states": "Recomputation, Neighbours, Separability and other checkpoints' choices can no longer be computed from "
+    "these episodes; choices, texts and outcomes stay.",
     "prompts": "Replies and reasoning stay; what each model was sent is gone, and these episodes cannot be forked.",
     "texts": "Choices, verdicts, answers and costs stay; nothing that was said can be read or searched, and these "
     "episodes cannot be forked. Of requests to the endpoint the question and the answer go too.",

@@ -23,10 +23,10 @@ def told(*arguments: str) -> object:
 
 @pytest.mark.process
 def test_every_figure_stands_beside_what_is_promised(capsys: pytest.CaptureFixture[str]) -> None:
-    code = told("--trials", "18", "--kills", "4", "--only", "deadline,writers", "--json")
+    code = told("--trials", "6", "--kills", "4", "--only", "deadline,writers", "--json")
     found = json.loads(capsys.readouterr().out)
     deadline, writers = found["measured"]["deadline"], found["measured"]["writers"]
-    assert deadline["trials"] == 18
+    assert deadline["trials"] == 6
     assert deadline["too_early"] == deadline["broken_promises"] == 0
     assert deadline["overshoot_max_ms"] >= deadline["overshoot_p50_ms"] > 0
     assert writers["acknowledged"] > writers["acknowledged_episodes"] > 0

@@ -12,19 +12,29 @@ from core.episode import EpisodeFinished
 from storage.recorder import record
 from storage.store import Store, open_store
 from tests.bench._frame import run
-from tests.bench.pages import BUDGETS, OVER_TURNS, measure, open_page
+from tests.bench.pages import BUDGETS, OVER_TURNS, fill, measure, open_page
 from tests.builders.large_store import large_store
 from tests.builders.play import HashPolicy, births, events, tasks
+from tests.builders.stores import copy_store
 from tests.ui.pages import opened, shown
 from ui.web.kit.cache import forget
 
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store as the benchmark fills it, of 41 episodes."""
+    path = tmp_path_factory.mktemp("large") / "large.db"
+    fill(path, 40)
+    return path
+
 
 def test_the_benchmark_tells_every_figure_beside_its_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    large: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TRINITY_STORE", "")  # what it sets is let go with the test
-    store = tmp_path / "large.db"
-    asked = ["--episodes", "40", "--repeats", "1", "--no-browser", "--json", "--store", str(store)]
+    asked = ["--episodes", "40", "--repeats", "1", "--no-browser", "--json", "--store", str(large)]
     run(measure, [*asked, "--only", "list,compare,replay"], BUDGETS)
     told = json.loads(capsys.readouterr().out)
     assert told["episodes"] == 41
@@ -39,12 +49,13 @@ def test_the_benchmark_tells_every_figure_beside_its_budget(
 
 
 def test_the_list_asks_as_much_of_a_large_store_as_of_a_small_one_and_reads_no_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    same, larger = tmp_path / "same.db", tmp_path / "larger.db"  # neither was opened before
+    copy_store(large, same)
+    assert list(large_store(larger, 120))[-1] == 120
     asked = []
-    for n in (40, 160):
-        path = tmp_path / f"{n}.db"
-        assert list(large_store(path, n))[-1] == n
+    for path in (same, larger):
         monkeypatch.setenv("TRINITY_STORE", str(path))
         for query in ({}, {"q": OVER_TURNS}):
             forget()  # else a name that was read for one list is not read for the next

@@ -15,7 +15,7 @@ from typing import Annotated
 from core.conduct.planners import planner_policy
 from core.episode import EpisodeFinished, Status, Task
 from core.play.drive import drive
-from core.play.policy import new_episode
+from core.play.policies import new_episode
 from core.pool.pool import Pool
 from core.pool_file import load_pool
 from core.tasks.graders import grade_many

@@ -24,8 +24,7 @@ from core.draws import derive_seed
 from core.episode import Ask, Decide, Decision, Episode, EpisodeFinished, Failure, Reply, Role, Task, Usage
 from core.ids import episode_id
 from core.play.drive import drive_many
-from core.play.policies import RandomPolicy, single_policy
-from core.play.policy import Policy
+from core.play.policies import Policy, RandomPolicy, single_policy
 from core.play.roles import dialect_and_tag
 from core.pocket import FAMILIES, MODELS
 from core.pocket.tasks import draw_tasks
@@ -55,7 +54,7 @@ PRICES = (0.000_004, 0.000_001, 0.000_002, 0.000_003, 0.000_001, 0.0, 0.0)  # US
 
 
 @dataclass(frozen=True)
-class Leaning:
+class Leaning(Policy):
     """A checkpoint whose states are drawn, not read: they lean towards the turn's usual role and, the further it
     has evolved, towards the model that suits the task. Its logits are its own head's, of those very states."""
 

@@ -25,6 +25,7 @@ from core.episode import (
 )
 from core.ids import episode_id
 from core.play.drive import drive_many
+from core.play.policies import Policy
 from tests.builders.pools import ScriptedPool, specs
 
 MODELS = ("ada", "bo", "cy")
@@ -32,7 +33,7 @@ FAMILIES = ("math", "logic", "code")
 
 
 @dataclass(frozen=True)
-class HashPolicy:
+class HashPolicy(Policy):
     """Logits and choice from a hash of the request's key: a head without an encoder.
 
     Logits are drawn with a standard deviation of `spread`; `lean` is added to those of the model that suits the

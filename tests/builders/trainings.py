@@ -10,7 +10,7 @@ from core.planner.config import LearnConfig
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.workflow import PlanFault, Topology
 from storage.rows.summaries import RunStatus, UpdateSummary
-from storage.shelves.checkpoints import checkpoint_row
+from storage.shelves.learning import checkpoint_row
 from storage.store import Store
 from tests.builders.stores import begin_run
 from ui.runs.plans import to_config

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from core.conduct.planners import PromptedPlanner, planner_policy
 from core.episode import Ask, Episode, EpisodeFinished, Failure, Task
 from core.play.drive import drive_many
-from core.play.policies import PolicyPerEpisode, RandomPolicy
-from core.play.policy import Policy, new_episode
+from core.play.policies import Policy, PolicyPerEpisode, RandomPolicy, new_episode
 from core.tasks.graders import grade_many
 from storage.recorder import record
 from storage.store import Store
@@ -71,7 +70,7 @@ def begun_workflows() -> tuple[list[Episode], Policy, ScriptedPool]:
         for place, task in enumerate(tasks):
             begun.append(new_episode("r1", len(begun), task, policy, turns=9, seed=place, argmax=False))
             by_id[begun[-1].id] = policy
-    each = PolicyPerEpisode("all", MODELS, by_id.__getitem__)
+    each = PolicyPerEpisode("all", MODELS, by_id)
     return begun, each, _Pool({one.question: one for one in TASKS})
 
 

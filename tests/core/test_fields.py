@@ -9,7 +9,7 @@ import pytest
 
 from core.episode import Protocol
 from core.errors import ConfigError
-from core.fields import Setting, Turns, built, check, checked, read, settings_of, values_of
+from core.fields import Setting, Turns, build_settings, check, read, settings_of, validate_settings, values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ def test_settings_are_the_declared_fields_of_a_dataclass_and_of_those_within() -
 
 def test_what_is_asked_for_is_checked_and_built() -> None:
     asked = {"size": 4, "spread": "plain", "kept": ["x"], "rules": "released"}
-    chosen = checked(Outer, asked)
+    chosen = validate_settings(Outer, asked)
     assert chosen["rules"] is Protocol.RELEASED
     assert chosen["kept"] == ("x",)
-    inner = built(Inner, chosen)
+    inner = build_settings(Inner, chosen)
     assert inner == Inner(4, None, 5)
     assert values_of(Outer("", inner=inner))["spread"] is None
 
@@ -70,7 +70,7 @@ def test_what_is_asked_for_is_checked_and_built() -> None:
 )
 def test_a_bad_value_is_one_sentence_that_names_its_key(asked: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as told:
-        checked(Outer, asked, "f.toml: ")
+        validate_settings(Outer, asked, "f.toml: ")
     assert str(told.value).startswith(f"f.toml: {sentence}")
 
 

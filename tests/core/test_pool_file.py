@@ -103,8 +103,6 @@ def test_what_models_share_stands_once(tmp_path: Path) -> None:
     assert (a.base_url, a.max_tokens, a.temperature) == ("http://127.0.0.1:9/v1", 64, 0.1)
     assert (b.base_url, b.max_tokens) == (a.base_url, 128)
     assert (sage.provider, sage.max_tokens, sage.temperature) == ("pocket", 9, 0.1)
-    with pytest.raises(ConfigError, match="without a name"):
-        specs_of(tmp_path, f'[defaults]\nname = "a"\n{GOOD}')
 
 
 def test_a_known_window_is_shared_by_prompt_and_reply_and_makes_another_pool(tmp_path: Path) -> None:
@@ -119,14 +117,6 @@ def test_an_azure_deployment_is_an_address_a_version_and_a_header(tmp_path: Path
     own = 'query = { api-version = "2024-10-21" }\nheaders_env = { api-key = "AZURE" }'
     [spec] = specs_of(tmp_path, base + own)
     assert (spec.query, spec.headers_env) == ({"api-version": "2024-10-21"}, {"api-key": "AZURE"})
-    for line, says in (
-        ('headers_env = { authorization = "KEY" }', "must name headers such as api-key"),
-        ('headers_env = { api-key = "sk-123" }', "must be the name of an environment variable"),
-        ('ca_file = "nowhere.pem"', "ca_file must be a file with certificates"),
-        ('proxy = "socks"', "proxy must be an http or https address"),
-    ):
-        with pytest.raises(ConfigError, match=says):
-            specs_of(tmp_path, base + line)
 
 
 def test_a_role_may_have_a_temperature_of_its_own(tmp_path: Path) -> None:
@@ -160,16 +150,10 @@ MISTAKES = [
     (GOOD + 'api_key = "sk-secret-1234"', "'api_key' is not a known field, did you mean 'api_key_env'"),
     (GOOD + "temperature = 3", "temperature should be less than or equal to 2"),
     (GOOD + "temperature = nan", "temperature should be"),
-    (
-        GOOD + "role_temperature = { judge = 0.1 }",
-        "role_temperature should be 'thinker', 'worker' or 'verifier'",
-    ),
+    (GOOD + "role_temperature = { judge = 0.1 }", "role_temperature should be 'thinker', 'worker' or 'verifier'"),
     (GOOD + "role_temperature = { verifier = 3 }", "role_temperature should be less than or equal to 2"),
     (GOOD + "price_in = inf", "price_in should be a finite number"),
-    (
-        GOOD + "price_in = 1.0\nprice_cached = 2.0",
-        r"1 \('a'\): price_cached must not be higher than price_in",
-    ),
+    (GOOD + "price_in = 1.0\nprice_cached = 2.0", r"1 \('a'\): price_cached must not be higher than price_in"),
     (GOOD + "price_in = -1", "price_in should be greater than or equal to 0"),
     (GOOD + "max_tokens = 0", "max_tokens should be greater"),
     ('[[model]]\nname = "atlas"\nprovider = "pocket"\nmax_tokens = 65\n', "max_tokens should be less than"),
@@ -188,16 +172,17 @@ MISTAKES = [
     ("[[provider]]\nconcurrency = 3\n", "name is missing"),
     ('[[provider]]\nname = "p"\n[[provider]]\nname = "p"\n', "already taken"),
     ('[[provider]]\nname = "p"\n[[model]]\nname = "m"\nprovider = "q"\n', "no provider 'q'"),
-    (
-        '[[provider]]\nname = "p"\nsurprise = 1\nbase_url = "http://h/v1"\n[[model]]\nname = "m"\nprovider = "p"\n',
-        "'surprise' is not a known field",
-    ),
+    ('[[provider]]\nname = "p"\nsurprise = 1\nbase_url = "http://h/v1"\n[[model]]\nname = "m"\nprovider = "p"\n',
+     "'surprise' is not a known field"),
     ('[[model]]\nname = "nobody"\nprovider = "pocket"', "no pocket model 'nobody'"),
-    (
-        '[[model]]\nname = "atlas"\nprovider = "pocket"\nbase_url = "http://x"',
-        "'base_url' is not a known field",
-    ),
-]
+    ('[[model]]\nname = "atlas"\nprovider = "pocket"\nbase_url = "http://x"', "'base_url' is not a known field"),
+    (f'[defaults]\nname = "a"\n{GOOD}', "without a name"),
+    (GOOD + 'api_key_env = "sk-secret-1234"', "never the key itself"),
+    (GOOD + 'headers_env = { authorization = "KEY" }', "must name headers such as api-key"),
+    (GOOD + 'headers_env = { api-key = "sk-secret-1" }', "must be the name of an environment variable"),
+    (GOOD + 'ca_file = "nowhere.pem"', "ca_file must be a file with certificates"),
+    (GOOD + 'proxy = "socks"', "proxy must be an http or https address"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "sentence"), MISTAKES)
@@ -224,12 +209,6 @@ def test_an_address_that_only_looks_like_one_is_refused(tmp_path: Path) -> None:
     for host in ("0177.0.0.1", "256.1.1.1", "1.2.3.4.5" + "\u2488"):
         with pytest.raises((ConfigError, PoolError), match=r"Model 'a': base_url is no address"):
             load(tmp_path, GOOD.replace("127.0.0.1:9", host))
-
-
-def test_a_key_in_place_of_its_variable_is_not_repeated(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="never the key itself") as caught:
-        load(tmp_path, GOOD + 'api_key_env = "sk-secret-1234"')
-    assert "sk-secret" not in str(caught.value)
 
 
 def test_a_file_that_is_missing_or_not_text_is_said(tmp_path: Path) -> None:

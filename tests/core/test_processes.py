@@ -17,6 +17,7 @@ from core import processes as module
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import load_encoder
 from core.episode import Episode, EpisodeFinished
+from core.evolution import search
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import Generation, evolve
 from core.learning import episodes_of
@@ -33,7 +34,7 @@ from tests.core import jobs
 
 pytestmark = pytest.mark.process
 
-MANY = list(range(60))
+MANY = list(range(24))
 READY_S = 60
 
 
@@ -174,7 +175,7 @@ def test_helpers_end_with_the_process_they_help_even_when_they_are_busy(how: sig
 def played(processes: Processes) -> tuple[list[Episode], int, int]:
     """Episodes of a run, without the seconds that replies took, with the calls made and saved."""
     pool = CachedPool(PocketPool(processes=processes))
-    episodes = episodes_of(load_tasks("pocket", "test", 12, 0), MODELS, seed=3, turn_budget=3, prefix="e")
+    episodes = episodes_of(load_tasks("pocket", "test", 8, 0), MODELS, seed=3, turn_budget=3, prefix="e")
     ended = {
         event.episode.id: event.episode
         for event in drive_many(episodes, RandomPolicy(MODELS), pool, grade_many)
@@ -217,21 +218,21 @@ def told(generation: Generation) -> dict[str, Any]:
 def test_a_run_and_an_evolution_are_the_same_in_one_process_and_in_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    alone, three = Processes(1), Processes(3, preload=["core.coordinator.encoder"], worth_s=0)
-    helped, counted = three._helped, Counter[str]()
+    monkeypatch.setattr(search, "SKETCHES", 48)
+    alone, two = Processes(1), Processes(2, preload=["core.coordinator.encoder"], worth_s=0)
+    helped, counted = two._helped, Counter[str]()
 
     def counting(work: Any, index: int) -> Any:
         answer = helped(work, index)
         counted[work.function] += answer is not None
         return answer
 
-    monkeypatch.setattr(three, "_helped", counting)
+    monkeypatch.setattr(two, "_helped", counting)
     try:
-        until_helped(three)
-        assert len(three.helpers) == 2
-        assert played(three) == played(alone)
-        assert [told(one) for one in evolved(three)] == [told(one) for one in evolved(alone)]
+        until_helped(two)
+        assert played(two) == played(alone)
+        assert [told(one) for one in evolved(two)] == [told(one) for one in evolved(alone)]
     finally:
-        three.close()
+        two.close()
     assert counted["core.pocket.pool:answer_job"] > 0
     assert counted["core.coordinator.encoder:read_batch"] > 0

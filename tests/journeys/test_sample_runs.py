@@ -16,6 +16,7 @@ from core.play.drive import drive_many
 from core.pocket import FAMILIES
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
+from storage.analysis.defaults import validated_checkpoints
 from storage.files.interchange import import_runs
 from storage.rows.engine import reading
 from storage.rows.full_episodes import read_episodes
@@ -28,6 +29,9 @@ from ui.runs.plans import plan_of
 from ui.runs.policies import Policies
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.wiring import SAMPLE_RUNS, resolve_pool
+
+pytestmark = pytest.mark.integration
+
 
 #: How many sample episodes are played again, and how many of them must come out the same.
 REPLAYED, SAME = 20, 19
@@ -122,9 +126,8 @@ def told(turn: Turn) -> tuple[object, ...]:
 def test_the_example_that_is_shown_is_answered_right_by_what_serves_by_default(store: Store) -> None:
     service = Service(store, "pocket", Endpoint())
     tier = service.offer.tier("trinity")
-    known = service.offer.validated(service.offer.policy_of(tier))
-    assert known is not None
-    assert not known.is_behind
+    results = {one.id: one for one in validated_checkpoints(store, store.checkpoints.list())}
+    assert not results[service.offer.policy_of(tier)].is_behind
     app = endpoint_app(service, prefix="/v1")
     right = 0
     with TestClient(app, "http://127.0.0.1") as client:

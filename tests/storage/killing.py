@@ -66,8 +66,8 @@ def _lost(store: Store, killed: Killed) -> Iterator[Heard]:
     held = {one.id: one for run in runs for one in store.episodes.of_run(run.id)}
     stages = {
         (turn.episode_id, turn.index): STORED[turn.stage]
-        for one in held
-        for turn in store.episodes.outline(one)
+        for begun in store.episodes.outlines([*held]).values()
+        for turn in begun
     }
     for kind, name, index in killed.acknowledged:
         there = name in held and stages.get((name, index), -1) >= STAGES.get(kind, -1)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event
@@ -16,7 +14,6 @@ from core.episode import (
     EndReason,
     Episode,
     EpisodeFinished,
-    Event,
     Failure,
     Replied,
     Reply,
@@ -33,30 +30,22 @@ from storage import recorder
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
-from tests.builders.play import MODELS, HashPolicy, answer, births, events, grade, pool, tasks
+from tests.builders.play import MODELS, HashPolicy, answer, births, ends, events, grade, pool, tasks
 from tests.builders.pools import ScriptedPool, specs
-from tests.builders.stores import new_store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = new_store(tmp_path / "trinity.db")
-    opened.runs.create("r1", "run", {})
-    yield opened
-    opened.close()
-
-
-def outcomes(happened: Iterator[Event]) -> dict[str, Episode]:
-    """The finished episodes by id."""
-    return {one.episode.id: one.episode for one in happened if isinstance(one, EpisodeFinished)}
+def store(fresh: Store) -> Store:
+    fresh.runs.create("r1", "run", {})
+    return fresh
 
 
 def test_episodes_come_back_equal(store: Store) -> None:
-    played = outcomes(record(store, events(births("r1", tasks(30)))))
-    assert len(played) == 30
+    played = ends(record(store, events(births("r1", tasks(12)))))
+    assert len(played) == 12
     for id_, whole in played.items():
         assert store.episodes.get(id_) == whole
-    assert store.episodes.tasks("r1") == tasks(30)
+    assert store.episodes.tasks("r1") == tasks(12)
     assert store.episodes.unfinished("r1") == []
     line = store.episodes.summary(next(iter(played)))
     whole = played[line.id]
@@ -65,8 +54,8 @@ def test_episodes_come_back_equal(store: Store) -> None:
     assert (line.correct, line.end_reason, line.answer) == (whole.correct, whole.end_reason, whole.answer)
 
 
-def test_every_event_is_committed_before_it_is_passed_on(store: Store, tmp_path: Path) -> None:
-    reader = open_store(tmp_path / "trinity.db")
+def test_every_event_is_committed_before_it_is_passed_on(store: Store) -> None:
+    reader = open_store(store.address)
     for happened in record(store, events(births("r1", tasks(3)))):
         match happened:
             case TurnStarted():
@@ -100,12 +89,10 @@ def test_a_growing_reply_can_be_read(store: Store, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("stop_after", range(1, 60, 7))
-def test_a_run_goes_on_as_it_would_have(tmp_path: Path, stop_after: int) -> None:
+def test_a_run_goes_on_as_it_would_have(store: Store, stop_after: int) -> None:
     """Stopped after any event and resumed, every episode is the one an undisturbed run gives."""
-    store = new_store(tmp_path / "trinity.db")
-    store.runs.create("r1", "run", {})
     born = births("r1", tasks(4))
-    whole = outcomes(events(born))
+    whole = ends(events(born))
     happened = record(store, events(born))
     for _ in range(stop_after):
         next(happened, None)
@@ -116,14 +103,12 @@ def test_a_run_goes_on_as_it_would_have(tmp_path: Path, stop_after: int) -> None
     left += [one for one in born if one.id not in started]
     kept = store.episodes.stored_replies("r1")
     asked = pool()
-    for _ in record(store, drive_many(left, HashPolicy(), asked, grade, stored_replies=kept)):
-        pass
+    list(record(store, drive_many(left, HashPolicy(), asked, grade, stored_replies=kept)))
     assert {one: store.episodes.get(one) for one in whole} == whole
     paid = sum(bool(turn.messages) for one in whole.values() for turn in one.turns)
     before = sum(bool(turn.messages) for one in left for turn in one.turns) + len(kept)
     done = sum(bool(t.messages) for one in set(whole) - {e.id for e in left} for t in whole[one].turns)
     assert len(asked.asks) == paid - before - done, "no stored reply is asked for again"
-    store.close()
 
 
 def test_a_missing_episode_keeps_its_turns_and_can_be_resumed(store: Store) -> None:
@@ -134,14 +119,13 @@ def test_a_missing_episode_keeps_its_turns_and_can_be_resumed(store: Store) -> N
         return Failure("infrastructure", "The line is dead.") if len(calls) == 3 else answer(ask)
 
     (born,) = births("r1", tasks(1, start=4))
-    played = outcomes(record(store, drive(born, HashPolicy(), ScriptedPool(specs(MODELS), flaky), grade)))
+    played = ends(record(store, drive(born, HashPolicy(), ScriptedPool(specs(MODELS), flaky), grade)))
     assert played[born.id].status is Status.MISSING
     assert store.episodes.get(born.id) == played[born.id]
     assert store.episodes.summary(born.id).correct is None
-    for _ in record(store, drive_many(store.episodes.unfinished("r1"), HashPolicy(), pool(), grade)):
-        pass
+    list(record(store, drive_many(store.episodes.unfinished("r1"), HashPolicy(), pool(), grade)))
     resumed = store.episodes.get(born.id)
-    assert resumed == outcomes(events([born]))[born.id]
+    assert resumed == ends(events([born]))[born.id]
 
 
 def test_a_cancelled_episode_keeps_what_it_has(store: Store) -> None:
@@ -149,7 +133,7 @@ def test_a_cancelled_episode_keeps_what_it_has(store: Store) -> None:
         return EndReason.CANCELLED if len(so_far.turns) == 2 else None
 
     born = births("r1", tasks(5))
-    played = outcomes(record(store, drive_many(born, HashPolicy(), pool(), grade, stop=stop)))
+    played = ends(record(store, drive_many(born, HashPolicy(), pool(), grade, stop=stop)))
     for id_, whole in played.items():
         assert store.episodes.get(id_) == whole
     assert {one.end_reason for one in store.episodes.of_run("r1")} >= {EndReason.CANCELLED}
@@ -157,7 +141,7 @@ def test_a_cancelled_episode_keeps_what_it_has(store: Store) -> None:
 
 def test_finished_episodes_never_change(store: Store) -> None:
     born = births("r1", tasks(2))
-    played = outcomes(record(store, events(born)))
+    played = ends(record(store, events(born)))
     with pytest.raises(StoreError, match="finished and never changes"):
         list(record(store, events(born)))
     ended = replace(played[born[0].id], answer="other")
@@ -169,8 +153,7 @@ def test_finished_episodes_never_change(store: Store) -> None:
 def test_hostile_text_is_kept_as_text(store: Store) -> None:
     hostile = "answer '); DROP TABLE turn; -- \x00 \ud800 <img src=x> :green-badge[ACCEPT] \u202e"
     asked = ScriptedPool(specs(MODELS), lambda ask: hostile)
-    for _ in record(store, drive_many(births("r1", tasks(2)), HashPolicy(), asked, grade)):
-        pass
+    list(record(store, drive_many(births("r1", tasks(2)), HashPolicy(), asked, grade)))
     first = store.episodes.of_run("r1")[0]
     replies = [turn.reply.text for turn in store.episodes.get(first.id).turns if turn.messages]
     assert set(replies) == {hostile.replace("\x00", "�").replace("\ud800", "�")}
@@ -179,7 +162,7 @@ def test_hostile_text_is_kept_as_text(store: Store) -> None:
 def test_a_full_disk_stops_the_spending(store: Store) -> None:
     asked = pool()
     happened = record(store, drive_many(births("r1", tasks(200)), HashPolicy(), asked, grade))
-    for _ in range(150):
+    for _ in range(60):
         next(happened)
 
     def full(connection: object, record: object, proxy: object) -> None:
@@ -198,7 +181,7 @@ def test_a_full_disk_stops_the_spending(store: Store) -> None:
 
 
 def test_paid_replies_survive_a_power_cut(store: Store) -> None:
-    levels: list[str] = []
+    levels = ["NORMAL"]  # as a connection is opened
 
     @event.listens_for(store.engine, "before_cursor_execute")
     def note(_c: Engine, _cursor: object, statement: str, *_: object) -> None:
@@ -239,6 +222,7 @@ def test_nothing_is_stored_for_a_run_that_another_process_took_over(store: Store
         list(happened)
 
 
+@pytest.mark.integration
 def test_a_process_that_takes_long_says_that_it_is_alive(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +248,7 @@ def test_what_no_database_can_hold_ends_its_episode_alone(store: Store, what: st
         return Reply("answer 12", usage=Usage(2**70 if large else 1, 1))
 
     policy = single_policy(MODELS[0], MODELS, (Role.WORKER,))
-    played = outcomes(record(store, drive_many(born, policy, ScriptedPool(specs(MODELS), reply), grade)))
+    played = ends(record(store, drive_many(born, policy, ScriptedPool(specs(MODELS), reply), grade)))
     assert [played[one.id].status for one in born] == [Status.FINISHED, Status.MISSING, Status.FINISHED]
     assert "This program failed" in (played[born[1].id].error or "")
     for one in (born[0], born[2]):
@@ -288,14 +272,14 @@ def test_money_for_tries_that_came_to_nothing_is_counted_and_not_forgotten_when_
             store,
             drive_many(begun, policy, scripted, grade, stored_replies=store.episodes.stored_replies("r1")),
         )
-        [ended] = outcomes(happened).values()
+        [ended] = ends(happened).values()
         assert ended.status is Status.MISSING
         assert store.runs.spent_usd("r1") == store.runs.unread_usd("r1") == spent
         begun = store.episodes.unfinished("r1")
     happened = record(
         store, drive_many(begun, policy, scripted, grade, stored_replies=store.episodes.stored_replies("r1"))
     )
-    [ended] = outcomes(happened).values()
+    [ended] = ends(happened).values()
     assert ended.status is Status.FINISHED
     assert store.runs.unread_usd("r1") == 6.0
     later = 0.25 * (len(ended.turns) - 1)

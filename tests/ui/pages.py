@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import Engine
+from sqlalchemy.event import listen, remove
 from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.config import set_option
 from streamlit.testing.v1 import AppTest
@@ -96,7 +100,12 @@ def shown(page: AppTest) -> str:
 
 def plainly(page: AppTest) -> str:
     """What the page says, without the marks that keep foreign text literal."""
-    return shown(page).replace("\\", "")
+    return shown(page).replace("\\", "").replace("\u2060", "")
+
+
+def table_with(page: AppTest, column: str) -> Any:
+    """The first table that has this column, as a data frame."""
+    return next(one.value for one in page.dataframe if column in one.value)
 
 
 def assert_literal(page: AppTest) -> None:
@@ -118,3 +127,19 @@ def until(happens: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     while not happens():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)
+
+
+@contextmanager
+def asked_of_stores() -> Iterator[list[str]]:
+    """What is asked of any database meanwhile, statement by statement with its parameters."""
+    told: list[str] = []
+
+    def heard(_c: object, _k: object, statement: str, parameters: object, *_: object) -> None:
+        if statement.startswith(("SELECT", "WITH")):
+            told.append(f"{statement} {parameters}")
+
+    listen(Engine, "before_cursor_execute", heard)
+    try:
+        yield told
+    finally:
+        remove(Engine, "before_cursor_execute", heard)

@@ -17,9 +17,7 @@ import pytest
 
 from core.ids import episode_id
 from storage.store import Store
-from tests.core.pool.echoes import ECHOES
-from tests.core.pool.faulty_server import Answer, Request, events, ok, stream_head
-from tests.core.pool.hosted_calls import CANARY
+from tests.core.pool.faulty_server import CANARY, ECHOES, Answer, Request, events, ok, stream_head
 from tests.ui.endpoint.server import PRICES, raw, served
 from tests.ui.pages import SUM, opened, shown
 from tests.ui.sums import POOL, Sums, reply
@@ -28,6 +26,7 @@ from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import main
 from ui.web.kit.state import VIEWS
 
+pytestmark = pytest.mark.integration
 KEYED = "api_key_env = 'SUMS_KEY'\nheaders_env = { x-key = 'SUMS_KEY' }\n"
 
 

@@ -13,16 +13,15 @@ from storage.analysis.costs import (
     planning,
     policy_costs,
     spending_by,
-    together,
+    sum_spending,
 )
 from storage.analysis.counterfactual import AtBudget, accuracy_by_budget
 from storage.analysis.routing import counted_episodes
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from ui.answers.asked import SIDE, Asked, Row, Side
+from ui.answers.asked import SIDE, Asked, Row, Side, like_chance, named, prefers_nothing
 from ui.answers.blocks import Address, Answer, Column, Curve, Estimate, Mark, Point, Points, Table
-from ui.answers.policies import like_chance, named, prefers_nothing
 from ui.presentation.comparison import enumerated
 from ui.presentation.theme import one_line, percent
 from ui.presentation.words import dollars, role_word, share_words
@@ -174,7 +173,7 @@ def spending(asked: Asked) -> Answer:
     for side in asked.sides:
         groups = asked.read(turn_groups, side.where)
         plans = list(asked.read(planning, side.where).values())
-        planned = together(plans)
+        planned = sum_spending(plans)
         costs = [*(one.cost_usd for one in groups), *(one.cost_usd for one in plans)]
         unit = "dollars" if any(costs) and None not in costs else "tokens"
         parts = {

@@ -22,7 +22,7 @@ from storage.analysis.second_opinions import EpisodeScope, JudgedEpisode, Judged
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from storage.upkeep.retention import last_removed
-from ui.answers.asked import Asked, Side
+from ui.answers.asked import Asked, Side, prefers_nothing
 from ui.answers.blocks import (
     Address,
     Answer,
@@ -42,7 +42,6 @@ from ui.answers.blocks import (
     Table,
 )
 from ui.answers.pages import Analysis, Part
-from ui.answers.policies import prefers_nothing
 from ui.presentation.comparison import pair_letter, slot_letter
 from ui.presentation.theme import ROLES_LEGEND, one_line, percent
 from ui.presentation.words import pair_words, share_words
@@ -154,7 +153,7 @@ def agreement(asked: Asked) -> Answer:
     ]
     if len(pairs) == 1 and len(families := sorted(set(diff.families()))) > 1:
         at = np.array(diff.families())
-        lines += [_line(one, pairs[0].found.among(at == one), {"family": one}) for one in families]
+        lines += [_line(one, pairs[0].found.where(at == one), {"family": one}) for one in families]
     lines = [one for one in lines if one.estimate.value is not None]
     return Answer(
         "agreement",
@@ -244,7 +243,7 @@ def _logits(asked: Asked, diff: PolicyDiff) -> Table:
     again = diff.readable()
 
     def count(source: Source) -> Callable[[tuple[Side, CheckpointLogits]], int]:
-        return lambda one: int((one[1].having(source) & diff.used).sum())
+        return lambda one: int((one[1].with_source(source) & diff.used).sum())
 
     return Table.of(
         zip(asked.sides, diff.judgements, strict=True),

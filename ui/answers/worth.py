@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from core.play.policies import SINGLE
-from storage.analysis.counterfactual import Without, each_missed, without_models
+from storage.analysis.counterfactual import Without, without_each_model, without_models
 from storage.analysis.defaults import default_checkpoints
 from storage.analysis.regret import Contestant, MissedTask, Regret, regret, replicated_tasks, replicates
 from storage.analysis.routing import pool_order
 from storage.analysis.standings import policies_with_episodes
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.store import Store
-from ui.answers.asked import Asked, Side, mark_words
+from ui.answers.asked import Asked, Side, like_chance, mark_words, prefers_nothing
 from ui.answers.blocks import (
     Address,
     Answer,
@@ -29,7 +29,6 @@ from ui.answers.blocks import (
     Tree,
     Way,
 )
-from ui.answers.policies import like_chance, prefers_nothing
 from ui.presentation.theme import correct_mark, one_line, percent, plain
 from ui.presentation.words import right_words, setting_words, strip_text
 from ui.runs.plans import known_plan
@@ -267,7 +266,7 @@ def without(asked: Asked) -> Answer:
         found = asked.read(without_models, side.where, left_out)
         said, blocks = _without_words(left_out, found), [_takers(found)] if found.takers else []
     else:
-        each = asked.read(each_missed, side.where, models)
+        each = asked.read(without_each_model, side.where, models)
         some = any(one.turns for one in each.values())
         said, blocks = (_least_missed(each), [_each(each)]) if some else (_NO_LOGITS, [])
     notes = [

@@ -1,5 +1,5 @@
 """Analyses as commands, their answers as tables, as JSON or as a page: those that take episodes, and `trinity compare`,
-`policy` and `separability`, which are asked in their own way."""
+`policy`, `evolution` and `separability`, which are asked in their own way."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from storage.analysis.policy_diff import PolicyDiff
     from storage.analysis.second_opinions import EpisodeScope
     from storage.analysis.standings import PolicyInRun, PolicySide
+    from storage.rows.summaries import RunSummary
     from storage.store import Store
     from ui.answers.asked import Asked
     from ui.answers.blocks import Answer
@@ -34,7 +35,7 @@ PartOption = Annotated[
     typer.Option("--part", metavar="PART", help="Only this part of the answers; repeatable."),
 ]
 AgainstOption = Annotated[
-    str | None, typer.Option("--against", metavar="POLICY", help="Set --policy (A) against this one (B).")
+    str | None, typer.Option("--against", metavar="POLICY", help="Compare --policy (A) with this policy (B).")
 ]
 
 
@@ -43,7 +44,7 @@ class How:
     """How an analysis is asked and answered: choices within its questions, the store, and what its answers become."""
 
     choose: Annotated[tuple[str, ...], Setting(option="--choose", metavar="NAME=VALUE")] = ()
-    """A choice within a question, as in the page's address."""
+    """A choice of a question, as in the page's address; repeatable."""
     store: Annotated[str | None, OWN_STORE] = None
     as_json: Annotated[bool, JSON] = False
     html: Annotated[str | None, Setting(option="--html", metavar="FILE")] = None
@@ -96,17 +97,17 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B [C ...]",
-            help="Each a policy, a run, or RUN/POLICY. A is the baseline; flips, tasks and families are of B.",
+            help="Each a policy, a run or RUN/POLICY. A is the baseline; flips, tasks and families are those of B.",
         ),
     ],
     run: Annotated[str | None, typer.Option(help="Look for all policies in this run only.")] = None,
     part: PartOption = None,
     how: How,
 ) -> None:
-    """Compare policies with a baseline over the tasks both finished: accuracies, flips, difference, p.
+    """Compare policies with a baseline over the tasks that both finished: accuracies, flips, difference, p.
 
-    The difference is theirs minus the baseline's with its paired interval of 95 % over tasks. p is McNemar's, exact;
-    where tasks were played more than once it is that of sign flips by task. Forks and live plays never count.
+    The difference is each accuracy minus the baseline's, with its paired 95 % interval over tasks. p is McNemar's,
+    exact; where tasks were played more than once, p is that of sign flips by task. Forks and live plays never count.
 
     [dim]$[/] trinity compare single:jack cabc123 --run rp12
 
@@ -115,8 +116,7 @@ def compare(
     [dim]$[/] trinity compare rp12/random rp34/random --choose cell=only_b --choose page=all
     """
     from storage.analysis.standings import policies_with_episodes
-    from ui.answers.asked import asked_of_policies, memory
-    from ui.answers.policies import side_words
+    from ui.answers.asked import asked_of_policies, memory, side_words
     from ui.presentation.words import generations_of
 
     with opened_store(how.store) as opened:
@@ -162,26 +162,26 @@ def policy(
     ],
     filter: Filter,
     view: Annotated[str | None, typer.Option(metavar="ID", help="Only the episodes of a saved view.")] = None,
-    episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode alone.")] = None,
+    episode: Annotated[str | None, typer.Option(metavar="ID", help="Only this episode.")] = None,
     by_draw: Annotated[
         bool,
         typer.Option(
-            "--by-draw", help="Choose by the numbers that drew the recorded choice, not the likeliest."
+            "--by-draw", help="Draw with the random numbers of the recorded choice, instead of the likeliest."
         ),
     ] = False,
     reencode: Annotated[
         bool,
         typer.Option(
             "--reencode",
-            help="First let encoders read again what stored states cannot tell, as SVF needs it.",
+            help="First let encoders read the transcripts again where stored states do not suffice, as with SVF.",
         ),
     ] = False,
     how: How,
 ) -> None:
-    """Say how often checkpoints would choose as the first one does, at turns that were recorded.
+    """Say how often checkpoints would choose as the first one does, at recorded turns.
 
-    Stored hidden states go through each head: no model is asked. A choice that the rounding of a state could turn is
-    too close to call and counts neither way. Every checkpoint is shown the transcript as it was recorded.
+    Stored hidden states go through each head: no model is asked. A choice that the rounding of a state could change is
+    too close to call and counts neither way. Every checkpoint reads the transcript as it was recorded.
 
     [dim]$[/] trinity policy cabc123 cdef456 --where 'family == "math"'
 
@@ -223,6 +223,66 @@ def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     follow(store, ready, "turns read", plan.turns, lambda n: {"advance": n}).finished()
 
 
+@with_options()
+def evolution(
+    *,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="An evolution or a training; the newest if left out.", show_default=False),
+    ] = None,
+    update: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="This generation or iteration; else the last.", show_default=False),
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option("--with", metavar="RUN", help="A second one of the same kind, on the same axes."),
+    ] = None,
+    part: PartOption = None,
+    how: How,
+) -> None:
+    """Say what an evolution or a training came to, update by update, as its page does.
+
+    [dim]$[/] trinity evolution
+
+    [dim]$[/] trinity evolution night --update 12 --part choices --json
+    """
+    from ui.answers.asked import memory
+    from ui.answers.learning import asked_of_course
+    from ui.runs.course import read_course
+
+    with opened_store(how.store) as opened:
+        first = learned_run(opened, run)
+        second = learned_run(opened, beside) if beside else None
+        if second and second.kind != first.kind:
+            raise ConfigError(
+                f"'{first.id}' and '{beside}' are of two kinds: name two evolutions or two trainings."
+            )
+        course, other = read_course(opened, first), read_course(opened, second) if second else None
+        more = {"choices": how.choices(), "remember": memory()}
+        how.give("evolution", asked_of_course(opened, course, update, other, **more), part)
+
+
+def learned_run(store: Store, name: str | None) -> RunSummary:
+    """The evolution or training of this id or name, else the newest, with updates. StoreError when there is none."""
+    from ui.runs.queue import LEARNING
+
+    if name is None:
+        runs = [run for kind in LEARNING for run in store.runs.list(kind=kind) if run.generations]
+        if not runs:
+            raise StoreError(
+                "No evolution or training has come to anything yet: begin one by trinity evolve."
+            )
+        return max(runs, key=lambda run: run.created)
+    known = store.runs.find(name, *LEARNING)
+    if known is None:
+        raise StoreError(f"The store holds no evolution or training '{name}'.")
+    found = store.runs.get(known)
+    if not found.generations:
+        raise StoreError(f"'{name}' has come to nothing yet: its start is not validated.")
+    return found
+
+
 class Turns(StrEnum):
     """Which turns of an episode."""
 
@@ -234,13 +294,14 @@ class Turns(StrEnum):
 def separability(
     *,
     run: Annotated[
-        str | None,
-        typer.Argument(help="A run; the newest with hidden states if left out.", show_default=False),
+        str | None, typer.Argument(help="A run. Left out: the newest with hidden states.", show_default=False)
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="A checkpoint that played in it; else its last generation.", show_default=False
+            metavar="ID",
+            help="A checkpoint that played in the run. Left out: its last generation.",
+            show_default=False,
         ),
     ] = None,
     turns: Annotated[

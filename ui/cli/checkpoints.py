@@ -27,7 +27,7 @@ app = typer.Typer(
 def checkpoints(
     context: typer.Context,
     store: StoreOption = None,
-    run: Annotated[str | None, typer.Option(help="Only this run's.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only checkpoints of this run.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List checkpoints when no other command is given."""
@@ -130,8 +130,8 @@ def import_(
 
 def _released(vector: Path, run_config: Path | None, encoder: str) -> Checkpoint:
     """The authors' vector on its encoder, in the number format that they ran it in."""
+    from core.coordinator.coordinator import released_checkpoint
     from core.coordinator.encoder import load_encoder
-    from core.coordinator.released import released_checkpoint
     from ui.runs import wiring
     from ui.runs.wiring import remember_encoder
 

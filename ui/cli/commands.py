@@ -47,12 +47,16 @@ class Commands(TyperGroup):
 
     listed: ClassVar[Mapping[str, Listed]] = {
         "ui": Listed("Open the app on http://127.0.0.1:8501."),
-        "serve": Listed("Serve the pool as one OpenAI-compatible model.", "ui.cli.endpoint:serve"),
+        "serve": Listed("Serve the pool as one OpenAI-compatible model."),
         "keys": Listed("Make, list and revoke the endpoint's API keys.", "ui.cli.keys:app"),
         "worker": Listed("Play queued runs one by one: live problems, forks, evolutions."),
         "run": Listed("Play tasks under one or more policies, record every turn, print accuracies."),
-        "evolve": Listed("Evolve a coordinator by separable CMA-ES, resumable bit for bit."),
-        "train": Listed("Train a Conductor: a language model that writes whole workflows (GRPO)."),
+        "evolve": Listed(
+            "Evolve a coordinator by separable CMA-ES, resumable bit for bit.", "ui.cli.learning:evolve"
+        ),
+        "train": Listed(
+            "Train a Conductor: a language model that writes whole workflows (GRPO).", "ui.cli.learning:train"
+        ),
         "reproduce": Listed("Reproduce the paper's tables: evolve, play, print."),
         "checkpoints": Listed("List, export and import checkpoints.", "ui.cli.checkpoints:app"),
         "episodes": Listed("List, read and delete recorded episodes.", "ui.cli.episodes:app"),
@@ -67,7 +71,7 @@ class Commands(TyperGroup):
         },
         **{
             name: Listed(ANALYSES[name].command, f"ui.cli.analysis:{name}")
-            for name in ("policy", "separability")
+            for name in ("policy", "evolution", "separability")
         },
         "prune": Listed("Remove hidden states, prompts, texts, episodes or whole runs."),
         "import": Listed("Bring exported runs into the store.", "ui.cli.exchange:import_"),
@@ -113,7 +117,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="See why a coordinator of language models did what it did.\n\n"
-    "Begin with [bold]trinity ui[/]: it opens the app with recorded sample runs, needing no key and no "
+    "Begin with [bold]trinity ui[/]: it opens the app with recorded sample runs and needs no key and no "
     "network. Then record something of your own:\n\n"
     "[dim]$[/] trinity run --policy single:jack --policy random --tasks pocket --n 20",
 )
@@ -128,10 +132,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     context: typer.Context,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say on stderr what is being done.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log each step to stderr.")] = False,
     version: Annotated[  # eager: its callback has answered before a command is looked for
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
     """Options of every command."""
@@ -139,6 +142,6 @@ def main(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     if not verbose:
-        from ui.cli.replies import RetrySummary
+        from ui.cli.replies import retry_summary
 
-        context.with_resource(RetrySummary())
+        context.with_resource(retry_summary())

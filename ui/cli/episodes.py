@@ -21,7 +21,7 @@ _NAMED = 12
 
 app = typer.Typer(
     invoke_without_command=True,
-    help="List recorded episodes, newest first; --where and its shorthands must all hold.\n\n"
+    help="List recorded episodes, newest first; --where, --run, --policy and --flag must all hold.\n\n"
     "[dim]$[/] trinity episodes --flag false_accept --limit 20\n\n"
     "[dim]$[/] trinity episodes --where 'correct == False and turns > 4 and "
     'any(turn.role == "verifier" and turn.verdict == "ACCEPT")\'\n\n'
@@ -40,7 +40,7 @@ def episodes(
         str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
     ] = "newest",
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Lines per page.")] = 20,
-    after: Annotated[str | None, typer.Option(help="The 'next' of the page before.")] = None,
+    after: Annotated[str | None, typer.Option(help="The 'next' that the previous page printed.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List episodes when no other command is given."""
@@ -102,8 +102,8 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one episode turn by turn: who was chosen as what, how surely, and what was said. With --json as JSON Lines
-    files hold it, where a turn's `index` counts from 0.
+    """Print one episode turn by turn: the model and role that were chosen, with what probability, and the reply.
+    --json prints it as JSON Lines files hold it, where a turn's `index` counts from 0.
 
     [dim]$[/] trinity episodes show ep12ab
     """
@@ -133,10 +133,9 @@ def delete(
     episodes: Annotated[list[str] | None, typer.Argument(help="Ids of episodes to delete.")] = None,
     run: Annotated[str | None, typer.Option(help="Delete this whole run instead.")] = None,
     store: StoreOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete episodes, or a run with all that is its own: episodes, checkpoints, generations. It cannot be
-    undone.
+    """Delete episodes, or a run with its episodes, checkpoints and generations. This cannot be undone.
 
     [dim]$[/] trinity episodes delete ep12ab ep12ac
 

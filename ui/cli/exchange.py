@@ -78,28 +78,31 @@ def export(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="jsonl, csv, parquet or html. Else what --out ends in, else jsonl."),
+        typer.Option(
+            "--format", help="jsonl, csv, parquet or html. Else by the ending of --out, else jsonl."
+        ),
     ] = None,
     path: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Else a name in this folder; .gz means gzipped."),
+        typer.Option(
+            "--out", metavar="FILE", help="The file to write. Else a name in this folder; .gz means gzipped."
+        ),
     ] = None,
-    episode: Annotated[list[str] | None, typer.Option(help="Only this episode; may be repeated.")] = None,
+    episode: Annotated[list[str] | None, typer.Option(help="Only this episode; repeatable.")] = None,
     pair: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="A B", help="Two episodes side by side on one page."),
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Two episodes side by side on one page.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All episodes of the store.")] = False,
     filter: Filter,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write runs, named episodes, or those that match a filter, to a file.
 
-    jsonl holds everything and can be imported again; csv has a line per episode; parquet is four files, with a
-    row per episode, turn, label that counts, and turn that another checkpoint read again; html is one page that opens
-    from disk, or a zip of a page per episode.
+    jsonl holds everything and can be imported again; csv has a line per episode; parquet is four files: a row per
+    episode, per turn, per label that counts, and per turn that another checkpoint read again; html is one page that
+    opens from disk, or a zip with a page per episode.
 
     [dim]$[/] trinity export rp12ab --out for-my-colleague.jsonl.gz
 
@@ -119,7 +122,7 @@ def export(
     targets = _targets(chosen, path, wanted)
     if not force and (there := next((target for target in targets if target.exists()), None)):
         raise ConfigError(
-            f"{there} exists already: name another file with --out, or write over it with --force."
+            f"{there} exists already: name another file with --out, or overwrite it with --force."
         )
     with opened_store(store) as opened:
         counts = _write(opened, chosen, wanted, targets)
@@ -207,10 +210,11 @@ def _files(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> It
     """The files, written as they are gone through. Each format's module is imported for itself alone."""
     from storage.files.selection import count_episodes, count_turns
     from ui.export import formats
+    from ui.export.page import page_of
 
     target, selection = targets[0], wanted.selection()
     if chosen == "html" and wanted.one_page:
-        formats.write_page(_page(store, wanted), target)
+        formats.write_page(page_of(store, wanted.pair or wanted.episodes), target)
         yield "page", 1, iter([{"page": 1}])
         return
     selections: list[Selection] = [replace(wanted.where, run=run) for run in wanted.runs] or [selection]
@@ -233,10 +237,3 @@ def _files(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> It
         runs = wanted.runs
         lines = write_runs(store, runs, target) if runs else write_episodes(store, selection, target)
         yield "episode", episodes, lines
-
-
-def _page(store: Store, wanted: Wanted) -> str:
-    from ui.export.page import episode_page, pair_page, read_played
-
-    played = [read_played(store, one) for one in wanted.pair or wanted.episodes]
-    return pair_page(*played) if wanted.pair else episode_page(*played)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import typer
 
 from core.errors import ConfigError
-from core.fields import built, checked
+from core.fields import build_settings, validate_settings
 from core.texts import read_text
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, say
@@ -24,23 +24,20 @@ from ui.cli.options import (
     RunOption,
     StoreOption,
     WhereOption,
+    given_by,
     opened_store,
     refuse_beside,
     refuse_with_resume,
     with_options,
 )
-from ui.cli.play import (
-    agree,
-    follow,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-    with_ceiling,
-)
+from ui.cli.play import play_out, tell_what_is_cut, tell_what_plays, with_ceiling
 from ui.runs.settings.forks import ForkSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from core.episode import Change, ChangeKind
+    from core.settings import Settings
     from storage.store import Store
     from ui.runs.forks.results import Results
     from ui.runs.plans import ForkPlan
@@ -58,20 +55,20 @@ def fork(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Of many: false_accept, answer_broke, first, last or verifier (the last one). Else --flag says it."
+            help="With a filter: which turn, false_accept, answer_broke, first, last or verifier. Else that of --flag."
         ),
     ] = None,
-    most: Annotated[int, typer.Option(help="Of many: the newest so many.", min=1, max=200)] = 20,
+    most: Annotated[int, typer.Option(help="With a filter: the newest so many.", min=1, max=200)] = 20,
     given: Given,
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change exactly one thing at one turn of an episode, and see whether it matters.
 
-    The turns before it are kept. First the unchanged baseline is played: the same turn, decided as it was, and what
-    follows. Then the forks, each with the seed of its baseline. The episode itself is never altered. Where no change
-    is named, it is the runner-up: the likeliest other choice of that turn's decision.
+    The turns before it are kept. First the baseline is played: the same turn, decided as it was, and what follows. Then
+    come the forks, each with the seed of its baseline. The recorded episode is never altered. Where you name no change,
+    the runner-up is played: the likeliest other choice at that turn.
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 3 --see 40
 
@@ -79,8 +76,8 @@ def fork(
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 4 --verdict REVISE --n 16 --baseline 16
 
-    Of a workflow's step also --subtask and --access can be changed. That step and all that read it are asked again,
-    directly or through others; every other step keeps what it said.
+    Of a workflow's step, --subtask and --access can be changed too. That step and every step that reads it, directly or
+    through others, are asked again; the other steps keep their replies.
 
     [dim]$[/] trinity fork ep12ab-00007 --turn 3 --access 1,2
 
@@ -94,116 +91,93 @@ def fork(
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
-    from storage.filters.episode_filter import EpisodeFilter
     from ui.runs import wiring
-    from ui.runs.forks.planning import (
-        found_by,
-        plan_every_turn,
-        plan_forks,
-        plan_luck,
-        pool_of,
-        runner_up_change,
-    )
+    from ui.runs.forks.planning import found_by
     from ui.runs.plans import ForkPlan, plan_of
-    from ui.runs.settings import absolute_pool
 
-    asked = built(ForkSettings, checked(ForkSettings, given))
-    doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
-    settings = wiring.settings(store=store, **doors)
-    n, baseline = asked.n, asked.baseline
+    asked = build_settings(ForkSettings, validate_settings(ForkSettings, given))
     if asked.see is not None:
         if given.keys() & {"n", "baseline"}:
             raise ConfigError("--see says how many are played: leave out --n and --baseline.")
-        n = baseline = _pairs(asked.see)
+        asked = replace(asked, n=_pairs(asked.see), baseline=_pairs(asked.see))
+    doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
+    settings = wiring.settings(store=store, **doors)
     with opened_store(settings.store) as opened:
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "max_cost_usd", "as_json")
-            _play(opened, with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings), resume, as_json)
-            return
-        if asked.luck:
-            refuse_beside(context, "--luck", *_WITH_LUCK)
-            if episode is None:
-                raise ConfigError("Name the episode that is played again: trinity fork EPISODE --luck.")
-            again = plan_luck(opened, episode, encoder=settings.encoder)
-            _play(opened, replace(again, max_cost_usd=settings.max_cost_usd), None, as_json)
-            return
-        name = absolute_pool(settings.pool)
-        if asked.right_replies and not asked.every_turn:
-            raise ConfigError(
-                "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
-            )
-        if asked.every_turn:
-            refuse_beside(context, "--every-turn", *_WITH_EVERY_TURN)
-            if episode is None:
-                raise ConfigError(
-                    "Name the episode whose turns are forked: trinity fork EPISODE --every-turn."
-                )
-            if "pool" not in given:
-                name = pool_of(opened, opened.episodes.get(episode), name)
-            turning = plan_every_turn(
-                opened,
-                episode,
-                n=n,
-                pool=name,
-                specs=wiring.pool_specs(name),
-                encoder=settings.encoder,
-                right_replies=asked.right_replies,
-            )
-            _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
-            return
-        chosen = Filter(where, run, None, flag).chosen()
-        one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
-        if one is many or (one and None in (episode, turn)):
-            raise ConfigError(
-                "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
-                "or many by --where, --flag or --run, and --at."
-            )
-        batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
-        picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
-        if not picks:
-            raise ConfigError("No episode has such a turn: there is nothing to fork.")
-        usual = None if many else runner_up_change(opened.episodes.get(picks[0][0]), picks[0][1])
-        change = _change(asked, usual)
-        if "pool" not in given:
-            name = pool_of(opened, opened.episodes.get(picks[0][0]), name)
-        plan = plan_forks(
-            opened,
-            picks,
-            change,
-            n=n,
-            baseline=baseline,
-            pool=name,
-            specs=wiring.pool_specs(name),
-            encoder=settings.encoder,
-            anew=asked.anew,
-            batch=batch,
-        )
-        _play(opened, replace(plan, max_cost_usd=settings.max_cost_usd), None, as_json)
+            plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings)
+        else:
+            picks, batch = [(episode or "", (turn or 1) - 1)], ""
+            if not asked.luck and not asked.every_turn:
+                query = Filter(where, run, None, flag).chosen().to_query()
+                if query and (episode, turn) == (None, None):
+                    batch = urlencode(query | ({"at": at} if at else {}))
+                    picks = found_by(opened, batch, most)
+                elif not asked.right_replies and (query or None in (episode, turn)):
+                    raise ConfigError(
+                        "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
+                        "or many by --where, --flag or --run, and --at."
+                    )
+            plan = _plan(context, opened, asked, settings, picks, batch)
+            plan = replace(plan, max_cost_usd=settings.max_cost_usd)
+        _play(opened, plan, resume, as_json)
 
 
-#: What goes together with --luck: its pool is the one that the episode was played with.
+#: What goes together with --luck, whose pool is the one that the episode was played with, and with --every-turn.
 _WITH_LUCK = ("episode", "luck", "encoder", "max_cost_usd", "store", "as_json")
-#: What goes together with --every-turn.
 _WITH_EVERY_TURN = (
-    "episode",
-    "every_turn",
-    "right_replies",
-    "n",
-    "see",
-    "pool",
-    "encoder",
-    "max_cost_usd",
-    "store",
-    "as_json",
+    *("episode", "every_turn", "right_replies", "n", "see"),
+    *("pool", "encoder", "max_cost_usd", "store", "as_json"),
 )
+
+
+def _plan(
+    context: typer.Context,
+    store: Store,
+    asked: ForkSettings,
+    settings: Settings,
+    picks: Sequence[tuple[str, int]],
+    batch: str,
+) -> ForkPlan:
+    """The plan that changes one thing at each of these turns, or that of --luck or --every-turn for a whole episode; by
+    the pool that is named, else by the episode's own."""
+    from ui.runs import wiring
+    from ui.runs.forks.planning import plan_every_turn, plan_forks, plan_luck, pool_of, runner_up_change
+    from ui.runs.settings import absolute_pool
+
+    if asked.right_replies and not asked.every_turn and not asked.luck:
+        raise ConfigError(
+            "--right-replies goes with --every-turn: trinity fork EPISODE --every-turn --right-replies."
+        )
+    if asked.luck or asked.every_turn:
+        option, allowed = ("--luck", _WITH_LUCK) if asked.luck else ("--every-turn", _WITH_EVERY_TURN)
+        refuse_beside(context, option, *allowed)
+        if not picks[0][0]:
+            raise ConfigError(f"Name the episode: trinity fork EPISODE {option}.")
+    if not picks:
+        raise ConfigError("No episode has such a turn: there is nothing to fork.")
+    episode, turn = picks[0]
+    if asked.luck:
+        return plan_luck(store, episode, encoder=settings.encoder)
+    pool = absolute_pool(settings.pool)
+    if not given_by(context, "pool"):
+        pool = pool_of(store, store.episodes.get(episode), pool)
+    how: dict[str, Any] = {
+        "n": asked.n,
+        "pool": pool,
+        "specs": wiring.pool_specs(pool),
+        "encoder": settings.encoder,
+    }
+    if asked.every_turn:
+        return plan_every_turn(store, episode, right_replies=asked.right_replies, **how)
+    change = _change(asked, None if batch else runner_up_change(store.episodes.get(episode), turn))
+    return plan_forks(store, picks, change, baseline=asked.baseline, anew=asked.anew, batch=batch, **how)
 
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
     """Play what the plan still lacks, and say what came out."""
-    from ui.runs.expectation import expectation
     from ui.runs.forks.planning import reach_words
     from ui.runs.forks.play import prepare
-    from ui.runs.spending import price
 
     parts = prepare(store, plan)
     encoder = parts.encoder(store)
@@ -213,10 +187,7 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
     _say_plan(plan)
     if cannot := reach_words(plan, parts.parents, parts.pool.specs):
         say(cannot)
-    expected = expectation(store, plan, parts.pool.specs)
-    agree(price(store, plan, parts.pool.specs), expected, agreed=resume is not None)
-    played = follow(store, parts, "episodes", plan.to_play, resume=resume)
-    tell_what_was_reckoned(parts.pool.reckoned)
+    played = play_out(store, parts, resume, "episodes", plan.to_play)
     _report(store, played.run, plan, as_json)
     played.finished()
 

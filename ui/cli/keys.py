@@ -11,8 +11,8 @@ from ui.cli.options import JsonOption, StoreOption, opened_store
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="API keys of the endpoint. On this machine's own address none is needed; on any other, every request needs "
-    "one.\n\n[dim]$[/] trinity keys add laptop --max-cost 5",
+    help="API keys of the endpoint. On this machine's own address requests need none; on any other, every request "
+    "needs one.\n\n[dim]$[/] trinity keys add laptop --max-cost 5",
 )
 
 
@@ -22,12 +22,13 @@ def add(
     max_cost: Annotated[
         float | None, typer.Option(metavar="USD", min=0, help="What all its requests may cost together.")
     ] = None,
-    turns: Annotated[int | None, typer.Option(min=1, max=100, help="The most turns of a request.")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, max=100, help="Most turns per request.")] = None,
     deadline: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long a request may take.")
     ] = None,
     leave_out: Annotated[
-        list[str] | None, typer.Option(help="A model, or a provider's host, that its requests never use.")
+        list[str] | None,
+        typer.Option(help="A model or a provider's host that its requests never use; repeatable."),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -37,9 +38,8 @@ def add(
     [dim]$[/] trinity keys add laptop --max-cost 5 --leave-out api.example.com
     """
     from storage.shelves.endpoint import Limits
-    from ui.runs import wiring
 
-    with opened_store(wiring.settings(store=store).store) as opened:
+    with opened_store(store) as opened:
         key, text = opened.endpoint.add_key(name, Limits(max_cost, turns, deadline, tuple(leave_out or ())))
     if as_json:
         print_json({"id": key.id, "name": key.name, "key": text})
@@ -55,9 +55,8 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
     [dim]$[/] trinity keys list
     """
     from ui.presentation.words import ago, dollars
-    from ui.runs import wiring
 
-    with opened_store(wiring.settings(store=store).store) as opened:
+    with opened_store(store) as opened:
         keys, now = opened.endpoint.keys(), opened.now()
     if as_json:
         print_json(list(keys))
@@ -100,8 +99,7 @@ def revoke(
 
     [dim]$[/] trinity keys revoke laptop
     """
-    from ui.runs import wiring
 
-    with opened_store(wiring.settings(store=store).store) as opened:
+    with opened_store(store) as opened:
         found = opened.endpoint.revoke(key)
     say(f"Key {found.id} ({found.name}) is refused from now on.")

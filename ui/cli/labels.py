@@ -25,18 +25,17 @@ def label(
         list[str], typer.Argument(metavar="NAME=VALUE...", help="Labels to add; NAME= withdraws one.")
     ],
     turn: Annotated[
-        int | None, typer.Option(min=1, help="About this turn (from 1), not the episode.")
+        int | None, typer.Option(min=1, help="Label this turn (from 1), not the episode.")
     ] = None,
-    quote: Annotated[str | None, typer.Option(help="Only about these words of the turn's reply.")] = None,
+    quote: Annotated[str | None, typer.Option(help="Label only these words of the turn's reply.")] = None,
     note: Annotated[str, typer.Option(help="Why, in your words.")] = "",
     author: Annotated[
-        str | None,
-        typer.Option(help="Who labels it. Else your login name.", show_default=False),
+        str | None, typer.Option(help="Who gives the label. Else your login name.", show_default=False)
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Label an episode, one of its turns or words of its reply. Nothing is overwritten: of your labels under one
-    name at one place the latest counts.
+    """Label an episode, one of its turns or words of its reply. Nothing is overwritten: your latest label of a name
+    counts at its place.
 
     [dim]$[/] trinity label ep12ab quality=good cause="prompt bug" --turn 2 --note "asks for two answers"
     """

@@ -1,8 +1,10 @@
-"""What `trinity evolve` and `trinity train` have in common: what is asked for, its file, and a name to resume it by."""
+"""`trinity evolve` and `trinity train`: what is asked for, its file, a name to resume it by, how it is played, and what
+it came to."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,20 +12,38 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import typer
+
 from core.errors import ConfigError
-from core.fields import Setting, checked, settings_of, values_of
+from core.evolution.config import DEPARTURES
+from core.fields import Setting, settings_of, validate_settings, values_of
+from core.planner.config import PUBLISHED_MODEL
 from core.settings import Settings
 from core.texts import read_text
-from ui.cli.console import percent, say, tell, write_new
-from ui.cli.options import OWN_STORE, Given, opened_store, setting_lines
-from ui.cli.play import PILOT, refuse_pilot, with_ceiling
+from ui.cli.console import percent, print_json, say, tell, write_new
+from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
+from ui.cli.play import (
+    PILOT,
+    play_out,
+    play_pilot,
+    tell_what_is_cut,
+    tell_what_plays,
+    with_ceiling,
+)
+from ui.cli.replies import tell_lapses
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 if TYPE_CHECKING:
+    from core.evolution.evolve import Generation
+    from core.planner.learn import Iteration
+    from core.pocket.training import TrainingProgress
     from storage.rows.summaries import RunKind, UpdateSummary
     from storage.store import Store
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
+#: Plays a plan in an open store, given the run that goes on (None for a new one), all settings, and whether a pilot
+#: comes first; the run's id.
+Play = Callable[["Store", P, str | None, Given, bool], str]
 
 _HEAD = (
     "# For: trinity {command} --config {name}\n"
@@ -39,24 +59,272 @@ class How:
 
     pilot: Annotated[bool, PILOT] = False
     config: Annotated[str | None, Setting(option="--config", metavar="FILE.toml")] = None
-    """Every other setting; options given here win over the file."""
+    """File of settings; options given here override it."""
     write_config: Annotated[str | None, Setting(option="--write-config", metavar="FILE.toml")] = None
-    """Write such a file, a comment for every key, and stop."""
+    """Write such a file, with a comment for every key, and stop."""
     resume: Annotated[bool, Setting(option="--resume")] = False
-    """Go on with the one of this --name where it was interrupted."""
+    """Resume the run of this --name where it was interrupted."""
     store: Annotated[str | None, OWN_STORE] = None
+
+
+def _preset(others: str) -> Any:
+    """The option for the settings to start from."""
+    return typer.Option(metavar="NAME", help=f"Settings to start from: default, or {others}.")
+
+
+@with_options(EvolutionPlan)
+def evolve(
+    *,
+    context: typer.Context,
+    given: Given,
+    preset: Annotated[str, _preset("paper (see below)")] = "default",
+    how: How,
+    as_json: JsonOption = False,
+) -> None:
+    """Evolve a coordinator by separable CMA-ES: a checkpoint per generation, resumable bit for bit.
+
+    Fitness is the share of tasks solved. Tasks come from the evolve split and are never seen in tests.
+    A resumed evolution asks no model again for a stored reply.
+
+    [dim]$[/] trinity evolve --generations 30
+
+    [dim]$[/] trinity evolve --tasks my.jsonl --pool pool.toml --population 12 --max-cost 20 --name mine
+
+    [dim]$[/] trinity evolve --name mine --resume
+
+    A file can set every option, and spreads, step sizes, rates, learners' parameters and what is never chosen. This
+    writes one with all keys and their defaults:
+
+    [dim]$[/] trinity evolve --write-config mine.toml
+
+    [dim]$[/] trinity evolve --config mine.toml --seed 1
+    """
+    learn(EvolutionPlan, given, preset, how, _play_evolution, _report_evolution, as_json)
+
+
+evolve.__doc__ = f"""{evolve.__doc__}
+    Where the defaults differ from the paper; --preset paper follows the paper in all but the last two:
+
+{"".join(f"    - {one}{chr(10)}" for one in DEPARTURES)}"""
+
+
+def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen: Given, pilot: bool) -> str:
+    """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
+    from ui.runs.evolution import prepare, with_default_population
+
+    parts = prepare(store, plan)
+    if chosen["population"] == "auto" and not known:
+        parts = with_default_population(parts)
+    for note in parts.notes:
+        say(note)
+    tell_what_plays(parts.plan.pool, parts.pool.specs, parts.encoder)
+    tell_what_is_cut(store, parts.encoder, parts.pool.specs, [*parts.tasks, *parts.validation])
+    if pilot:
+        parts = play_pilot(store, parts)
+    kept = store.runs.get(known).generations if known else 0
+    if not kept:
+        say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
+
+    def shows(generation: Generation) -> dict[str, Any]:
+        say(generation_words(generation))
+        return {"completed": generation.index}
+
+    done = max(0, kept - 1)
+    return play_out(store, parts, known, "generations", parts.updates, shows, completed=done).finished()
+
+
+def generation_words(generation: Generation) -> str:
+    """One line about a generation."""
+    import numpy as np
+
+    from core.learning import MISSING_AT_MOST
+
+    parts = [f"generation {generation.index}"]
+    fitness = [value for value in generation.fitness if np.isfinite(value)]
+    if fitness:
+        parts.append(f"mean {percent(float(np.mean(fitness)))}, best {percent(max(fitness))}")
+    if generation.validation is not None:
+        parts.append(f"validation {percent(generation.validation.accuracy)} of {generation.validation.n}")
+    parts.append(f"step size {generation.state.step_size:.3g}")
+    if lost := sum(generation.missing):
+        share = lost / max(1, len(generation.missing) * generation.tasks_per_candidate)
+        loud = "Warning: " if share > MISSING_AT_MOST else ""
+        parts.append(f"{loud}{lost} episodes missing ({percent(share)}), as models could not be asked")
+    for block, step in generation.steps.items():
+        parts.append(
+            f"first steps of the {block} {step.step_size:.3g} spread the logits by {step.logit_spread:.2g}"
+        )
+    return ", ".join(parts)
+
+
+def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
+    """What the evolution came to, and where its time went."""
+    from core.evolution.fitness import GenerationStats
+    from core.evolution.learners import read_state
+    from ui.runs import wiring
+    from ui.runs.plans import plan_of
+
+    stored = store.learning.state(run_id)
+    assert stored is not None  # generation 0 is always kept
+    state = read_state(stored[1])
+    generations = store.learning.updates(run_id)
+    stats = [GenerationStats.of(one.stats) for one in generations]
+    best = best_of(generations, "generation")
+    checkpoint, controls = generations[-1].checkpoint_id, stats[-1].controls
+    took: dict[str, Any] = {"episodes": generations[-1].episodes, "seconds": generations[-1].wall_s}
+    for key in ("calls", "calls_saved", "decisions", "forwards"):
+        took[key] = sum(getattr(one, key) or 0 for one in stats)
+    if as_json:
+        print_json(
+            {
+                "run": run_id,
+                "generations": state.generation,
+                "checkpoint": checkpoint,
+                "digest": state.digest,
+                "best": best,
+                "controls": {name: one.accuracy for name, one in controls.items()},
+                "took": took,
+            }
+        )
+        return
+    tell(f"Generation {state.generation} is checkpoint {checkpoint} (optimiser state {state.digest[:12]}).")
+    tell_best(best, "generation")
+    for name, control in controls.items():
+        tell(f"Control, {name}: {percent(control.accuracy)} of {control.n}.")
+    plan = plan_of(store.runs.get(run_id), EvolutionPlan)
+    noticed = [
+        turns for one in stats for part in (one.episodes, one.validation) if part for turns in part.noticed
+    ]
+    tell_lapses(noticed, wiring.pool_specs(plan.pool), run_id, recorded=plan.record != "none")
+    asked = took["calls"] + took["calls_saved"]
+    say(
+        f"{took['episodes']:,} episodes, {took['episodes'] / max(took['seconds'], 1e-9):,.0f} a second; of {asked:,} "
+        f"replies {took['calls']:,} were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read."
+    )
+    say(f"Play it: trinity run --policy {checkpoint} --policy random --n 200")
+
+
+@with_options(TrainingPlan)
+def train(
+    *,
+    context: typer.Context,
+    given: Given,
+    preset: Annotated[str, _preset(f"published (for {PUBLISHED_MODEL})")] = "default",
+    how: How,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a Conductor: a language model that writes whole workflows, by reinforcement on real episodes (GRPO).
+
+    A new pocket planner first learns the form of workflows, not which are good. Then each iteration writes workflows
+    for some questions, plays them, and makes likelier those that did better than others of the same question. Tasks
+    come from the evolve split and are never seen in tests. It needs an
+    extra: pip install 'trinity-inspector\\[conductor]'.
+
+    [dim]$[/] trinity train --name mine
+
+    [dim]$[/] trinity train --name mine --resume
+
+    [dim]$[/] trinity train --preset published --planner ./Qwen2.5-7B --pool pool.toml --tasks my.jsonl --max-cost 200
+
+    A file can set every option, and rewards, rates, losses and sampling. This writes one with all keys and their
+    defaults:
+
+    [dim]$[/] trinity train --write-config mine.toml
+    """
+    learn(TrainingPlan, given, preset, how, _play_training, _report_training, as_json)
+
+
+def _play_training(store: Store, plan: TrainingPlan, known: str | None, _: Given, pilot: bool) -> str:
+    """Begin the training, or go on with the `known` run; the run's id once it is over."""
+    from core.planner.learn import Iteration
+    from ui.runs.training import prepare
+
+    parts = prepare(store, plan)
+    for note in parts.notes:
+        say(note)
+    tell_what_plays(parts.plan.pool, parts.pool.specs)
+    if parts.start is not None:
+        millions = sum(one.numel() for one in parts.start.model.parameters()) / 1e6
+        say(f"Planner {parts.start.card.id}: {millions:,.1f} million numbers, on the {parts.start.device}.")
+    if pilot:
+        parts = play_pilot(store, parts)
+
+    def shows(event: Iteration | TrainingProgress) -> dict[str, Any]:
+        if isinstance(event, Iteration):
+            say(iteration_words(event))
+            return {"completed": event.index, "note": ""}
+        return {"note": f"warm-up {event.step} of {event.steps}"}  # the supervised training before it
+
+    done = max(0, store.runs.get(known).generations - 1) if known else 0
+    line = {"completed": done, "note": "warm-up"}
+    return play_out(store, parts, known, "iterations", parts.updates, shows, **line).finished()
+
+
+def iteration_words(iteration: Iteration) -> str:
+    """One line about an iteration."""
+    parts = [f"iteration {iteration.index}"]
+    if (played := iteration.rollouts) is not None:
+        parts.append(f"right {_share(played.right)}, readable {_share(played.readable)}")
+        parts.append(f"{played.steps_mean:.1f} steps")
+        if played.missing:
+            parts.append(f"{played.missing} missing, as models could not be asked")
+    if (validated := iteration.validation) is not None:
+        parts.append(f"validation {_share(validated.right)} of {validated.n}")
+    if not math.isnan(iteration.free):
+        parts.append(f"written without the grammar {_share(iteration.free)} readable")
+    if iteration.planner is not None:
+        parts.append(f"checkpoint {iteration.planner.card.id}")
+    return ", ".join(parts)
+
+
+def _share(value: float) -> str:
+    return percent(None if math.isnan(value) else value)
+
+
+def _report_training(store: Store, run_id: str, as_json: bool) -> None:
+    """What the training came to, and where its time went."""
+    from core.planner.statistics import IterationStats
+
+    stored = store.learning.updates(run_id)
+    stats = [IterationStats.stats_of(one.stats) for one in stored]
+    best = best_of(stored, "iteration")
+    last = next(one for one in reversed(stored) if one.checkpoint_id)
+    took = {
+        "episodes": stored[-1].episodes,
+        "seconds": stored[-1].wall_s,
+        "spent_usd": stored[-1].spent_usd,
+        "calls": sum(one.calls for one in stats),
+        "calls_saved": sum(one.calls_saved for one in stats),
+    }
+    if as_json:
+        print_json(
+            {
+                "run": run_id,
+                "iterations": stored[-1].index,
+                "checkpoint": last.checkpoint_id,
+                "best": best,
+                "took": took,
+            }
+        )
+        return
+    tell(f"Iteration {last.index} is checkpoint {last.checkpoint_id}.")
+    tell_best(best, "iteration")
+    say(f"{took['episodes']:,} episodes in {took['seconds']:,.0f} seconds.")
+    policy = f"conductor:{last.checkpoint_id}"
+    say(f"Play it: trinity run --policy {policy} --policy conductor:random --policy random --n 200")
 
 
 def learn(
     kind: type[P],
     given: Given,
-    play: Callable[[Store, P, str | None, Given], None],
     preset: str,
     how: How,
+    play: Play[P],
+    report: Callable[[Store, str, bool], None],
+    as_json: bool,
 ) -> None:
-    """Play what a preset, a file and the options that are `given` ask for, each winning over those before it; or write
-    all of it into a file. `play` is handed the open store, the plan, the run that goes on (None for a new
-    one) and all settings."""
+    """Play what a preset, a file and the options that are `given` ask for, each winning over those before it, and
+    report what it came to; or write all of it into a file."""
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
     from ui.runs.settings.learning import plan_from, preset_values
@@ -64,12 +332,15 @@ def learn(
     command: RunKind = "evolve" if kind is EvolutionPlan else "train"
     asked = preset_values(kind, preset)
     asked |= (read_file(Path(how.config), kind, command) if how.config else {}) | dict(given)
-    chosen = checked(kind, asked, f"{how.config}: " if how.config else "")
+    chosen: dict[str, Any] = validate_settings(kind, asked, f"{how.config}: " if how.config else "")
     if how.write_config:
-        write_file(Path(how.write_config), kind, chosen, command)
+        file = Path(how.write_config)
+        lines = [_HEAD.format(command=command, name=file.name), *setting_lines(kind, chosen)]
+        write_new(file, "\n".join(lines))
         say(f"Wrote {how.write_config}. Edit it, then: trinity {command} --config {how.write_config}")
         return
-    refuse_pilot(how.resume, how.pilot)
+    if how.pilot and how.resume:
+        raise ConfigError("--pilot comes before a new run: leave it out with --resume.")
     doors = {key: chosen.get(key) for key in ("pool", "encoder", "max_cost_usd")}
     settings = wiring.settings(store=how.store, **doors)
     with opened_store(settings.store) as opened:
@@ -82,7 +353,7 @@ def learn(
             plan = stored_plan(opened, known, plan, settings, asked, names)
         else:
             name_task_file(opened, plan.tasks)
-        play(opened, plan, known, chosen)
+        report(opened, play(opened, plan, known, chosen, how.pilot), as_json)
 
 
 def known_run(store: Store, kind: RunKind, name: str, *, resume: bool, may_begin: bool) -> str | None:
@@ -96,10 +367,10 @@ def known_run(store: Store, kind: RunKind, name: str, *, resume: bool, may_begin
     known = store.runs.find(name, kind) if name else None
     if known and not resume:
         raise ConfigError(
-            f"There is {article} {what} named '{name}': go on with it by --resume, or choose another name."
+            f"There is {article} {what} named '{name}': resume it by --resume, or choose another name."
         )
     if resume and not known and not may_begin:
-        raise ConfigError(f"The store holds no {what} named '{name}': begin it without --resume.")
+        raise ConfigError(f"The store holds no {what} named '{name}': start it without --resume.")
     return known
 
 
@@ -119,8 +390,8 @@ def stored_plan(
         )  # its word stands for no value
         if key in asked and not field.setting.free and not found_out and before[key] != now[key]:
             raise ConfigError(
-                f"This {_WORDS[plan.kind].split()[1]} was begun with another {names[key]}: it goes on as it was "
-                "begun, leave it out."
+                f"This {_WORDS[plan.kind].split()[1]} was begun with another {names[key]}, which --resume cannot "
+                "change: leave it out."
             )
     return stored
 
@@ -141,14 +412,8 @@ def read_file(path: Path, kind: type, command: str) -> dict[str, Any]:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1, 0.5)
             meant = f"did you mean {near[0]}?" if near else f"{written_by} writes them all."
-            raise ConfigError(f"{path} has a key '{key}', which there is not: {meant}")
+            raise ConfigError(f"{path} has an unknown key '{key}': {meant}")
     return found
-
-
-def write_file(path: Path, kind: type, chosen: Mapping[str, Any], command: str) -> None:
-    """A file that says what is chosen, with a comment for every key. ConfigError when there is one already."""
-    lines = [_HEAD.format(command=command, name=path.name), *setting_lines(kind, chosen)]
-    write_new(path, "\n".join(lines))
 
 
 def best_of(updates: Sequence[UpdateSummary], noun: str) -> dict[str, Any] | None:

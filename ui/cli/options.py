@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 import typer
 
 from core.errors import ConfigError
-from core.fields import MOST_TASKS, Field, Setting, built, settings_of
+from core.fields import MOST_TASKS, Field, Setting, build_settings, settings_of
 from core.settings import ENCODER, MAX_COST, POOL, STORE
 
 if TYPE_CHECKING:
@@ -47,11 +47,13 @@ WHERE = Setting(
     option="--where",
     metavar="EXPR",
     help="A condition in the filter language of the Episodes page, such as 'family == \"logic\" and turns > 4'. Forks "
-    "are left out unless it asks for them (fork in (True, False)), a run or an id.",
+    "are left out unless it asks for forks (fork in (True, False)), a run or an id.",
 )
-RUN = Setting(option="--run", help="Only this run's.")
-POLICY = Setting(option="--policy", help="Only of this policy, e.g. random or a checkpoint's id.")
-FLAG = Setting(option="--flag", help="false_accept, answer_broke, self_verified, ...")
+RUN = Setting(option="--run", help="Only episodes of this run.")
+POLICY = Setting(option="--policy", help="Only episodes of this policy, e.g. random or a checkpoint's id.")
+FLAG = Setting(
+    option="--flag", help="Only episodes with this flag: false_accept, answer_broke, self_verified, ..."
+)
 WhereOption = Annotated[str | None, option(WHERE)]
 RunOption = Annotated[str | None, option(RUN)]
 FlagOption = Annotated[str | None, option(FLAG)]
@@ -117,7 +119,7 @@ def with_options(kind: type | None = None) -> Callable[[Command], Command]:
                         key: value for key, value in values.items() if given_by(arguments["context"], key)
                     }
                 else:
-                    arguments[name] = built(kinds[name], values)
+                    arguments[name] = build_settings(kinds[name], values)
             command(**arguments)
 
         keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
@@ -188,4 +190,4 @@ def _others(context: typer.Context, allowed: Sequence[str]) -> list[str]:
 def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
     """ConfigError for options that would change what a resumed run is; they would go unheard."""
     if changed := _others(context, allowed):
-        raise ConfigError(f"--resume goes on with a run as it was begun: leave {', '.join(changed)} out.")
+        raise ConfigError(f"--resume keeps the settings of the run: leave {', '.join(changed)} out.")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from core.errors import ConfigError
 from core.fields import Setting
 from core.settings import Settings
 from ui.cli.console import percent, progress, say
@@ -77,7 +76,7 @@ def tell_what_is_cut(
     """Say how many transcripts the encoder's window would cut: recorded ones, else of these tasks. Pocket models alone
     always fit their encoder."""
     from core.settings import POCKET_POOL
-    from storage.analysis.calls import window_cut
+    from storage.analysis.costs import window_cut
 
     if all(spec.provider == POCKET_POOL for spec in specs):
         return
@@ -102,9 +101,10 @@ def tell_what_is_cut(
         )
 
 
-def tell_what_was_reckoned(reckoned: Reckoned) -> None:
+def tell_what_came_back(reckoned: Reckoned, shelf: SharedReplies | None = None) -> None:
     """Say of how many replies the cost is a bound, because their servers gave no counts of tokens, and what answers
-    cost that could not be read."""
+    cost that could not be read; of a shelf of earlier replies how many were reused, what that saved, and what it means
+    for comparisons."""
     from ui.presentation.words import dollars
 
     if n := reckoned.at_bound:
@@ -117,12 +117,6 @@ def tell_what_was_reckoned(reckoned: Reckoned) -> None:
             f"{n} {'call' if n == 1 else 'calls'} had answers that could not be read or broke off. They cost "
             f"{dollars(reckoned.unread_usd)}, those without counts of tokens charged as the most that they could cost."
         )
-
-
-def tell_what_was_reused(shelf: SharedReplies | None) -> None:
-    """Say how many replies came from earlier runs, what that saved, and what it means for comparisons."""
-    from ui.presentation.words import dollars
-
     if shelf is None:
         return
     if not shelf.reused:
@@ -130,9 +124,9 @@ def tell_what_was_reused(shelf: SharedReplies | None) -> None:
             f"No reply was reused: of the {len(shelf):,} that earlier runs left, none was to one of these calls."
         )
         return
-    n = "1 reply was" if shelf.reused == 1 else f"{shelf.reused:,} replies were"
+    many = "1 reply was" if shelf.reused == 1 else f"{shelf.reused:,} replies were"
     say(
-        f"{n} reused from earlier runs, which saved {dollars(shelf.saved_usd)}. Runs that share replies share their "
+        f"{many} reused from earlier runs, which saved {dollars(shelf.saved_usd)}. Runs that share replies share their "
         "luck: they are paired, not independent."
     )
 
@@ -171,18 +165,12 @@ def agree(
 
 PILOT = Setting(
     option="--pilot",
-    help="Where no reply of the pool's models is recorded: first play ten episodes on tasks of the evolve split, below "
-    "the same ceiling, to estimate cost and time.",
+    help="First play ten episodes of the evolve split below the same ceiling, to estimate cost and time. Skipped where "
+    "replies of these models are recorded.",
 )
 
 
-def refuse_pilot(resume: object, pilot: bool) -> None:
-    """ConfigError for a pilot of what is resumed: its own episodes say what to expect."""
-    if pilot and resume:
-        raise ConfigError("--pilot comes before a new run: leave it out with --resume.")
-
-
-def piloted(store: Store, parts: R) -> R:
+def play_pilot(store: Store, parts: R) -> R:
     """Play the pilot of a run that is ready, as a run of its own; the parts with what it left of their ceiling. Where
     something is recorded of their models, nothing is played. Exit 1 when the pilot did not come to its end."""
     from ui.presentation.words import dollars
@@ -223,31 +211,26 @@ class Played:
         return self.run
 
 
-def per_episode(event: object) -> Mapping[str, Any]:
-    """How an event moves a bar of episodes."""
-    from core.episode import EpisodeFinished
-
-    return {"advance": isinstance(event, EpisodeFinished)}
-
-
 def play_out(
     store: Store,
     ready: Any,
     resume: str | None,
     what: str,
     total: int,
-    shows: Callable[[Any], Mapping[str, Any]],
+    shows: Callable[[Any], Mapping[str, Any]] | None = None,
     **line: Any,
 ) -> Played:
     """`follow` a run whose price is agreed to first; then say what was not billed as usual and what was reused."""
     from ui.runs.expectation import expectation
-    from ui.runs.spending import price
+    from ui.runs.spending import paid_models, price
 
     specs = ready.pool.specs
-    agree(price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None)
+    if paid_models(specs):  # else there is nothing to agree to
+        agree(
+            price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None
+        )
     played = follow(store, ready, what, total, shows, resume, **line)
-    tell_what_was_reckoned(ready.reckoned)
-    tell_what_was_reused(ready.shelf)
+    tell_what_came_back(ready.reckoned, ready.shelf)
     return played
 
 
@@ -256,7 +239,7 @@ def follow(
     ready: Ready,
     what: str,
     total: int,
-    shows: Callable[[Any], Mapping[str, Any]] = per_episode,
+    shows: Callable[[Any], Mapping[str, Any]] | None = None,
     resume: str | None = None,
     *,
     again: str = "",
@@ -266,6 +249,7 @@ def follow(
     """Play a new run of this plan, or `resume`, beside a line of a bar (None: one of its own) that counts `what`:
     `shows` says how each event moves it. A run without its end says how to go on, or `again` instead; by Ctrl-C the
     exit code is 130."""
+    from core.episode import EpisodeFinished
     from ui.runs.lease import owner, take_over
     from ui.runs.plans import RUN_KINDS
     from ui.runs.play import play
@@ -280,7 +264,9 @@ def follow(
         with closing(play(store, run, ready)) as events, nullcontext(bar) if bar else progress() as shown:
             task = shown.add_task(what, total=total, **{"note": "", **line})
             for event in events:
-                shown.update(task, **shows(event))
+                shown.update(
+                    task, **(shows(event) if shows else {"advance": isinstance(event, EpisodeFinished)})
+                )
             if bar:
                 bar.remove_task(task)
     except KeyboardInterrupt:

@@ -121,7 +121,7 @@ def temperatures(
 def train(
     name: Annotated[str | None, typer.Argument(help="One model; all in order when left out.")] = None,
     folder: Annotated[
-        Path, typer.Option("--out", help="Each model goes into a folder of its name in here.")
+        Path, typer.Option("--out", help="Where to write: each model gets a folder of its name in here.")
     ] = Path("pocket-weights"),
 ) -> None:
     """Train pocket models again by their recorded recipes and seeds, and measure a card for each.

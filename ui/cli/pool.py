@@ -29,7 +29,7 @@ app.command("health")(command("pool", ANALYSES["pool"].command))
 
 @app.command()
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("pool.toml")) -> None:
-    """Write a commented pool.toml to begin with.
+    """Write a commented pool.toml to start from.
 
     [dim]$[/] trinity pool init my-pool.toml
     """
@@ -41,7 +41,7 @@ def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path
 
 @app.command("list")
 def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
-    """List the models of a pool and what they cost. No model is asked, no key is needed.
+    """List the models of a pool and what they cost. It asks no model and needs no key.
 
     [dim]$[/] trinity pool list --pool pool.toml
     """
@@ -89,7 +89,9 @@ def check(
     pool: PoolOption = None,
     roles: Annotated[
         bool,
-        typer.Option("--roles", help="Play each role once with each model, its reply whole and streamed."),
+        typer.Option(
+            "--roles", help="Play each role once with each model, with whole and with streamed replies."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -136,7 +138,7 @@ def _noted(reply: Reply) -> str:
         notes.append(f"it stopped for a reason that is not known ({reply.finish_reason})")
     if reply.usage.at_most_usd is not None:
         notes.append(
-            "its server tells no counts of tokens, so each reply is charged as the most that it could cost"
+            "its server gives no counts of tokens, so each reply is charged as the most that it could cost"
         )
     return "; ".join(notes)
 

@@ -19,22 +19,24 @@ def prune(
     what: Annotated[str, typer.Option("--what", help="states, prompts, texts, episodes or runs.")],
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="Only what began before: 90d, 12w or 2026-08-01."),
+        typer.Option(
+            "--older-than", metavar="AGE", help="Only what began before: 90d (days ago), 12w or 2026-08-01."
+        ),
     ] = None,
     filter: Filter,
-    everything: Annotated[bool, typer.Option("--all", help="Of all episodes, instead of a filter.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All episodes, instead of a filter.")] = False,
     referenced: Annotated[
         bool, typer.Option("--referenced", help="Include what labels, forks and other runs refer to.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     vacuum: Annotated[
-        bool, typer.Option("--vacuum", help="Then make the file smaller; needs as much free disk again.")
+        bool, typer.Option("--vacuum", help="Then shrink the file; needs as much free disk space again.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove hidden states, what models were sent, all texts, whole episodes or whole runs. It cannot be undone.
+    """Remove hidden states, prompts, all texts, whole episodes or whole runs. This cannot be undone.
 
     Episodes that have labels, were forked or are running are kept, and counted. Everything else is removed in one
     step, or nothing is.

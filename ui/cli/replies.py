@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ui.cli.console import percent, print_table, printable, say, tell
@@ -74,45 +75,35 @@ def tell_lapses(
 #: What a failed try says of itself -> how the summary calls it.
 _REASONS = (
     (re.compile(r"answered (\d{3} [A-Za-z ]+)"), None),
-    (re.compile("cannot be reached"), "could not be reached"),
-    (re.compile("cannot be read"), "gave an answer that is none"),
+    (re.compile("cannot be reached"), "no connection"),
+    (re.compile("cannot be read"), "an unreadable answer"),
 )
 _MODEL = re.compile(r"Model \\?'([^'\\]+)")
 
 
-class RetrySummary(logging.Handler):
-    """Hears of each retry (stamina's records) and says nothing until `tell`."""
+@contextmanager
+def retry_summary() -> Iterator[None]:
+    """Keep retries (stamina's records) quiet while the block runs; at its end a line for each model that was asked
+    again says how often and why."""
+    causes: list[str] = []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._counted: Counter[tuple[str, str]] = Counter()
+    def keep(record: logging.LogRecord) -> bool:
+        causes.append(str(record.__dict__.get("stamina.caused_by", "")))
+        return False
 
-    def __enter__(self) -> RetrySummary:
-        logger = logging.getLogger("stamina")
-        logger.addHandler(self)
-        logger.propagate = False
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        logger = logging.getLogger("stamina")
-        logger.removeHandler(self)
-        logger.propagate = True
-        self.tell()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Count one retry."""
-        cause = str(record.__dict__.get("stamina.caused_by", ""))
-        model = _MODEL.search(cause)
-        self._counted[model[1] if model else "a model", _reason(cause)] += 1
-
-    def tell(self) -> None:
-        """One line for each model that was asked again; nothing where none was."""
-        for model in dict.fromkeys(name for name, _ in sorted(self._counted)):
-            reasons = {reason: n for (name, reason), n in self._counted.items() if name == model}
-            told = ", ".join(
-                f"{n} after {reason}" for reason, n in sorted(reasons.items(), key=lambda one: -one[1])
-            )
-            say(f"{printable(model)} was asked again {sum(reasons.values())} times: {told}.")
+    logger = logging.getLogger("stamina")
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
+        counted: dict[str, Counter[str]] = {}
+        for cause in causes:
+            model = _MODEL.search(cause)
+            counted.setdefault(model[1] if model else "a model", Counter())[_reason(cause)] += 1
+        for name, reasons in sorted(counted.items()):
+            told = ", ".join(f"{n} after {reason}" for reason, n in reasons.most_common())
+            say(f"{printable(name)} was asked again {reasons.total()} times: {told}.")
 
 
 def _reason(cause: str) -> str:

@@ -9,25 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.errors import ConfigError
-from core.fields import built, checked
+from core.fields import build_settings, validate_settings
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, print_table, progress, say, tell
-from ui.cli.options import (
-    Given,
-    JsonOption,
-    MaxCostOption,
-    StoreOption,
-    opened_store,
-    with_options,
-)
-from ui.cli.play import (
-    agree,
-    follow,
-    tell_encoder,
-    tell_what_is_cut,
-    tell_what_plays,
-    tell_what_was_reckoned,
-)
+from ui.cli.options import Given, JsonOption, MaxCostOption, StoreOption, opened_store, with_options
+from ui.cli.play import agree, follow, tell_encoder, tell_what_came_back, tell_what_is_cut, tell_what_plays
 from ui.runs.settings.batch import Suite
 
 if TYPE_CHECKING:
@@ -48,16 +34,15 @@ def reproduce(
     table: Annotated[
         list[str] | None,
         typer.Argument(
-            help="all (one list of the rows of 2, 3 and 4 and the other ways to combine), 1, 2, 3, 4, 5, 6, 7, 9, "
-            "12, parts, unseen, turns, selection, combinations, conductor, or grids and label-grids (settings tried); "
-            "all but these when left out."
+            help="all (the rows of 2, 3 and 4 and the other ways to combine, in one list), 1, 2, 3, 4, 5, 6, 7, 9, "
+            "12, parts, unseen, turns, selection, combinations, conductor, grids or label-grids (settings tried). Left "
+            "out: every table but the two of grids."
         ),
     ] = None,
     row: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ROW",
-            help="Only this row of the tables, such as labels or evolved:svf; may be given again.",
+            metavar="ROW", help="Only this row of the tables, such as labels or evolved:svf; repeatable."
         ),
     ] = None,
     seeds: Annotated[
@@ -72,15 +57,14 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Also write the rows, intervals and digests to this JSON file, without episodes; rows that it has "
-            "already and the store lacks stay in it.",
+            help="Also write rows, intervals and digests, without episodes, to this JSON file; rows of the file that "
+            "the store lacks are kept.",
         ),
     ] = None,
     check: Annotated[
         bool,
         typer.Option(
-            "--check",
-            help="Also compare every row, seed by seed, with the results that came with the program.",
+            "--check", help="Also compare every row, seed by seed, with the results shipped with the program."
         ),
     ] = False,
     store: StoreOption = None,
@@ -88,8 +72,8 @@ def reproduce(
 ) -> None:
     """Evolve, play and print the paper's tables, each row beside the paper's own.
 
-    Every row is kept as a run when it is complete, so that the command can be stopped and given again: it goes on
-    where it was, and a longer list of seeds adds to what is there.
+    Every complete row is stored as a run: stop the command at any time and give it again to resume. A longer list of
+    seeds adds to what is there.
 
     [dim]$[/] trinity reproduce 4 --seeds 0,1,2
 
@@ -104,8 +88,8 @@ def reproduce(
 
     doors = {key: given.get(key) for key in ("pool", "encoder")}
     settings = wiring.settings(store=store, max_cost_usd=max_cost, **doors)
-    wanted = _narrowed(_tables(table), row)
-    asked = built(Suite, checked(Suite, given))
+    wanted = _keep_rows(_tables(table), row)
+    asked = build_settings(Suite, validate_settings(Suite, given))
     suite = replace(
         asked,
         pool=absolute_pool(settings.pool),
@@ -119,7 +103,7 @@ def reproduce(
                 name_task_file(opened, one)
             _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
         played = read_rows(opened, rows_of(opened, suite), {row.key for row in needed(wanted)})
-        beside = _checked(opened, suite, wanted, played) if check else None
+        beside = _compare_with_shipped(opened, suite, wanted, played) if check else None
         _report(opened, suite, wanted, played, save, as_json, beside)
     if any(one.same_config and not one.same_outcomes for one in beside or ()):
         raise typer.Exit(1)
@@ -181,7 +165,7 @@ def _report(
         _print_checked(beside)
 
 
-def _checked(
+def _compare_with_shipped(
     store: Store, suite: Suite, wanted: list[Table], played: Mapping[str, Sequence[PlayedRow]]
 ) -> list[Checked]:
     """What the store holds of these tables beside the shipped results."""
@@ -219,7 +203,7 @@ def _tables(names: list[str] | None) -> list[Table]:
     return [TABLES[name] for name in dict.fromkeys(names or [one for one in TABLES if one not in GRID_NAMES])]
 
 
-def _narrowed(tables: list[Table], rows: list[str] | None) -> list[Table]:
+def _keep_rows(tables: list[Table], rows: list[str] | None) -> list[Table]:
     """The tables with these rows alone; all of theirs where none is named."""
     if not rows:
         return tables
@@ -264,7 +248,7 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
             _learn(store, game, row, seed, bar)
             _measure(store, game, row, seed, bar)
             bar.update(line, advance=1)
-    tell_what_was_reckoned(metered.reckoned)
+    tell_what_came_back(metered.reckoned)
 
 
 def _measure(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:

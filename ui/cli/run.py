@@ -20,22 +20,14 @@ from ui.cli.options import (
     refuse_with_resume,
     with_options,
 )
-from ui.cli.play import (
-    PILOT,
-    piloted,
-    play_out,
-    tell_what_is_cut,
-    tell_what_plays,
-    with_ceiling,
-)
+from ui.cli.play import PILOT, play_out, play_pilot, tell_what_is_cut, tell_what_plays, with_ceiling
 from ui.cli.replies import tell_lapses
 from ui.runs.policies import POLICIES
 from ui.runs.settings.batch import BatchPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from core.play.policies import Cycle
     from core.pool.spec import ModelSpec
     from storage.store import Store
 
@@ -55,15 +47,15 @@ def run(
         ),
     ] = None,
     pilot: Annotated[bool, option(PILOT)] = False,
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play tasks under one or more policies, record every turn, print accuracies with 95 % Wilson intervals.
 
     Single models, random-model and round-robin follow the cycle of roles that did best on validation tasks.
-    Before models that cost money are asked, an estimate is shown. Ctrl-C keeps every committed turn. --resume plays
-    episodes that are missing because a model could not be asked; until then the exit code is 1.
+    An estimate of the cost is shown before models that cost money are asked. Ctrl-C keeps every committed turn.
+    --resume plays episodes that are missing because a model could not be asked; until then the exit code is 1.
 
     A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}; 'trinity tasks --help' says
     which graders there are, for programs and for functions of your own too.
@@ -125,7 +117,8 @@ def _play(
     tell_what_plays(plan.pool, parts.pool.specs, encoder)
     if encoder is not None:
         tell_what_is_cut(store, encoder, parts.pool.specs, parts.tasks)
-    _tell_cycles(parts.plan.cycles)
+    for name, cycle in parts.plan.cycles.items():
+        say(f"{name} plays {', '.join(cycle)}")
     if undecided := parts.plan.undecided:
         tried = len(undecided) * len(CYCLES) * parts.plan.choosing
         say(
@@ -135,7 +128,7 @@ def _play(
     if learning := lesson_episodes(parts.plan):
         say(f"What has to be chosen or taught before it plays takes {learning:,} episodes first.")
     if pilot:
-        parts = piloted(store, parts)
+        parts = play_pilot(store, parts)
     right = over = 0
 
     def shows(event: object) -> dict[str, Any]:
@@ -144,7 +137,8 @@ def _play(
             case CyclesTried(n, of) if n < of:
                 return {"note": f"choosing role cycles on validation tasks, {n} of {of}"}
             case CyclesChosen():
-                _tell_cycles(event.cycles)
+                for name, cycle in event.cycles.items():
+                    say(f"{name} plays {', '.join(cycle)}")
             case PolicyTaught(name, policy):
                 say(f"{name} is ready" + ("." if name == policy else f": {policy}."))
             case EpisodeFinished(episode):
@@ -157,11 +151,6 @@ def _play(
     played = play_out(store, parts, resume, "episodes", total, shows)
     _report(store, played.run, plan_of(store.runs.get(played.run), BatchPlan), as_json, parts.pool.specs)
     played.finished()
-
-
-def _tell_cycles(cycles: Mapping[str, Cycle]) -> None:
-    for name, cycle in cycles.items():
-        say(f"{name} plays {', '.join(cycle)}")
 
 
 def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Sequence[ModelSpec]) -> None:
@@ -224,7 +213,7 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
     if cut:
         say(
             f"{cut.total()} of {planned} episodes were cut. Those that ended are the shorter ones, so no accuracy is "
-            "told of their policies: resume the run to play the rest."
+            "given for their policies: resume the run to play the rest."
         )
     if unbegun:
         say(f"{unbegun} of {planned} episodes were never begun: resume the run to play them.")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import TaskError
-from ui.cli.console import print_json, print_table, progress, tell
+from ui.cli.console import print_json, print_table, tell, with_progress
 from ui.cli.options import JsonOption
 
 app = typer.Typer(
@@ -60,32 +60,14 @@ def check(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Grade what was said against the answers, and show where that differs from "right", which a person decided.
+    """Grade replies against their answers, and show where the grade differs from "right", the judgement of a person.
 
-    A line may have the "question", by which units and the texts of choices are read. Exit code 1 when one differs.
+    A line may have its "question": units and the texts of choices are read from it. Exit code 1 when one differs.
 
     [dim]$[/] trinity tasks check graded.jsonl
     """
-    from core.episode import Grade, Task
-    from core.grader_names import own_grader
-    from core.play.drive import settled
-    from core.tasks.graders import grading_of
-    from core.tasks.own_graders import find_function
-    from ui.runs import wiring
-
     lines = _lines(file)
-    tasks = [
-        Task(str(i), one.get("question", ""), one["answer"], one["grader"]) for i, one in enumerate(lines)
-    ]
-    own = {task: find_function(task.grader, file.parent) for task in tasks if own_grader(task.grader)}
-    grade = grading_of(tasks, own, wiring.settings().processes)
-    found = grade([Grade(task, one["said"]) for task, one in zip(tasks, lines, strict=True)])
-    verdicts = []
-    with progress() as bar:
-        line = bar.add_task("answers", total=len(found), note="")
-        for verdict in found:
-            verdicts += settled([verdict])
-            bar.update(line, advance=1)
+    verdicts = _grade(lines, file.parent)
     wrong = [
         {**one, "graded": verdict}
         for one, verdict in zip(lines, verdicts, strict=True)
@@ -105,27 +87,37 @@ def check(
             f"{counts['false_right']:,} wrong ones count as right, {counts['false_wrong']:,} right ones as wrong."
         )
         if wrong:
-            print_table(
-                ["grader", "answer", "said", "graded"],
-                [
-                    (
-                        one["grader"],
-                        one["answer"][:40],
-                        one["said"][:60],
-                        "right" if one["graded"] else "wrong",
-                    )
-                    for one in wrong[:MOST_SHOWN]
-                ],
-            )
+            rows = [
+                (one["grader"], one["answer"][:40], one["said"][:60], "right" if one["graded"] else "wrong")
+                for one in wrong[:MOST_SHOWN]
+            ]
+            print_table(["grader", "answer", "said", "graded"], rows)
         if len(wrong) > MOST_SHOWN:
             tell(f"{len(wrong) - MOST_SHOWN:,} more: --json has them all.")
     if wrong:
         raise typer.Exit(1)
 
 
+def _grade(lines: list[dict[str, Any]], folder: Path) -> list[bool]:
+    """Whether each answer is right, by graders of one's own from this folder too."""
+    from core.episode import Grade, Task, own_grader
+    from core.play.drive import settled
+    from core.tasks.graders import grading_of
+    from core.tasks.own_graders import find_function
+    from ui.runs import wiring
+
+    tasks = [
+        Task(str(i), one.get("question", ""), one["answer"], one["grader"]) for i, one in enumerate(lines)
+    ]
+    own = {task: find_function(task.grader, folder) for task in tasks if own_grader(task.grader)}
+    grade = grading_of(tasks, own, wiring.settings().processes)
+    found = grade([Grade(task, one["said"]) for task, one in zip(tasks, lines, strict=True)])
+    return [verdict for one in with_progress(found, "answers", len(found)) for verdict in settled([one])]
+
+
 def _lines(file: Path) -> list[dict[str, Any]]:
     """The labelled answers of a file, the tests of a program as its answer; TaskError that names the first bad line."""
-    from core.grader_names import own_grader
+    from core.episode import own_grader
     from core.tasks.sets import read_answer, read_function, read_grader
     from core.texts import read_text
 

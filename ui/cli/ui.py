@@ -37,10 +37,7 @@ def ui(
     from ui.runs import wiring
 
     settings = wiring.settings(store=store, port=port)
-    if port_in_use(settings.port):
-        raise ConfigError(
-            f"Port {settings.port} on {ADDRESS} is in use: stop that program or choose another with --port."
-        )
+    check_port(settings.port)
     opened = open_store(settings.store)
     if samples and wiring.wants_samples(opened, settings):
         say("Importing the sample runs (first start only) ...")
@@ -65,12 +62,13 @@ def ui(
         app.run(config=options)
 
 
-def port_in_use(port: int, host: str = ADDRESS) -> bool:
-    """Whether another program listens on the port. A port that is only cooling down counts as free."""
+def check_port(port: int, host: str = ADDRESS) -> None:
+    """ConfigError when another program listens on the port. A port that is only cooling down counts as free."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError:
-            return True
-    return False
+            raise ConfigError(
+                f"Port {port} on {host} is in use: stop that program or choose another with --port."
+            ) from None

@@ -1,7 +1,10 @@
 """The pool as one model: an OpenAI-compatible endpoint in front of a coordinator, every request an episode.
 
-A request's way: `guard` (who may ask), `api` (the routes), `wire` and `messages` (what clients may send),
-`conversation` (what it asks), `service` and `tiers` (who plays it, within which limits), `engine` and `ledger` (it is
-played and paid for), `course` (what happened), `replies` (its answer in the forms of both APIs). `formats` and
-`schema_checks` hold answers against JSON schemas.
+A request's way: `guard` (who may ask: host names, origins, API keys, the size of a body), `api` (the routes, and errors
+in OpenAI's form), `errors` (`ApiError`), `wire` and `messages` (the pydantic models of bodies, tools, and messages with
+their parts), `conversation` (what it asks, as one question), `service` (it becomes an `Order` within its limits;
+decisions; what is forgotten after days), `tiers` (endpoint.toml: who plays it, among which models), `engine` (one
+thread plays all orders), `ledger` (cost ceilings and what calls cost), `course` (its turns so far, its answer, usage
+and trace), `replies` (chat completions and responses, whole and streamed). `formats` and `schema_checks` hold answers
+against JSON schemas.
 """

@@ -21,13 +21,21 @@ from starlette.types import ASGIApp
 
 from core.errors import StoreError, TrinityError
 from core.pool.wire import Malformed
-from ui.endpoint.conversation import asked_by
+from ui.endpoint.conversation import read_request
 from ui.endpoint.course import Course
-from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
+from ui.endpoint.errors import ApiError, bad_request, store_unavailable, unsupported_field
 from ui.endpoint.formats import answer_format, read_body
 from ui.endpoint.guard import Guard
-from ui.endpoint.replies import KEEP_ALIVE_S, Chat, Listener, ResponseObject, checking, play_whole, streamed
-from ui.endpoint.service import Service, decided
+from ui.endpoint.replies import (
+    KEEP_ALIVE_S,
+    Chat,
+    Listener,
+    ResponseObject,
+    play_whole,
+    run_check,
+    stream_reply,
+)
+from ui.endpoint.service import Service, first_decision
 from ui.endpoint.tiers import Tier
 from ui.endpoint.wire import ChatRequest, DecisionRequest, ResponsesRequest
 from ui.program import version
@@ -73,8 +81,8 @@ def _routes(service: Service) -> APIRouter:
     async def play(
         body: ChatRequest | ResponsesRequest, request: Request, form: type[Chat | ResponseObject]
     ) -> Response:
-        asked = asked_by(body)
-        wanted = await checking(partial(answer_format, *body.wanted_format))
+        asked = read_request(body)
+        wanted = await run_check(partial(answer_format, *body.wanted_format))
         listener = Listener()
         order = await run_in_threadpool(
             service.order, replace(asked, answer_format=wanted), request.state.key, listener.tell
@@ -82,7 +90,7 @@ def _routes(service: Service) -> APIRouter:
         course = Course(order, service.endpoint.inspector)
         reply = form(course)
         if body.stream:
-            told = streamed(reply, service.engine, listener)
+            told = stream_reply(reply, service.engine, listener)
             return EventSourceResponse(told, headers=course.headers, ping=KEEP_ALIVE_S, sep="\n")
         await play_whole(request, service.engine, course, listener)
         return JSONResponse(reply.whole(), headers=course.headers)
@@ -100,7 +108,7 @@ def _routes(service: Service) -> APIRouter:
     @router.post("/decisions")
     async def decisions(body: DecisionRequest, request: Request) -> Response:
         """Which model and role the coordinator would choose first, with probabilities. No model is asked."""
-        return JSONResponse(await run_in_threadpool(decided, service, body, request.state.key))
+        return JSONResponse(await run_in_threadpool(first_decision, service, body, request.state.key))
 
     @router.get("/models")
     @router.get("/models/", include_in_schema=False)
@@ -161,11 +169,11 @@ async def _error_response(_: Request, error: Exception) -> Response:
             message = _NO_ADDRESS.get(error.status_code, str(error.detail))
             found = ApiError(error.status_code, message, headers=dict(error.headers or {}))
         case StoreError():
-            found = unavailable(str(error))
+            found = store_unavailable(str(error))
         case TrinityError():
             found = ApiError(503, str(error), "server_error", "not_ready")
         case _:
-            message = f"The endpoint failed ({type(error).__name__}); what it says of it stands in its log."
+            message = f"The endpoint failed ({type(error).__name__}): its log says more."
             found = ApiError(500, message, "server_error")
     return found.response()
 
@@ -173,7 +181,7 @@ async def _error_response(_: Request, error: Exception) -> Response:
 #: What is said of an address, by the status.
 _NO_ADDRESS = {
     404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/decisions or /v1/models.",
-    405: "This address is not asked so: see /openapi.json.",
+    405: "This address does not take this method: see /openapi.json.",
 }
 
 
@@ -187,16 +195,16 @@ def _invalid(error: RequestValidationError) -> ApiError:
         case "literal_error" if _PART.search(where):
             return _unread(where, mistake)
         case "model_attributes_type" if not where:
-            return refused(
+            return bad_request(
                 "The body is no JSON object: send one, with the header Content-Type: application/json."
             )
         case "extra_forbidden":
-            return unsupported(where, f"'{where}' is not supported here: leave it out.")
+            return unsupported_field(where, f"'{where}' is not supported here: leave it out.")
         case "json_invalid":
-            return refused("The body is not valid JSON.")
+            return bad_request("The body is not valid JSON.")
         case "missing":
-            return refused(f"'{where or 'the body'}' is missing.", where or None)
-    return refused(f"'{where or 'the body'}' cannot be used: {mistake['msg']}.", where or None)
+            return bad_request(f"'{where or 'the body'}' is missing.", where or None)
+    return bad_request(f"'{where or 'the body'}' cannot be used: {mistake['msg']}.", where or None)
 
 
 def _unread(where: str, mistake: Mapping[str, Any]) -> ApiError:
@@ -204,10 +212,10 @@ def _unread(where: str, mistake: Mapping[str, Any]) -> ApiError:
     about = mistake["ctx"]
     kinds = about.get("expected_tags", about.get("expected"))
     if kinds is None:
-        return refused(f"'{where}' is missing.", where)
+        return bad_request(f"'{where}' is missing.", where)
     only = "only text is read here, in parts of type" if _PART.search(where) else "it can be one of"
     kind = str(about.get("tag", mistake["input"]))[:80]
-    return refused(f"'{where}' is '{kind}', which cannot be used: {only} {kinds}.", where)
+    return bad_request(f"'{where}' is '{kind}', which cannot be used: {only} {kinds}.", where)
 
 
 #: The type of a part of a message, or of a tool's output.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.texts import well_formed
-from ui.endpoint.errors import refused, unsupported
+from ui.endpoint.errors import bad_request, unsupported_field
 from ui.endpoint.formats import AnswerFormat
 from ui.endpoint.messages import (
     AssistantMessage,
@@ -31,7 +31,7 @@ from ui.endpoint.messages import (
     Written,
     left_aside,
 )
-from ui.endpoint.wire import NEUTRAL, ChatRequest, ResponsesRequest, ToolOffer, Vendor, offered
+from ui.endpoint.wire import NEUTRAL, ChatRequest, ResponsesRequest, ToolOffer, Vendor, tool_offer
 
 #: A line that tells who wrote what follows.
 _HEADER = re.compile(r"^\[(?:system|user|assistant|tool)(?: [^\]\n]*)?\]$", re.MULTILINE)
@@ -70,16 +70,16 @@ class Asked:
     include_usage: bool = False  # at the end of a stream
 
 
-def asked_by(body: ChatRequest | ResponsesRequest) -> Asked:
+def read_request(body: ChatRequest | ResponsesRequest) -> Asked:
     """What a body asks, but for the form of its answer. ApiError for a field that would change the answer and cannot,
     and for a conversation that is none."""
     for name, (values, instead) in NEUTRAL.items():
         if getattr(body, name, None) not in values:
-            raise unsupported(name, f"'{name}' is not supported here: {instead}.")
+            raise unsupported_field(name, f"'{name}' is not supported here: {instead}.")
     effort = body.reasoning.effort if body.reasoning else None
     if isinstance(body, ChatRequest):
         if len({body.max_tokens, body.max_completion_tokens} - {None}) > 1:
-            raise refused(
+            raise bad_request(
                 "max_completion_tokens and max_tokens are two names of one limit: give both the same number, or one.",
                 "max_tokens",
             )
@@ -95,18 +95,13 @@ def asked_by(body: ChatRequest | ResponsesRequest) -> Asked:
         }
     else:
         said = input_messages(body.input, body.instructions or "")
-        own = {
-            "door": "responses",
-            "messages": said,
-            "effort": effort,
-            "max_tokens": body.max_output_tokens,
-        }
+        own = {"door": "responses", "messages": said, "effort": effort, "max_tokens": body.max_output_tokens}
     named = {"user": body.user, "safety_identifier": body.safety_identifier}
     notes = {**(body.metadata or {}), **{name: value for name, value in named.items() if value}}
     return Asked(
         **own,
         model=body.model,
-        tools=offered(body.tools, body.tool_choice, parallel=body.parallel_tool_calls),
+        tools=tool_offer(body.tools, body.tool_choice, parallel=body.parallel_tool_calls),
         vendor=body.trinity,
         temperature=body.temperature,
         top_p=None if body.top_p == 1 else body.top_p,  # every model's own; some servers take none beside it
@@ -132,7 +127,7 @@ def conversation(sent: Sequence[Sent], field: str = "messages", *, instructions:
         if (one := _said(message, calls, f"{field}.{place}")).text.strip()
     ]
     if not any(one.role == "user" for one in messages):
-        raise refused("No user message holds any text: send at least one.", field)
+        raise bad_request("No user message holds any text: send at least one.", field)
     return [Said("system", well_formed(instructions)), *messages] if instructions.strip() else messages
 
 
@@ -197,7 +192,7 @@ class _Calls:
             known = [one for one in known if one.name == name]
         if not known:
             which = f"the id '{id_[:80]}'" if id_ else f"the name '{name[:80]}'" if name else "no result yet"
-            raise refused(
+            raise bad_request(
                 f"{place} is a tool's result, and no call before it has {which}: send the assistant's message with "
                 "that call before it.",
                 place,

@@ -22,7 +22,7 @@ from core.episode import (
     Usage,
 )
 from ui.endpoint.engine import Order
-from ui.endpoint.errors import ApiError, unavailable
+from ui.endpoint.errors import ApiError, store_unavailable
 from ui.endpoint.formats import Fitting
 from ui.endpoint.schema_checks import Undecided
 
@@ -254,7 +254,7 @@ class Course:
         if reason == EndReason.CANCELLED:
             return self._failed(503, "cancelled", f"The request was cancelled{where}.")
         if ended is None and self.order.fault is not None:
-            return unavailable(f"{self.order.fault} The request broke off{where}: send it again.")
+            return store_unavailable(f"{self.order.fault} The request broke off{where}: send it again.")
         if ended is None:
             return self._failed(500, "broke_off", f"The endpoint stopped{where}: ask again.")
         if ended.status is Status.MISSING:

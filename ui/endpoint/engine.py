@@ -33,8 +33,7 @@ from core.episode import (
 )
 from core.errors import StoreError, TrinityError
 from core.play.drive import drive_arriving
-from core.play.policies import PolicyPerRequest
-from core.play.policy import Policy, WorkflowPolicy, WrappedPolicy
+from core.play.policies import Policy, decide_each
 from core.play.private import without_texts
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
@@ -75,13 +74,13 @@ class Order:
 
 @dataclass
 class _Inbox:
-    """Orders on their way to the thread that plays: `drive_arriving`'s arrivals."""
+    """Orders on their way to the thread that plays."""
 
     arrived: SimpleQueue[Order | None] = field(default_factory=SimpleQueue)
     wake: Callable[[], None] = lambda: None
     closed: bool = False
 
-    def take(self, *, wait: bool) -> Episode | None:
+    def take(self, wait: bool) -> Episode | None:
         """The next order's episode; None when there is none now, or no more will come."""
         while not self.closed:
             try:
@@ -103,22 +102,24 @@ class _Inbox:
 
 
 @dataclass(frozen=True)
-class _Permitted(WrappedPolicy):
+class _Permitted(Policy):
     """The policy of all requests together, which lets each choose only what its order permits."""
 
+    id: str
+    models: tuple[str, ...]
     orders: dict[str, Order]
     lock: threading.Lock
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The inner policy's decisions about the models and roles that each request may choose."""
+        """The decisions of the orders' policies about the models and roles that each request may choose."""
         asked = [self._masked(request) for request in requests]
         with self.lock:
-            return self.inner.decide(asked)
+            return decide_each(asked, [self.orders[request.episode_id].policy for request in requests])
 
     def policy_for(self, episode: Episode) -> Policy:
         """Whoever writes this episode's workflows, which keeps to its order by itself; else this policy."""
         own = self.orders[episode.id].policy
-        return own if isinstance(own, WorkflowPolicy) else self
+        return own if own.rounds else self
 
     def _masked(self, request: Decide) -> Decide:
         order = self.orders[request.episode_id]
@@ -240,14 +241,14 @@ class Engine:
 
     def _serve(self, inbox: _Inbox) -> None:
         models = tuple(spec.name for spec in self._pool.specs)
-        each = PolicyPerRequest("endpoint", models, lambda request: self._orders[request.episode_id].policy)
         events = drive_arriving(
-            inbox,
-            _Permitted(each, self._orders, self.deciding),
+            inbox.take,
+            _Permitted("endpoint", models, self._orders, self.deciding),
             self._pool,
             grade_many,
             stop=self._reason,
             terms=self._terms,
+            watch=inbox.watch,
             give_up=self._reason,
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )

@@ -35,17 +35,17 @@ class ApiError(Exception):
         return JSONResponse(self.body(), self.status, headers=dict(self.headers))
 
 
-def refused(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """A request that cannot be meant so (400)."""
     return ApiError(400, message, code=code, param=param)
 
 
-def unsupported(param: str, message: str) -> ApiError:
+def unsupported_field(param: str, message: str) -> ApiError:
     """A field, or a value of one, that nothing here honours (400): it is never ignored."""
-    return refused(message, param, "unsupported_parameter")
+    return bad_request(message, param, "unsupported_parameter")
 
 
-def unavailable(message: str) -> ApiError:
+def store_unavailable(message: str) -> ApiError:
     """The store cannot be read or written at the moment, and nothing was paid: the same request can be sent again."""
     again = {"retry-after": str(RETRY_AFTER_S)}
     return ApiError(503, message, "server_error", "store_unavailable", headers=again)

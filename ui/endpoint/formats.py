@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 from core.pool.wire import Malformed, strict_json
-from ui.endpoint.errors import ApiError, refused
+from ui.endpoint.errors import ApiError, bad_request
 from ui.endpoint.schema_checks import CHECKS, NoSchema, Undecided
 from ui.endpoint.wire import AnyFormat, FlatJsonSchemaFormat, JsonSchemaFormat, PlainFormat
 
@@ -30,28 +30,17 @@ DEEPEST_SCHEMA, LONGEST_SCHEMA, MOST_PARTS = 60, 100_000, 5_000
 LONGEST_WAY = 200
 #: What would have a reference lead to another place than its pointer says.
 _ELSEWHERE = ("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor", "$anchor", "$id")
-#: Keywords whose value is a schema, a list of them, or holds them by name; those that look at the same value again
-#: and those that look at a part of it.
-_SAME_ONE, _SAME_MANY, _SAME_NAMED = (
-    ("not", "if", "then", "else"),
-    ("allOf", "anyOf", "oneOf"),
-    ("dependentSchemas", "dependencies"),
+
+
+#: Keywords that hold a schema, or a list of them, and look at the same value again, or at a part of it.
+_SAME = ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
+_PARTS = (
+    *("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "contentSchema"),
+    *("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"),
 )
-_PART_ONE, _PART_MANY, _PART_NAMED = (
-    (
-        "items",
-        "additionalItems",
-        "unevaluatedItems",
-        "contains",
-        "additionalProperties",
-        "unevaluatedProperties",
-        "propertyNames",
-        "contentSchema",
-    ),
-    ("prefixItems", "items"),
-    ("properties", "patternProperties"),
-)
-_NAMED_ASIDE = ("$defs", "definitions")
+_DEFINITIONS = ("$defs", "definitions")
+#: Those of them that hold schemas by name.
+_BY_NAME = {"dependentSchemas", "dependencies", "properties", "patternProperties", *_DEFINITIONS}
 
 
 def read_body(data: bytes) -> Any:
@@ -115,13 +104,13 @@ def answer_format(asked: AnyFormat | None, param: str) -> AnswerFormat | None:
 
 
 def _compiled(given: dict[str, Any], param: str) -> dict[str, Any]:
-    schema = checked_schema(given, param)
+    schema = check_schema(given, param)
     try:
         CHECKS.compile(json.dumps(schema))
     except NoSchema as error:
-        raise refused(f"The schema is none: {error}.", param, "invalid_schema") from None
+        raise bad_request(f"This is no JSON schema: {error}.", param, "invalid_schema") from None
     except Undecided as error:
-        raise refused(
+        raise bad_request(
             f"The schema cannot be used: its check {error}. Send fewer or shorter patterns.",
             param,
             "unsupported_schema",
@@ -129,13 +118,23 @@ def _compiled(given: dict[str, Any], param: str) -> dict[str, Any]:
     return schema
 
 
-def checked_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
+def check_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
     """The schema as it is checked against, without its own name. ApiError, which names the place, for one that is too
     large or leads elsewhere; whether it is a schema at all is for whoever compiles it."""
     if len(json.dumps(schema)) > LONGEST_SCHEMA:
-        raise refused(f"The schema is longer than {LONGEST_SCHEMA:,} characters: send a smaller one.", param)
+        raise bad_request(
+            f"The schema is longer than {LONGEST_SCHEMA:,} characters: send a smaller one.", param
+        )
     named = {key: value for key, value in schema.items() if key != "$id"}
-    _Counted(named, param).check()
+    counted = _Counted(named, param)
+    counted.check_places()
+    if counted.size(named, "#", {}) > MOST_PARTS:
+        raise bad_request(
+            f"The schema has more than {MOST_PARTS:,} parts once its references are unfolded: name fewer "
+            "definitions more than once, or send a smaller one.",
+            param,
+            "unsupported_schema",
+        )
     return named
 
 
@@ -146,15 +145,12 @@ class _Counted:
     root: dict[str, Any]
     param: str
     sizes: dict[int, int] = field(default_factory=dict)  # by identity
-    open: dict[int, bool] = field(
-        default_factory=dict
-    )  # being counted; whether a part of the value was entered since
 
-    def check(self) -> None:
-        """ApiError for a schema that cannot be used."""
+    def check_places(self) -> None:
+        """ApiError for a schema that stands too deep, leads elsewhere, or to nothing."""
         for depth, path, schema in _every(self.root):
             if depth > DEEPEST_SCHEMA:
-                raise refused(
+                raise bad_request(
                     f"The schema is nested more than {DEEPEST_SCHEMA} deep: send a flatter one.", self.param
                 )
             for word in _ELSEWHERE:
@@ -162,40 +158,27 @@ class _Counted:
                     raise self._refused(path, f"'{word}' is not read here: leave it out")
             if "$ref" in schema:
                 self._target(schema["$ref"], path)
-        if self._size(self.root, "#") > MOST_PARTS:
-            raise refused(
-                f"The schema has more than {MOST_PARTS:,} parts once its references are unfolded: name fewer "
-                "definitions more than once, or send a smaller one.",
-                self.param,
-                "unsupported_schema",
-            )
 
-    def _size(self, schema: Any, path: str) -> int:
-        """How many parts a schema has; those of a reference to what encloses it are counted where they stand."""
+    def size(self, schema: Any, path: str, above: Mapping[int, bool]) -> int:
+        """How many parts a schema has; those of a reference to what encloses it are counted where they stand. `above`:
+        by identity, the schemas that are being counted, and whether a part of the value was entered since."""
         if not isinstance(schema, dict):
             return 1
-        known = self.sizes.get(id(schema))
-        if known is not None:
+        if (known := self.sizes.get(id(schema))) is not None:
             return known
-        if len(self.open) >= LONGEST_WAY:
+        if len(above) >= LONGEST_WAY:
             raise self._refused(path, f"references lead through more than {LONGEST_WAY} schemas: name fewer")
-        self.open[id(schema)] = False
-        total = 1
-        inner = [*_same(schema)]
+        here = {**above, id(schema): False}
+        same = [*_within(schema, _SAME)]
         if "$ref" in schema:
-            inner.append(("$ref", self._target(schema["$ref"], path)))
-        for name, part in inner:
-            if id(part) in self.open:
-                if not self.open[id(part)]:
+            same.append(("$ref", self._target(schema["$ref"], path)))
+        total = 1
+        for now, inner in ((here, same), (dict.fromkeys(here, True), _within(schema, _PARTS))):
+            for name, part in inner:
+                if now.get(id(part)) is False:
                     raise self._refused(path, f"'{name}' leads back to itself without going deeper: mend it")
-                continue
-            total += self._size(part, f"{path}/{name}")
-        before = {one: self.open[one] for one in self.open}
-        self.open = dict.fromkeys(self.open, True)
-        for name, part in _parts(schema):
-            total += 0 if id(part) in self.open else self._size(part, f"{path}/{name}")
-        self.open = before
-        del self.open[id(schema)]
+                if id(part) not in now:
+                    total += self.size(part, f"{path}/{name}", now)
         self.sizes[id(schema)] = total
         return total
 
@@ -215,33 +198,21 @@ class _Counted:
         return found
 
     def _refused(self, path: str, why: str) -> ApiError:
-        return refused(
+        return bad_request(
             f"The schema cannot be used: at {path[:200]}, {why}.", self.param, "unsupported_schema"
         )
 
 
-def _same(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas within one that look at the same value again, each with its place."""
-    return _within(schema, _SAME_ONE, _SAME_MANY, _SAME_NAMED)
-
-
-def _parts(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas within one that look at parts of the value, each with its place."""
-    return _within(schema, _PART_ONE, _PART_MANY, _PART_NAMED)
-
-
-def _within(
-    schema: dict[str, Any], one: tuple[str, ...], many: tuple[str, ...], named: tuple[str, ...]
-) -> Iterator[tuple[str, Any]]:
-    for word in one:
-        if isinstance(schema.get(word), dict):
-            yield word, schema[word]
-    for word in many:
-        if isinstance(held := schema.get(word), list):
+def _within(schema: dict[str, Any], keywords: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The schemas at these keywords of one, each with its place."""
+    for word in keywords:
+        held = schema.get(word)
+        if isinstance(held, list):
             yield from ((f"{word}/{place}", inner) for place, inner in enumerate(held))
-    for word in named:
-        if isinstance(held := schema.get(word), dict):
+        elif isinstance(held, dict) and word in _BY_NAME:
             yield from ((f"{word}/{name}", inner) for name, inner in held.items())
+        elif isinstance(held, dict):
+            yield word, held
 
 
 def _every(root: dict[str, Any]) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -253,5 +224,5 @@ def _every(root: dict[str, Any]) -> Iterator[tuple[int, str, dict[str, Any]]]:
             continue
         yield depth, path, schema
         if depth <= DEEPEST_SCHEMA:
-            inner = (*_same(schema), *_parts(schema), *_within(schema, (), (), _NAMED_ASIDE))
+            inner = _within(schema, (*_SAME, *_PARTS, *_DEFINITIONS))
             waiting += [(depth + 1, f"{path}/{name}", one) for name, one in inner]

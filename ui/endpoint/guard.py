@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from core.errors import TrinityError
 from storage.shelves.endpoint import ApiKey, looks_like_key
 from storage.store import Store
-from ui.endpoint.errors import ApiError, unavailable
+from ui.endpoint.errors import ApiError, store_unavailable
 from ui.program import LOCAL_NAMES
 
 #: The largest body, and how long it may take to arrive.
@@ -72,7 +72,7 @@ class Guard:
         try:
             key = await run_in_threadpool(self._store.endpoint.find, text) if text else None
         except TrinityError as error:
-            raise unavailable(str(error)) from None
+            raise store_unavailable(str(error)) from None
         if key is None:
             raise ApiError(
                 401,

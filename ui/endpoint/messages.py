@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 #: The most parts of a message, and characters of a text.
 MOST_PARTS, LONGEST_TEXT = 100, 1_000_000
@@ -64,12 +64,6 @@ class Unread(Repeated):
     """Something of a kind that is left aside as a whole."""
 
     type: str
-
-
-def kind_of(value: Any) -> str:
-    """Of what kind an item says it is; a message need not say it."""
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return kind if isinstance(kind, str) else "message"
 
 
 # Texts
@@ -223,24 +217,17 @@ class UnreadItem(Unread):
     type: Literal["reasoning", "web_search_call", "file_search_call", "mcp_list_tools", "tool_search_call"]
 
 
+def _kind_named(value: Any) -> Any:
+    """An item that says of what kind it is; a message need not say it."""
+    return {"type": "message", **value} if isinstance(value, dict) else value
+
+
 InputItem = Annotated[
-    Annotated[InputMessage, Tag("message")]
-    | Annotated[FunctionCall, Tag("function_call")]
-    | Annotated[CustomCall, Tag("custom_tool_call")]
-    | Annotated[CallOutput, Tag("function_call_output")]
-    | Annotated[CallOutput, Tag("custom_tool_call_output")]
-    | Annotated[ShellCall, Tag("local_shell_call")]
-    | Annotated[ShellCall, Tag("shell_call")]
-    | Annotated[ShellCall, Tag("apply_patch_call")]
-    | Annotated[ShellOutput, Tag("local_shell_call_output")]
-    | Annotated[ShellOutput, Tag("shell_call_output")]
-    | Annotated[ShellOutput, Tag("apply_patch_call_output")]
-    | Annotated[UnreadItem, Tag("reasoning")]
-    | Annotated[UnreadItem, Tag("web_search_call")]
-    | Annotated[UnreadItem, Tag("file_search_call")]
-    | Annotated[UnreadItem, Tag("mcp_list_tools")]
-    | Annotated[UnreadItem, Tag("tool_search_call")],
-    Discriminator(kind_of),
+    Annotated[
+        InputMessage | FunctionCall | CustomCall | CallOutput | ShellCall | ShellOutput | UnreadItem,
+        Field(discriminator="type"),
+    ],
+    BeforeValidator(_kind_named),
 ]
 Call = FunctionCall | CustomCall | ShellCall
 Written = WrittenMessage | AssistantMessage | InputMessage

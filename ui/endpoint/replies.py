@@ -32,7 +32,7 @@ KEEP_ALIVE_S = 10.0
 _CHECKING = ThreadPoolExecutor(4 * MOST_PROCESSES, "schema checks")
 
 
-async def checking(check: Callable[[], T]) -> T:
+async def run_check(check: Callable[[], T]) -> T:
     """What a check says that may take long."""
     return await asyncio.get_running_loop().run_in_executor(_CHECKING, check)
 
@@ -55,7 +55,7 @@ class Listener:
             return await self._heard.get()
 
 
-async def played(engine: Engine, course: Course, listener: Listener) -> AsyncGenerator[dict[str, Any]]:
+async def play_order(engine: Engine, course: Course, listener: Listener) -> AsyncGenerator[dict[str, Any]]:
     """Hand the order over and give its progress, until it is over or out of time. Left early, it is cancelled."""
     order = course.order
     engine.submit(order)
@@ -70,7 +70,7 @@ async def played(engine: Engine, course: Course, listener: Listener) -> AsyncGen
                 engine.look()
                 continue
             if event is None:
-                await checking(course.check)
+                await run_check(course.check)
                 return
             if (progress := course.take(event)) is not None:
                 yield progress
@@ -83,7 +83,7 @@ async def play_whole(request: Request, engine: Engine, course: Course, listener:
     """Play to the end without a word; cancelled when the client goes away."""
 
     async def play() -> None:
-        async with contextlib.aclosing(played(engine, course, listener)) as progress:
+        async with contextlib.aclosing(play_order(engine, course, listener)) as progress:
             async for _ in progress:
                 pass
 
@@ -306,11 +306,13 @@ def _part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-async def streamed(form: Chat | ResponseObject, engine: Engine, listener: Listener) -> AsyncGenerator[Sent]:
+async def stream_reply(
+    form: Chat | ResponseObject, engine: Engine, listener: Listener
+) -> AsyncGenerator[Sent]:
     """The events of a reply as they come."""
     course = form.course
     yield form.begin({"type": "started", "episode": course.id, "url": course.url or None})
-    async with contextlib.aclosing(played(engine, course, listener)) as told:
+    async with contextlib.aclosing(play_order(engine, course, listener)) as told:
         async for what in told:
             if course.order.asked.vendor.progress:
                 yield form.progress(what)

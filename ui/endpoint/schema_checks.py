@@ -1,20 +1,20 @@
 """Checks of answers against schemas, each within a time limit, in processes of their own.
 
 A check holds its process for as long as it takes, and an unlucky pattern or schema may take long: hence another
-process does it, which is ended when its time is up."""
+process does it (`core.processes`), which is ended when its time is up."""
 
 from __future__ import annotations
 
 import atexit
 import json
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from queue import Empty, SimpleQueue
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any
+
+from core.processes import start_helper
 
 #: How long a check may take, and the start of a process before its first one, in seconds.
 CHECK_S, START_S = 2.0, 20.0
@@ -24,11 +24,6 @@ MOST_PROCESSES = 2
 _BACKTRACKS = 100_000
 #: How large a pattern may become, in bytes.
 _PATTERN_BYTES = 2**20
-#: A folder that is called as one of ours where the user happens to stand must not be taken for it.
-_START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ui.endpoint.schema_checks import answer_checks; answer_checks()"
-)
 
 
 class Undecided(Exception):
@@ -58,7 +53,7 @@ class Checks:
         try:
             process = self._taken()
             try:
-                kind, words = process.answer([schema, value])
+                kind, words = process.answer(schema, value)
             except Undecided:
                 process.end()
                 raise
@@ -87,22 +82,15 @@ class Checks:
 
 
 class _Process:
-    """One process that checks."""
+    """One helper process that checks."""
 
     def __init__(self) -> None:
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, json.dumps(sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="ascii",
-        )
-        self._answers: SimpleQueue[str] = SimpleQueue()
-        self._listening = threading.Thread(target=self._listen, name="schema checks", daemon=True)
-        self._listening.start()
+        self._child = start_helper((__name__, "jsonschema_rs"))
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._requests, self._answers = self._child.stdin, self._child.stdout
         try:
-            self._within(START_S)  # it says when it is ready
+            self._line_within(START_S)  # it says when it is ready
         except Undecided:
             self.end()
             raise
@@ -112,39 +100,32 @@ class _Process:
         """Whether it ended by itself."""
         return self._child.poll() is not None
 
-    def answer(self, request: list[str | None]) -> tuple[str, str]:
-        """What it says to a request. Undecided when it says nothing in time, or died."""
-        assert self._child.stdin is not None
+    def answer(self, *job: str | None) -> tuple[str, str]:
+        """What `check` says of a schema and a value. Undecided when nothing comes in time, or the process died."""
         with suppress(OSError):
-            self._child.stdin.write(json.dumps(request) + "\n")
-            self._child.stdin.flush()
-        kind, words = json.loads(self._within(CHECK_S))
-        return str(kind), str(words)
+            self._requests.write(json.dumps([f"{__name__}:check", job]) + "\n")
+            self._requests.flush()
+        answer = json.loads(self._line_within(CHECK_S))["answer"]
+        kind, words = answer or ("undecided", "failed")
+        return kind, words
 
     def end(self) -> None:
         """End it at once."""
         self._child.kill()
         self._child.wait()
-        self._listening.join()
-        assert self._child.stdin is not None
         with suppress(OSError):  # what was still to be written
-            self._child.stdin.close()
+            self._requests.close()
+        self._answers.close()
 
-    def _within(self, seconds: float) -> str:
-        try:
-            line = self._answers.get(timeout=seconds)
-        except Empty:
-            raise Undecided(f"took longer than {seconds:g} s") from None
+    def _line_within(self, seconds: float) -> str:
+        with DefaultSelector() as waiting:
+            waiting.register(self._answers, EVENT_READ)
+            if not waiting.select(seconds):
+                raise Undecided(f"took longer than {seconds:g} s")
+        line = self._answers.readline()
         if not line:
             raise Undecided("ended its process")
         return line
-
-    def _listen(self) -> None:
-        assert self._child.stdout is not None
-        with self._child.stdout as lines:
-            for line in lines:
-                self._answers.put(line)
-        self._answers.put("")
 
 
 #: The checks of this process.
@@ -152,30 +133,21 @@ CHECKS = Checks()
 atexit.register(CHECKS.close)
 
 
-def answer_checks() -> None:
-    """Answer requests of standard input until it ends: a schema and a value as JSON texts, the value None where only
-    the schema is to be compiled."""
-    print(json.dumps(["ready", ""]), flush=True)
-    for line in sys.stdin:
-        schema, value = json.loads(line)
-        try:
-            answer = _checked(schema, value)
-        except ValueError as error:  # a schema that is none; NaN and the like never come here
-            answer = "no schema", str(error)
-        except Exception as error:
-            answer = "undecided", f"failed ({type(error).__name__})"
-        print(json.dumps(answer), flush=True)
-
-
-def _checked(schema: str, value: str | None) -> tuple[str, str]:
-    validator = _validator(schema)
-    error = None if value is None else next(validator.iter_errors(json.loads(value)), None)
-    if error is None:
+def check(job: tuple[str, str | None]) -> tuple[str, str]:
+    """What a helper says of a schema and a value, both JSON texts, the value None where only the schema is to be
+    compiled: whether it fits, and why not."""
+    schema, value = job
+    try:
+        validator = _validator(schema)
+    except ValueError as error:
+        return "no schema", str(error)
+    fault = None if value is None else next(validator.iter_errors(json.loads(value)), None)
+    if fault is None:
         return "fits", ""
-    if "backtracking" in error.message:
+    if "backtracking" in fault.message:
         return "undecided", "would have to try a pattern too often"
-    place = "/".join(map(str, error.instance_path))
-    return "fault", f"{place}: {error.message}" if place else error.message
+    place = "/".join(map(str, fault.instance_path))
+    return "fault", f"{place}: {fault.message}" if place else fault.message
 
 
 @lru_cache(maxsize=32)

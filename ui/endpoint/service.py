@@ -15,7 +15,7 @@ from typing import Any
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Event, Task, Transcript
 from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
-from core.play.policy import ConductingPolicy, Policy, WorkflowPolicy, new_episode
+from core.play.policies import Policy, new_episode
 from core.pool.pool import Pool
 from core.workflow import MOST_STEPS
 from storage.filters.episode_filter import EpisodeFilter
@@ -24,7 +24,7 @@ from storage.store import Store
 from storage.upkeep.retention import What, began_before, prune
 from ui.endpoint.conversation import Asked, input_messages, question_of
 from ui.endpoint.engine import MOST_RUNS, Engine, Order
-from ui.endpoint.errors import ApiError, refused, unavailable, unsupported
+from ui.endpoint.errors import ApiError, bad_request, store_unavailable, unsupported_field
 from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
 from ui.endpoint.wire import DecisionRequest, Question
@@ -122,11 +122,11 @@ class Service:
                 _ = self.engine
                 return self._policy(self.offer.policy_of(tier), tier.argmax if argmax is None else argmax)
         except StoreError as error:
-            raise unavailable(str(error)) from None
+            raise store_unavailable(str(error)) from None
         except ConfigError as error:
             raise ApiError(503, str(error), "server_error", "not_ready") from None
         except TrinityError as error:
-            raise refused(str(error), "model") from None
+            raise bad_request(str(error), "model") from None
 
     def order(self, asked: Asked, key: ApiKey | None, tell: Callable[[Event | None], None]) -> Order:
         """The request as it is to be played, not yet handed over. ApiError for what cannot be meant so."""
@@ -141,7 +141,7 @@ class Service:
         try:
             check_ceiling(self.pool.specs, _least(cost, limits.max_cost_usd))
         except BudgetError as error:
-            raise refused(str(error), "trinity.max_cost_usd") from None
+            raise bad_request(str(error), "trinity.max_cost_usd") from None
         seconds = _least(vendor.deadline_s, limits.deadline_s, tier.deadline_s)
         schema = asked.answer_format.schema if asked.answer_format else None
         question = question_of(asked.messages, schema, asked.tools.demand)
@@ -172,14 +172,13 @@ class Service:
 
     def _check_tools(self, asked: Asked, policy: Policy, models: Sequence[str]) -> None:
         """ApiError where tools are offered that nobody here would be told of."""
-        if isinstance(policy, WorkflowPolicy):
-            raise unsupported(
-                "tools",
-                f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none.",
+        if policy.rounds:
+            raise unsupported_field(
+                "tools", f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none."
             )
         terse = {spec.name for spec in self.pool.specs if spec.dialect == "terse"}
         if without := [name for name in models if name in terse]:
-            raise unsupported(
+            raise unsupported_field(
                 "tools",
                 f"'{without[0]}' of this pool cannot call tools: leave it out by trinity.leave_out, or send no tools.",
             )
@@ -202,37 +201,25 @@ class Service:
         return [name for name, wish, able in wishes if wish is not None and not able]
 
     def _policy(self, name: str, argmax: bool) -> Policy:
-        if (name, argmax) not in self._policies:
+        if (known := self._policies.get((name, argmax))) is not None:
+            return known
+        sampling = self._policies.get((name, False))
+        if argmax and (likeliest := getattr(sampling, "most_likely", None)):  # a planner is loaded once
+            found: Policy = likeliest()
+        else:
             models = tuple(spec.name for spec in self.pool.specs)
-            if argmax and (sampling := self._policies.get((name, False))) is not None:
-                self._policies[name, argmax] = _most_likely(sampling)
-            else:
-                known = Policies(self.store, models, argmax=argmax, encoder=self.encoder)
-                found = known.resolve(name)
-                if isinstance(found, ConductingPolicy) and not isinstance(found, WorkflowPolicy):
-                    raise ConfigError(
-                        f"Policy '{name}' makes one answer of several episodes, which is not served: choose another."
-                    )
-                self._policies[name, argmax] = found
-        return self._policies[name, argmax]
-
-
-def _most_likely(policy: Policy) -> Policy:
-    """The same coordinator or planner, always taking the likeliest choice; other policies as they are."""
-    if likeliest := getattr(policy, "most_likely", None):
-        planner: Policy = likeliest()
-        return planner
-    checkpoint = getattr(policy, "checkpoint", None)
-    if checkpoint is None:
-        return policy
-    from core.coordinator.coordinator import Coordinator
-
-    return Coordinator(checkpoint, policy.encoder, argmax=True)  # type: ignore[attr-defined]
+            found = Policies(self.store, models, argmax=argmax, encoder=self.encoder).resolve(name)
+        if not found.decides_turns and not found.rounds:
+            raise ConfigError(
+                f"Policy '{name}' makes one answer of several episodes, which is not served: choose another."
+            )
+        self._policies[name, argmax] = found
+        return found
 
 
 def _turns(asked: Asked, limits: Limits, tier: Tier, policy: Policy) -> int:
     """The turn budget of a request. Workflows are whole or nothing: theirs is at least what the longest one needs."""
-    needed = MOST_STEPS * policy.rounds if isinstance(policy, WorkflowPolicy) else 1
+    needed = max(1, MOST_STEPS * policy.rounds)
     least = LEAST_TURNS if asked.tools.must_call else 1
     turns = asked.vendor.max_turns or max(least, needed, turns_for(asked.effort, tier))
     return turns if limits.max_turns is None else min(turns, limits.max_turns)
@@ -262,7 +249,7 @@ def forget_old(store: Store, endpoint: Endpoint) -> int:
 # What would be decided, without asking a model
 
 
-def decided(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict[str, Any]:
+def first_decision(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict[str, Any]:
     """The decision before the first turn, as the answers to the questions about it. ApiError for a policy that decides
     no turns, and for a question that is none."""
     question = question_of(input_messages(body.input))
@@ -270,8 +257,8 @@ def decided(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict
     policy = service.policy(tier, body.trinity.argmax)
     out = [*body.trinity.leave_out, *(key.limits.leave_out if key else ())]
     left_out = service.offer.left_out(tier, policy, out)
-    if isinstance(policy, WorkflowPolicy):
-        raise refused(
+    if policy.rounds:
+        raise bad_request(
             "This model answers by whole workflows and decides no single turns: ask for another one.", "model"
         )
     mask = tuple(model not in left_out for model in policy.models) if left_out else ()
@@ -294,9 +281,9 @@ def answer_to(question: Question, policy: Policy, decision: Decision, number: in
     name = {"name": question.name}
     values = [one.value for one in question.choices or ()]
     if question.type == "choice" and not values:
-        raise refused("A choice needs its choices: give at least two.", f"questions.{number}.choices")
+        raise bad_request("A choice needs its choices: give at least two.", f"questions.{number}.choices")
     if len({*map(repr, values)}) < len(values):
-        raise refused("A choice is given twice: give each once.", f"questions.{number}.choices")
+        raise bad_request("A choice is given twice: give each once.", f"questions.{number}.choices")
     roles = [role.value for role in ROLE_ORDER]
     odds = (
         (policy.models, decision.model_probs or [one == decision.model for one in policy.models]),

@@ -7,23 +7,28 @@ import math
 import re
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from core.errors import ConfigError
-from core.evolution.fitness import EpisodeStatistics, GenerationStats
-from core.fields import Setting, Turns, built, checked, settings_of
-from core.play.policies import SINGLE
-from core.play.policy import Policy
+from core.fields import Setting, Turns, build_settings, settings_of, validate_settings
+from core.play.policies import Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
 from core.texts import read_text
+from storage.analysis.defaults import (
+    ValidatedCheckpoint,
+    best_of_each_run,
+    best_or_newest,
+    validated_checkpoints,
+)
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
-from ui.endpoint.errors import ApiError, refused
+from ui.endpoint.errors import ApiError, bad_request
 from ui.presentation.words import share_words
 
 T = TypeVar("T")
@@ -94,10 +99,7 @@ class Endpoint:
     """What all requests may cost together. Else the file's max_cost_usd."""
     most_requests: Annotated[int, Setting(ge=1, le=10_000)] = 256
     """Requests in progress at a time; more are told to come back (429)."""
-    tier: tuple[Tier, ...] = (
-        Tier("trinity", lean=True, turns=3),
-        Tier("trinity-ultra", turns=8),
-    )
+    tier: tuple[Tier, ...] = (Tier("trinity", lean=True, turns=3), Tier("trinity-ultra", turns=8))
 
 
 def read_endpoint(file: Path | None, data_folder: Path) -> Endpoint:
@@ -133,9 +135,9 @@ def _read(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     known = settings_of(kind)
     if unknown := [key for key in table if key not in known]:
         raise ConfigError(f"{where} has a key '{unknown[0]}', which there is not: use {', '.join(known)}.")
-    if missing := [key for key in ("name",) if key in known and key not in table]:
-        raise ConfigError(f"{where} has no {missing[0]}: give it one.")
-    return built(kind, checked(kind, table, f"{where}: "))
+    if "name" in known and "name" not in table:
+        raise ConfigError(f"{where} has no name: give it one.")
+    return build_settings(kind, validate_settings(kind, table, f"{where}: "))
 
 
 @dataclass
@@ -145,17 +147,21 @@ class Offer:
     endpoint: Endpoint
     specs: tuple[ModelSpec, ...]
     store: Store
-    _known: tuple[float, list[Validated]] = (-math.inf, [])
+    _known: tuple[float, list[ValidatedCheckpoint]] = (-math.inf, [])
+
+    @cached_property
+    def by_name(self) -> dict[str, ModelSpec]:
+        """The pool's models."""
+        return {spec.name: spec for spec in self.specs}
 
     def check(self) -> None:
         """ConfigError for a tier that can never be served."""
-        names = {spec.name for spec in self.specs}
         for tier in self.endpoint.tier:
             for model in tier.models:
-                if model not in names:
+                if model not in self.by_name:
                     raise ConfigError(
                         f"Tier {tier.name} names the model '{model}', which the pool does not have: it has "
-                        f"{', '.join(sorted(names))}."
+                        f"{', '.join(sorted(self.by_name))}."
                     )
             self.policy_of(tier)
 
@@ -181,32 +187,25 @@ class Offer:
         """The name of the policy that decides in a tier; ConfigError where it names none and none fits."""
         if tier.policy:
             return tier.policy
-        found = best(self._validated())
-        if found is not None:
-            return found.checkpoint
-        fitting = self._fitting()
-        if not fitting:
+        found = best_or_newest(self._fitting(), self._validated())
+        if found is None:
             raise ConfigError(
                 "No checkpoint in the store chooses among the models of this pool: evolve one with trinity evolve, "
                 f"or name a policy, such as single:MODEL, in {FILE}."
             )
-        newest = max(fitting, key=lambda one: (one.run_id or "", one.generation or 0, one.created))
-        return newest.id
-
-    def validated(self, policy: str) -> Validated | None:
-        """What is known of a checkpoint that decides; None where it was never validated here."""
-        return next((one for one in self._validated() if one.checkpoint == policy), None)
+        return found
 
     def reports(self) -> list[tuple[str, str]]:
         """What is known of each checkpoint that decides, and what to do where a single model is known to be better."""
         first: dict[str, str] = {}  # who decides, and in which tier first
         for tier in self.endpoint.tier:
             first.setdefault(self.policy_of(tier), tier.name)
+        results = {one.id: one for one in self._validated()}
         found = []
         for policy, tier_name in first.items():
             if not self.store.checkpoints.has(policy):
                 continue
-            known, advice = self.validated(policy), ""
+            known, advice = results.get(policy), ""
             if known is None:
                 named = any(tier.policy == policy for tier in self.endpoint.tier)
                 why = "" if named else ": as none that fits the pool was, the newest plays"
@@ -218,36 +217,30 @@ class Offer:
                     f"Beware: it is behind the best single model. Evolve it for longer, or write policy = "
                     f'"single:{model}" for tier {tier_name} into {FILE} (trinity serve --write-config).'
                 )
-            found.append((f"Checkpoint {policy}: {known.words}.", advice))
+            found.append((f"Checkpoint {policy}: {result_words(known)}.", advice))
         return found
 
     def pins(self) -> list[str]:
         """The coordinators and planners that can be asked for by name: of each run the best validated one, where there
         is one, else the last."""
-        of_runs = {one.run_id or one.id: one.id for one in self._fitting()}
-        by_run: dict[str, list[Validated]] = {}
-        for one in self._validated():
-            by_run.setdefault(one.run, []).append(one)
-        of_runs |= {run: found.checkpoint for run, some in by_run.items() if (found := best(some))}
-        known = {spec.name for spec in self.specs}
-        planners = (one for one in self.store.checkpoints.list(planners=True) if known >= {*one.models})
-        of_runs |= {one.run_id or one.id: one.id for one in planners}
+        of_runs = best_of_each_run(self._fitting(), self._validated())
+        of_runs |= {one.run_id or one.id: one.id for one in self._fitting(planners=True)}
         return [PIN + name for name in of_runs.values()]
 
-    def _fitting(self) -> list[CheckpointSummary]:
-        known = {spec.name for spec in self.specs}
-        return [one for one in self.store.checkpoints.list() if known >= {*one.models}]
+    def _fitting(self, *, planners: bool = False) -> list[CheckpointSummary]:
+        listed = self.store.checkpoints.list(planners=planners)
+        return [one for one in listed if self.by_name.keys() >= {*one.models}]
 
-    def _validated(self) -> list[Validated]:
+    def _validated(self) -> list[ValidatedCheckpoint]:
         """The results of the checkpoints that fit, read anew every few seconds: an evolution may be under way."""
         if time.monotonic() - self._known[0] > KNOWN_S:
-            self._known = time.monotonic(), validated(self.store, self._fitting())
+            self._known = time.monotonic(), validated_checkpoints(self.store, self._fitting())
         return self._known[1]
 
     def choices(self, tier: Tier) -> tuple[str, ...]:
         """The models that a tier chooses among."""
         found = self.store.checkpoints.named(self.policy_of(tier))
-        return self._in_tier(tier, [spec.name for spec in self.specs] if found is None else found.models)
+        return self._in_tier(tier, [*self.by_name] if found is None else found.models)
 
     def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
         """Of a policy's models, those that may be chosen in this tier."""
@@ -274,8 +267,7 @@ class Offer:
 
     def _leaner_half(self, models: tuple[str, ...]) -> tuple[str, ...]:
         """The leaner half of these models, see `Tier`: those that are as lean as its last one included."""
-        by_name = {spec.name: spec for spec in self.specs}
-        own = [by_name[model] for model in models]
+        own = [self.by_name[model] for model in models]
         orders = ([call_usd(spec, *USUAL_CALL) for spec in own], [spec.strength for spec in own])
         known = [[one for one in order if one is not None] for order in orders]
         ranks = [*zip(*(order for order in known if len(order) == len(own)), strict=True)]
@@ -287,23 +279,22 @@ class Offer:
     def left_out(self, tier: Tier, policy: Policy, opted_out: Sequence[str]) -> tuple[str, ...]:
         """Of the policy's models, those that may not be chosen: outside the tier, or opted out of by their name or
         their provider's. ApiError for a name that means nothing here, and where nothing is left."""
-        by_name = {spec.name: spec for spec in self.specs}
         inside = self._in_tier(tier, policy.models)
         unknown = [name for name in opted_out if not any(name in names_of(one) for one in self.specs)]
         if unknown:
             offered = ", ".join(dict.fromkeys(name for one in self.specs for name in names_of(one)))
-            raise refused(
+            raise bad_request(
                 f"'{unknown[0][:80]}' is no model or provider of this pool: leave out some of {offered}.",
                 "trinity.leave_out",
             )
         out = tuple(
             model
             for model in policy.models
-            if model not in inside or any(name in names_of(by_name[model]) for name in opted_out)
+            if model not in inside or any(name in names_of(self.by_name[model]) for name in opted_out)
         )
         # A cycle takes its steps, and no other model.
         if set(out) >= {*getattr(policy, "steps", policy.models)}:
-            raise refused(
+            raise bad_request(
                 "Nothing is left of the pool: leave out fewer models or providers, or ask for another tier.",
                 "trinity.leave_out",
                 "empty_pool",
@@ -311,83 +302,15 @@ class Offer:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """A checkpoint's result on the held-apart tasks of its evolution, and the best single model's there, where it was
-    played. `alike` is what results must have in common to be compared."""
-
-    checkpoint: str
-    run: str
-    generation: int
-    result: EpisodeStatistics
-    turns: int | None
-    single: tuple[str, EpisodeStatistics] | None
-    alike: tuple[str, ...]
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether the best single model solved more of the same tasks."""
-        return self.single is not None and self.single[1].accuracy > self.result.accuracy
-
-    @property
-    def words(self) -> str:
-        """What is known of it, in plain sentences."""
-        turns = "" if self.turns is None else f", with all its models and up to {self.turns} turns"
-        solved = share_words(self.result.accuracy, self.result.interval)
-        said = f"generation {self.generation} of {self.run} solved {solved} of {self.result.n} validation tasks{turns}"
-        if self.single is None:
-            return f"{said}; what the best single model solves of them was not played"
-        name, found = self.single
-        return f"{said}; the best single model, {name}, {share_words(found.accuracy, found.interval)}"
-
-
-def validated(store: Store, fitting: Sequence[CheckpointSummary]) -> list[Validated]:
-    """The results of these checkpoints, where there are any; those of the newest evolution last."""
-    by_run: dict[str, dict[str, CheckpointSummary]] = {}
-    for one in fitting:
-        by_run.setdefault(one.run_id or "", {})[one.id] = one
-    found: list[Validated] = []
-    for run in sorted(by_run.keys() - {""}):
-        config = store.runs.get(run).config
-        search = config.get("evolution", {})
-        alike = tuple(
-            str(one)
-            for one in (
-                *(config.get(name) for name in ("tasks", "digest", "validation", "protocol", "models")),
-                search.get("turn_budget"),
-                search.get("seed"),
-            )
-        )
-        generations = store.learning.updates(run)
-        stats = [GenerationStats.of(one.stats) for one in generations]
-        single = _best_single(stats[-1].controls.items()) if stats else None
-        found += [
-            Validated(
-                str(one.checkpoint_id),
-                run,
-                one.index,
-                has.validation,
-                search.get("turn_budget"),
-                single,
-                alike,
-            )
-            for one, has in zip(generations, stats, strict=True)
-            if one.checkpoint_id in by_run[run] and has.validation and has.validation.n
-        ]
-    return found
-
-
-def best(results: Sequence[Validated]) -> Validated | None:
-    """The best of those that can be compared with the newest evolution's; of equals the latest. None of none."""
-    comparable = [one for one in results if one.alike == results[-1].alike]
-    return max(comparable, key=lambda one: (one.result.accuracy, one.run, one.generation), default=None)
-
-
-def _best_single(
-    controls: Iterable[tuple[str, EpisodeStatistics]],
-) -> tuple[str, EpisodeStatistics] | None:
-    singles = [(name.removeprefix(SINGLE), one) for name, one in controls if name.startswith(SINGLE)]
-    return max(singles, key=lambda one: one[1].accuracy, default=None)
+def result_words(known: ValidatedCheckpoint) -> str:
+    """What is known of a validated checkpoint, in plain sentences."""
+    turns = "" if known.turns is None else f", with all its models and up to {known.turns} turns"
+    solved = share_words(known.result.accuracy, known.result.interval)
+    said = f"generation {known.generation} of {known.run} solved {solved} of {known.result.n} validation tasks{turns}"
+    if known.single is None:
+        return f"{said}; what the best single model solves of them was not played"
+    name, found = known.single
+    return f"{said}; the best single model, {name}, {share_words(found.accuracy, found.interval)}"
 
 
 def names_of(spec: ModelSpec) -> tuple[str, ...]:
@@ -401,7 +324,7 @@ def turns_for(effort: str | None, tier: Tier) -> int:
     if effort is None:
         return tier.turns
     if effort not in EFFORTS:
-        raise refused(
+        raise bad_request(
             f"reasoning effort '{effort[:40]}' is not known: use one of {', '.join(EFFORTS)}.",
             "reasoning_effort",
         )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, StrictBool, Tag
 
 from core.texts import well_formed
-from ui.endpoint.errors import ApiError, refused
+from ui.endpoint.errors import ApiError, bad_request
 from ui.endpoint.messages import (
     MOST_PARTS,
     MOST_TOOLS,
@@ -23,7 +23,6 @@ from ui.endpoint.messages import (
     Repeated,
     Text,
     Unread,
-    kind_of,
 )
 from ui.endpoint.tiers import EFFORTS
 
@@ -70,7 +69,8 @@ class OtherTool(Unread):
 
 
 def _tool_kind(value: Any) -> str:
-    return "function" if kind_of(value) in ("function", "message") else "other"
+    kind = value.get("type") if isinstance(value, dict) else None
+    return "other" if isinstance(kind, str) and kind != "function" else "function"
 
 
 AnyTool = Annotated[
@@ -340,7 +340,7 @@ class ToolOffer:
         )
 
 
-def offered(
+def tool_offer(
     given: Sequence[Tool | FlatTool | OtherTool] | None,
     choice: str | dict[str, Any] | None,
     *,
@@ -358,17 +358,14 @@ def offered(
     for name in names or ():
         if name not in known:
             offers = f"offered are {', '.join(known)}" if known else "no function is offered"
-            raise refused(f"tool_choice names '{name[:80]}', and {offers}.", "tool_choice")
+            raise bad_request(f"tool_choice names '{name[:80]}', and {offers}.", "tool_choice")
     if mode == "required" and not known:
-        raise refused(
+        raise bad_request(
             "tool_choice demands a call, and no function is offered: send tools of type function.",
             "tool_choice",
         )
     told = [
-        {
-            "type": "function",
-            "function": one.model_dump(include={*Function.model_fields}, exclude_none=True),
-        }
+        {"type": "function", "function": one.model_dump(include={*Function.model_fields}, exclude_none=True)}
         for one in functions
         if mode != "none" and (names is None or one.name in names)
     ]
@@ -416,7 +413,7 @@ def _allowed(mode: object, tools: Sequence[object]) -> tuple[str, list[str]]:
 
 
 def _cannot(why: str) -> ApiError:
-    return refused(
+    return bad_request(
         f"tool_choice {why}: set it to auto, none, required, or "
         '{"type": "function", "function": {"name": NAME}}.',
         "tool_choice",

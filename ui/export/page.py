@@ -17,15 +17,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from core.analysis.comparison import (
-    RULE,
-    RULE_IN_SHORT,
-    TEXT_CUT,
-    Alignment,
-    AlignmentRow,
-    TurnKey,
-    align,
-)
+from core.analysis.comparison import RULE, RULE_IN_SHORT, align
 from core.analysis.head_lens import Pair, overruled_pair
 from core.episode import ROLE_ORDER, Decision, Episode, Status
 from core.heads import softmax
@@ -37,17 +29,16 @@ from storage.shelves.labels import Label
 from storage.store import Store
 from ui.answers.blocks import Answer
 from ui.export.rows import rows_of
-from ui.presentation.comparison import ALIGNMENT_WORDS
+from ui.presentation.comparison import ALIGNMENT_WORDS, mirror, moves, totals
 from ui.presentation.course import cells
 from ui.presentation.odds import alternatives, choice_words, options
 from ui.presentation.theme import (
     END_WORDS,
     FLAG_WORDS,
-    STATUS_MARKS,
-    Mark,
     correct_mark,
     model_colour,
     one_line,
+    outcome_mark,
     percent,
     plain,
 )
@@ -68,9 +59,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 #: Prompts repeat the replies before them: each message is cut to this many characters.
 PROMPT_CUT = 20_000
-
-#: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut.
-MOST_TURNS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +87,11 @@ class PlayedEpisode:
     def outlines(self) -> tuple[TurnOutline, ...]:
         """The turns without their texts."""
         return tuple(turn.outline for turn in self.turns)
+
+    @property
+    def replies(self) -> dict[int, str]:
+        """What was said, by turn."""
+        return {turn.outline.index: turn.text.reply for turn in self.turns}
 
 
 def read_played(store: Store, episode_id: str) -> PlayedEpisode:
@@ -134,16 +127,23 @@ def episode_page(played: PlayedEpisode) -> str:
 
 def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
     """The page of two episodes side by side, aligned; its rows have the anchors `#r1`, `#r2` and so on."""
-    alignment = aligned_turns(a, b)
+    first, second = sorted((a, b), key=lambda one: one.episode.id)
+    found = align(*(moves(one.outlines, one.replies) for one in (first, second)))
     return _rendered(
         "pair",
         a=a,
         b=b,
         strips=(_strip(a), _strip(b)),
-        alignment=alignment,
+        alignment=found if first is a else mirror(found),  # its rows are the same whichever side is A
         rule=f"{RULE_IN_SHORT} {RULE}",
         row_words=ALIGNMENT_WORDS,
     )
+
+
+def page_of(store: Store, ids: Sequence[str]) -> str:
+    """The page of one episode, or of two side by side; StoreError for one that there is not."""
+    played = [read_played(store, one) for one in ids]
+    return episode_page(*played) if len(played) == 1 else pair_page(*played)
 
 
 def index_page(summaries: Sequence[EpisodeSummary], title: str) -> str:
@@ -187,12 +187,6 @@ def time_words(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def outcome_mark(played: PlayedEpisode) -> Mark:
-    """Right, wrong or not judged; the status of an episode that is not finished."""
-    status = played.episode.status
-    return correct_mark(played.episode.correct) if status is Status.FINISHED else STATUS_MARKS[status]
-
-
 def end_words(played: PlayedEpisode) -> str:
     """Why an episode ended, in words; empty for one that has not."""
     reason = played.episode.end_reason
@@ -218,34 +212,6 @@ def facts(played: PlayedEpisode) -> list[tuple[str, str]]:
     if fork := episode.fork:
         rows.append(("Fork of", f"{fork.parent}, from turn {fork.turn + 1} on"))
     return rows
-
-
-def totals(a: EpisodeSummary, b: EpisodeSummary) -> list[tuple[str, str, str, str]]:
-    """A pair's totals: name, A, B, B minus A."""
-    tokens = (a.tokens_in + a.tokens_out, b.tokens_in + b.tokens_out)
-    return [
-        ("Turns", str(a.turns), str(b.turns), f"{b.turns - a.turns:+d}"),
-        ("Tokens", f"{tokens[0]:,}", f"{tokens[1]:,}", f"{tokens[1] - tokens[0]:+,d}"),
-        ("Time", seconds(a.latency_s), seconds(b.latency_s), f"{b.latency_s - a.latency_s:+.2f} s"),
-        ("Cost", dollars(a.cost_usd), dollars(b.cost_usd), ""),
-    ]
-
-
-def aligned_turns(a: PlayedEpisode, b: PlayedEpisode) -> Alignment:
-    """The pair's alignment; its rows are the same whichever side is A."""
-    if a.episode.id > b.episode.id:
-        found = aligned_turns(b, a)
-        return Alignment(
-            tuple(AlignmentRow(row.b, row.a, row.cost) for row in found.rows), found.first_divergence
-        )
-    return align(_moves(a), _moves(b))
-
-
-def _moves(played: PlayedEpisode) -> list[TurnKey]:
-    return [
-        TurnKey(turn.outline.model, turn.outline.role, turn.text.reply[:TEXT_CUT])
-        for turn in played.turns[:MOST_TURNS]
-    ]
 
 
 #: What templates may call.

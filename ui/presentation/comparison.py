@@ -3,15 +3,30 @@ checkpoints agree on the same turns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from core.analysis.comparison import GAP, MODEL_ONLY, ROLE_ONLY, SAME, Comparison
+from core.analysis.comparison import (
+    GAP,
+    MODEL_ONLY,
+    ROLE_ONLY,
+    SAME,
+    TEXT_CUT,
+    Alignment,
+    AlignmentRow,
+    Comparison,
+    TurnKey,
+)
 from core.episode import ROLE_ORDER
 from storage.analysis.standings import Cell, Figures, TaskSet
+from storage.rows.summaries import EpisodeSummary, TurnOutline
 from ui.presentation.theme import ROLE_STYLES, one_line
+from ui.presentation.words import dollars, seconds
 
 #: Below this many discordant tasks no test can reach p < 0.05: the page says so rather than show a bare p.
 FEWEST_FLIPS = 6
+#: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut.
+MOST_ALIGNED = 300
 #: More families of tasks than this are counted and not named.
 MOST_FAMILIES = 12
 
@@ -29,6 +44,18 @@ ALIGNMENT_WORDS = {
     MODEL_ONLY: "same model, another role",
     GAP: "a turn only one side has",
 }
+
+
+def moves(outlines: Sequence[TurnOutline], replies: Mapping[int, str]) -> list[TurnKey]:
+    """An episode's turns with their replies, as an alignment compares them: MOST_ALIGNED at most."""
+    return [
+        TurnKey(one.model, one.role, replies.get(one.index, "")[:TEXT_CUT]) for one in outlines[:MOST_ALIGNED]
+    ]
+
+
+def mirror(found: Alignment) -> Alignment:
+    """The same alignment with B as A."""
+    return replace(found, rows=tuple(AlignmentRow(row.b, row.a, row.cost) for row in found.rows))
 
 
 def verdict(compared: Comparison, a: str = "A", b: str = "B", among: int = 1) -> str:
@@ -177,6 +204,24 @@ def basis(compared: Comparison) -> str:
         "and swapped together, so they count as one task; the table counts a task as solved when more than half of "
         "its episodes are right."
     )
+
+
+def signed(value: float, digits: int = 0) -> str:
+    """A difference with its sign; what rounds to nothing has none."""
+    words = f"{value:+,.{digits}f}"
+    return words if words.strip("+-0.") else words[1:]
+
+
+def totals(a: EpisodeSummary, b: EpisodeSummary) -> list[tuple[str, str, str, str]]:
+    """What two episodes used, each line plain text: name, A, B, B minus A. No cost where both were free."""
+    used, also = a.tokens_in + a.tokens_out, b.tokens_in + b.tokens_out
+    cost = [("Cost", dollars(a.cost_usd), dollars(b.cost_usd), "")] if a.cost_usd or b.cost_usd else []
+    return [
+        ("Turns", str(a.turns), str(b.turns), signed(b.turns - a.turns)),
+        ("Tokens", f"{used:,}", f"{also:,}", signed(also - used)),
+        ("Time", seconds(a.latency_s), seconds(b.latency_s), f"{signed(b.latency_s - a.latency_s, 2)} s"),
+        *cost,
+    ]
 
 
 def slot_letter(slot: int) -> str:

@@ -101,6 +101,7 @@ ROLE_STYLES: dict[Role, RoleStyle] = {
     Role.WORKER: RoleStyle("W", "Worker", "■", "square"),
     Role.VERIFIER: RoleStyle("V", "Verifier", "▲", "triangle-up"),
 }
+ROLE_COLOURS = {Role.THINKER: "#7C5CBF", Role.WORKER: "#0E8A8A", Role.VERIFIER: WARN_COLOUR}
 
 ACCEPT = Mark("✓", ":material/check_circle:", "Accept", "green", RIGHT_COLOUR)
 REVISE = Mark("↻", ":material/restart_alt:", "Revise", "orange", WARN_COLOUR)
@@ -188,6 +189,11 @@ def verdict_mark(verdict: Verdict | None, *, unreadable: bool = False) -> Mark |
 def correct_mark(correct: bool | None) -> Mark:
     """Right, wrong, or not judged: an episode without an end, a turn without an answer."""
     return NOT_JUDGED if correct is None else RIGHT if correct else WRONG
+
+
+def outcome_mark(status: Status, correct: bool | None) -> Mark:
+    """How an episode ended: right, wrong or not judged; its status where it is not finished."""
+    return correct_mark(correct) if status is Status.FINISHED else STATUS_MARKS[status]
 
 
 def badge(mark: Mark) -> str:

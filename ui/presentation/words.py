@@ -161,11 +161,11 @@ def wrong_accepts_words(verdicts: int, episodes: int, ended: int) -> str:
         return ""
     many = f"{several(verdicts, 'verdict')} accepted a wrong answer, in {several(episodes, 'episode')}."
     if ended == episodes:
-        return f"{many} {'It' if ended == 1 else 'Each'} was ended by it: a false accept."
+        return f"{many} {'It' if ended == 1 else 'Each'} ended with that verdict: a false accept."
     rest = episodes - ended
     others = "one" if rest == 1 else f"{rest:,}"
     return (
-        f"{many} {ended:,} of these were ended by it (false accepts); the other {others} "
+        f"{many} {ended:,} of these ended with that verdict (false accepts); the other {others} "
         f"{'is' if rest == 1 else 'are'} of workflows, where an ACCEPT ends nothing."
     )
 
@@ -328,7 +328,7 @@ def generations(checkpoints: Sequence[CheckpointSummary], names: Mapping[str, st
     found: dict[str, int | str | None] = {}
     for planners in (False, True):
         some = [one for one in checkpoints if one.is_planner is planners]
-        found |= _told_apart([(one.policy, one.run_id, one.generation) for one in some], names)
+        found |= _name_apart([(one.policy, one.run_id, one.generation) for one in some], names)
     return found
 
 
@@ -337,7 +337,7 @@ def generations_of(store: Store) -> Generations:
     return generations(store.checkpoints.list(planners=None), store.runs.names())
 
 
-def _told_apart(
+def _name_apart(
     policies: Sequence[tuple[str, str | None, int | None]], names: Mapping[str, str]
 ) -> Generations:
     """Of (policy, run, age) each: its age, with its run where there is more than one, and in words of its own."""

@@ -19,10 +19,9 @@ from core.errors import ConfigError, StoreError, TaskError
 from core.evolution.cycles import CYCLES, ChosenCycle, Trial, choose_cycles, try_cycles
 from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, PolicyPerEpisode
-from core.play.policy import Policy, new_episode
+from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, Policy, PolicyPerEpisode, Pupil, new_episode
 from core.pocket import WEIGHTS
-from core.pool.cache import CachedPool, ReplyShelf
+from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.tasks.sets import digest_of_tasks
 from storage.files.atomic import atomic_file
@@ -34,7 +33,7 @@ from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import to_config
 from ui.runs.play import Ending, GroupControl, HaltingPool, Parts, common_parts
-from ui.runs.policies import Lessons, Policies, Pupil, check_policies, cycles_of, learns_from
+from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
 
@@ -55,18 +54,15 @@ class BatchParts(Parts):
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
-        below_ceiling = MeteredPool(self.pool, plan.max_cost_usd, reckoned=self.reckoned)
-        plan, policies = yield from choose_and_teach(
-            store, run, plan, self.policies, self.tasks, below_ceiling, self.shelf
-        )
-        metered = below_ceiling.anew(store.runs.spent_usd(run) + plan.choice_usd)
-        over = {
-            one.id: one.cost_usd or 0.0 for one in store.episodes.of_run(run) if one.status is Status.FINISHED
-        }
+        plan, policies = yield from self.choose_and_teach(store, run)
+        spent_usd = store.runs.spent_usd(run) + plan.choice_usd
+        metered = MeteredPool(self.pool, plan.max_cost_usd, spent_usd, self.reckoned)
+        recorded = store.episodes.of_run(run)
+        over = {one.id: one.cost_usd or 0.0 for one in recorded if one.status is Status.FINISHED}
         metered.ended(over.values())
         pool = CachedPool(metered, shelf=self.shelf)
-        begun = {one.id: one for one in store.episodes.unfinished(run)}
-        stored_replies = store.episodes.stored_replies(run)
+        begun = {one.id: one for one in store.episodes.unfinished(run)} if recorded else {}
+        stored_replies = store.episodes.stored_replies(run) if recorded else None
         policy_of: dict[str, Policy] = {}
         waiting: list[Episode] = []
         for place, task in enumerate(self.tasks):  # policies take turns, so that all their models have work
@@ -85,7 +81,7 @@ class BatchParts(Parts):
                     policy_of[new.id] = policy
                     waiting.append(begun.get(new.id, new))
         if waiting and not control.stop():
-            each = PolicyPerEpisode("batch", plan.models, policy_of.__getitem__)
+            each = PolicyPerEpisode("batch", plan.models, policy_of)
             events = drive_many(
                 waiting, each, pool, self.grade, stop=control.stop, stored_replies=stored_replies
             )
@@ -94,6 +90,40 @@ class BatchParts(Parts):
         if ending[0] is RunStatus.FINISHED and not plan.reuse:
             store.learning.paid_replies(run).forget()
         return ending
+
+    def choose_and_teach(
+        self, store: Store, run: str
+    ) -> Generator[CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]]:
+        """Try every cycle for the policies that have none, choose and teach those that need it before they play, and
+        give the plan as its run now keeps it, with its policies.
+
+        Replies are kept as they come, so that a run that is resumed pays for none again. Stopped when a person asks for
+        it; PoolError when no cycle can be chosen, as models could not be asked."""
+        plan, pupils = self.plan, [one for one in self.policies if isinstance(one, Pupil)]
+        if not pupils and not plan.undecided:
+            return plan, _with_cycles(store, plan, self.policies)
+        ledger, validation = store.learning.paid_replies(run), plan.choosing_tasks()
+        questions, spent_usd = plan.lesson_tasks(), plan.choice_usd or ledger.spent_usd(0)
+        metered = MeteredPool(self.pool, plan.max_cost_usd, spent_usd, self.reckoned)
+        halting = HaltingPool(metered, lambda: store.runs.control(run).cancel)
+        asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
+        grade = grading(store, [*validation, *questions], plan.tasks)
+        if plan.undecided:
+            chosen = yield from _chosen_cycles(plan, asked, grade, validation)
+            yield CyclesChosen(chosen)
+            plan = replace(plan, cycles={**plan.cycles, **chosen})
+        taught: dict[str, Policy] = {}
+        if pupils:
+            lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
+            for one in pupils:
+                taught[one.id] = one.teach(lessons)
+                yield PolicyTaught(one.id, taught[one.id].id)
+        policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]
+        plan = replace(plan, policies=tuple(one.id for one in policies), choice_usd=metered.spent_usd)
+        store.runs.amend(run, to_config(plan), owner=owner())
+        if not (plan.reuse or plan.lesson_tasks()):  # else they are kept for others, or to be taught by again
+            ledger.forget()
+        return plan, policies
 
 
 def completed(store: Store, plan: BatchPlan) -> BatchPlan:
@@ -104,7 +134,14 @@ def completed(store: Store, plan: BatchPlan) -> BatchPlan:
     every = [f"{SINGLE}{model}" for model in models]
     asked = [one for name in plan.policies for one in (every if name == f"{SINGLE}*" else [name])]
     names = tuple(dict.fromkeys(_kept(store, name) for name in dict.fromkeys(asked)))
-    _check_protocol(store, names, plan.protocol)
+    for name in names if plan.protocol else ():
+        if store.checkpoints.has(name):
+            own = store.checkpoints.get(name).config.get("protocol", Protocol.PAPER)
+            if own != plan.protocol:
+                raise ConfigError(
+                    f"Checkpoint {name} was evolved under the protocol '{own}' and cannot play by '{plan.protocol}': "
+                    "leave the protocol out, or choose another policy."
+                )
     return replace(plan, policies=names, models=models, digest=digest_of_tasks(plan.load_tasks()))
 
 
@@ -112,18 +149,6 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     """The parts of a complete plan; everything that can be wrong is found here, before anything is played."""
     common = common_parts(store, plan, plan.load_tasks())
     return BatchParts(policies=resolve_policies(store, plan), **common)
-
-
-def _check_protocol(store: Store, names: Sequence[str], protocol: Protocol | None) -> None:
-    """ConfigError for a checkpoint that was evolved under other rules than those asked for: it plays by its own."""
-    for name in names:
-        if protocol and store.checkpoints.has(name):
-            own = store.checkpoints.get(name).config.get("protocol", Protocol.PAPER)
-            if own != protocol:
-                raise ConfigError(
-                    f"Checkpoint {name} was evolved under the protocol '{own}' and cannot play by '{protocol}': leave "
-                    "the protocol out, or choose another policy."
-                )
 
 
 def _kept(store: Store, name: str) -> str:
@@ -182,57 +207,20 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     plan, why = replace(plan, choosing=validate), ""
     try:
         if undecided := plan.undecided:
-            known = _remembered(plan, pool).get()
+            known = RememberedCycles(plan, pool).get()
             mine = {name: known[name] for name in undecided if name in known}
             plan = replace(plan, cycles={**plan.cycles, **mine})
     except TaskError as error:
         plan, why = replace(plan, choosing=0), f"Role cycles stay plan, work, check: {error}"
-    _check_can_learn(plan)
+    for one in plan.pupils:
+        if one.learns_from == "validation" and not plan.choosing:
+            raise ConfigError(
+                f"Policy '{one.id}' is chosen on validation tasks: say on how many with --validate, or name who plays "
+                "behind a colon."
+            )
+        if one.learns_from == "questions":  # somebody has to say with what they are read
+            wiring.encoder_for(plan.pool, plan.encoder)
     return plan, why
-
-
-def choose_and_teach(
-    store: Store,
-    run: str,
-    plan: BatchPlan,
-    policies: list[Policy],
-    tasks: Sequence[Task],
-    pool: MeteredPool,
-    shelf: ReplyShelf | None = None,
-) -> Generator[CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]]:
-    """Try every cycle for the policies that have none, choose and teach those that need it before they play the
-    `tasks`, and give the plan as its run now keeps it, with its policies.
-
-    Replies are kept as they come, so that a run that is resumed pays for none again. Stopped when a person asks for it;
-    PoolError when no cycle can be chosen, as models could not be asked."""
-    pupils = [one for one in policies if isinstance(one, Pupil)]
-    if not pupils and not plan.undecided:
-        return plan, _with_cycles(store, plan, policies)
-    ledger, validation, questions = (
-        store.learning.paid_replies(run),
-        plan.choosing_tasks(),
-        plan.lesson_tasks(),
-    )
-    metered = pool.anew(plan.choice_usd or ledger.spent_usd(0))
-    halting = HaltingPool(metered, lambda: store.runs.control(run).cancel)
-    asked = CachedPool(halting, ledger=ledger, shelf=shelf)
-    grade = grading(store, [*validation, *questions], plan.tasks)
-    if plan.undecided:
-        chosen = yield from _chosen_cycles(plan, asked, grade, validation)
-        yield CyclesChosen(chosen)
-        plan = replace(plan, cycles={**plan.cycles, **chosen})
-    taught: dict[str, Policy] = {}
-    if pupils:
-        lessons = _lessons(store, plan, asked, grade, validation, questions, tasks)
-        for one in pupils:
-            taught[one.id] = one.teach(lessons)
-            yield PolicyTaught(one.id, taught[one.id].id)
-    policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, policies)]
-    plan = replace(plan, policies=tuple(one.id for one in policies), choice_usd=metered.spent_usd)
-    store.runs.amend(run, to_config(plan), owner=owner())
-    if not (plan.reuse or plan.lesson_tasks()):  # else they are kept for others, or to be taught by again
-        ledger.forget()
-    return plan, policies
 
 
 def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
@@ -248,19 +236,6 @@ def _with_cycles(store: Store, plan: BatchPlan, policies: Sequence[Policy]) -> l
     ]
 
 
-def _check_can_learn(plan: BatchPlan) -> None:
-    """ConfigError where a policy is chosen on validation tasks and there are to be none, or reads questions and nobody
-    says with what."""
-    for name in plan.policies:
-        if learns_from(name, plan.models) == "validation" and not plan.choosing:
-            raise ConfigError(
-                f"Policy '{name}' is chosen on validation tasks: say on how many with --validate, or name who plays "
-                "behind a colon."
-            )
-    if plan.learns_from("questions"):
-        wiring.encoder_for(plan.pool, plan.encoder)
-
-
 def _chosen_cycles(
     plan: BatchPlan, pool: CachedPool, grade: GradeMany, tasks: Sequence[Task]
 ) -> Generator[CyclesTried, None, dict[str, Cycle]]:
@@ -271,7 +246,7 @@ def _chosen_cycles(
         trials.append(trial)
         yield CyclesTried(len(trials), len(plan.undecided) * len(CYCLES) * len(tasks))
     found = choose_cycles(trials)
-    _remembered(plan, pool).add({name: one.cycle for name, one in found.items() if not one.missing})
+    RememberedCycles(plan, pool).add({name: one.cycle for name, one in found.items() if not one.missing})
     return {name: one.cycle for name, one in found.items()}
 
 
@@ -293,22 +268,16 @@ def _lessons(
     return Lessons(store, arena, cycles, validation, questions, tasks, reader)
 
 
-def _remembered(plan: BatchPlan, pool: Pool) -> RememberedCycles:
-    return RememberedCycles(wiring.data_folder(), pool, plan.choosing_tasks(), plan.turns, plan.protocol)
-
-
 class RememberedCycles:
-    """Choices made before, in a file; what was chosen once for a pool and its tasks stays."""
+    """Choices made before, in a file of the data folder; what was chosen once for a pool and its tasks stays."""
 
-    def __init__(
-        self, folder: Path, pool: Pool, tasks: Sequence[Task], turns: int, protocol: Protocol | None = None
-    ) -> None:
-        self._file = folder / "cycles.json"
-        rules = () if protocol in (None, Protocol.PAPER) else (protocol.value,)
+    def __init__(self, plan: BatchPlan, pool: Pool) -> None:
+        self._file = wiring.data_folder() / "cycles.json"
+        rules = () if plan.protocol in (None, Protocol.PAPER) else (plan.protocol.value,)
         # A pocket model that was trained again has its cycle chosen again.
         own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
         weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
-        known = repr((pool.specs, weights, tasks, turns, *rules))
+        known = repr((pool.specs, weights, plan.choosing_tasks(), plan.turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def get(self) -> dict[str, Cycle]:

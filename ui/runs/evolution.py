@@ -15,7 +15,7 @@ from core.evolution.config import Recording
 from core.evolution.evolve import Generation, controls, evolve
 from core.evolution.fitness import GenerationStats
 from core.evolution.learner_state import LearnerState
-from core.evolution.learners import restored
+from core.evolution.learners import read_state
 from core.evolution.search import Survey
 from core.evolution.sep_cma import default_population
 from storage.rows.summaries import CandidateSummary, UpdateSummary
@@ -41,7 +41,7 @@ class EvolutionParts(LearningParts):
         return self.plan.evolution.generations
 
     def state(self, index: int, kept: bytes, run: str) -> LearnerState:
-        return restored(kept)
+        return read_state(kept)
 
     def learn(self, at: Position) -> Iterator[Generation]:
         """Each generation, the last one with the controls that are played after it."""

@@ -20,7 +20,7 @@ from core.play.policies import SINGLE
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.workflow import MOST_STEPS
-from storage.analysis.calls import PoolMeans, pool_means, shared_calls
+from storage.analysis.costs import PoolMeans, pool_means, shared_calls
 from storage.store import Store
 from ui.presentation.words import dollars
 from ui.runs.plans import ForkPlan, RunPlan

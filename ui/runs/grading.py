@@ -11,9 +11,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from core.episode import Episode, Task
+from core.episode import Episode, Task, own_grader
 from core.errors import ConfigError, StoreError
-from core.grader_names import own_grader
 from core.play.drive import GradeMany
 from core.tasks.graders import grading_of
 from core.tasks.own_graders import OwnFunction

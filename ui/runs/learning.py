@@ -14,7 +14,7 @@ from core.episode import Episode, Task
 from core.pool.cache import CachedPool
 from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
-from storage.shelves.checkpoints import checkpoint_row
+from storage.shelves.learning import checkpoint_row
 from storage.shelves.replies import PaidReplies
 from storage.store import Store
 from ui.runs.lease import owner
@@ -111,7 +111,9 @@ class LearningParts(Parts, ABC):
         marks = [(one.spent_usd, self.size(one)) for one in earlier]
         if earlier and earlier[-1].index < self.updates:
             self._check_next(pool, marks, paid)
-        keeper = _Keeper(store, run, pool, ledger, self.plan.reuse, earlier[-1] if earlier else None)
+        last = earlier[-1] if earlier else None
+        unread = last.unread_usd if last else 0.0
+        keeper = _Keeper(store, run, pool, ledger, self.plan.reuse, last, store.now(), unread)
         for event in self.learn(Position(store, run, earlier, state, shared, stops)):
             if (index := getattr(event, "index", None)) is None:  # before the first
                 yield event
@@ -145,13 +147,9 @@ class _Keeper:
     ledger: PaidReplies
     reuse: bool  # replies are kept for other runs
     last: UpdateSummary | None
+    began: float  # the update under way, Unix seconds
+    unread_usd: float  # before the run was taken up
     _since: float = field(default_factory=time.monotonic, init=False)
-    _began: float = field(init=False)  # the update under way, Unix seconds
-    _unread_usd: float = field(init=False)  # before the run was taken up
-
-    def __post_init__(self) -> None:
-        self._began = self.store.now()
-        self._unread_usd = self.last.unread_usd if self.last else 0.0
 
     def keep(self, index: int, record: Record) -> UpdateSummary:
         """Commit an update; what is kept of it."""
@@ -165,13 +163,13 @@ class _Keeper:
             episodes=record.episodes + (before.episodes if before else 0),
             wall_s=wall_s + (before.wall_s if before else 0.0),
             spent_usd=self.pool.spent_usd,
-            unread_usd=self._unread_usd + self.pool.reckoned.unread_usd,
+            unread_usd=self.unread_usd + self.pool.reckoned.unread_usd,
             checkpoint_id=row["id"] if row else None,
             stats=record.stats,
         )
-        began, self._began = self._began, self.store.now()
+        began, self.began = self.began, self.store.now()
         # When each of them was played is not known, only when their update was.
-        played = [TimedEpisode(one, began, self._began, [began] * len(one.turns)) for one in record.recorded]
+        played = [TimedEpisode(one, began, self.began, [began] * len(one.turns)) for one in record.recorded]
         self.store.learning.add(
             entry, state=record.state, checkpoint=row, candidates=record.candidates, played=played
         )

@@ -21,8 +21,7 @@ from core.episode import (
 from core.errors import ConfigError, TrinityError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive
-from core.play.policies import overridden
-from core.play.policy import ConductingPolicy, Policy, WrappedPolicy, conducting_policy, new_episode
+from core.play.policies import Policy, WrappedPolicy, new_episode, overridden
 from core.play.session import propose
 from core.pool.pool import Pool
 from storage.recorder import record
@@ -37,7 +36,7 @@ from ui.runs.policies import Policies
 from ui.runs.spending import MeteredPool
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Steered(WrappedPolicy):
     """The policy of the plan, or the one that a person put in its place from some turn on; except at turns that a
     person took over while the run was waiting."""
@@ -52,7 +51,7 @@ class Steered(WrappedPolicy):
 
     def policy_for(self, episode: Episode) -> Policy:
         """Whoever plays an episode: a planner writes its workflows unsteered, because no turns are decided in them."""
-        return self.inner if isinstance(self.inner, ConductingPolicy) else self
+        return self if self.inner.decides_turns else self.inner
 
     def _one(self, request: Decide) -> Decision:
         decision = self.unsteered(request)
@@ -96,7 +95,7 @@ class _Proposals:
     def show(self, episode: Episode) -> None:
         """Of the turn that the episode waits before, anew when another is to decide it; nothing of a workflow, which is
         planned as a whole."""
-        if conducting_policy(self.policy, episode) is not None:
+        if not self.policy.inner.decides_turns:
             return
         index, runs = len(episode.turns), self.policy.store.runs
         name = self.policy.in_charge(episode.id, index)
@@ -153,7 +152,7 @@ class LiveParts:
         episode = begun.get(name) or replace(new, left_out=plan.left_out)
         mask = tuple(model not in plan.left_out for model in policy.models)
         open_mask = () if all(mask) else mask
-        workflows = conducting_policy(policy, new) is not None
+        workflows = bool(policy.inner.rounds)
         temperature = plan.temperature
         proposals = _Proposals(policy, open_mask)
         events = drive(

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from core.episode import Ask, EndReason, Episode, Reply, Task
 from core.errors import ConfigError, TrinityError
 from core.play.drive import GradeMany
-from core.pool.pool import Flight, Pool, WrappedFlight, answers, flight_of
+from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, flight_of
 from core.pool.spec import digest_of_specs
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
@@ -42,7 +42,7 @@ class Stopped(TrinityError):
     """A person asked the run to stop; why it did when they asked for something else."""
 
 
-class HaltingPool:
+class HaltingPool(FlightPool):
     """A pool that asks `stops`, before calls begin, whether it shall stop. Stopped, when it shall: every reply that was
     under way has been handed on before."""
 
@@ -50,12 +50,6 @@ class HaltingPool:
         self.specs = pool.specs
         self._pool = pool
         self._stops = stops
-
-    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
-        """Answers of the pool behind, as they are ready."""
-        flight = self.flight()
-        flight.add(asks)
-        return answers(flight)
 
     def flight(self) -> _HaltingFlight:
         """Calls under way, of which none begins once it shall stop."""
@@ -82,12 +76,12 @@ class _HaltingFlight(WrappedFlight):
         if self._held or self._stops():
             self._held += len(asks)
         else:
-            super().add(asks)
+            self._behind.add(asks)
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         if self._held and not self._behind.under_way:
             raise Stopped
-        return super().ready(wait=wait)
+        return self._behind.ready(wait=wait)
 
 
 #: How often a waiting worker looks whether it may go on, in seconds.

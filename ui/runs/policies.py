@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from core.episode import ROLE_ORDER, Decide, Decision, Role, Task
+from core.episode import ROLE_ORDER, Role, Task
 from core.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
     from core.evolution.baselines import Arena
     from core.evolution.cycles import ChosenCycle
-    from core.play.policies import Cycle
-    from core.play.policy import Policy
+    from core.play.policies import Cycle, Policy, Pupil
     from storage.store import Store
 
 #: Votes at most.
@@ -52,31 +51,6 @@ class Lessons:
         return wiring.loaded_encoder(self.encoder)
 
 
-#: What a policy learns from before it plays: validation tasks that it is chosen on, or questions that it is taught by.
-LearnsFrom = Literal["", "validation", "questions"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pupil:
-    """A policy that has still to be chosen or taught; its id is the name that it was asked for by, and that of the
-    policy which `teach` gives then stands for it in the run. `episodes`: how many it plays for that, with so many
-    models, tasks to learn from, and turns; `cycles`: the policies whose cycles of roles it learns by."""
-
-    id: str
-    models: tuple[str, ...]
-    teach: Callable[[Lessons], Policy]
-    learns_from: LearnsFrom = ""
-    episodes: Callable[[int, int, int], int] = lambda models, tasks, turns: 0
-    cycles: tuple[str, ...] = ()
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """ConfigError: it has learned nothing yet."""
-        raise ConfigError(
-            f"Policy '{self.id}' learns from other tasks before it plays, which only trinity run does: choose another "
-            "policy here."
-        )
-
-
 @dataclass
 class Policies:
     """Turns names of policies into policies over one pool; encoders are loaded when they are needed, and kept.
@@ -95,6 +69,8 @@ class Policies:
     def resolve(self, name: str, *, may_learn: bool = False) -> Policy:
         """The policy of a name; with `may_learn` also a Pupil, of one that is chosen or taught first. Raises
         ConfigError or CheckpointError with one sentence."""
+        from core.play.policies import Pupil
+
         word, _, rest = name.partition(":")
         if word not in POLICIES:
             return self.stored(name)
@@ -195,35 +171,29 @@ def named_policy(name: str, models: Sequence[str]) -> Policy:
     return _NamesOnly(models=tuple(models)).resolve(name, may_learn=True)
 
 
+def pupil_of(name: str, models: Sequence[str]) -> Pupil | None:
+    """The policy of a name that is chosen or taught before it plays; None for others."""
+    from core.play.policies import Pupil
+
+    policy = named_policy(name, models) if models else None
+    return policy if isinstance(policy, Pupil) else None
+
+
 def cycles_of(name: str, models: Sequence[str]) -> tuple[str, ...]:
     """The policies whose cycle of roles a policy of this name plays by, or learns by."""
-    from core.play.policies import follows_cycle
-    from core.play.policy import innermost
+    from core.play.policies import follows_cycle, innermost
 
     if follows_cycle(name) or not models:
         return (name,) if follows_cycle(name) else ()
-    policy = named_policy(name, models)
-    if isinstance(policy, Pupil):
-        return policy.cycles
-    inner = innermost(policy)
+    if (pupil := pupil_of(name, models)) is not None:
+        return pupil.cycles
+    inner = innermost(named_policy(name, models))
     return (inner.id,) if follows_cycle(inner.id) else ()
-
-
-def learns_from(name: str, models: Sequence[str]) -> LearnsFrom:
-    """On what a policy of this name is chosen, or by what it is taught, before it plays; empty for others."""
-    policy = named_policy(name, models) if models else None
-    return policy.learns_from if isinstance(policy, Pupil) else ""
-
-
-def lessons_of(name: str, models: Sequence[str], tasks: int, turns: int) -> int:
-    """How many episodes a policy of this name learns from, with so many tasks to learn from, and turns."""
-    policy = named_policy(name, models)
-    return policy.episodes(len(models), tasks, turns) if isinstance(policy, Pupil) else 0
 
 
 def turns_of(name: str, turns: int, models: Sequence[str]) -> int:
     """The turn budget of an episode of a policy of this name where that of an ordinary one has so many."""
-    from core.play.policy import new_episode
+    from core.play.policies import new_episode
 
     policy = named_policy(name, models)
     blank = new_episode("", 0, Task("", "", ""), policy, turns=turns, seed=0, argmax=False)
@@ -256,7 +226,7 @@ def _mixture(policies: Policies, _: str) -> Policy:
 
 def _cascade(policies: Policies, team: str) -> Policy:
     from core.evolution.cycles import cascade_episodes
-    from core.play.policies import cascade_policy
+    from core.play.policies import Pupil, cascade_policy
 
     if team:
         return cascade_policy(team.split("+"), policies.models)
@@ -272,7 +242,7 @@ def _cascade(policies: Policies, team: str) -> Policy:
 def _majority(policies: Policies, rest: str) -> Policy:
     """Of "", "5", "jack" or "5:jack": how many vote, and who."""
     from core.play.ensembles import VOTERS, MajorityVote
-    from core.play.policies import CyclePolicy
+    from core.play.policies import CyclePolicy, Pupil
 
     first, _, others = rest.partition(":")
     votes, who = (int(first), others) if first.isdecimal() else (VOTERS, rest)
@@ -296,10 +266,8 @@ def _majority(policies: Policies, rest: str) -> Policy:
 
 def _deciding(policies: Policies, name: str) -> Policy:
     """A policy that another one changes: it decides single turns."""
-    from core.play.policy import ConductingPolicy
-
     inner = policies.resolve(name)
-    if isinstance(inner, ConductingPolicy):
+    if not inner.decides_turns:
         raise ConfigError(
             f"Policy '{name}' decides no single turns: name a model or a coordinator in its place."
         )
@@ -336,6 +304,7 @@ def _taught(
     """A policy that learns from what every model makes of each question, played `once` or LABEL_REPEATS times; behind
     its word may stand a setting of how it learns."""
     from core.evolution.config import LABEL_REPEATS
+    from core.play.policies import Pupil
 
     try:
         setting = float(rest) if rest else None
@@ -380,6 +349,12 @@ def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
     return Coordinator(taught, encoder)
 
 
+def _hand_made(policies: Policies, _: str) -> Policy:
+    from core.play.policies import Pupil
+
+    return Pupil("hand-made", policies.models, _teams)
+
+
 def _teams(lessons: Lessons) -> Policy:
     """Plan, work and check by each family's hand-made team of pocket models."""
     from core.play.policies import PLAN_WORK_CHECK, CyclePolicy, PolicyPerRequest
@@ -405,7 +380,7 @@ class PolicyKind:
     form: str
     words: str
     make: Callable[[Policies, str], Policy]
-    alone: bool = False
+    alone: bool = True
 
 
 #: Every kind of policy but stored checkpoints, by the word that its name begins with.
@@ -416,73 +391,62 @@ POLICIES: Mapping[str, PolicyKind] = {
             "single:MODEL",
             "one model plays every turn; single:* is each model",
             lambda policies, model: _cycle(policies, f"single:{model}"),
+            alone=False,
         ),
-        PolicyKind("random", "a random model in a random role", _random, alone=True),
+        PolicyKind("random", "a random model in a random role", _random),
         PolicyKind(
             "random-model",
             "a random model at each turn",
             lambda policies, _: _cycle(policies, "random-model"),
-            alone=True,
         ),
-        PolicyKind(
-            "round-robin",
-            "the models in turn",
-            lambda policies, _: _cycle(policies, "round-robin"),
-            alone=True,
-        ),
+        PolicyKind("round-robin", "the models in turn", lambda policies, _: _cycle(policies, "round-robin")),
         PolicyKind(
             "conductor:PLANNER",
             "whole workflows; PLANNER is an id, random, fixed:NAME (single, chain, solvers, debate, automix, critic), "
             "prompted:MODEL or same-model:MODEL:PLANNER",
             _conductor,
+            alone=False,
         ),
         PolicyKind(
             "cascade[:MODEL+...+JUDGE]",
             "one model after the other until a judge accepts; the best team on validation tasks where none is named",
             _cascade,
-            alone=True,
         ),
         PolicyKind(
             "majority[:N][:WHO]",
             "the most frequent of N answers (5) of a model, or of N episodes of a coordinator; the best model on "
             "validation tasks where nobody is named",
             _majority,
-            alone=True,
         ),
         PolicyKind(
             "mixture",
             "every model answers, then one that is handed all answers (Mixture-of-Agents)",
             _mixture,
-            alone=True,
         ),
         PolicyKind(
             "router[:RIDGE]",
             "each question to the model that is likeliest to solve it (as RouteLLM)",
             partial(_taught, "router", _router, once=True),
-            alone=True,
         ),
         PolicyKind(
             "labels[:C]",
             "each question to the model that solved the likes of it most often",
             partial(_taught, "labels", _labels),
-            alone=True,
         ),
         PolicyKind(
             "cloned[:RIDGE]",
             "a coordinator whose head is taught by such labels; it becomes a checkpoint",
             partial(_taught, "cloned", _cloned),
-            alone=True,
         ),
         PolicyKind(
-            "hand-made",
-            "a team made by hand for each family of pocket tasks",
-            lambda policies, _: Pupil("hand-made", policies.models, _teams),
+            "hand-made", "a team made by hand for each family of pocket tasks", _hand_made, alone=False
         ),
         PolicyKind(
             "without:WHAT:POLICY",
             "a policy that never chooses a role (verifier), or that may not choose some models (2), drawn for each "
             "task",
             _without,
+            alone=False,
         ),
     )
 }

@@ -26,9 +26,9 @@ from core.analysis.attribution import (
 from core.checkpoint import Checkpoint
 from core.episode import Decide, Decision, Episode
 from core.errors import CheckpointError, ConfigError, StoreError
-from core.play.policy import Policy, decider_at
+from core.play.policies import Policy, decider_at
 from core.play.session import recorded_requests, request_at
-from core.tokenizer_files import encoder_size
+from core.tokens import encoder_size
 from storage.analysis.policy_diff import (
     CAN_BE_READ,
     CheckpointLogits,
@@ -355,9 +355,9 @@ def reading_words(diff: PolicyDiff, names: Mapping[str, str]) -> str:
 
 def to_read(judgement: CheckpointLogits) -> list[int]:
     """The turns a checkpoint reads again: those it has no logits at, and a few of its own as a proof."""
-    own = np.flatnonzero(judgement.having(Source.RECORDED))[:PROVEN]
+    own = np.flatnonzero(judgement.with_source(Source.RECORDED))[:PROVEN]
     proofs = [row for row in own.tolist() if not judgement.read[row]]
-    return sorted({*np.flatnonzero(judgement.having(*CAN_BE_READ)).tolist(), *proofs})
+    return sorted({*np.flatnonzero(judgement.with_source(*CAN_BE_READ)).tolist(), *proofs})
 
 
 def latest_reading(store: Store, checkpoints: Sequence[str], scope: EpisodeScope) -> RunSummary | None:

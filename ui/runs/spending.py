@@ -14,7 +14,7 @@ from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episo
 from core.evolution.cycles import CYCLES
 from core.play.forking import turns_left
 from core.pool.costs import MOST_UNREAD, QUESTION_TOKENS, CostBound, bound_usd, estimate_cost
-from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, flight_of
+from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, closing, flight_of
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS
 from storage.reads import forks
@@ -23,7 +23,7 @@ from ui.presentation.words import dollars
 from ui.program import LOCAL_NAMES
 from ui.runs import wiring
 from ui.runs.plans import ForkPlan, LivePlan, PooledPlan, RunPlan
-from ui.runs.policies import learns_from, lessons_of, turns_of
+from ui.runs.policies import turns_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, learning_sets
 
@@ -96,9 +96,8 @@ def price(store: Store, plan: RunPlan, specs: tuple[ModelSpec, ...] | None = Non
         case BatchPlan():
             most = _batch(plan, specs)
         case LivePlan():
-            most = estimate(
-                specs, plan.repeats, plan.turns, [plan.task.question] if plan.task.question else ()
-            )
+            turns = turns_of(plan.policy, plan.turns, [spec.name for spec in specs])
+            most = estimate(specs, plan.repeats, turns, [plan.task.question] if plan.task.question else ())
         case EvolutionPlan():
             most = _evolution(plan, specs)
         case TrainingPlan():
@@ -124,9 +123,10 @@ def _batch(plan: BatchPlan, specs: Sequence[ModelSpec]) -> CostBound:
 
 def lesson_episodes(plan: BatchPlan) -> int:
     """The most episodes that the policies of a run are chosen on and taught by."""
+    if not plan.pupils:
+        return 0
     n = {"": 0, "validation": plan.choosing, "questions": len(plan.lesson_tasks())}
-    models = plan.models
-    return sum(lessons_of(one, models, n[learns_from(one, models)], plan.turns) for one in plan.policies)
+    return sum(one.episodes(len(plan.models), n[one.learns_from], plan.turns) for one in plan.pupils)
 
 
 def training_episodes(plan: TrainingPlan, models: int, tasks: int, validation: int) -> dict[str, int]:
@@ -198,7 +198,7 @@ class Reckoned:
     unread_usd: float = 0.0
 
 
-class MeteredPool:
+class MeteredPool(FlightPool):
     """A pool that counts what is spent and never asks what together could go over the ceiling: calls that
     fit are made first, then those that fit what is left. BudgetError when not a single one does. A reply without token
     counts is charged as the most that its call could cost, and `reckoned`.
@@ -215,30 +215,17 @@ class MeteredPool:
         self.specs = pool.specs
         self._pool = pool
         self._by_name = {spec.name: spec for spec in pool.specs}
-        self._ceiling_usd = ceiling_usd
+        self.ceiling_usd = ceiling_usd
         self.is_limited = ceiling_usd is not None and bool(paid_models(pool.specs))
         self.spent_usd = spent_usd
         self.dearest_usd: float | None = None  # what the dearest episode has cost that ended
         self.dearest_bound_usd = 0.0  # of a call
-        # One for all that are made anew of it, or whose it is told to be.
         self.reckoned = Reckoned() if reckoned is None else reckoned
-
-    def anew(self, spent_usd: float) -> MeteredPool:
-        """The pool below its ceiling, of which so much is spent."""
-        other = MeteredPool(self._pool, self._ceiling_usd, spent_usd, self.reckoned)
-        other.dearest_usd = self.dearest_usd
-        return other
 
     def ended(self, costs_usd: Iterable[float]) -> None:
         """Take note of what episodes that ended have cost."""
         known = [] if self.dearest_usd is None else [self.dearest_usd]
         self.dearest_usd = max([*known, *costs_usd], default=None)
-
-    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
-        """Answers of the pool behind, as they are ready."""
-        flight = self.flight()
-        flight.add(asks)
-        return answers(flight)
 
     def flight(self) -> _MeteredFlight:
         """Calls under way, of which none begins that could go over the ceiling together with the others."""
@@ -250,7 +237,7 @@ class MeteredPool:
 
     def with_budget(self, ask: Ask, under_way_usd: float = 0.0) -> Ask:
         """The call with what its tries may cost, beside so much that others under way can."""
-        if self._ceiling_usd is None:
+        if self.ceiling_usd is None:
             return ask
         bound = self.bound_usd(ask)
         return replace(
@@ -259,7 +246,7 @@ class MeteredPool:
 
     def fits(self, usd: float) -> bool:
         """Whether so much more stays below the ceiling."""
-        return self._ceiling_usd is None or self.spent_usd + usd <= self._ceiling_usd
+        return self.ceiling_usd is None or self.spent_usd + usd <= self.ceiling_usd
 
     def has_room(self, usd: float) -> bool:
         """Whether so much more stays below the ceiling when each call has to fit at its bound."""
@@ -268,7 +255,7 @@ class MeteredPool:
     def refusal(self, what: str) -> BudgetError:
         """Why the next `what` is not begun."""
         return BudgetError(
-            f"The next {what} could exceed the ceiling of {dollars(self._ceiling_usd)} "
+            f"The next {what} could exceed the ceiling of {dollars(self.ceiling_usd)} "
             f"({dollars(self.spent_usd)} spent): give a higher one with --max-cost."
         )
 
@@ -324,7 +311,7 @@ class _MeteredFlight(WrappedFlight):
                 if not running and pool.dearest_usd is not None:
                     raise pool.refusal("episode")
                 return not running  # what an episode costs has to be learned from one
-        return super().affords(episode, running)
+        return self._behind.affords(episode, running)
 
     def _still_to_pay(self, episode: Episode, running: set[str]) -> float:
         """What it comes to if this episode is begun as well."""
@@ -360,22 +347,32 @@ class _MeteredFlight(WrappedFlight):
 
     def close(self) -> None:
         self._pool.ended(self._costs.values())
-        super().close()
+        self._behind.close()
 
     def _begin(self) -> None:
+        if self._pool.ceiling_usd is None:  # nothing has to be kept free
+            begun = [(number, ask, 0.0) for number, ask in self._held]
+            self._held.clear()
+        else:
+            begun = self._affordable()
+        self._begun += begun
+        if begun:
+            self._behind.add([ask for _, ask, _ in begun])
+
+    def _affordable(self) -> list[tuple[int, Ask, float]]:
+        """The next calls that fit below the ceiling, each with what its tries may cost, and with what is kept free."""
         fitting: list[tuple[int, Ask]] = []
         while self._held and self._pool.fits(self._at_most + self._pool.bound_usd(self._held[0][1])):
             fitting.append(self._held.popleft())
             bound = self._pool.bound_usd(fitting[-1][1])
             self._at_most += bound
             self._pool.dearest_bound_usd = max(self._pool.dearest_bound_usd, bound)
-        asks: list[Ask] = []
+        begun: list[tuple[int, Ask, float]] = []
         # What is left when all have begun is for those that have to be made again.
         for number, ask in fitting:
             bound = self._pool.bound_usd(ask)
-            asks.append(self._pool.with_budget(ask, self._at_most - bound))
-            kept = bound if asks[-1].budget_usd is None else asks[-1].budget_usd
+            ask = self._pool.with_budget(ask, self._at_most - bound)
+            kept = bound if ask.budget_usd is None else ask.budget_usd
             self._at_most += kept - bound
-            self._begun.append((number, ask, kept))
-        if asks:
-            self._behind.add(asks)
+            begun.append((number, ask, kept))
+        return begun

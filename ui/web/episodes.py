@@ -9,14 +9,13 @@ from functools import partial
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
-from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.summaries import EpisodeGroup, EpisodeSummary, GroupBy
 from storage.store import Store
 from ui.presentation.course import lane
 from ui.presentation.glossary import define
-from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, correct_mark, label, one_line, percent
+from ui.presentation.theme import END_WORDS, ROLE_STYLES, label, one_line, outcome_mark, percent
 from ui.presentation.words import ago, decider_words, dollars, missing_reply_words, strip_key, strip_text
 from ui.web.components.transport import turn_strip
 from ui.web.kit import state
@@ -27,7 +26,7 @@ from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.facets import flag_word, value_words
 from ui.web.pickers.lists import held, hold
-from ui.web.progress.luck import luck_line
+from ui.web.progress import luck_line
 from ui.web.turns.recording import Recording, open_recording
 
 #: Widths that a reader can give the two columns of text, pixels.
@@ -41,7 +40,7 @@ _PEEKING = ("open", "answer", "question", "turns")
 
 
 def _answer_mark(one: EpisodeSummary) -> str:
-    mark = correct_mark(one.correct) if one.status is Status.FINISHED else STATUS_MARKS[one.status]
+    mark = outcome_mark(one.status, one.correct)
     return f"{mark.glyph} {mark.word}"
 
 

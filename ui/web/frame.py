@@ -37,11 +37,10 @@ HELP = {
     "pair": "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
     "live": "Play a new problem now and watch every decision as it is made.",
     "forks": "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
-    "evolution": "How a coordinator or a planner came about, step by step; begin, watch, stop and resume one.",
     "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
     "review": "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
-    "data": "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
-    "settings": "The keys of every page, the store and its tables, who works on what, caches and versions.",
+    "data": "Export episodes as JSON Lines, CSV, Parquet or web pages; import the files of others.",
+    "settings": "Keys of every page, the store and its tables, workers, caches and versions.",
     "glossary": "The words used here: logit, margin, flip, SVF and the others.",
     **{name: one.about for name, one in ANALYSES.items()},
 }
@@ -81,12 +80,9 @@ MENU = {
         _page("home", "Home", "home", hidden=True),
     ],
     "Compare": _analyses("Compare"),
-    "Run": [
-        _page("live", "Live", "play_circle"),
-        _page("forks", "Forks", "call_split"),
-    ],
+    "Run": [_page("live", "Live", "play_circle"), _page("forks", "Forks", "call_split")],
     "Analyse": [
-        _page("evolution", "Evolution and training", "trending_up"),
+        *_analyses("Learn"),
         _page("results", "Results", "leaderboard"),
         *_analyses("Analyse"),
     ],
@@ -118,8 +114,7 @@ if first:
     st.sidebar.markdown("**Filters**")
 page = st.navigation(MENU, position="top", expanded=True)  # on a phone, beside filters too, all of them
 palette(TITLES)
-state.remember_place(page.url_path)
-state.renew_ticket(page.url_path)
+state.arrive(page.url_path)
 if page.url_path in FILTERED and not first:
     st.sidebar.markdown("**Filters**")
 page.run()

@@ -22,10 +22,11 @@ from core.analysis.attribution import (
 )
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
-from core.coordinator.encoder import POCKET_ENCODER, load_encoder
+from core.coordinator.encoder import load_encoder
 from core.episode import ROLE_ORDER, Decide, Decision, Message, Role, Transcript, TranscriptEntry
 from core.errors import ConfigError
 from core.heads import softmax
+from core.play.policies import Policy
 from tests.bench.attribution import over_tasks
 
 MODELS = ("ann", "bob", "cid")
@@ -39,7 +40,7 @@ REQUEST = Decide(
 )  # fmt: skip
 
 
-class Counting:
+class Counting(Policy):
     """A policy whose logits count words: `add` speaks for ann, `answer` for the Verifier, every reply for bob."""
 
     id, models = "counting", MODELS
@@ -128,7 +129,7 @@ def test_what_cannot_be_taken_apart_is_said() -> None:
 
 
 def test_a_real_coordinator_s_parts_are_its_own_decisions() -> None:
-    encoder = load_encoder(POCKET_ENCODER)
+    encoder = load_encoder("pocket")
     begun = Checkpoint.begin(MODELS, encoder.identity, dtype=encoder.dtype)
     vector = begun.vector.copy()
     vector[:] = [((7 * i) % 13 - 6) / 6 for i in range(len(vector))]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.analysis.comparison import GAP, Alignment, AlignmentRow, TurnKey, align
+from core.analysis.comparison import Alignment, AlignmentRow, TurnKey, align
 from core.episode import Role
 from tests.tables import compare_counts
 
@@ -24,30 +24,24 @@ def cost(alignment: Alignment) -> int:
     return sum(row.cost for row in alignment.rows)
 
 
-def test_equal_episodes_align_without_cost_or_divergence() -> None:
-    alignment = align(moves("T.a W.b V.c"), moves("T.a W.b V.c"))
-    assert alignment.rows == (AlignmentRow(0, 0, 0), AlignmentRow(1, 1, 0), AlignmentRow(2, 2, 0))
-    assert alignment.first_divergence is None
-
-
-def test_an_extra_turn_becomes_a_gap_and_the_rest_stays_aligned() -> None:
-    alignment = align(moves("T.a W.b V.c"), moves("W.b V.c"))
-    assert alignment.rows == (AlignmentRow(0, None, 3), AlignmentRow(1, 0, 0), AlignmentRow(2, 1, 0))
-    assert alignment.first_divergence == 0
-
-
-def test_another_model_in_the_same_role_costs_one() -> None:
-    alignment = align(moves("W.a V.c"), moves("W.b V.c"))
-    assert [row.cost for row in alignment.rows] == [1, 0]
-    assert alignment.first_divergence == 0
-
-
-def test_the_same_model_in_another_role_costs_two() -> None:
-    assert align(moves("W.a"), moves("T.a")).rows == (AlignmentRow(0, 0, 2),)
-
-
-def test_turns_with_nothing_in_common_are_not_paired() -> None:
-    assert align(moves("W.a"), moves("T.b")).rows == (AlignmentRow(0, None, GAP), AlignmentRow(None, 0, GAP))
+@pytest.mark.parametrize(
+    ("a", "b", "rows"),
+    [
+        ("T.a W.b V.c", "T.a W.b V.c", [(0, 0, 0), (1, 1, 0), (2, 2, 0)]),
+        ("T.a W.b V.c", "W.b V.c", [(0, None, 3), (1, 0, 0), (2, 1, 0)]),  # an extra turn is a gap
+        ("W.a V.c", "W.b V.c", [(0, 0, 1), (1, 1, 0)]),  # another model in the same role
+        ("W.a", "T.a", [(0, 0, 2)]),  # the same model in another role
+        ("W.a", "T.b", [(0, None, 3), (None, 0, 3)]),  # nothing in common: not paired
+        ("", "W.a", [(None, 0, 3)]),
+        ("", "", []),
+    ],
+)
+def test_turns_are_aligned_by_the_rule(
+    a: str, b: str, rows: list[tuple[int | None, int | None, int]]
+) -> None:
+    found = align(moves(a), moves(b))
+    assert found.rows == tuple(AlignmentRow(*row) for row in rows)
+    assert found.first_divergence == next((i for i, (_, _, paid) in enumerate(rows) if paid), None)
 
 
 def test_texts_break_ties() -> None:
@@ -55,11 +49,6 @@ def test_texts_break_ties() -> None:
     long = [TurnKey("a", W, "answer 3"), TurnKey("a", W, "answer 7")]
     assert align(short, long).rows == (AlignmentRow(None, 0, 3), AlignmentRow(0, 1, 0))
     assert align(short, long[::-1]).rows == (AlignmentRow(0, 0, 0), AlignmentRow(None, 1, 3))
-
-
-def test_empty_episodes() -> None:
-    assert align([], []).rows == ()
-    assert align([], moves("W.a")).rows == (AlignmentRow(None, 0, 3),)
 
 
 def test_two_hundred_turns_align_at_once() -> None:
@@ -96,9 +85,5 @@ def test_comparison_of_counts() -> None:
     assert result.difference.difference == pytest.approx(0.2)
     assert result.p < 0.01
     assert result.ci95_b[0] < 0.8 < result.ci95_b[1]
-
-
-def test_nothing_shared_has_no_accuracy_and_p_one() -> None:
-    result = compare_counts(0, 0, 0, 0, key="k")
-    assert result.accuracy_a is None
-    assert result.p == 1.0
+    nothing_shared = compare_counts(0, 0, 0, 0, key="k")
+    assert (nothing_shared.accuracy_a, nothing_shared.p) == (None, 1.0)

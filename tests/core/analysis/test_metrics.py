@@ -2,8 +2,6 @@
 
 import math
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -39,10 +37,7 @@ from core.episode import Decision, Role
 def test_wilson_agrees_with_scipy(successes: int, n: int) -> None:
     reference = binomtest(successes, n).proportion_ci(method="wilson")
     assert wilson_interval(successes, n) == pytest.approx((reference.low, reference.high), abs=1e-12)
-
-
-def test_wilson_says_nothing_about_nothing() -> None:
-    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert wilson_interval(0, 0) == (0.0, 1.0)  # it says nothing about nothing
 
 
 def paired_difference(only_a: int, only_b: int, n: int) -> PairedDifference:
@@ -102,26 +97,17 @@ def test_decision_margin_is_that_of_the_closer_choice() -> None:
     assert decision_entropy(decision) == pytest.approx(entropy([0.9, 0.1]))
 
 
-def test_policies_without_a_head_have_neither_margin_nor_entropy() -> None:
+def test_without_a_head_or_a_choice_there_is_no_margin() -> None:
     assert decision_margin(Decision("a", Role.WORKER)) is None
     assert decision_entropy(Decision("a", Role.WORKER)) is None
-
-
-def test_one_allowed_choice_each_has_no_margin() -> None:
-    decision = Decision("a", Role.WORKER, (1.0, 2.0), (1.0,), model_mask=(True, False), role_mask=(True,))
-    assert decision_margin(decision) is None
+    forced = Decision("a", Role.WORKER, (1.0, 2.0), (1.0,), model_mask=(True, False), role_mask=(True,))
+    assert decision_margin(forced) is None
 
 
 def test_kl_divergence() -> None:
     assert kl_divergence([0.5, 0.5], [0.5, 0.5]) == 0.0
     assert kl_divergence([1.0, 0.0], [0.5, 0.5]) == pytest.approx(math.log(2))
     assert kl_divergence([0.5, 0.5], [1.0, 0.0]) == math.inf
-
-
-@pytest.mark.process
-def test_importing_metrics_does_not_load_scipy() -> None:
-    code = "import sys, core.analysis.metrics, core.analysis.comparison; sys.exit('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_interval_over_seeds_knows_the_chance_of_tasks_and_of_seeds() -> None:
@@ -154,9 +140,10 @@ def _covered(simulate: Callable[[np.random.Generator], bool], times: int) -> flo
     return sum(simulate(rng) for _ in range(times)) / times
 
 
-#: Nominal 95 %. Of 2,000 simulations the share itself is known to within a point nineteen times in twenty.
+#: Nominal 95 %. Of 2,000 simulations the share itself is known to within a point nineteen times in twenty; of half as
+#: many, where one takes long, to within 1.4 points.
 COVERAGE = (0.93, 0.97)
-TIMES = 2000
+TIMES, FEWER = 2000, 1000
 
 
 @pytest.mark.parametrize(
@@ -174,7 +161,7 @@ def test_intervals_over_seeds_cover_what_they_promise(seeds: int, tasks: int, sp
         found = mean_over_seeds((rng.random((seeds, tasks)) < 1 / (1 + np.exp(-logits))).astype(float))
         return found.low <= truth <= found.high
 
-    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+    assert COVERAGE[0] <= _covered(simulate, FEWER) <= COVERAGE[1]
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 0.9])
@@ -263,9 +250,8 @@ def test_differences_of_forks_cover_what_they_promise(tasks: int) -> None:
 
     def simulate(rng: np.random.Generator) -> bool:
         a, b = rng.beta(1, 1, tasks), rng.beta(1.5, 1, tasks)
-        found = clustered_difference(
-            [[(bool(p < x), bool(q < y)) for p, q in rng.random((3, 2))] for x, y in zip(a, b, strict=True)]
-        )
+        pairs = rng.random((tasks, 3, 2)) < np.stack([a, b], axis=1)[:, None]
+        found = clustered_difference([[(won, lost) for won, lost in each] for each in pairs.tolist()])
         return found.low <= 0.1 <= found.high
 
     assert COVERAGE[0] <= _covered(simulate, 400) <= COVERAGE[1]
@@ -285,7 +271,7 @@ def test_differences_over_seeds_cover_what_they_promise(seeds: int) -> None:
         found = mean_over_seeds((drawn[1] < b).astype(float) - (drawn[0] < a))
         return found.low <= truth <= found.high
 
-    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+    assert COVERAGE[0] <= _covered(simulate, FEWER) <= COVERAGE[1]
 
 
 def test_means_of_tokens_over_seeds_cover_what_they_promise() -> None:
@@ -297,7 +283,7 @@ def test_means_of_tokens_over_seeds_cover_what_they_promise() -> None:
         found = mean_over_seeds(np.exp(logs))
         return found.low <= truth <= found.high
 
-    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+    assert COVERAGE[0] <= _covered(simulate, FEWER) <= COVERAGE[1]
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
@@ -306,10 +292,10 @@ def test_shares_of_forks_cover_what_they_promise(share: float) -> None:
 
     def simulate(rng: np.random.Generator) -> bool:
         chances = rng.beta(2 * share, 2 * (1 - share), 60)
-        _, low, high = clustered_share([(rng.random(8) < chance).tolist() for chance in chances])
+        _, low, high = clustered_share((rng.random((60, 8)) < chances[:, None]).tolist())
         return low <= share <= high
 
-    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+    assert COVERAGE[0] <= _covered(simulate, FEWER) <= COVERAGE[1]
 
 
 def test_cohens_kappa_covers_what_it_promises() -> None:

@@ -107,14 +107,10 @@ def test_a_clear_case_needs_eight_plays_and_a_close_one_is_left_open() -> None:
     assert luck_verdict([False] * 8) == LuckVerdict(False, 8)
     assert luck_verdict([True, False] * 20) is None
     assert luck_verdict([]) is None
-
-
-def test_what_was_told_stands() -> None:
-    assert luck_verdict([False] * 8 + [True] * 32) == LuckVerdict(False, 8)
-
-
-def test_no_more_plays_are_looked_at_than_the_error_is_worked_out_for() -> None:
-    assert luck_verdict([True, False] * 20 + [True] * 30) is None
+    assert luck_verdict([False] * 8 + [True] * 32) == LuckVerdict(False, 8), "what was told stands"
+    assert luck_verdict([True, False] * 20 + [True] * 30) is None, (
+        "no more plays than the error is worked out for"
+    )
 
 
 def test_one_episode_shares_nothing_and_equal_ones_share_all() -> None:

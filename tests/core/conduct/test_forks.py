@@ -37,7 +37,7 @@ from core.play.forking import (
     prefix_digest,
     turns_left,
 )
-from core.play.policy import Policy, new_episode
+from core.play.policies import Policy, new_episode
 from core.pool.spec import Dialect
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow

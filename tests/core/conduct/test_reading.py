@@ -22,7 +22,7 @@ CORPUS = [
 ]
 
 
-#: Read at its full length of 5 MB. What takes more than proportionally longer shows at a tenth of it too.
+#: Read at its full length of 5 MB. What takes more than proportionally longer shows at a fiftieth of it too.
 WHOLE = "ok-huge-prose-before"
 
 
@@ -31,7 +31,7 @@ def reply_of(one: dict[str, Any]) -> str:
         return str(one["reply"])
     before, unit, count, after = one["repeat"]
     if len(unit) * count > 1_000_000 and one["id"] != WHOLE:
-        count //= 10
+        count //= 50
     return f"{before}{unit * count}{after}"
 
 

@@ -43,7 +43,7 @@ from core.episode import (
 )
 from core.errors import ConfigError
 from core.play.drive import DriveOptions, drive, drive_many
-from core.play.policy import Policy, new_episode
+from core.play.policies import Policy, new_episode
 from core.pool.cache import CachedPool
 from core.pool.spec import Dialect, ModelSpec
 from core.tasks.graders import grade_many

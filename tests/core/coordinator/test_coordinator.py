@@ -17,7 +17,7 @@ from core.coordinator.svf import svf_layout
 from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError, ConfigError
 from core.heads import HeadKind
-from core.play.policy import Policy
+from core.play.policies import Policy
 from tests.builders.encoder import tiny_qwen3
 
 MODELS = ("ada", "bob", "cyd", "dan")

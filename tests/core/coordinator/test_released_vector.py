@@ -12,9 +12,8 @@ import torch
 from transformers import Qwen3Config, Qwen3Model
 
 from core.checkpoint import EncoderIdentity, load_checkpoint, save_checkpoint
-from core.coordinator.coordinator import Coordinator
+from core.coordinator.coordinator import Coordinator, released_checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.released import released_checkpoint
 from core.coordinator.svf import LM_HEAD
 from core.episode import Decide, Message, Protocol, Transcript
 from core.errors import CheckpointError

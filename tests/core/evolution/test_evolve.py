@@ -26,12 +26,13 @@ from core.evolution.evolve import (
     Generation,
     adapted_task_count,
     evolve,
-    exam_of,
     random_walk,
     tasks_of_candidate,
+    unplayed,
+    validation_seed,
 )
 from core.evolution.fitness import EpisodeStatistics, GenerationStats, Step, statistics_of
-from core.evolution.learners import begin, restored
+from core.evolution.learners import begin, read_state
 from core.evolution.search import SearchSpace, Survey, sketches, space_of, survey_of
 from core.evolution.sep_cma import SepCMAState
 from core.heads import HeadKind
@@ -124,7 +125,7 @@ def test_what_was_surveyed_of_the_encoder_is_kept_and_not_measured_again(
     assert fresh.steps == survey.steps
     np.testing.assert_array_equal(fresh.mean_state, survey.mean_state)
     read = encoder.states_given
-    (last,) = run(encoder, start=restored(straight[11].state.to_bytes()), surveyed=survey)
+    (last,) = run(encoder, start=read_state(straight[11].state.to_bytes()), surveyed=survey)
     assert last.state.digest == straight[12].state.digest
     validated = last.validation.n * CONFIG.turn_budget if last.validation else 0
     assert encoder.states_given - read <= (last.decisions or 0) + validated
@@ -160,8 +161,9 @@ def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: En
     alone = play_all(episodes, Coordinator(template, encoder), pool, grade_many)
     assert any(episode.end_reason is EndReason.VERIFIER_FIRST for episode in alone)
     assert list(played)[1].episodes == statistics_of(alone + alone)
-    exam = exam_of(template, TASKS[:16], one, encoder)
-    assert statistics_of(play_all(exam.episodes, exam.policy, pool, grade_many)).turns_mean < one.turn_budget
+    exam = unplayed(one, template, TASKS[:16], "v", validation_seed(one))
+    played_exam = play_all(exam, Coordinator(template, encoder), pool, grade_many)
+    assert statistics_of(played_exam).turns_mean < one.turn_budget
 
 
 def test_infrastructure_failures_are_missing_and_not_zero(encoder: Encoder) -> None:
@@ -395,20 +397,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e300, -1.0, "0.1", True])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "logit_spread",
-        "constant_spread",
-        "step_size",
-        "svf_spread",
-        "svf_step_size",
-        "learning_rate",
-        "box",
-        "diversity",
-        "turn_cost",
-    ],
-)
+@pytest.mark.parametrize("name", NUMBERS.split())
 def test_a_number_with_which_nothing_can_be_searched_is_refused_by_its_name(name: str, value: Any) -> None:
     words = f"{name} cannot be {value!r}: give"
     with pytest.raises(ConfigError, match=re.escape(words)):

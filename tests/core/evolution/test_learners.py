@@ -16,7 +16,7 @@ from core.episode import ROLE_ORDER, Episode, Role
 from core.errors import CheckpointError, ConfigError
 from core.evolution import learners
 from core.evolution.config import EvolveConfig, shape_of
-from core.evolution.learners import PycmaState, RandomSearchState, ReinforceState, policy_gradient, restored
+from core.evolution.learners import PycmaState, RandomSearchState, ReinforceState, policy_gradient, read_state
 from core.heads import softmax
 from core.learning import episodes_of, play_all
 from core.tasks.graders import grade_many
@@ -134,13 +134,13 @@ def test_what_does_not_fit_a_learner_is_refused_before_anything_begins(encoder: 
     with pytest.raises(ConfigError, match="by another learner"):
         run(encoder, BATCHES, start=RandomSearchState.start(np.zeros(3), 1.0, population=1, seed=2))
     with pytest.raises(ConfigError, match="not the saved state"):
-        restored(b"nothing of the kind")
+        read_state(b"nothing of the kind")
     cut = ReinforceState.start(np.zeros(3), 1.0, seed=2)
     with pytest.raises(ConfigError, match="not the saved state"):
-        restored(replace(cut, first=np.zeros(2)).to_bytes())
+        read_state(replace(cut, first=np.zeros(2)).to_bytes())
     with pytest.raises(ConfigError, match="vector length 3"):
         run(encoder, BATCHES, start=cut)
-    assert shape_of("reinforce").population == 1
+    assert shape_of("reinforce")["population"] == 1
 
 
 def test_what_a_checkpoint_bars_is_never_chosen_and_is_kept_with_it(encoder: Encoder) -> None:

@@ -17,7 +17,7 @@ from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Shown
 from core.planner.planner import LanguagePlanner
 from core.play.drive import drive_many
-from core.play.policy import new_episode
+from core.play.policies import new_episode
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow
 from tests.core.planner.tiny import MODELS, TASKS, tiny_planner, tiny_pool
@@ -53,7 +53,7 @@ def test_a_reply_depends_on_its_key_and_not_on_its_neighbours() -> None:
 @pytest.mark.parametrize("allowed", [(0, 1, 2), (2,), (0, 2)])
 def test_constrained_replies_are_workflows_of_the_models_that_may_be_named(allowed: tuple[int, ...]) -> None:
     planner = tiny_planner()
-    for reply in planner.write(requests(40, allowed)):
+    for reply in planner.write(requests(20, allowed)):
         read = read_workflow(reply.text, allowed=allowed, mode=planner.mode)
         assert isinstance(read, Workflow), reply.text
     free = tiny_planner(constrained=False).write(requests(8, allowed))

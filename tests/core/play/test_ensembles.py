@@ -22,8 +22,7 @@ from core.episode import (
 )
 from core.play.drive import drive_many
 from core.play.ensembles import MajorityVote, MixtureOfAgents, WithoutModels, WithoutRole
-from core.play.policies import CyclePolicy, RandomPolicy, single_policy
-from core.play.policy import Policy, new_episode
+from core.play.policies import CyclePolicy, Policy, RandomPolicy, new_episode, single_policy
 from core.tasks.graders import grade_many
 from tests.builders.play import ends
 from tests.builders.pools import Line, ScriptedPool, specs

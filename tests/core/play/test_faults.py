@@ -30,8 +30,7 @@ from core.episode import (
 from core.errors import ConfigError, StoreError
 from core.play import reading, roles, session
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import CyclePolicy, single_policy
-from core.play.policy import Policy
+from core.play.policies import CyclePolicy, Policy, single_policy
 from core.pool.pool import Pool, WaveFlight
 from core.tasks.graders import grade_many
 from tests.builders import play

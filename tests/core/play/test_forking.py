@@ -30,6 +30,7 @@ from core.play import reading, roles
 from core.play.drive import drive_many
 from core.play.forking import (
     HeldDecisions,
+    at_temperatures,
     check_change,
     child_seed,
     decision_at,
@@ -40,6 +41,7 @@ from core.play.forking import (
     right_reply,
     turns_left,
 )
+from core.play.policies import Policy
 from core.pool.spec import Dialect
 from tests.builders.play import end, grade
 from tests.builders.pools import ScriptedPool, specs
@@ -50,7 +52,7 @@ TASK = Task("t1", "What is 5 + 7?", "12", "number")
 COURSE = [("ann", T), ("bob", W), ("ann", V), ("bob", W), ("bob", V)]
 
 
-class Fixed:
+class Fixed(Policy):
     """Decides by a list, and remembers where it was asked."""
 
     id, models = "fixed", ("ann", "bob")
@@ -211,7 +213,8 @@ def test_a_model_a_role_and_a_temperature_are_changed_at_that_turn_alone() -> No
         assert ("e2", 1) not in policy.asked
         assert end.turns[2].decision.origin == "policy"
     _, asked = play(
-        born(parent, 1, Change("temperature", "0")), temperatures={("e2", 1): 0.0, ("e9", 2): 2.0}
+        born(parent, 1, Change("temperature", "0")),
+        terms=at_temperatures({("e2", 1): 0.0, ("e9", 2): 2.0}),
     )
     assert [ask.temperature for ask in asked.asks] == [0.0, None]
 

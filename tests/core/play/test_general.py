@@ -15,6 +15,7 @@ from core.episode import (
     Change,
     Episode,
     Flag,
+    Grader,
     Message,
     Protocol,
     Reply,
@@ -23,7 +24,6 @@ from core.episode import (
     TranscriptEntry,
     Verdict,
 )
-from core.grader_names import Grader
 from core.play import roles
 from core.play.drive import drive
 from core.play.forking import new_child
@@ -35,8 +35,7 @@ from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from tests.builders.play import end, grade
 from tests.builders.pools import ScriptedPool
-from tests.core.pool.faulty_server import Answer, Request, fail, faulty_server, ok
-from tests.core.pool.hosted_calls import QUICK, entry
+from tests.core.pool.faulty_server import QUICK, Answer, Request, entry, fail, faulty_server, ok
 
 T, W, V = Role.THINKER, Role.WORKER, Role.VERIFIER
 TASK = Task("t", "What is 5 + 7?", "12", "number")

@@ -16,13 +16,16 @@ from core.errors import ConfigError
 from core.play.policies import (
     PLAN_WORK_CHECK,
     CyclePolicy,
+    Policy,
     PolicyPerRequest,
     RandomPolicy,
     cycle_policy,
+    decider_at,
+    deciders_of_fork,
+    deciders_with,
     overridden,
     single_policy,
 )
-from core.play.policy import Policy, decider_at, deciders_of_fork, deciders_with
 
 MODELS = ("ann", "bob", "cid")
 POLICIES: tuple[Policy, ...] = (

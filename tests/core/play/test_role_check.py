@@ -7,8 +7,16 @@ import json
 from core.episode import Role
 from core.play.role_check import check_roles
 from core.pool.hosted import HttpPool
-from tests.core.pool.faulty_server import Answer, Request, events, faulty_server, ok, stream_head
-from tests.core.pool.hosted_calls import QUICK, entry
+from tests.core.pool.faulty_server import (
+    QUICK,
+    Answer,
+    Request,
+    entry,
+    events,
+    faulty_server,
+    ok,
+    stream_head,
+)
 from tests.ui.endpoint.server import role_of, team
 
 

@@ -11,9 +11,8 @@ from safetensors.torch import load_file
 from core.episode import Ask, Message, Reply, Role
 from core.errors import ConfigError, PoolError
 from core.pocket import ENCODER, FAMILIES, MODELS, WEIGHTS, training
-from core.pocket.language_model import LanguageModel
 from core.pocket.models import RECIPES, TEMPERATURES, read_card
-from core.pocket.pool import PocketPool
+from core.pocket.pool import LanguageModel, PocketPool
 from core.pocket.training import train_tokenizer
 
 
@@ -35,6 +34,7 @@ def train(name: str, folder: Path) -> list[training.TrainingProgress]:
         torch.set_num_threads(threads)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("name", ["plato", "encoder"])
 def test_a_short_training_is_deterministic_and_learns(name: str, tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from tests.core.pool.faulty_server import (
     HANG_UP,
+    QUICK,
     USAGE,
     Answer,
     Request,
     Step,
+    ask,
     chat,
     chunked,
     events,
@@ -33,7 +35,6 @@ from tests.core.pool.faulty_server import (
     respond,
     stream_head,
 )
-from tests.core.pool.hosted_calls import QUICK, ask
 
 #: What a good answer says; no part of it is a reply.
 TEXT = "The answer is 42."
@@ -117,7 +118,7 @@ LASTING = (204, 400, 402, 404, 405, 413, 418, 422)
 
 def _statuses() -> Iterator[Row]:
     for status in PASSING:
-        for words, (headers, again) in WAITS.items():
+        for words, (headers, again) in WAITS.items() if status in (429, 503) else [("no wait", ({}, True))]:
             end = End.REFUSED if not again else End.BUSY if status == 429 else End.RECOVERED
             yield f"{status}, {words}", end, fail(status, "out of order", **headers)
     for status in LASTING:
@@ -290,8 +291,8 @@ CUTS = ("closed", "sized", "chunked", "clean", "reset")
 
 
 def cuts(mode: str, streamed: bool) -> list[Answer]:
-    """A good answer, cut before each of its bytes in turn. The connection is closed; or closed although a length was
-    told; or in the middle of chunks; or after a last chunk in good order; or reset."""
+    """A good answer, cut before every seventh of its bytes and each of the last. The connection is closed; or closed
+    although a length was told; or in the middle of chunks; or after a last chunk in good order; or reset."""
     head, body = _parts(streamed)
     kind = "text/event-stream" if streamed else "application/json"
 
@@ -306,10 +307,15 @@ def cuts(mode: str, streamed: bool) -> list[Answer]:
         case "chunked":
             whole = headed(Transfer_Encoding="chunked") + chunked(body[:100], body[100:])
         case "clean":
-            return [(headed(Transfer_Encoding="chunked"), chunked(body[:end])) for end in range(len(body))]
+            return [(headed(Transfer_Encoding="chunked"), chunked(body[:end])) for end in _ends(body)]
         case _:
-            return [((head + body)[:end], "reset") for end in range(len(head + body))]
-    return [(whole[:end],) for end in range(len(whole))]
+            return [((head + body)[:end], "reset") for end in _ends(head + body)]
+    return [(whole[:end],) for end in _ends(whole)]
+
+
+def _ends(whole: bytes) -> list[int]:
+    n = len(whole)
+    return sorted({*range(0, n, 7), *range(n - 24, n)})
 
 
 def damaged(number: int, streamed: bool, seed: int = 0) -> Iterator[Answer]:

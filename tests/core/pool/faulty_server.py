@@ -1,4 +1,5 @@
-"""A real HTTP server on loopback that answers exactly the bytes it is told to, at the pace it is told to."""
+"""A real HTTP server on loopback that answers exactly the bytes it is told to, at the pace it is told to; and one call,
+or one stream, to it through a real HttpPool."""
 
 from __future__ import annotations
 
@@ -14,6 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from core.episode import Ask, Message, Reply, Role
+from core.pool.client import Limits
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
 
 #: Bytes are sent, numbers are seconds to wait; then the connection is closed, unless they say that it is KEPT. After a
 #: last "reset" it is not closed but broken off; "noise" are bytes beside its encryption.
@@ -255,3 +261,85 @@ def chunked(*parts: bytes, ended: bool = True) -> bytes:
 def stream_head(**headers: str) -> bytes:
     """The head of an event stream that ends when the connection does, unless a header says otherwise."""
     return respond(b"", kind="text/event-stream", sized=False, headers=headers)
+
+
+#: Answers of a server that repeats what it was told, such as its client's key, by where it does.
+ECHOES: dict[str, Callable[[str], Answer]] = {
+    "401": lambda said: fail(401, f"Incorrect API key provided: {said}"),
+    "403": lambda said: fail(403, f"no: {said}"),
+    "400": lambda said: fail(400, f"bad header {said}"),
+    "404": lambda said: fail(404, f"{said} not found"),
+    "500": lambda said: fail(500, f"boom {said}"),
+    "kind": lambda said: (respond(b"x", kind=f"text/{said}"),),
+    "redirect": lambda said: fail(302, said, Location=f"http://127.0.0.1:9/?key={said}"),
+    "protocol": lambda said: (f"HTTP/9 {said}\r\n\r\n".encode(),),
+    "header": lambda said: (f"HTTP/1.1 200 OK\r\n{said}\x01: x\r\n\r\n".encode(),),
+    "text": lambda said: ok(f"your key is {said}", reasoning_content=said),
+    "finish": lambda said: ok("x", finish_reason=said),
+    "tool": lambda said: ok("x", tool_calls=[{"id": said, "function": {"name": said, "arguments": said}}]),
+    "reason": lambda said: (f"HTTP/1.1 500 {said}\r\nContent-Length: 0\r\n\r\n".encode(),),
+    "other headers": lambda said: fail(502, Set_Cookie=said, WWW_Authenticate=f"Bearer {said}"),
+    "content encoding": lambda said: (respond(b"x", headers={"Content-Encoding": said}),),
+    "length": lambda said: (respond(b"x", sized=False, headers={"Content-Length": said}),),
+    "chunk": lambda said: (stream_head(Transfer_Encoding="chunked"), f"{said}\r\n".encode()),
+    "field": lambda said: (respond(b'{"choices": [{"message": {"content": {"%b": 1}}}]}' % said.encode()),),
+    "pieces": lambda said: (stream_head(), events("your key is ", said[:9], said[9:], ", and so on")),
+    "in the stream": lambda said: (stream_head(), b'data: {"error": {"message": "%b"}}\n\n' % said.encode()),
+}
+
+CANARY = "sk-canary-5a71c2e09b-DO-NOT-LEAK"
+QUICK = Limits(wait_initial_s=0.01, wait_max_s=0.05)
+
+
+def ask(model: str = "m", text: str = "hi", **limits: Any) -> Ask:
+    return Ask(model, Role.WORKER, (Message("user", text),), **limits)
+
+
+def entry(server: FaultyServer, name: str = "m", **fields: Any) -> ModelSpec:
+    return ModelSpec(name, **{"base_url": server.url, "timeout_s": 10.0, **fields})
+
+
+@contextmanager
+def hosting(
+    *answers: Answer | Callable[[Request], Answer],
+    names: Sequence[str] = ("m",),
+    limits: Limits = QUICK,
+    encrypted: bool = False,
+    **fields: Any,
+) -> Iterator[tuple[HttpPool, FaultyServer]]:
+    """A pool of models behind one server with these answers, whose key is the canary."""
+    with faulty_server(*answers, encrypted=encrypted) as server:
+        pool = HttpPool([entry(server, name, **fields) for name in names], {"KEY": CANARY}, limits)
+        try:
+            yield pool, server
+        finally:
+            pool.close()
+
+
+def talk(
+    *answers: Answer | Callable[[Request], Answer], asked: Ask | None = None, **fields: Any
+) -> tuple[Reply, FaultyServer]:
+    """One ask to a server with these answers."""
+    with hosting(*answers, **fields) as (pool, server):
+        [(_, reply)] = pool.ask([asked or ask()])
+    return reply, server
+
+
+def stream(*answers: Answer, **fields: Any) -> tuple[list[str], Reply, FaultyServer]:
+    with hosting(*answers, **fields) as (pool, server):
+        *pieces, reply = pool.stream(ask())
+    assert isinstance(reply, Reply)
+    return [piece for piece in pieces if isinstance(piece, str)], reply, server
+
+
+def why(reply: Reply) -> str:
+    assert reply.error is not None, reply
+    assert reply.text == ""
+    return reply.error.message
+
+
+def left(server: FaultyServer, hang_ups: int) -> bool:
+    until = time.monotonic() + 3
+    while server.hang_ups < hang_ups and time.monotonic() < until:
+        time.sleep(0.01)
+    return server.hang_ups == hang_ups

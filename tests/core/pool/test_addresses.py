@@ -12,8 +12,7 @@ from core.errors import PoolError
 from core.pool.addresses import is_private_by_name, refusal
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
-from tests.core.pool.faulty_server import faulty_server, ok
-from tests.core.pool.hosted_calls import ask
+from tests.core.pool.faulty_server import ask, faulty_server, ok
 
 NEVER = [
     "169.254.169.254", "169.254.0.1", "168.63.129.16", "100.100.100.200", "192.0.0.192",
@@ -28,18 +27,16 @@ PRIVATE = [
 PUBLIC = ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"]
 
 
-@pytest.mark.parametrize("text", NEVER)
-def test_metadata_and_link_local_addresses_are_always_error(text: str) -> None:
-    for allow_private in (True, False):
-        assert refusal(ipaddress.ip_address(text), allow_private=allow_private)
+def test_metadata_and_link_local_addresses_are_refused_and_private_ones_the_operators_choice() -> None:
+    def refused(text: str) -> list[str]:
+        return [refusal(ipaddress.ip_address(text), allow_private=allowed) for allowed in (False, True)]
 
-
-def test_private_addresses_are_the_operators_choice() -> None:
+    assert [text for text in NEVER if not all(refused(text))] == []
     for text in PRIVATE:
-        assert "allow_private" in refusal(ipaddress.ip_address(text), allow_private=False)
-        assert not refusal(ipaddress.ip_address(text), allow_private=True)
-    for text in PUBLIC:
-        assert not refusal(ipaddress.ip_address(text), allow_private=False)
+        forbidden, allowed = refused(text)
+        assert "allow_private" in forbidden
+        assert allowed == ""
+    assert [text for text in PUBLIC if any(refused(text))] == []
 
 
 def test_a_literal_address_is_a_choice_and_a_disguised_one_is_not() -> None:
@@ -71,38 +68,33 @@ def test_disguised_loopback_needs_the_operators_word() -> None:
         assert _error(server.url.replace("127.0.0.1", "localhost")) == ""
 
 
-def test_a_name_that_rebinds_is_resolved_once_and_connected_where_it_was_checked(
+def resolve_to(monkeypatch: pytest.MonkeyPatch, answers: dict[str, list[list[str]]]) -> None:
+    """Names that lead to these addresses, at each look-up to the next ones, and to the last again and again."""
+    real = socket.getaddrinfo
+
+    def resolve(host: Any, port: Any, *arguments: Any, **more: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name not in answers:
+            return real(host, port, *arguments, **more)
+        found = answers[name].pop(0) if len(answers[name]) > 1 else answers[name][0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port or 0)) for one in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+def test_a_name_is_resolved_once_and_refused_where_one_of_its_addresses_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answers = ["127.0.0.1", "169.254.169.254", "169.254.169.254"]
-
-    def resolve(host: str, port: int, *args: object, **kwargs: object) -> list[object]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answers.pop(0), port))]
-
+    here, metadata = "127.0.0.1", "169.254.169.254"
+    answers = {"rebind.test": [[here], [metadata], [metadata]], "mixed.test": [[here, metadata]]}
+    resolve_to(monkeypatch, answers)
     with faulty_server(ok()) as server:
-        real = socket.getaddrinfo
-        monkeypatch.setattr(
-            socket,
-            "getaddrinfo",
-            lambda host, *args, **kwargs: (resolve if host == "rebind.test" else real)(host, *args, **kwargs),
-        )
-        url = server.url.replace("127.0.0.1", "rebind.test")
-        assert _error(url, allow_private=True) == ""
-        assert len(answers) == 2
-        assert "cloud metadata" in _error(url, allow_private=True)
+        rebinding, mixed = (server.url.replace(here, name) for name in answers)
+        assert _error(rebinding, allow_private=True) == ""
+        assert len(answers["rebind.test"]) == 2
+        assert "cloud metadata" in _error(rebinding, allow_private=True)
+        assert "cloud metadata" in _error(mixed, allow_private=True)
         assert len(server.requests) == 1
-
-
-def test_one_forbidden_address_among_several_refuses_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolve(host: str, port: int, *args: object, **kwargs: object) -> list[object]:
-        return [
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in ("127.0.0.1", "169.254.169.254")
-        ]
-
-    with faulty_server(ok()) as server:
-        monkeypatch.setattr(socket, "getaddrinfo", resolve)
-        assert "cloud metadata" in _error(server.url.replace("127.0.0.1", "mixed.test"), allow_private=True)
-        assert server.requests == []
 
 
 def test_a_name_that_does_not_resolve_is_said() -> None:
@@ -122,65 +114,38 @@ def _forms(address: str) -> list[str]:
 
 def _mapped(address: str) -> list[str]:
     whole = int(ipaddress.ip_address(address))
-    high, low = whole >> 16, whole & 0xFFFF
+    last = f"{whole >> 16:x}:{whole & 0xFFFF:x}"
     return [
         f"[::ffff:{address}]",
-        f"[::ffff:{high:x}:{low:x}]",
-        f"[64:ff9b::{high:x}:{low:x}]",
-        f"[2002:{high:x}:{low:x}::]",
+        f"[::ffff:{last}]",
+        f"[64:ff9b::{last}]",
+        f"[2002:{last}::]",
         f"[::{address}]",
     ]
 
 
 #: Addresses that hand out a cloud's credentials, in every form; and private ones in disguise.
 METADATA = [
-    *_forms("169.254.169.254"),
-    *_mapped("169.254.169.254"),
-    *_forms("100.100.100.200"),
-    *_forms("168.63.129.16"),
-    *(
-        "[fe80::1]",
-        "[fd00:ec2::254]",
-        "[fd20:ce::254]",
-        "192.0.0.192",
-        "169.254.170.2",
-        "0.0.0.0",
-        "169.254.43518",
-    ),
-]
-DISGUISED = [
-    *_forms("127.0.0.1")[:-1],
-    *_forms("10.0.0.1")[:-1],
-    *_forms("192.168.1.1")[:-1],
-    *("internal.example", "rebinding.example"),
-]
+    *_forms("169.254.169.254"), *_mapped("169.254.169.254"), *_forms("100.100.100.200"), *_forms("168.63.129.16"),
+    "[fe80::1]", "[fd00:ec2::254]", "[fd20:ce::254]", "192.0.0.192", "169.254.170.2", "0.0.0.0", "169.254.43518",
+]  # fmt: skip
+DISGUISED = [*(form for one in ("127.0.0.1", "10.0.0.1", "192.168.1.1") for form in _forms(one)[:-1])]
 
 
 def test_sixty_forms_of_addresses_and_no_forbidden_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names lead into the private network, one of them only from its second look-up on (DNS rebinding)."""
     assert len(METADATA) + len(DISGUISED) >= 60
     reached: list[object] = []
-    looked_up = socket.getaddrinfo
-    asked: list[str] = []
-
-    def resolve(host: Any, port: Any, *arguments: Any, **more: Any) -> Any:
-        name = host.decode() if isinstance(host, bytes) else host
-        asked.append(str(name))
-        if str(name).endswith(".example"):
-            first = name == "rebinding.example" and asked.count(str(name)) == 1
-            found = "93.184.216.34" if first else "10.0.0.7"
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (found, port or 0))]
-        return looked_up(host, port, *arguments, **more)
+    outside, inside = "93.184.216.34", "10.0.0.7"
 
     def connect(_: socket.socket, address: object) -> None:
         reached.append(address)
         raise OSError("not in a test")
 
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    resolve_to(monkeypatch, {"internal.example": [[inside]], "rebinding.example": [[outside], [inside]]})
     monkeypatch.setattr(socket.socket, "connect", connect)
     for host in METADATA:
         assert _error(f"http://{host}/v1", allow_private=True), host
-    for host in DISGUISED:
-        for _ in range(2 if host == "rebinding.example" else 1):
-            assert _error(f"http://{host}/v1"), host
-    assert [one for one in reached if one[0] != "93.184.216.34"] == []  # type: ignore[index]
+    for host in (*DISGUISED, "internal.example", "rebinding.example", "rebinding.example"):
+        assert _error(f"http://{host}/v1"), host
+    assert [one for one in reached if one[0] != outside] == []  # type: ignore[index]

@@ -13,18 +13,23 @@ from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from tests.core.pool.faulty_server import (
     HANG_UP,
+    QUICK,
     USAGE,
     Answer,
     Request,
+    ask,
     chat,
+    entry,
     events,
     fail,
     faulty_server,
+    hosting,
     ok,
     respond,
     stream_head,
+    talk,
+    why,
 )
-from tests.core.pool.hosted_calls import QUICK, ask, entry, hosting, stream, talk, why
 
 PRICES: dict[str, Any] = {"price_in": 1.0, "price_out": 10.0, "max_tokens": 1000}
 MOST = bound_usd(ModelSpec("m", **PRICES), ask())
@@ -41,6 +46,11 @@ FAILED_AT_ONCE = (respond(b'{"choices": [{"finish_reason": "error", "message": {
 FAILED_UNCOUNTED = (respond(b'{"choices": [{"finish_reason": "abort", "message": {"content": "forty"}}]}'),)
 BUSY = (respond(b'{"error": {"code": 429, "message": "slow down"}}'),)
 UPSTREAM = (respond(b'{"error": {"code": 502, "message": "upstream died"}}'),)
+ERROR = b'event: error\ndata: {"message": "engine is out of memory"}\n\n'
+
+
+def streamed(*body: bytes) -> Answer:
+    return (stream_head(), *body)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +69,16 @@ UPSTREAM = (respond(b'{"error": {"code": 502, "message": "upstream died"}}'),)
         (fail(500), 4, 0.0),
         (fail(400), 1, 0.0),
         (HANG_UP, 4, 0.0),
+        (streamed(events("forty", done=False, finish_reason=None)), 2, 2 * MOST),
+        (streamed(events("forty", done=False)), 2, 2 * TOLD),
+        (streamed(events("forty", done=False, finish_reason=None), ERROR), 4, 4 * MOST),
+        (streamed(ERROR), 4, 0.0),
+        (streamed(events("forty", finish_reason="network_error")), 4, 4 * TOLD),
     ],
 )
 def test_each_try_counts_that_served_an_answer(answer: Answer, requests: int, usd: float) -> None:
     reply, server = talk(answer, **PRICES)
-    assert why(reply)
+    assert ("engine is out of memory" in why(reply)) == (ERROR in answer)
     assert len(server.requests) == requests
     assert reply.usage.cost_usd == (pytest.approx(usd) if usd else None)
     assert reply.usage.unread_usd == pytest.approx(usd)
@@ -110,22 +125,6 @@ def test_a_call_that_is_cut_off_at_its_deadline_may_be_billed() -> None:
     assert waiting.usage.cost_usd is None, "nothing was under way"
 
 
-def test_streams_are_billed_by_what_came() -> None:
-    def billed(*body: bytes) -> Any:
-        _, reply, server = stream((stream_head(), *body), **PRICES)
-        assert why(reply)
-        return reply.usage.cost_usd, len(server.requests)
-
-    error = b'event: error\ndata: {"message": "engine is out of memory"}\n\n'
-    assert billed(events("forty", done=False, finish_reason=None)) == (pytest.approx(2 * MOST), 2)
-    assert billed(events("forty", done=False)) == (pytest.approx(2 * TOLD), 2)
-    assert billed(events("forty", done=False, finish_reason=None), error) == (pytest.approx(4 * MOST), 4)
-    assert billed(error) == (None, 4)
-    assert billed(events("forty", finish_reason="network_error")) == (pytest.approx(4 * TOLD), 4)
-    _, reply, _ = stream((stream_head(), events("forty", done=False, finish_reason=None), error), **PRICES)
-    assert "engine is out of memory" in why(reply)
-
-
 def test_a_filtered_prompt_is_paid_for_and_is_the_models_own() -> None:
     for reason in ("content_filter", "sensitive", "SAFETY"):
         reply, server = talk(ok("", finish_reason=reason), **PRICES)
@@ -150,49 +149,12 @@ def test_a_failed_finish_is_tried_again_and_its_words_are_shown() -> None:
 
 
 def test_too_many_requests_within_a_success_are_waited_for() -> None:
-    reply, server = talk(BUSY, BUSY, BUSY, BUSY, BUSY, ok(), attempts=2)
-    assert (reply.text, len(server.requests)) == ("fine", 6)
+    reply, server = talk(BUSY, BUSY, ok(), attempts=1)
+    assert (reply.text, len(server.requests)) == ("fine", 3)
     worded = (respond(b'{"error": {"message": "Rate limit reached, please try again in 300ms"}}'),)
     reply, server = talk(worded, ok(), attempts=1)
     assert reply.text == "fine"
     assert reply.latency_s >= 0.3
-
-
-@pytest.mark.parametrize("within", [False, True], ids=["400", "200"])
-def test_a_prompt_that_is_too_long_is_the_models_own_wherever_it_is_told(within: bool) -> None:
-    said = {"error": {"code": 400, "message": "Input token count (9000) exceeds the limit (8192)."}}
-    for body in (said, [said]):
-        reply, server = talk((respond(json.dumps(body).encode(), 200 if within else 400),))
-        assert reply.error is not None
-        assert (reply.error.kind, len(server.requests)) == ("model", 1)
-        assert "9000" in why(reply)
-        assert "cannot hold a prompt this long" in why(reply)
-        assert why(reply).endswith(
-            "give its context_window in the pool file, and prompts are shortened to fit."
-        )
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (
-            fail(429, "You exceeded your current quota, please check your plan."),
-            "no quota or credit left (429)",
-        ),
-        (fail(402), "no quota or credit left (402)"),
-        ((respond(b'{"error": {"code": "insufficient_quota"}}'),), "no quota or credit left"),
-        (fail(403, "Country not supported"), 'answered 403 Forbidden: "Country not supported"'),
-        (fail(403, "Invalid API key"), "refused the key (403); check the variable KEY"),
-        (fail(401, "Country not supported"), "refused the key (401); check the variable KEY"),
-        (fail(400, "The model `x` does not exist"), "no such address or model (400)"),
-        ((respond(b"<html>Bad gateway</html>", 400),), "answered 400 Bad Request."),
-    ],
-)
-def test_what_no_other_try_mends_is_said_once(answer: Answer, words: str) -> None:
-    reply, server = talk(answer, ok(), api_key_env="KEY")
-    assert words in why(reply)
-    assert reply.error is not None
-    assert (reply.error.kind, len(server.requests)) == ("infrastructure", 1)
 
 
 def test_a_model_without_a_system_role_says_which_field_mends_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,4 +129,9 @@ def test_what_is_not_counted_costs_the_most_that_it_can() -> None:
     assert counted_usd(spec, ask, Counts(11, 7)) == pytest.approx((11 * 2 + 7 * 10) / 1e6)
     assert counted_usd(spec, ask, Counts(11)) == pytest.approx((11 * 2 + 1000 * 10) / 1e6)
     assert counted_usd(spec, ask, Counts(None, 7)) == pytest.approx(((2 + 16 + 2) * 2 + 7 * 10) / 1e6)
+    assert counted_usd(spec, ask, Counts(11, 7, 8)) == pytest.approx((11 * 2 + 7 * 10) / 1e6), (
+        "no other price"
+    )
+    cheaper = replace(spec, price_cached=0.1)
+    assert counted_usd(cheaper, ask, Counts(11, 7, 8)) == pytest.approx((3 * 2 + 8 * 0.1 + 7 * 10) / 1e6)
     assert counted_usd(ModelSpec("m", price_out=10.0), ask, Counts(11, 7)) == pytest.approx(70 / 1e6)

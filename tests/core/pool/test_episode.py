@@ -12,8 +12,7 @@ from core.episode import Delta, Episode, EpisodeFinished, EpisodeStarted, Replie
 from core.play.drive import drive, drive_many
 from core.play.policies import PLAN_WORK_CHECK, cycle_policy
 from tests.builders.play import grade
-from tests.core.pool.faulty_server import Answer, Request, events, fail, ok, stream_head
-from tests.core.pool.hosted_calls import hosting
+from tests.core.pool.faulty_server import Answer, Request, events, fail, hosting, ok, stream_head
 
 MODELS = ("planner", "solver", "judge")
 POLICY = cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK)
@@ -46,11 +45,14 @@ def finished(events: Iterable[object]) -> list[Episode]:
 
 def test_a_slow_call_holds_up_its_own_episode_and_no_other() -> None:
     """Nobody waits for a batch: the quick episodes are over before the first reply of the slow one is there."""
-    slow = "What is 1 + 1, slowly?"
+    slow, slowed = "What is 1 + 1, slowly?", list[Request]()
 
     def answer(request: Request) -> Answer:
         said = model(request)
-        return (1.0, *said) if slow in request.body["messages"][-1]["content"] else said
+        if slow not in request.body["messages"][-1]["content"] or slowed:
+            return said
+        slowed.append(request)
+        return (1.0, *said)
 
     quick = episodes(4)
     first = replace(quick[0], id="slow", task=Task("slow", slow, "42"))
@@ -67,7 +69,7 @@ def test_a_slow_call_holds_up_its_own_episode_and_no_other() -> None:
 def test_no_more_episodes_are_begun_than_keep_the_models_busy() -> None:
     begun = most = 0
     with hosting(model, names=MODELS, concurrency=1) as (pool, _):
-        for event in drive_many(episodes(20), POLICY, pool, grade):
+        for event in drive_many(episodes(12), POLICY, pool, grade):
             begun += isinstance(event, EpisodeStarted) - isinstance(event, EpisodeFinished)
             most = max(most, begun)
     assert most == 2 * len(MODELS)

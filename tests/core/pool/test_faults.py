@@ -13,7 +13,7 @@ from threading import Thread, Timer
 import pytest
 
 from core.episode import Reply
-from core.pool.hosted import HttpPool
+from core.pool.hosted import RETRY_QUOTA, HttpPool
 from core.pool.spec import ModelSpec
 from tests.core.pool.faults import (
     CUTS,
@@ -30,15 +30,23 @@ from tests.core.pool.faults import (
 )
 from tests.core.pool.faulty_server import (
     LOOPBACK,
+    QUICK,
     Answer,
     Request,
+    ask,
+    entry,
     fail,
     faulty_server,
+    hosting,
     ok,
     respond,
     stream_head,
+    talk,
+    why,
 )
-from tests.core.pool.hosted_calls import QUICK, ask, entry, hosting, talk, why
+
+pytestmark = pytest.mark.integration
+
 
 #: How much later than its deadline a call may end on a busy machine, in seconds; `trinity bench soak` measures it.
 LATE_S = 1.0
@@ -61,7 +69,7 @@ def test_every_fault_ends_as_it_should(streamed: bool) -> None:
 def test_no_part_of_a_text_is_a_reply_wherever_it_is_cut(mode: str, streamed: bool) -> None:
     cut = cuts(mode, streamed)
     replies = accepted(cut, streamed)
-    assert len(cut) > 200
+    assert len(cut) > 50
     assert {(one.text, one.error) for one in replies} <= {(TEXT, None)}
     # Of a stream, line ends and the last chunk may be missing: they follow "[DONE]".
     assert len(replies) <= (8 if streamed else 0)
@@ -69,7 +77,7 @@ def test_no_part_of_a_text_is_a_reply_wherever_it_is_cut(mode: str, streamed: bo
 
 @BOTH
 def test_noise_is_a_failure_and_never_an_exception(streamed: bool) -> None:
-    replies = accepted([*damaged(300, streamed)], streamed)
+    replies = accepted([*damaged(150, streamed)], streamed)
     assert [one for one in replies if one.error is not None] == []
 
 
@@ -157,31 +165,32 @@ def test_the_deadline_says_what_went_before_it() -> None:
 
 
 def test_an_outage_does_not_become_a_storm_of_two_clients() -> None:
-    calls = 300
+    calls = 100
     with faulty_server(fail(503)) as server:
         pools = [HttpPool([entry(server, timeout_s=30.0)], limits=QUICK) for _ in range(2)]
         asked = [pool.ask([ask()] * calls) for pool in pools]
         assert all(reply.error for replies in asked for _, reply in replies)
         for pool in pools:
             pool.close()
-    assert len(server.requests) <= 1.1 * len(pools) * calls
+    assert len(server.requests) <= len(pools) * (calls + RETRY_QUOTA)
 
 
-def test_two_clients_under_one_limit_lose_no_call() -> None:
-    """Twenty calls a second are let through, and nothing is said of how long to wait."""
+@pytest.mark.parametrize("says", [{}, {"Retry_After": "0.1"}], ids=["in silence", "in words"])
+def test_two_clients_under_one_limit_lose_no_call(says: dict[str, str]) -> None:
+    """Fifty calls a second are let through, and others are told how long to wait or are not."""
     answered: list[float] = []
 
     def limited(_: Request) -> Answer:
         now = time.monotonic()
-        if sum(now - at < 0.5 for at in answered) >= 10:
-            return fail(429)
+        if sum(now - at < 0.2 for at in answered) >= 10:
+            return fail(429, **says)
         answered.append(now)
         return ok()
 
     with faulty_server(limited) as server:
         pools = [HttpPool([entry(server, attempts=2, timeout_s=30.0)], limits=QUICK) for _ in range(2)]
-        asked = [pool.ask([ask(text=str(n)) for n in range(15)]) for pool in pools]
-        assert [reply.error for replies in asked for _, reply in replies] == [None] * 30
+        asked = [pool.ask([ask(text=str(n)) for n in range(8)]) for pool in pools]
+        assert [reply.error for replies in asked for _, reply in replies] == [None] * 16
         for pool in pools:
             pool.close()
-    assert len(server.requests) <= 2 * 30
+    assert len(server.requests) <= 2 * 16

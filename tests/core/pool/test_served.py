@@ -14,12 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from core.episode import Ask, Message, Reply, Role
 from core.pocket.models import pocket_spec
 from core.pocket.pool import PocketPool
-from core.pocket.training import train_tokenizer
+from core.pocket.training import new_model, train_tokenizer
 from core.pool.hosted import HttpPool
 from core.pool.pool import check_pool
 from core.pool_file import load_pool
@@ -36,19 +35,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("weights")
     tokenizer = train_tokenizer([f"What is {a} + {b}? answer {a + b}" for a in range(40) for b in range(40)])
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        max_position_embeddings=512,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    model = Qwen3ForCausalLM(config)
+    model = new_model(tokenizer, width=32, layers=2)
     words = [str(tokenizer.decode([token])) for token in range(len(tokenizer))]
     readable = torch.tensor([word.isascii() and word.isprintable() for word in words])
     model.lm_head.weight.data[~readable] = 0  # half of a UTF-8 character has no text to compare
@@ -120,15 +107,10 @@ def ask(text: str = QUESTION) -> Ask:
     return Ask(NAME, Role.WORKER, (Message("user", f"work\n{text}"),))
 
 
-def in_process(weights: Path) -> Reply:
-    spec = replace(pocket_spec(NAME), temperature=0.0, max_tokens=12)
-    [(_, reply)] = PocketPool([NAME], weights=weights, specs=[spec]).ask([ask()])
-    return reply
-
-
 def test_served_and_in_process_replies_are_the_same(pool: HttpPool, weights: Path) -> None:
     [(_, reply)] = pool.ask([ask()])
-    expected = in_process(weights)
+    spec = replace(pocket_spec(NAME), temperature=0.0, max_tokens=12)
+    [(_, expected)] = PocketPool([NAME], weights=weights, specs=[spec]).ask([ask()])
     assert reply.error is None
     assert reply.text.strip() == expected.text != ""
     assert reply.finish_reason == expected.finish_reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,18 @@ def test_a_character_may_be_split_over_two_pieces() -> None:
     assert read_stream("".join(f"data: {line}\n\n" for line in lines).encode()).text == "\U0001f600"
 
 
+def test_no_part_of_an_answer_is_one_wherever_it_is_cut() -> None:
+    whole, streamed = chat("The answer is 42."), events("The answer ", "is 42.")
+    for end in range(len(whole)):
+        with pytest.raises(Malformed):
+            read_completion(whole[:end])
+    over = streamed.index(b"[DONE]") + len(b"[DONE]")  # what follows are line ends
+    for end in range(over):
+        with pytest.raises(Malformed):
+            read_stream(streamed[:end])
+    assert {read_stream(streamed[:end]).text for end in range(over, len(streamed))} == {"The answer is 42."}
+
+
 def test_repeated_keys_are_found_at_any_depth() -> None:
     assert strict_json(b'[{"a": 1, "b": {"a": 2}}]') == [{"a": 1, "b": {"a": 2}}]
     with pytest.raises(Malformed, match="repeats a key"):
@@ -93,6 +106,9 @@ def test_asks_own_limits_win_over_the_entrys() -> None:
         "stream_options": {"include_usage": True},
     }
     json.dumps(request_body(spec, ask, stream=True)).encode()
+    seeded = replace(spec, send_seed=True)
+    asks = [replace(ask, seed=7, sample=sample) for sample in (0, 1, 2, 0)]
+    assert len({request_body(seeded, one, stream=False)["seed"] for one in asks}) == 3, "repeats differ"
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ def test_single_answers(given_: str, right: str, verdict: bool) -> None:
 
 
 @pytest.mark.process
-def test_a_process_that_dies_or_hangs_loses_one_answer_and_no_more() -> None:
+def test_a_process_that_dies_or_hangs_loses_one_answer_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mathematics, "LIMIT_S", 3.0)
     assert same(("1+1", "2")) == [True]
     for child in COMPARERS.children:
         assert child.process is not None

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.episode import Failure, Grade, Task
+from core.episode import Failure, Grade, Task, is_grader
 from core.errors import TaskError
-from core.grader_names import is_grader
 from core.tasks import own_graders
 from core.tasks.graders import grading_of
 from core.tasks.sets import load_tasks, own_functions, read_task_file

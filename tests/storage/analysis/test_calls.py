@@ -18,13 +18,11 @@ from core.episode import (
     Fork,
     Reply,
     Role,
-    Status,
     Turn,
     Usage,
     Verdict,
 )
-from storage.analysis.calls import model_health, pool_means
-from storage.analysis.costs import planning, policy_costs, spending_by, together
+from storage.analysis.costs import model_health, pool_means, spending_by, sum_spending
 from storage.analysis.verdicts import (
     VerdictOutcome,
     by_author,
@@ -40,10 +38,8 @@ from storage.rows.engine import writing
 from storage.rows.schema import run
 from storage.store import Store
 from tests.builders.recorded import MODELS, RUN, episode, events_of
-from tests.builders.stores import begin_run, filled_store, new_store
-from tests.builders.workflows import record_workflows
+from tests.builders.stores import begin_run, filled_store
 from ui.presentation.words import wrong_accepts_words
-from ui.web.turns.figures import usage_over_turns
 
 EVERY = EpisodeFilter(forks="with")
 COST_USD = 0.25
@@ -100,32 +96,30 @@ def test_turns_that_a_fork_carries_are_no_calls(store: Store) -> None:
 
 
 def test_money_is_counted_once(store: Store) -> None:
-    whole = together(spending_by(turn_groups(store, EVERY), lambda one: one.model).values())
+    whole = sum_spending(spending_by(turn_groups(store, EVERY), lambda one: one.model).values())
     assert whole is not None
     assert whole.cost_usd == pytest.approx(7 * COST_USD)
     assert whole.tokens == 7 * 42
     assert store.runs.spent_usd(RUN) + store.runs.spent_usd(FORKS) == pytest.approx(7 * COST_USD)
 
 
-def test_what_a_call_takes_is_not_told_by_what_forks_carry(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "means.db")
-    begin_run(store, RUN, "run", {})
-    begin_run(store, FORKS, "fork", {})
+def test_what_a_call_takes_is_not_told_by_what_forks_carry(fresh: Store) -> None:
+    begin_run(fresh, RUN, "run", {})
+    begin_run(fresh, FORKS, "fork", {})
     parent = played("e1")
     long = replace(parent.turns[4], reply=replace(parent.turns[4].reply, usage=Usage(30, 120, COST_USD)))
     by_hand = replace(parent.turns[4], reply=Reply("36", "", EDITED, Usage(0, 0, 0.0)))
     for one in (parent, forked(parent, "f1", 4, (long,)), forked(parent, "f2", 4, (by_hand,))):
-        list(record(store, events_of(one)))
-    with writing(store.engine) as connection:
+        list(record(fresh, events_of(one)))
+    with writing(fresh.engine) as connection:
         connection.execute(run.update().values(pool="digest"))
-    means = pool_means(store, "digest")
+    means = pool_means(fresh, "digest")
     assert means is not None
     assert means.n == 6, "five of the parent, and the one call of a fork"
     assert means.calls_per_episode == 5
     model = parent.turns[4].decision.model
     own = [turn for turn in parent.turns if turn.decision.model == model]
     assert means.models[model].tokens_out == pytest.approx((12 * len(own) + 120) / (len(own) + 1))
-    store.close()
 
 
 def test_a_verdict_that_forks_carry_is_one_verdict(store: Store) -> None:
@@ -149,78 +143,50 @@ def accepted(name: str, *, answer: str, ends: bool) -> Episode:
     return replace(made, turns=tuple(turns), correct=answer == "32", end_reason=EndReason.BUDGET)
 
 
-def test_wrong_answers_accepted_are_told_by_verdict_by_episode_and_by_what_they_ended(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "accepts.db")
-    begin_run(store, RUN, "run", {})
+def test_wrong_answers_accepted_are_told_by_verdict_by_episode_and_by_what_they_ended(fresh: Store) -> None:
+    begin_run(fresh, RUN, "run", {})
     for one in (
         accepted("e1", answer="31", ends=True),
         accepted("e2", answer="31", ends=False),
         accepted("e3", answer="32", ends=True),
     ):
-        list(record(store, events_of(one)))
-    found = wrong_accepts(store, EpisodeFilter())
+        list(record(fresh, events_of(one)))
+    found = wrong_accepts(fresh, EpisodeFilter())
     assert found == (3, 2, 1)
-    assert store.episodes.page(EpisodeFilter(flag="false_accept")).total.n == found.ended
+    assert fresh.episodes.page(EpisodeFilter(flag="false_accept")).total.n == found.ended
     behind = with_judgement(MODELS[0], VerdictOutcome.ACCEPTED_WRONG)
     assert found.episodes == len(
         {
             one.id
             for name in MODELS
-            for one in store.episodes.page(EpisodeFilter(q=behind.replace(MODELS[0], name))).items
+            for one in fresh.episodes.page(EpisodeFilter(q=behind.replace(MODELS[0], name))).items
         }
     )
-    store.close()
 
 
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
         ((0, 0, 0), ""),
-        ((1, 1, 1), "1 verdict accepted a wrong answer, in 1 episode. It was ended by it: a false accept."),
+        (
+            (1, 1, 1),
+            "1 verdict accepted a wrong answer, in 1 episode. It ended with that verdict: a false accept.",
+        ),
         (
             (3, 3, 3),
-            "3 verdicts accepted a wrong answer, in 3 episodes. Each was ended by it: a false accept.",
+            "3 verdicts accepted a wrong answer, in 3 episodes. Each ended with that verdict: a false accept.",
         ),
         (
             (40, 38, 30),
-            "40 verdicts accepted a wrong answer, in 38 episodes. 30 of these were ended by it (false accepts); the "
-            "other 8 are of workflows, where an ACCEPT ends nothing.",
+            "40 verdicts accepted a wrong answer, in 38 episodes. 30 of these ended with that verdict (false "
+            "accepts); the other 8 are of workflows, where an ACCEPT ends nothing.",
         ),
         (
             (2, 1, 0),
-            "2 verdicts accepted a wrong answer, in 1 episode. 0 of these were ended by it (false accepts); the other "
-            "one is of workflows, where an ACCEPT ends nothing.",
+            "2 verdicts accepted a wrong answer, in 1 episode. 0 of these ended with that verdict (false accepts); "
+            "the other one is of workflows, where an ACCEPT ends nothing.",
         ),
     ],
 )
 def test_counts_of_wrong_accepts_in_words(counts: tuple[int, int, int], said: str) -> None:
     assert wrong_accepts_words(*counts) == said
-
-
-def test_a_model_that_plans_workflows_is_called_for_that(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "plans.db")
-    played_here = [store.episodes.get(one.id) for one in record_workflows(store)]
-    calls = Counter(turn.decision.model for one in played_here for turn in one.turns if turn.messages)
-    calls.update(plan.planner for one in played_here for plan in one.plans if plan.planner == "cid")
-    assert calls["cid"]
-    assert {one.model: one.calls for one in model_health(store, EpisodeFilter())} == calls
-    finished = [one for one in played_here if one.status is Status.FINISHED]
-    tokens = sum(
-        plan.reply.usage.tokens_in + plan.reply.usage.tokens_out for one in finished for plan in one.plans
-    )
-    plans = planning(store, EpisodeFilter())
-    assert sum(one.tokens for one in plans.values()) == tokens > 0
-    assert set(planning(store, EpisodeFilter(), of_pool=True)) == {"cid"}
-    whole = together(
-        [*plans.values(), *spending_by(turn_groups(store, EpisodeFilter()), lambda one: one.model).values()]
-    )
-    of_policies = policy_costs(store, EpisodeFilter())
-    assert whole is not None
-    assert whole.tokens == sum(one.tokens for one in of_policies), "shares are of what the policies took"
-    for one in finished:
-        if one.turns:
-            figure = usage_over_turns(store.episodes.outline(one.id), one.models, "tokens", one.plans)
-            summary = store.episodes.summary(one.id)
-            assert figure is not None
-            assert sum(curve.y[-1] for curve in figure.data) == summary.tokens_in + summary.tokens_out
-    store.close()

@@ -6,17 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import event
 
-from core.episode import EndReason, Episode, EpisodeFinished, Flag, Reply, Role, Usage, Verdict
+from core.episode import EndReason, Episode, Flag, Reply, Role, Usage, Verdict
 from core.play.session import NOT_ASKED
 from storage.analysis import routing
 from storage.analysis.costs import frontier, policy_costs, spending_by
-from storage.analysis.counterfactual import each_missed, without_models
+from storage.analysis.counterfactual import without_each_model, without_models
 from storage.analysis.regret import regret, replicated_tasks, replicates
 from storage.analysis.routing import ModelInRole, Traffic, pool_order, traffic_of, turns_with_move
 from storage.analysis.verdicts import (
@@ -32,10 +30,11 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.progress import strip_cell, strip_moves
 from storage.store import Store
-from tests.builders.play import MODELS, HashPolicy, births, events, tasks
+from tests.builders.play import MODELS, HashPolicy, births, ends, events, tasks
 from tests.builders.recorded import episode
 from tests.builders.recorded import events_of as recorded
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import new_store, record_finished_run
+from tests.storage.filters.test_lists import statements
 
 ALL = EpisodeFilter()
 N = 16
@@ -59,11 +58,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
         ("r4", "single:bo", 0),
         ("rfork", "hash", 7),
     ):
-        begin_run(store, run, "fork" if run == "rfork" else "run", {})
-        born = births(run, tasks(N), policy, seed=seed)
-        for happened in record(store, events(born, HashPolicy(f"{policy}/{seed}"))):
-            if isinstance(happened, EpisodeFinished) and run != "rfork":
-                whole.append(happened.episode)
+        over = ends(events(births(run, tasks(N), policy, seed=seed), HashPolicy(f"{policy}/{seed}")))
+        record_finished_run(store, run, "fork" if run == "rfork" else "run", {}, [*over.values()])
+        whole += over.values() if run != "rfork" else ()
     yield store, whole
     store.close()
 
@@ -251,7 +248,7 @@ def test_without_a_model_exactly_its_own_picks_change(played: tuple[Store, list[
 def test_of_each_model_left_out_alone_the_same_is_counted(played: tuple[Store, list[Episode]]) -> None:
     store, _ = played
     models = ["ada", "bo", "cy", "nobody"]
-    found = each_missed(store, ALL, models)
+    found = without_each_model(store, ALL, models)
     for name, one in found.items():
         alone = without_models(store, ALL, [name])
         assert replace(one, read=alone.read, takers=alone.takers) == alone
@@ -261,14 +258,12 @@ def test_of_each_model_left_out_alone_the_same_is_counted(played: tuple[Store, l
 
 def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[Episode]]) -> None:
     store, _ = played
-    said: list[str] = []
-    event.listen(store.engine, "before_cursor_execute", lambda *call: said.append(call[2]))
     for count, most in (
         (traffic_of, 1), (turn_groups, 1), (turn_rates, 1), (by_author, 2), (policy_costs, 2), (replicated_tasks, 1)
     ):  # fmt: skip
-        said.clear()
-        count(store, ALL)
-        assert len([one for one in said if one.startswith(("SELECT", "WITH"))]) == most, count
+        with statements(store) as said:
+            count(store, ALL)
+        assert len(said) == most, count
         assert not any("FROM text" in one or "JOIN text" in one for one in said)
     with store.engine.connect() as connection:
         plan = connection.exec_driver_sql(
@@ -280,23 +275,20 @@ def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[
     )
 
 
-def test_an_unknown_price_stays_unknown(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "trinity.db")
-    store.runs.create("r-1", "run", {})
+def test_an_unknown_price_stays_unknown(fresh: Store) -> None:
+    fresh.runs.create("r-1", "run", {})
     one = replace(episode("e-1", seed=1), run_id="r-1")
     turn = one.turns[0]
     unpriced = replace(turn, reply=replace(turn.reply, usage=replace(turn.reply.usage, cost_usd=None)))
-    list(record(store, recorded(replace(one, turns=(unpriced, *one.turns[1:])))))
-    assert policy_costs(store, ALL)[0].cost_usd is None
+    list(record(fresh, recorded(replace(one, turns=(unpriced, *one.turns[1:])))))
+    assert policy_costs(fresh, ALL)[0].cost_usd is None
     assert None in [
-        of.cost_usd for of in spending_by(turn_groups(store, ALL), lambda group: group.model).values()
+        of.cost_usd for of in spending_by(turn_groups(fresh, ALL), lambda group: group.model).values()
     ]
-    store.close()
 
 
-def test_a_turn_in_which_nobody_was_asked_keeps_to_no_role_and_takes_no_time(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "trinity.db")
-    store.runs.create("r-1", "run", {})
+def test_a_turn_in_which_nobody_was_asked_keeps_to_no_role_and_takes_no_time(fresh: Store) -> None:
+    fresh.runs.create("r-1", "run", {})
     verdict = next(turn for turn in episode("e-1", seed=1).turns if turn.decision.role is Role.VERIFIER)
     verifier = replace(verdict.decision, model="ada", role=Role.VERIFIER)
     waited = Reply("?", usage=Usage(10, 2, 0.0), latency_s=4.0)
@@ -312,11 +304,10 @@ def test_a_turn_in_which_nobody_was_asked_keeps_to_no_role_and_takes_no_time(tmp
     never = replace(silent, decision=replace(verifier, model="bo"))
     turns = (silent, never, silent, unreadable, again, silent)
     played = [replace(turn, index=i) for i, turn in enumerate(turns)]
-    list(record(store, recorded(replace(episode("e-1", seed=1), run_id="r-1", turns=tuple(played)))))
-    groups, rates = turn_groups(store, ALL), turn_rates(store, ALL)
+    list(record(fresh, recorded(replace(episode("e-1", seed=1), run_id="r-1", turns=tuple(played)))))
+    groups, rates = turn_groups(fresh, ALL), turn_rates(fresh, ALL)
     (kept,) = role_compliance(groups, rates)  # of a Verifier that never was asked nothing is said
     assert (kept.model, kept.compliant.k, kept.compliant.n) == ("ada", 0, 2)
     spent = spending_by(groups, lambda one: one.model)
     assert (spent["ada"].n, spent["ada"].tokens_per_reply, spent["ada"].seconds_per_reply) == (2, 12.0, 4.0)
     assert (spent["bo"].n, spent["bo"].tokens_per_reply, spent["bo"].seconds_per_reply) == (0, None, None)
-    store.close()

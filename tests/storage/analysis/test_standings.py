@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from core.analysis.comparison import compare, is_solved
-from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Status
+from core.episode import EndReason, Episode, Protocol, Status
 from core.errors import StoreError
 from core.ids import episode_id
 from storage.analysis.costs import policy_costs
@@ -38,8 +38,8 @@ from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.summaries import RunKind
 from storage.store import Store
-from tests.builders.play import births, events, tasks
-from tests.builders.stores import POOL, begin_run, mark_samples, new_store
+from tests.builders.play import births, end, ends, events, tasks
+from tests.builders.stores import POOL, begin_run, mark_samples, new_store, record_finished_run
 
 A, B, C = PolicySide("base"), PolicySide("b"), PolicySide("c")
 
@@ -53,7 +53,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
     kinds: dict[str, RunKind] = {"r1": "run", "r2": "run", "f1": "fork", "l1": "live"}
     for run, kind in kinds.items():
         begin_run(store, run, kind, {})
-    sources = [one.episode for one in events(births("r1", tasks(30))) if isinstance(one, EpisodeFinished)]
+    sources = [*ends(events(births("r1", tasks(30)))).values()]
     draws = random.Random(5)
     whole: list[Episode] = []
     plays = [("base", "r1", range(20)), ("base", "r2", range(20)), ("base", "r2", range(7))]
@@ -79,8 +79,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
                 )
             )
     with writing(store.engine) as connection:
-        for one in whole:
-            insert_episodes(connection, [TimedEpisode(one, 1.0, 2.0, [1.0] * len(one.turns))])
+        insert_episodes(connection, [TimedEpisode(one, 1.0, 2.0, [1.0] * len(one.turns)) for one in whole])
     yield store, whole
     store.close()
 
@@ -231,23 +230,15 @@ def test_a_play_that_two_decided_is_nobodys(filled: tuple[Store, list[Episode]])
     assert figures(store, [PolicySide("c", "r1")])[0].summary.n == 0
 
 
-def test_one_that_two_decided_does_not_take_the_samples_place(tmp_path: Path) -> None:
+def test_one_that_two_decided_does_not_take_the_samples_place(fresh: Store) -> None:
     """Samples of a policy are set aside for one's own plays of it, and such a one is none."""
-    store = new_store(tmp_path / "trinity.db")
-    for run in ("r1", "r2"):
-        begin_run(store, run, "run", {})
-    sample, own = (
-        next(one.episode for one in events(births(run, tasks(1))) if isinstance(one, EpisodeFinished))
-        for run in ("r1", "r2")
-    )
+    sample, own = (end(events(births(run, tasks(1)))) for run in ("r1", "r2"))
     first = replace(own.turns[0], decision=replace(own.turns[0].decision, origin="override"))
     own = replace(own, turns=(first, *own.turns[1:]))
-    with writing(store.engine) as connection:
-        for one in (sample, own):
-            insert_episodes(connection, [TimedEpisode(one, 1.0, 2.0, [1.0] * len(one.turns))])
-    mark_samples(store, "r1")
-    assert [one.id for one in store.episodes.page(EpisodeFilter(policy="hash")).items] == [sample.id]
-    store.close()
+    for one in (sample, own):
+        record_finished_run(fresh, one.run_id, "run", {}, [one])
+    mark_samples(fresh, "r1")
+    assert [one.id for one in fresh.episodes.page(EpisodeFilter(policy="hash")).items] == [sample.id]
 
 
 def test_a_budget_cuts_episodes_where_they_would_have_been_cut(filled: tuple[Store, list[Episode]]) -> None:
@@ -269,48 +260,44 @@ def test_a_budget_cuts_episodes_where_they_would_have_been_cut(filled: tuple[Sto
     assert accuracy_by_budget(store, *side_conditions(PolicySide("nobody"))) == []
 
 
-def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None:
+def test_episodes_under_another_setting_are_another_side(fresh: Store) -> None:
     """Of another turn budget, by argmax, by other rules, or answered by another pool: each counted by itself."""
-    store = new_store(tmp_path / "settings.db")
-    (base,) = (one.episode for one in events(births("r1", tasks(1))) if isinstance(one, EpisodeFinished))
+    base = end(events(births("r1", tasks(1))))
     others: dict[str, dict[str, Any]] = {
         "r1": {}, "r2": {"turn_budget": 1}, "r3": {"argmax": True}, "r4": {"protocol": Protocol.RELEASED}, "r5": {},
     }  # fmt: skip
     for run_id, change in others.items():
-        begin_run(store, run_id, "run", {})
         played = replace(base, id=f"e-{run_id}", run_id=run_id, turns=(), correct=run_id == "r1", **change)
         alone = replace(played, id=f"s-{run_id}", policy="single:ada", correct=run_id == "r2")
-        with writing(store.engine) as connection:
-            insert_episodes(connection, [TimedEpisode(one, 1.0, 2.0, []) for one in (played, alone)])
-    store.runs.note_pool("r5", "77aa00bb11")
-    who = policies_with_episodes(store)
+        record_finished_run(fresh, run_id, "run", {}, [played, alone])
+    fresh.runs.note_pool("r5", "77aa00bb11")
+    who = policies_with_episodes(fresh)
     sides = find_side(who, base.policy)
     assert len(sides) == 5
     for side in sides:
-        (did,) = figures(store, [side])
+        (did,) = figures(fresh, [side])
         assert did.summary.n == 1
         assert [find_side(who, side.token)] == [[side]]
         assert side.setting is not None
-        listed = store.episodes.page(
+        listed = fresh.episodes.page(
             EpisodeFilter(policy=base.policy, q=side.setting.expression), limit=9
         ).items
         assert len(listed) == 1
     with pytest.raises(StoreError, match="was not played with the setting"):
         find_side(who, f"{base.policy}@9")
-    costs = [one for one in policy_costs(store, EpisodeFilter()) if one.policy == base.policy]
+    costs = [one for one in policy_costs(fresh, EpisodeFilter()) if one.policy == base.policy]
     assert {one.token for one in costs} == {side.token for side in sides}
-    groups, _ = store.episodes.groups("policy")
+    groups, _ = fresh.episodes.groups("policy")
     assert {one.value: one.settings for one in groups} == {base.policy: 5, "single:ada": 5}
     assert {one.token: one.right for one in costs if one.right} == {f"{base.policy}@5-{POOL[:6]}": 1}
     for budget, mine, theirs in ((5, 1.0, 0.0), (1, 0.0, 1.0)):
         asked = EpisodeFilter(
             q=f"budget == {budget} and pool == '{POOL}' and not argmax and protocol == 'paper'"
         )
-        found = regret(store, asked, base.policy)
+        found = regret(fresh, asked, base.policy)
         assert [one.turn_budget for one in found.settings] == [budget]
         assert (found.accuracy.mean, found.contestants[0].accuracy.mean) == (mine, theirs)
-    assert len(regret(store, EpisodeFilter(), base.policy).settings) == 5
-    store.close()
+    assert len(regret(fresh, EpisodeFilter(), base.policy).settings) == 5
 
 
 def test_names_lead_to_sides(filled: tuple[Store, list[Episode]], tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from core.episode import EndReason, Episode, Status, Usage
 from core.play.drive import drive_many
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
+from storage.analysis.costs import model_health, planning, policy_costs, spending_by, sum_spending
 from storage.analysis.reply_faults import Share
+from storage.analysis.verdicts import turn_groups
 from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, any_workflow, workflow_use
 from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
@@ -26,6 +28,7 @@ from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool
 from tests.builders.stores import begin_run, new_store
 from tests.builders.workflows import ASKED, FIXED, RANDOM, begun_workflows, record_workflows
+from ui.web.turns.figures import usage_over_turns
 
 ALL = EpisodeFilter()
 
@@ -132,10 +135,8 @@ def test_later_rounds_say_what_became_of_the_answer(played: tuple[Store, list[Ep
     assert found.models == {(0, "ann"): 6, (0, "bob"): 2, (1, "bob"): 2}
 
 
-def test_an_empty_store_has_none(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "empty.db")
-    assert workflow_use(store, ALL) == {}
-    store.close()
+def test_an_empty_store_has_none(fresh: Store) -> None:
+    assert workflow_use(fresh, ALL) == {}
 
 
 def test_what_is_recorded_is_read_as_it_was_played(played: tuple[Store, list[Episode]]) -> None:
@@ -157,7 +158,7 @@ def test_a_run_that_was_stopped_goes_on_without_asking_again_and_ends_alike(
         store = new_store(tmp_path / f"{stops}.db")
         begin_run(store, "r1", "run", {})
         new, policy, pool = begun_workflows()
-        new = new[::2]
+        new = new[::3]
         events = record(store, drive_many(new, policy, pool, grade_many))
         for _ in range(stops):
             next(events)
@@ -188,15 +189,42 @@ def test_exported_and_imported_they_are_the_same(played: tuple[Store, list[Episo
     other.close()
 
 
-def test_what_a_planner_of_the_pool_costs_counts_as_spent(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "paid.db")
-    begin_run(store, "r1", "run", {})
+def test_a_model_that_plans_workflows_is_called_for_that(
+    played: tuple[Store, list[Episode]],
+) -> None:
+    store, whole = played
+    calls = Counter(turn.decision.model for one in whole for turn in one.turns if turn.messages)
+    calls.update(plan.planner for one in whole for plan in one.plans if plan.planner == "cid")
+    assert calls["cid"]
+    assert {one.model: one.calls for one in model_health(store, ALL)} == calls
+    finished = [one for one in whole if one.status is Status.FINISHED]
+    tokens = sum(
+        plan.reply.usage.tokens_in + plan.reply.usage.tokens_out for one in finished for plan in one.plans
+    )
+    plans = planning(store, ALL)
+    assert sum(one.tokens for one in plans.values()) == tokens > 0
+    assert set(planning(store, ALL, of_pool=True)) == {"cid"}
+    of_turns = spending_by(turn_groups(store, ALL), lambda one: one.model)
+    both = sum_spending([*plans.values(), *of_turns.values()])
+    assert both is not None
+    assert both.tokens == sum(one.tokens for one in policy_costs(store, ALL)), (
+        "shares are of what policies took"
+    )
+    for one in finished:
+        if one.turns:
+            figure = usage_over_turns(store.episodes.outline(one.id), one.models, "tokens", one.plans)
+            summary = store.episodes.summary(one.id)
+            assert figure is not None
+            assert sum(curve.y[-1] for curve in figure.data) == summary.tokens_in + summary.tokens_out
+
+
+def test_what_a_planner_of_the_pool_costs_counts_as_spent(fresh: Store) -> None:
+    begin_run(fresh, "r1", "run", {})
     new, policy, pool = begun_workflows()
     billed = ScriptedPool(pool.specs, lambda ask: replace(next(pool.ask([ask]))[1], usage=Usage(1, 1, 0.5)))
     asked = [one for one in new if one.policy == ASKED and one.task.id in ("t0", "t1")]
-    list(record(store, drive_many(asked, policy, billed, grade_many)))
-    ended = [store.episodes.get(one.id) for one in asked]
+    list(record(fresh, drive_many(asked, policy, billed, grade_many)))
+    ended = [fresh.episodes.get(one.id) for one in asked]
     assert all(one.plans for one in ended)
     calls = sum(len(one.turns) + len(one.plans) for one in ended)
-    assert store.runs.spent_usd("r1") == pytest.approx(0.5 * calls)
-    store.close()
+    assert fresh.runs.spent_usd("r1") == pytest.approx(0.5 * calls)

@@ -33,7 +33,5 @@ def store(filled: Path, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Store]:
-    opened = new_store(tmp_path / "other.db")
-    yield opened
-    opened.close()
+def other(fresh: Store) -> Store:
+    return fresh

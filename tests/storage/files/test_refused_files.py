@@ -16,32 +16,24 @@ from storage.files.interchange import import_file, import_runs
 from storage.store import Store
 from tests.builders.interchange import GOLDEN, contents, edited, export_runs, swap
 
+LINES = GOLDEN.read_bytes().splitlines(keepends=True)
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "truncated"),
     "foreign": (lambda: b'{"hello": 1}\n', "line 1, is not the header"),
     "text": (lambda: b"Dear reader,\n", "line 1, is not the header"),
     "binary": (lambda: bytes(range(256)) * 10, "line 1"),
-    "no header": (
-        lambda: b"".join(GOLDEN.read_bytes().splitlines(keepends=True)[1:]),
-        "line 1, is not the header",
-    ),
+    "no header": (lambda: b"".join(LINES[1:]), "line 1, is not the header"),
     "version": (lambda: swap(b'"version":1', b'"version":7', 0), "line 1, says trinity-jsonl version 7"),
     "format": (lambda: swap(b"trinity-jsonl", b"other-jsonl", 0), "line 1, says other-jsonl version 1"),
     "second header": (lambda: edited(lambda lines: [*lines, lines[0]]), "is a second header"),
-    "no end": (
-        lambda: b"".join(GOLDEN.read_bytes().splitlines(keepends=True)[:-1]),
-        "truncated: its end mark",
-    ),
+    "no end": (lambda: b"".join(LINES[:-1]), "truncated: its end mark"),
     "cut line": (lambda: GOLDEN.read_bytes()[:-1], "breaks off"),
     "after end": (lambda: GOLDEN.read_bytes() + b"{}\n", "comes after the end mark"),
     "changed": (
-        lambda: GOLDEN.read_bytes().replace(b"plus 1?", b"plus 2?", 1),
-        "does not match the lines before it",
+        lambda: b"".join(LINES).replace(b"plus 1?", b"plus 2?", 1),
+        "does not match the lines before",
     ),
-    "lost line": (
-        lambda: b"".join(GOLDEN.read_bytes().splitlines(keepends=True)[i] for i in (*range(8), -1)),
-        "does not match the lines before it",
-    ),
+    "lost line": (lambda: b"".join([*LINES[:8], LINES[-1]]), "does not match the lines before it"),
     "nan": (lambda: swap(b'"latency_s":0', b'"latency_s":NaN,"x":0'), "holds NaN"),
     "infinite": (lambda: swap(b'"latency_s":0', b'"latency_s":1e999,"x":0'), "beyond 64 bits"),
     "huge integer": (lambda: swap(b'"seed":0', b'"seed":' + b"9" * 5000), "beyond 64 bits"),
@@ -57,7 +49,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "path as id": (lambda: swap(b'"id":"r0"', b'"id":"../r0"', 1), "unusable value at .*id"),
     "unnamed run": (lambda: swap(b'["r0","r1"]', b'["r0"]', 0), "the header does not name"),
     "lost run": (
-        lambda: edited(lambda lines: [*lines[:1], *lines[2:]]),
+        lambda: edited(lambda lines: [lines[0], *lines[2:]]),
         "neither in the file nor in the store",
     ),
     "running": (
@@ -155,6 +147,7 @@ def test_a_folder_without_anything_to_import_is_a_mistake(store: Store, tmp_path
         import_runs(store, tmp_path / "empty")
 
 
+DECISION, REPLY = "episode.turns.0.decision", "episode.turns.0.reply"
 #: What no episode, run, generation or label can have: the line (from 0), a path in it, a value, what is said of it.
 NONSENSE: dict[str, tuple[int, str, Any, str]] = {
     "time beyond the calendar": (-1, "started", 1e15, "started .*up to the year 9999"),
@@ -174,41 +167,21 @@ NONSENSE: dict[str, tuple[int, str, Any, str]] = {
     "its own parent": (-1, "episode.fork", {"parent": "e1-00005", "turn": 1}, "the id of another episode"),
     "number of a fork": (-1, "episode.fork", {"parent": "e0", "turn": 1, "number": 10**12}, r"fork\.number"),
     "id is a path": (-1, "episode.id", "../x", r"episode\.id \(an id is"),
-    "probability of 5": (
-        -1,
-        "episode.turns.0.decision.model_probs",
-        [5.0, -3.0, -1.0],
-        r"model_probs\.0 .*0 to 1",
-    ),
-    "sum": (-1, "episode.turns.0.decision.role_probs", [0.5, 0.1, 0.1], r"role_probs \(their sum is 0\.7"),
-    "probabilities": (
-        -1,
-        "episode.turns.0.decision.model_probs",
-        [1.0],
-        "model_probs .*one for each model, 3",
-    ),
-    "mask": (-1, "episode.turns.0.decision.model_mask", [True] * 50, "model_mask .*one for each model, 3"),
-    "mask of nothing": (-1, "episode.turns.0.decision.role_mask", [False] * 3, "at least one role"),
-    "logit": (-1, "episode.turns.0.decision.model_logits", [1e300, 0, 0], r"model_logits\.0"),
-    "hidden state": (-1, "episode.turns.0.decision.hidden_state", "AAB8", "hidden_state"),
-    "chosen model": (-1, "episode.turns.0.decision.model", "eve", r"decision\.model .*one of the episode's"),
-    "best model": (-1, "episode.turns.0.decision.argmax_model", "eve", "argmax_model"),
-    "chosen role": (
-        -1,
-        "episode.turns.0.decision.role",
-        "boss",
-        r"at episode\.turns\.0\.decision\.role .*worker",
-    ),
-    "more tokens read before than sent": (
-        -1,
-        "episode.turns.0.reply.usage.tokens_cached",
-        10**6,
-        "tokens_cached .*0 to ",
-    ),
-    "tokens": (-1, "episode.turns.0.reply.usage.tokens_in", -1, "tokens_in .*0 to 2,147,483,647"),
-    "cost": (-1, "episode.turns.0.reply.usage.cost_usd", -0.5, "cost_usd"),
-    "latency": (-1, "episode.turns.0.reply.latency_s", -0.5, "latency_s"),
-    "prompt tokens": (-1, "episode.turns.0.decision.prompt_tokens", 2**40, "prompt_tokens"),
+    "probability of 5": (-1, DECISION + ".model_probs", [5.0, -3.0, -1.0], r"model_probs\.0 .*0 to 1"),
+    "sum": (-1, DECISION + ".role_probs", [0.5, 0.1, 0.1], r"role_probs \(their sum is 0\.7"),
+    "probabilities": (-1, DECISION + ".model_probs", [1.0], "model_probs .*one for each model, 3"),
+    "mask": (-1, DECISION + ".model_mask", [True] * 50, "model_mask .*one for each model, 3"),
+    "mask of nothing": (-1, DECISION + ".role_mask", [False] * 3, "at least one role"),
+    "logit": (-1, DECISION + ".model_logits", [1e300, 0, 0], r"model_logits\.0"),
+    "hidden state": (-1, DECISION + ".hidden_state", "AAB8", "hidden_state"),
+    "chosen model": (-1, DECISION + ".model", "eve", r"decision\.model .*one of the episode's"),
+    "best model": (-1, DECISION + ".argmax_model", "eve", "argmax_model"),
+    "chosen role": (-1, DECISION + ".role", "boss", r"at episode\.turns\.0\.decision\.role .*worker"),
+    "more tokens read before than sent": (-1, REPLY + ".usage.tokens_cached", 10**6, "tokens_cached .*0 to "),
+    "tokens": (-1, REPLY + ".usage.tokens_in", -1, "tokens_in .*0 to 2,147,483,647"),
+    "cost": (-1, REPLY + ".usage.cost_usd", -0.5, "cost_usd"),
+    "latency": (-1, REPLY + ".latency_s", -0.5, "latency_s"),
+    "prompt tokens": (-1, DECISION + ".prompt_tokens", 2**40, "prompt_tokens"),
     "a hole in the turns": (-1, "episode.turns.1.index", 2, r"turns\.1\.index .*so 1 is allowed"),
     "turn of another": (-1, "episode.turns.1.episode_id", "e9", r"turns\.1\.episode_id"),
     "run's time": (1, "created", 1e15, "created"),

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from core.episode import CHANGE_KINDS, Change, Episode, EpisodeFinished, Fork, Status
+from core.episode import CHANGE_KINDS, Change, Episode, Fork, Status
 from core.play.forking import prefix_digest
-from storage.analysis.standings import policies_with_episodes
 from storage.files import interchange, validation
 from storage.files.interchange import import_file, import_runs
 from storage.files.jsonl import EpisodeLine, dump_line, parse_line
@@ -22,7 +21,7 @@ from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.store import Store
 from tests.builders.interchange import GOLDEN, GOLDEN_FORKS, contents, edited, export_runs
-from tests.builders.play import births, events, tasks
+from tests.builders.play import births, ends, events, tasks
 from tests.builders.stores import new_store
 
 
@@ -58,25 +57,17 @@ def test_a_fork_an_error_and_a_decider_are_read_into_fields(other: Store) -> Non
     assert not any(one.meta for one in (lost, steered, *forks))
 
 
-def test_name_and_purpose_of_a_run_travel_with_it(other: Store, tmp_path: Path) -> None:
+def test_name_purpose_and_pool_of_a_run_travel_with_it(other: Store, tmp_path: Path) -> None:
     other.runs.create("r1", "evolve", {}, name="mine")
     other.runs.create("r2", "run", {}, purpose="sample")
+    other.runs.note_pool("r1", "3fa9c2d155aa0011")
     for run in ("r1", "r2"):
         other.runs.finish(run)
     export_runs(other, ["r1", "r2"], tmp_path / "again.jsonl")
     there = new_store(tmp_path / "there.db")
     import_file(there, tmp_path / "again.jsonl")
     assert [(run.name, run.purpose) for run in there.runs.list()] == [(None, "sample"), ("mine", "learning")]
-    there.close()
-
-
-def test_the_pool_of_a_run_travels_with_it(other: Store, tmp_path: Path) -> None:
-    import_file(other, GOLDEN)
-    other.runs.note_pool("r1", "3fa9c2d155aa0011")
-    export_runs(other, ["r0", "r1"], tmp_path / "again.jsonl")
-    there = new_store(tmp_path / "there.db")
-    import_file(there, tmp_path / "again.jsonl")
-    assert {one.setting.pool for one in policies_with_episodes(there)} == {"3fa9c2d155aa0011"}
+    assert (there.runs.noted_pool("r1"), there.runs.noted_pool("r2")) == ("3fa9c2d155aa0011", "")
     there.close()
 
 
@@ -157,7 +148,7 @@ def test_an_episode_that_is_twice_in_a_file_is_taken_once(other: Store, tmp_path
     assert (report.added["episode"], report.unchanged) == (6, 1)
 
 
-PLAYED = [one.episode for one in events(births("r1", tasks(6))) if isinstance(one, EpisodeFinished)]
+PLAYED = [*ends(events(births("r1", tasks(6)))).values()]
 TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=60)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 

@@ -13,7 +13,8 @@ from sqlalchemy.exc import DBAPIError
 
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.engine import database_url, url_without_password
+from storage.rows.engine import database_url, url_without_password, writing
+from storage.rows.schema import run
 from storage.store import open_store
 from tests.builders.sample_store import sample_store
 
@@ -95,10 +96,16 @@ def test_a_store_that_is_only_read_cannot_be_written(tmp_path: Path, form: str) 
 @pytest.mark.process
 def test_a_damaged_store_says_how_to_save_what_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "my store.db"
-    sample_store(path, n=40).close()
-    store = open_store(path)
-    for number in range(200):
-        store.runs.create(f"r{number}", "run", {"note": "runs " * 60})
+    store = sample_store(path, 6)
+    noted = {
+        "kind": "run",
+        "purpose": "live",
+        "status": "running",
+        "created": 0.0,
+        "config": {"note": "runs " * 60},
+    }
+    with writing(store.engine) as connection:
+        connection.execute(run.insert(), [{"id": f"r{number}", **noted} for number in range(200)])
     before = store.health()
     store.close()
     content = bytearray(path.read_bytes())

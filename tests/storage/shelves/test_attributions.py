@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
@@ -25,7 +23,6 @@ from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.recorded import MODELS, episode, events_of
-from tests.builders.stores import new_store
 
 CHOSEN, RIVAL = ("alpha", Role.WORKER), ("bravo", Role.WORKER)
 PARTS = Attribution(
@@ -39,14 +36,12 @@ WORDS = WordAttribution((WordLeftOut(QUESTION, 0, 4, 0.5), WordLeftOut(0, 2, 9, 
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = new_store(tmp_path / "trinity.db")
-    made.runs.create("rtest", "run", {})
-    list(record(made, events_of(episode("e-1"))))
+def store(fresh: Store) -> Store:
+    fresh.runs.create("rtest", "run", {})
+    list(record(fresh, events_of(episode("e-1"))))
     kept = checkpoint(MODELS, seed=1)
-    made.checkpoints.add(kept.id, kept.to_config(), kept.to_bytes())
-    yield made
-    made.close()
+    fresh.checkpoints.add(kept.id, kept.to_config(), kept.to_bytes())
+    return fresh
 
 
 @pytest.fixture

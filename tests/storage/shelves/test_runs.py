@@ -106,6 +106,8 @@ def test_a_dead_workers_run_can_be_taken_over(store: Store, clock: Clock) -> Non
     assert store.runs.claim("r1", "b")
     store.runs.finish("r1", owner="b")
     assert not store.runs.claim("r1", "c")
+    store.runs.create("r2", "run", {})
+    assert not store.runs.claim("r2", "b"), "a run of nobody is not taken for dead"
 
 
 def test_of_two_who_find_the_owner_dead_one_gets_the_run_and_the_dead_one_is_out(store: Store) -> None:
@@ -124,11 +126,6 @@ def test_of_two_who_find_the_owner_dead_one_gets_the_run_and_the_dead_one_is_out
     assert store.runs.get("r1").status is RunStatus.FINISHED
 
 
-def test_a_run_of_nobody_is_not_taken_for_dead(store: Store) -> None:
-    store.runs.create("r1", "run", {})
-    assert not store.runs.claim("r1", "b")
-
-
 def test_what_was_spent_is_known_though_one_price_is_not(store: Store) -> None:
     store.runs.create("r1", "run", {})
     assert store.runs.spent_usd("r1") == 0.0
@@ -137,8 +134,7 @@ def test_what_was_spent_is_known_though_one_price_is_not(store: Store) -> None:
         specs(MODELS), [Reply("answer 1", usage=Usage(1, 1, price)) for price in prices for _ in range(2)]
     )
     worker = single_policy("ada", MODELS, (Role.WORKER,))
-    for _ in record(store, drive_many(births("r1", tasks(2), budget=3), worker, asked, grade)):
-        pass
+    list(record(store, drive_many(births("r1", tasks(2), budget=3), worker, asked, grade)))
     assert store.runs.policies("r1")[0].cost_usd is None
     assert store.runs.spent_usd("r1") == 1.5
     store.learning.add(UpdateSummary("r1", 0, 0, 0.0, spent_usd=2.0))
@@ -241,18 +237,17 @@ def test_generations_come_back_with_the_last_state_only(store: Store) -> None:
 
 
 def test_deleting_a_run_leaves_nothing_of_it(store: Store) -> None:
-    store.runs.create("r1", "run", {})
+    store.runs.create("r1", "run", {}, owner="a")
     store.runs.create("r2", "run", {})
     one = checkpoint()
     store.checkpoints.add(one.id, one.to_config(), one.to_bytes(), run_id="r1")
-    for run in ("r1", "r2"):
-        for _ in record(store, events(births(run, tasks(3)))):
-            pass
+    for run, owner in (("r1", "a"), ("r2", None)):
+        list(record(store, events(births(run, tasks(3))), owner=owner))
         store.runs.set_override(store.episodes.of_run(run)[0].id, 90, "ada", Role.WORKER)
-    with pytest.raises(StoreError, match="still running"):
-        store.runs.delete("r1")
-    store.runs.finish("r1")
-    store.runs.delete("r1")
+    for dead in (None, "b"):
+        with pytest.raises(StoreError, match="still running"):
+            store.runs.delete("r1", dead)
+    store.runs.delete("r1", dead="a")  # killed
     assert store.health().episodes == 3
     assert store.checkpoints.list() == []
     kept = store.episodes.of_run("r2")
@@ -264,14 +259,6 @@ def test_deleting_a_run_leaves_nothing_of_it(store: Store) -> None:
             assert connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() == 0  # noqa: S608
         for index in ("text_search", "task_search"):
             connection.exec_driver_sql(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")  # noqa: S608
-
-
-def test_a_killed_run_can_be_deleted(store: Store) -> None:
-    store.runs.create("r1", "run", {}, owner="a")
-    with pytest.raises(StoreError, match="still running"):
-        store.runs.delete("r1", dead="b")
-    store.runs.delete("r1", dead="a")
-    assert store.runs.list() == []
 
 
 def test_health(store: Store) -> None:
@@ -339,20 +326,15 @@ def test_an_older_store_keeps_everything_when_it_is_migrated(
     new.close()
 
 
-def test_a_store_opens_again(tmp_path: Path) -> None:
-    for url in (str(tmp_path / "a.db"), f"sqlite:///{tmp_path / 'a.db'}"):
+def test_the_folders_of_a_new_store_are_made_and_it_opens_again(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "down" / "trinity.db"
+    for url in (str(path), f"sqlite:///{path}"):
         opened = open_store(url)
         if not opened.runs.list():
             opened.runs.create("r1", "run", {})
-        assert opened.url == f"sqlite:///{tmp_path / 'a.db'}"
+        assert opened.url == f"sqlite:///{path}"
         assert [run.id for run in opened.runs.list()] == ["r1"]
         opened.close()
-
-
-def test_the_folders_of_a_new_store_are_made(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "down" / "trinity.db"
-    open_store(path).close()
-    assert path.exists()
 
 
 def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:

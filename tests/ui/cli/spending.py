@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
@@ -191,7 +192,7 @@ def _asked(born: Nursery, ceiling_usd: float, numbers: Iterator[int]) -> Iterato
                 status, _, _ = raw(
                     f"http://127.0.0.1:{port}", "POST", "/v1/chat/completions", json.dumps(body).encode()
                 )
-            except (OSError, IndexError):  # killed in the middle
+            except (OSError, HTTPException):  # killed in the middle
                 continue
             if status == 429:
                 refused.set()

@@ -24,7 +24,7 @@ MISTAKES = {
     f"run {TEST} --resume r0 --policy random": "leave --policy, --split, --tasks out",
     f"run {TEST} --resume r0 --n 500 --turns 2": "leave --n, --split, --tasks, --turns out",
     "run --resume r0": "The store holds no run r0",
-    "run --resume r0 --pilot": "--resume goes on with a run",
+    "run --resume r0 --pilot": "--resume keeps the settings of the run",
     f"{EVOLVE} --head convex": "head cannot be 'convex': give 'linear', 'low-rank'",
     f"{EVOLVE} --svf 9": "layers 0 to 2; SVF cannot use [9]",
     f"{EVOLVE} --svf last": "give layers, such as 1 or 26,27",
@@ -57,8 +57,8 @@ WRONG_SETTINGS = {
     'common = "twice"': "common cannot be 'twice': give true or false",
     'constant_spread = "much"': "constant_spread cannot be 'much'",
     "logit_spread = -1": "logit_spread cannot be -1: give a number above 0",
-    "logit_spred = 3": "has a key 'logit_spred', which there is not: did you mean logit_spread?",
-    "zzz = 3": "has a key 'zzz', which there is not: trinity evolve --write-config FILE writes them all.",
+    "logit_spred = 3": "has an unknown key 'logit_spred': did you mean logit_spread?",
+    "zzz = 3": "has an unknown key 'zzz': trinity evolve --write-config FILE writes them all.",
     "logit_spread =": "is not valid TOML",
     **{
         f"{key} = {value}": f"{key} cannot be"

@@ -9,16 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from http.client import HTTPConnection
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import openai
+import pytest
 import uvicorn
 from openai import OpenAI
 
 from core.episode import Episode
+from storage.shelves.endpoint import Limits
 from storage.store import Store
 from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import USAGE, Answer, FaultyServer, Request, faulty_server, ok
@@ -30,7 +34,13 @@ platform.processor()  # runs a program once, which the client would do in the mi
 
 #: A price in USD per million tokens, at which a call of `USAGE` costs 25 millionths.
 PRICES = "price_in = 1.0\nprice_out = 2.0"
+CHAT, RESPONSES, DECISIONS = "/v1/chat/completions", "/v1/responses", "/v1/decisions"
 CALL_USD = (11 * 1.0 + 7 * 2.0) / 1e6
+
+
+def asking(question: str = "How many?", **fields: Any) -> dict[str, Any]:
+    """The body of a chat."""
+    return {"model": "trinity", "messages": [{"role": "user", "content": question}], **fields}
 
 
 def role_of(request: Request) -> str:
@@ -44,9 +54,10 @@ def team(
     accept: bool = True,
     wait_s: float = 0.0,
     cached: Mapping[str, int] = MappingProxyType({}),
+    **message: Any,
 ) -> Callable[[Request], Answer]:
     """Models that keep to their roles: a plan, this reply of a Worker, and a verdict. `cached`: by role, the tokens of
-    its prompt that they say they had read before."""
+    its prompt that they say they had read before; `message`: what else is in every answer."""
 
     def reply(request: Request) -> Answer:
         role = role_of(request)
@@ -56,7 +67,7 @@ def team(
         else:
             text = {"Thinker": "<suggestion>Count.</suggestion>", "Worker": answer}[role]
         usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": cached.get(role, 0)}}
-        whole = ok(text, usage=usage)
+        whole = ok(text, **{"usage": usage, **message})
         return (wait_s, *whole) if wait_s else whole
 
     return reply
@@ -75,13 +86,47 @@ class Served:
     def client(self) -> OpenAI:
         return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
+    def begin(self, answer: Answer | Callable[[Request], Answer]) -> None:
+        """Have the models answer so from here on; what they were asked before is forgotten."""
+        self.until_idle()
+        self.models.answer = answer if callable(answer) else lambda _: answer
+        self.models.requests.clear()
+
+    def until_idle(self) -> None:
+        """Wait until no request is played."""
+        until = time.monotonic() + 10
+        while self.service.engine.in_progress and time.monotonic() < until:
+            time.sleep(0.01)
+
     def close(self) -> None:
         if "client" in self.__dict__:
             self.client.close()
 
     def ask(self, text: str = "How many?", **fields: Any) -> Any:
-        fields = {"model": "trinity", "messages": [{"role": "user", "content": text}], **fields}
-        return self.client.chat.completions.create(**fields)
+        return self.client.chat.completions.create(**asking(text, **fields))
+
+    def refused(self, text: str = "How many?", **fields: Any) -> openai.APIStatusError:
+        """The error with which a request is answered; its code is `code`, its words are in `message`."""
+        with pytest.raises(openai.APIStatusError) as caught:
+            self.ask(text, **fields)
+        return caught.value
+
+    def with_key(self, **limits: Any) -> Served:
+        """The same endpoint, asked with a new key that has these limits."""
+        _, text = self.store.endpoint.add_key("limited", Limits(**limits))
+        other = replace(self)
+        other.client = self.client.with_options(api_key=text)
+        return other
+
+    def post(self, path: str, body: object, **headers: str) -> tuple[int, Any]:
+        """A request of JSON, or of bytes, as it is: status, and JSON or the text of a stream."""
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        status, _, answer = raw(self.url, "POST", path, sent, **headers)
+        return status, answer
+
+
+#: The fixture `serve`: takes what the models answer, and the options of `served`.
+Serve = Callable[..., Served]
 
 
 @contextmanager
@@ -143,21 +188,14 @@ def raw(
     url: str, method: str, path: str, body: bytes = b"", **headers: str
 ) -> tuple[int, dict[str, str], Any]:
     """One request as it is: status, headers in lower case, JSON (or text)."""
-    host, _, port = url.removeprefix("http://").partition(":")
-    lines = [f"{method} {path} HTTP/1.1", f"Content-Length: {len(body)}", "Connection: close"]
-    given = {"Host": f"{host}:{port}", "Content-Type": "application/json"}
+    given = {"Content-Type": "application/json", "Connection": "close"}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
-    lines += [f"{name}: {value}" for name, value in given.items()]
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        data = b""
-        while more := connection.recv(65536):
-            data += more
-    head, _, content = data.partition(b"\r\n\r\n")
-    start, *rest = head.decode().split("\r\n")
-    found = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-    text = content.decode()
+    with closing(HTTPConnection(url.removeprefix("http://"), timeout=20)) as connection:
+        connection.request(method, path, body, given)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    found = {name.lower(): value for name, value in answer.getheaders()}
     try:
-        return int(start.split()[1]), found, json.loads(text)
+        return answer.status, found, json.loads(text)
     except ValueError:
-        return int(start.split()[1]), found, text
+        return answer.status, found, text

@@ -20,34 +20,28 @@ from storage.rows import engine as database
 from storage.rows import mapping
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
-from tests.ui.endpoint.server import CALL_USD, PRICES, Served, raw, served
+from tests.ui.endpoint.server import CALL_USD, CHAT, RESPONSES, Serve, Served, asking, raw, served
 from ui.endpoint import engine
 from ui.endpoint.ledger import Ledger
 
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+pytestmark = pytest.mark.integration
+#: Puts a fault into the program that a request with the word "bad" meets, and no other.
+Put = Callable[[pytest.MonkeyPatch], None]
 
 
-class Crowd:
-    """Requests at one endpoint, all under way at once when the bad one comes to its fault."""
-
-    def __init__(self, one: Served, n: int = 4) -> None:
-        self.one, self.n = one, n
-
-    def ask(self, question: str) -> tuple[int, Any]:
-        body = {"model": "trinity", "messages": [{"role": "user", "content": question}]}
-        status, _, answer = raw(self.one.url, "POST", CHAT, json.dumps(body).encode())
-        return status, answer
-
-    def answers(self) -> tuple[list[int], int, Any]:
-        """The statuses of the good ones, and what the bad one got."""
-        questions = [f"How many? {number}" for number in range(self.n)]
-        with ThreadPoolExecutor(self.n + 1) as threads:
-            bad = threads.submit(self.ask, "How many? bad")
-            good = [*threads.map(self.ask, questions)]
-            return [status for status, _ in good], *bad.result()
+def chat(one: Served, question: str = "How many?") -> tuple[int, Any]:
+    return one.post(CHAT, asking(question))
 
 
-def decide_badly(error: Exception) -> Callable[[pytest.MonkeyPatch], None]:
+def crowd(one: Served, n: int = 4) -> tuple[list[int], int, Any]:
+    """The statuses of good requests, and what a bad one got that was under way with them."""
+    with ThreadPoolExecutor(n + 1) as threads:
+        bad = threads.submit(chat, one, "How many? bad")
+        good = [*threads.map(lambda number: chat(one, f"How many? {number}"), range(n))]
+        return [status for status, _ in good], *bad.result()
+
+
+def decide_badly(error: Exception) -> Put:
     def put(patch: pytest.MonkeyPatch) -> None:
         decide = CyclePolicy.decide
 
@@ -107,54 +101,40 @@ def store_badly(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_fault_in_one_request_leaves_the_others_alone(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    put: Callable[[pytest.MonkeyPatch], None],
-    status: int,
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, put: Put, status: int
 ) -> None:
+    one = serve()
+    run = one.service.engine.new_place()[0]
     put(monkeypatch)
-    with served(tmp_path) as one:
-        good, bad, said = Crowd(one).answers()
-        assert good == [200] * 4
-        assert bad == status, said
-        assert "broke off" in caplog.text
-        [run] = one.store.runs.list("serve")
-        assert run.status is RunStatus.RUNNING  # nothing had to begin anew
-        assert one.service.engine.in_progress == 0
-        ended = {one.store.episodes.summary(name).status for name in _episodes(one, run.id)}
-        assert Status.RUNNING not in ended
-
-
-def _episodes(one: Served, run: str) -> list[str]:
-    return [line.id for line in one.store.episodes.of_run(run)]
+    good, bad, said = crowd(one)
+    assert (good, bad) == ([200] * 4, status), said
+    assert "broke off" in caplog.text
+    assert one.service.engine.run == run, "nothing had to begin anew"
+    assert one.store.runs.get(run).status is RunStatus.RUNNING
+    assert one.service.engine.in_progress == 0
+    assert Status.RUNNING not in {kept.status for kept in one.store.episodes.of_run(run)}
 
 
 def test_a_store_that_fails_is_a_503_that_may_be_sent_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(tmp_path) as one:
-        crowd = Crowd(one)
-        assert crowd.ask("How many?")[0] == 200
-        asked = len(one.models.requests)
-        paid = one.store.endpoint.charged_usd()
-        note = type(one.store.endpoint).note
+    one = serve()
+    paid = one.store.endpoint.charged_usd()
 
-        def locked(*_: Any) -> None:
-            raise StoreError("Nothing was stored: another program keeps the store locked.")
+    def locked(*_: Any) -> None:
+        raise StoreError("Nothing was stored: another program keeps the store locked.")
 
-        monkeypatch.setattr(type(one.store.endpoint), "note", locked)
-        body = {"model": "trinity", "messages": [{"role": "user", "content": "How many?"}]}
-        for path, sent in ((CHAT, body), (RESPONSES, {"model": "trinity", "input": "How many?"})):
+    with monkeypatch.context() as patch:
+        patch.setattr(type(one.store.endpoint), "note", locked)
+        for path, sent in ((CHAT, asking()), (RESPONSES, {"model": "trinity", "input": "How many?"})):
             status, headers, answer = raw(one.url, "POST", path, json.dumps(sent).encode())
             assert (status, answer["error"]["code"]) == (503, "store_unavailable"), answer
             assert int(headers["retry-after"]) > 0
             assert "keeps the store locked" in answer["error"]["message"]
-        status, _, streamed = raw(one.url, "POST", CHAT, json.dumps({**body, "stream": True}).encode())
+        status, streamed = one.post(CHAT, asking(stream=True))
         assert (status, '"code": "store_unavailable"' in streamed) == (200, True)
-        assert (len(one.models.requests), one.store.endpoint.charged_usd()) == (asked, paid)
-        monkeypatch.setattr(type(one.store.endpoint), "note", note)
-        assert crowd.ask("How many?")[0] == 200
+    assert (one.models.requests, one.store.endpoint.charged_usd()) == ([], paid)
+    assert chat(one)[0] == 200
 
 
 def test_a_store_that_is_locked_in_the_middle_ends_requests_with_a_503(
@@ -164,40 +144,35 @@ def test_a_store_that_is_locked_in_the_middle_ends_requests_with_a_503(
     monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 100)
     caplog.set_level(logging.CRITICAL, "ui.endpoint.engine")
     with served(tmp_path) as one:
-        crowd = Crowd(one, n=3)
-        assert crowd.ask("How many?")[0] == 200
+        assert chat(one)[0] == 200
         with writing(one.store.engine):
-            good, bad, said = crowd.answers()
+            good, bad, said = crowd(one, n=3)
         assert (good, bad) == ([503] * 3, 503)
         assert "send it again" in said["error"]["message"] or "locked" in said["error"]["message"]
-        good, bad, _ = crowd.answers()
+        good, bad, _ = crowd(one, n=3)
         assert (good, bad) == ([200] * 3, 200)
 
 
-def test_a_reply_and_what_it_costs_are_stored_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(tmp_path, entry=PRICES) as one:
-        crowd, commits = Crowd(one), 0
-        assert crowd.ask("How many?")[0] == 200
+def test_a_reply_and_what_it_costs_are_stored_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, commits = serve(), 0
+    assert chat(one)[0] == 200
 
-        def committed(_: Any) -> None:
-            nonlocal commits
-            commits += bool(threading.current_thread().name == "endpoint")
+    def committed(_: Any) -> None:
+        nonlocal commits
+        commits += bool(threading.current_thread().name == "endpoint")
 
-        listen(one.store.engine, "commit", committed)
-        before = one.store.endpoint.charged_usd()
-        assert crowd.ask("How many?")[0] == 200
-        assert one.store.endpoint.charged_usd() - before == pytest.approx(3 * CALL_USD)
-        # Who asked and that it began, and how it ended; of each turn that it began, its reply and what that gave.
-        assert commits == 2 + 3 * 3
-        before = one.store.endpoint.charged_usd()
+    listen(one.store.engine, "commit", committed)
+    before = one.store.endpoint.charged_usd()
+    assert chat(one)[0] == 200
+    assert one.store.endpoint.charged_usd() - before == pytest.approx(3 * CALL_USD)
+    # Who asked and that it began, and how it ended; of each turn that it began, its reply and what that gave.
+    assert commits == 2 + 3 * 3
+    before = one.store.endpoint.charged_usd()
 
-        def unstorable(*_: Any) -> Any:
-            raise OverflowError("int too large")
+    def unstorable(*_: Any) -> Any:
+        raise OverflowError("int too large")
 
-        monkeypatch.setattr(mapping, "replied_row", unstorable)
-        assert crowd.ask("How many?")[0] == 502
-        assert (
-            one.store.endpoint.charged_usd() - before > CALL_USD
-        )  # it was paid: at the most that it can have cost
+    monkeypatch.setattr(mapping, "replied_row", unstorable)
+    assert chat(one)[0] == 502
+    # It was paid: at the most that it can have cost.
+    assert one.store.endpoint.charged_usd() - before > CALL_USD

@@ -15,21 +15,15 @@ import pytest
 from storage.shelves.endpoint import Limits
 from tests.core.pool.faults import TIMEOUT_S, End, Fault, faults
 from tests.core.pool.faulty_server import Answer, Request
-from tests.ui.endpoint.server import Served, raw, served
+from tests.ui.endpoint.server import CHAT, DECISIONS, RESPONSES, Serve, Served, asking, raw, served
 from ui.endpoint import guard
 from ui.endpoint.formats import DEEPEST
 from ui.endpoint.tiers import EFFORTS, Endpoint, Tier
 
-CHAT, RESPONSES, DECISIONS = "/v1/chat/completions", "/v1/responses", "/v1/decisions"
+pytestmark = pytest.mark.integration
 TALK = [{"role": "user", "content": "How many?"}]
 #: A single call of a Worker answers.
 ONE_CALL = Endpoint(tier=(Tier(name="trinity", policy="single:a", turns=1),))
-
-
-def post(one: Served, path: str, body: object, **headers: str) -> tuple[int, Any]:
-    """Status and JSON, or the text of a stream."""
-    status, _, answer = raw(one.url, "POST", path, json.dumps(body).encode(), **headers)
-    return status, answer
 
 
 def said(answer: Any) -> str:
@@ -47,9 +41,7 @@ def said(answer: Any) -> str:
 
 def _whole(one: Served, question: str) -> tuple[str, str]:
     """The answer, or "", and what is said where there is none."""
-    status, answer = post(
-        one, CHAT, {"model": "trinity", "messages": [{"role": "user", "content": question}]}
-    )
+    status, answer = one.post(CHAT, asking(question))
     if status == 200:
         return answer["choices"][0]["message"]["content"], ""
     assert (status, answer["error"]["code"]) == (502, "pool_unavailable"), answer
@@ -57,8 +49,7 @@ def _whole(one: Served, question: str) -> tuple[str, str]:
 
 
 def _streamed(one: Served, question: str) -> tuple[str, str]:
-    body = {"model": "trinity", "messages": [{"role": "user", "content": question}], "stream": True}
-    lines = post(one, CHAT, body)[1].splitlines()
+    lines = one.post(CHAT, asking(question, stream=True))[1].splitlines()
     chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     text = "".join(
         part["delta"].get("content") or "" for chunk in chunks for part in chunk.get("choices", ())
@@ -69,7 +60,7 @@ def _streamed(one: Served, question: str) -> tuple[str, str]:
 
 
 def _response(one: Served, question: str) -> tuple[str, str]:
-    answer = post(one, RESPONSES, {"model": "trinity", "input": question, "stream": True})[1]
+    answer = one.post(RESPONSES, {"model": "trinity", "input": question, "stream": True})[1]
     events = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: {")]
     text = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
     over = events[-1]
@@ -79,7 +70,7 @@ def _response(one: Served, question: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("door", [_whole, _streamed, _response])
 def test_whatever_a_provider_does_wrong_is_said_and_is_no_answer(
-    tmp_path: Path, door: Callable[[Served, str], tuple[str, str]]
+    serve: Serve, door: Callable[[Served, str], tuple[str, str]]
 ) -> None:
     # Of what a server says of how long to wait, one form each: the client's own tests have them all.
     chosen = [one for one in faults(streamed=False) if "wait" not in one.name and "date" not in one.name]
@@ -89,17 +80,17 @@ def test_whatever_a_provider_does_wrong_is_said_and_is_no_answer(
         question = request.body["messages"][1]["content"]
         return next(one.answer for one in chosen if f"<{one.name}>" in question)
 
-    with served(tmp_path, provider, endpoint=ONE_CALL, entry=f"timeout_s = {TIMEOUT_S}") as one:
+    one = serve(provider, endpoint=ONE_CALL, entry=f"timeout_s = {TIMEOUT_S}")
 
-        def ask(fault: Fault) -> str:
-            text, error = door(one, f"What is the answer to <{fault.name}>?")
-            if fault.end is End.ACCEPTED:
-                return "" if "42" in text and not error else f"{fault.name}: no answer: {error}"
-            return "" if "Model 'a'" in error and not text else f"{fault.name}: {text!r}, {error!r}"
+    def ask(fault: Fault) -> str:
+        text, error = door(one, f"What is the answer to <{fault.name}>?")
+        if fault.end is End.ACCEPTED:
+            return "" if "42" in text and not error else f"{fault.name}: no answer: {error}"
+        return "" if "Model 'a'" in error and not text else f"{fault.name}: {text!r}, {error!r}"
 
-        with ThreadPoolExecutor(8) as threads:
-            assert [*filter(None, threads.map(ask, chosen))] == []
-        assert one.service.engine.in_progress == 0
+    with ThreadPoolExecutor(16) as threads:
+        assert [*filter(None, threads.map(ask, chosen))] == []
+    assert one.service.engine.in_progress == 0
 
 
 def test_a_provider_that_cannot_be_reached_is_said_with_its_place(tmp_path: Path) -> None:
@@ -131,7 +122,7 @@ PLACES = [
 ]  # fmt: skip
 
 
-def test_what_is_no_json_or_could_be_read_as_two_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_json_or_could_be_read_as_two_is_refused(one: Served) -> None:
     bodies = {
         "{": "valid JSON",
         "[1]": "no JSON object",
@@ -147,34 +138,32 @@ def test_what_is_no_json_or_could_be_read_as_two_is_refused(tmp_path: Path) -> N
     wrong = [(CHAT, body.encode(), words) for body, words in bodies.items()]
     for number in ("NaN", "Infinity", "-Infinity", "1e999", "-1E+400"):
         wrong += [(path, body.replace("@", number).encode(), number.strip("-+")) for path, body in PLACES]
-    with served(tmp_path) as one:
-        for path, body, words in wrong:
-            status, _, answer = raw(one.url, "POST", path, body)
-            assert (status, answer["error"]["type"]) == (400, "invalid_request_error"), (path, body[:99])
-            assert words in said(answer)
-        assert raw(one.url, "POST", CHAT, b"x" * (guard.MOST_BYTES + 1))[0] == 413
-        assert not one.models.requests
-        assert one.service.engine.in_progress == 0
-        shallow = PLACES[0][1].replace("@", "[" * (DEEPEST - 20) + "]" * (DEEPEST - 20))
-        assert raw(one.url, "POST", CHAT, shallow.encode())[0] == 200
+    for path, body, words in wrong:
+        status, _, answer = raw(one.url, "POST", path, body)
+        assert (status, answer["error"]["type"]) == (400, "invalid_request_error"), (path, body[:99])
+        assert words in said(answer)
+    assert raw(one.url, "POST", CHAT, b"x" * (guard.MOST_BYTES + 1))[0] == 413
+    assert not one.models.requests
+    assert one.service.engine.in_progress == 0
+    shallow = PLACES[0][1].replace("@", "[" * (DEEPEST - 20) + "]" * (DEEPEST - 20))
+    assert raw(one.url, "POST", CHAT, shallow.encode())[0] == 200
 
 
-def test_the_description_names_the_values_that_the_server_takes(tmp_path: Path) -> None:
-    with served(tmp_path) as one:
-        described = raw(one.url, "GET", "/openapi.json")[2]["components"]["schemas"]
-        fields = (described["ChatRequest"], "reasoning_effort"), (described["Reasoning"], "effort")
-        for schema, name in fields:
-            [efforts, _] = schema["properties"][name]["anyOf"]
-            assert efforts["enum"] == [*EFFORTS]
-        for effort in EFFORTS:
-            body = f'{{"model": "trinity", {ASKED}, "reasoning_effort": "{effort}"}}'.encode()
-            assert raw(one.url, "POST", CHAT, body)[0] in (200, 502)  # few turns may end without an answer
-        asked = described["Question"]
-        assert asked["then"]["required"] == ["choices"]
-        assert asked["properties"]["choices"]["anyOf"][0]["uniqueItems"] is True
+def test_the_description_names_the_values_that_the_server_takes(one: Served) -> None:
+    described = raw(one.url, "GET", "/openapi.json")[2]["components"]["schemas"]
+    fields = (described["ChatRequest"], "reasoning_effort"), (described["Reasoning"], "effort")
+    for schema, name in fields:
+        [efforts, _] = schema["properties"][name]["anyOf"]
+        assert efforts["enum"] == [*EFFORTS]
+    for effort in EFFORTS:
+        body = f'{{"model": "trinity", {ASKED}, "reasoning_effort": "{effort}"}}'.encode()
+        assert raw(one.url, "POST", CHAT, body)[0] in (200, 502)  # few turns may end without an answer
+    asked = described["Question"]
+    assert asked["then"]["required"] == ["choices"]
+    assert asked["properties"]["choices"]["anyOf"][0]["uniqueItems"] is True
 
 
-def test_what_is_asked_wrongly_is_told_at_every_door(tmp_path: Path) -> None:
+def test_what_is_asked_wrongly_is_told_at_every_door(one: Served) -> None:
     choices = [{"type": "choice", "choices": [{"value": "a"}, {"value": "b"}]}]
     doors: dict[str, dict[str, Any]] = {
         CHAT: {"messages": TALK},
@@ -192,37 +181,26 @@ def test_what_is_asked_wrongly_is_told_at_every_door(tmp_path: Path) -> None:
         ({"trinity": {"leave_out": ["a", "b"]}}, 400, "leave out fewer models or providers"),
         ({"trinity": {"leave_out": "a"}}, 400, "list"),
     ]
-    with served(tmp_path) as one:
-        for path, body in doors.items():
-            assert post(one, path, {"model": "both", **body})[0] == 200
-            asked = len(one.models.requests)
-            for fields, status, words in wrong:
-                found, answer = post(one, path, {"model": "both", **body, **fields})
-                assert (found, words in said(answer)) == (status, True), (path, fields, answer)
-            assert len(one.models.requests) == asked
+    for path, body in doors.items():
+        assert one.post(path, {"model": "both", **body})[0] == 200
+        asked = len(one.models.requests)
+        for fields, status, words in wrong:
+            found, answer = one.post(path, {"model": "both", **body, **fields})
+            assert (found, words in said(answer)) == (status, True), (path, fields, answer)
+        assert len(one.models.requests) == asked
 
 
-def test_what_a_key_does_without_may_not_be_everything(tmp_path: Path) -> None:
-    with served(tmp_path) as one:
-        _, key = one.store.endpoint.add_key("shy", Limits(leave_out=("127.0.0.1",)))
-        asked = {"model": "both", "messages": TALK}
-        status, answer = post(one, CHAT, asked, Authorization=f"Bearer {key}")
-        assert (status, answer["error"]["code"]) == (400, "empty_pool")
-        assert "leave out fewer" in said(answer)
+def test_what_a_key_does_without_may_not_be_everything(one: Served) -> None:
+    _, key = one.store.endpoint.add_key("shy", Limits(leave_out=("127.0.0.1",)))
+    asked = {"model": "both", "messages": TALK}
+    status, answer = one.post(CHAT, asked, Authorization=f"Bearer {key}")
+    assert (status, answer["error"]["code"]) == (400, "empty_pool")
+    assert "leave out fewer" in said(answer)
 
 
-def test_a_key_that_is_missing_or_wrong_is_told_how_to_get_one(tmp_path: Path) -> None:
-    with served(tmp_path, needs_key=True) as one:
-        for headers, words in (({}, "A key is needed"), ({"Authorization": "Bearer sk-1"}, "not valid here")):
-            status, answer = post(one, CHAT, {"model": "trinity", "messages": TALK}, **headers)
-            assert status == 401
-            assert words in said(answer)
-            assert "trinity keys add NAME" in said(answer)
-
-
-def test_bodies_that_lie_or_never_come_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_that_lie_or_never_come_are_told_so(one: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "BODY_S", 0.3)
-    body = json.dumps({"model": "trinity", "messages": TALK}).encode()
+    body = json.dumps(asking()).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
     sent: list[tuple[bytes, bytes]] = [
         (head + b"Content-Length: %d\r\n\r\n" % (len(body) + 10) + body, b" 408 "),
@@ -232,17 +210,16 @@ def test_bodies_that_lie_or_never_come_are_told_so(tmp_path: Path, monkeypatch: 
         (head + b"Content-Length: -1\r\n\r\n", b" 400 "),
         (head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b" 400 "),
     ]
-    with served(tmp_path) as one:
-        port = int(one.url.rpartition(":")[2])
-        for data, status in sent:
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-                connection.sendall(data)
-                answer = b""
-                while more := connection.recv(65536):
-                    answer += more
-            assert status in answer.partition(b"\r\n")[0], answer
-        assert not one.models.requests
-        assert post(one, CHAT, {"model": "trinity", "messages": TALK})[0] == 200
+    port = int(one.url.rpartition(":")[2])
+    for data, status in sent:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(data)
+            answer = b""
+            while more := connection.recv(65536):
+                answer += more
+        assert status in answer.partition(b"\r\n")[0], answer
+    assert not one.models.requests
+    assert one.post(CHAT, asking())[0] == 200
 
 
 #: What curl sends where nothing else is said, and others.
@@ -250,9 +227,8 @@ KINDS = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_body_of_another_kind_is_told_which_is_meant(tmp_path: Path, kind: str) -> None:
-    with served(tmp_path) as one:
-        status, answer = post(one, CHAT, {"model": "trinity", "messages": TALK}, Content_Type=kind)
-        assert status == 400
-        assert "Content-Type: application/json" in said(answer)
-        assert not one.models.requests
+def test_a_body_of_another_kind_is_told_which_is_meant(one: Served, kind: str) -> None:
+    status, answer = one.post(CHAT, asking(), Content_Type=kind)
+    assert status == 400
+    assert "Content-Type: application/json" in said(answer)
+    assert not one.models.requests

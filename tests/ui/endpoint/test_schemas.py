@@ -14,7 +14,7 @@ import pytest
 from tests.ui.endpoint.server import Served, raw, served, team
 from ui.endpoint import schema_checks
 from ui.endpoint.errors import ApiError
-from ui.endpoint.formats import DEEPEST_SCHEMA, AnswerFormat, answer_format, checked_schema
+from ui.endpoint.formats import DEEPEST_SCHEMA, AnswerFormat, answer_format, check_schema
 from ui.endpoint.schema_checks import CHECKS, Checks, Undecided
 from ui.endpoint.wire import FlatJsonSchemaFormat
 
@@ -32,7 +32,7 @@ def doubling(n: int, word: str = "allOf") -> dict[str, Any]:
     return {"$defs": {**defs, f"d{n}": {"type": "object"}}, "$ref": "#/$defs/d0"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _ended() -> Iterator[None]:
     yield
     CHECKS.close()
@@ -124,9 +124,9 @@ def test_a_schema_as_deep_as_may_be_and_one_deeper() -> None:
             schema = {"items": schema}
         return schema
 
-    assert checked_schema(nested(DEEPEST_SCHEMA), "p")
+    assert check_schema(nested(DEEPEST_SCHEMA), "p")
     with pytest.raises(ApiError, match="nested more than"):
-        checked_schema(nested(DEEPEST_SCHEMA + 1), "p")
+        check_schema(nested(DEEPEST_SCHEMA + 1), "p")
 
 
 @pytest.mark.parametrize("n", [28, 5_000])

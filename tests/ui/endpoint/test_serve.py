@@ -27,7 +27,7 @@ from ui.endpoint.tiers import read_endpoint
 from ui.endpoint.wire import NEUTRAL
 
 #: Bodies for each address, and as many against what it takes; the full figure, over 2,000 cases, is taken with 350.
-EXAMPLES = int(os.environ.get("TRINITY_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("TRINITY_EXAMPLES", "12"))
 
 
 def test_keys_are_made_listed_and_revoked(

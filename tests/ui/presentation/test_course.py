@@ -40,15 +40,6 @@ def test_where_a_wrong_episode_went_wrong_is_a_blunder() -> None:
     assert wrong_since(turns[:1]) is None
 
 
-def test_accepting_a_wrong_answer_or_none_is_a_blunder() -> None:
-    turns = [
-        outline(0, role=Role.VERIFIER, verdict=Verdict.ACCEPT, answer_after=None, correct_after=None),
-        outline(1, answer_after="2", correct_after=True),
-        outline(2, role=Role.VERIFIER, verdict=Verdict.ACCEPT, answer_after="2", correct_after=True),
-    ]
-    assert blunders(turns) == (0,)
-
-
 def test_a_verifier_that_sends_a_right_answer_back_is_a_blunder() -> None:
     checks = {"role": Role.VERIFIER, "verdict": Verdict.REVISE, "answer_after": "2"}
     turns = [
@@ -64,14 +55,14 @@ def test_a_verifier_that_sends_a_right_answer_back_is_a_blunder() -> None:
     assert "sent a right answer back" in turn_words(turns[1], 4)
 
 
-def test_an_unfinished_turn_breaks_nothing() -> None:
-    turns = [
-        outline(0, answer_after="2", correct_after=True),
-        outline(1, stage="asked", answer_after=None, correct_after=None),
-    ]
+def test_what_is_no_blunder_and_that_only_a_running_turn_is_pending() -> None:
+    accepts = {"role": Role.VERIFIER, "verdict": Verdict.ACCEPT}
+    right = outline(1, answer_after="2", correct_after=True)
+    none, good = outline(0, **accepts), outline(2, answer_after="2", correct_after=True, **accepts)
+    assert blunders([none, right, good]) == (0,), "an ACCEPT of no answer is one, of a right one none"
+    turns = [outline(0, answer_after="2", correct_after=True), outline(1, stage="asked")]
     assert blunders(turns) == ()
-    assert cells(turns, MODELS, running=True)[1].pending
-    assert not cells(turns, MODELS)[1].pending
+    assert [cells(turns, MODELS, running=one)[1].pending for one in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +117,4 @@ def test_words_for_a_screen_reader() -> None:
 
 
 def test_next_goes_round() -> None:
-    assert next_of((1, 4), 1) == 4
-    assert next_of((1, 4), 4) == 1
-    assert next_of((), 0) is None
+    assert [next_of((1, 4), 1), next_of((1, 4), 4), next_of((), 0)] == [4, 1, None]

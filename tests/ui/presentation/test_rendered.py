@@ -19,80 +19,13 @@ ACTIVE = re.compile(
     re.IGNORECASE,
 )
 #: Pieces of which hostile replies are made.
-PIECES = [
-    *(
-        "$",
-        "$$",
-        "\\(",
-        "\\)",
-        "\\[",
-        "\\]",
-        "\\",
-        "`",
-        "``",
-        "```",
-        "~~~",
-        "\n",
-        "\n\n",
-        "    ",
-        "- ",
-        "> ",
-        "1. ",
-    ),
-    *(
-        "# ",
-        "|",
-        "|-|-|",
-        "*",
-        "**",
-        "_",
-        "~~",
-        "[",
-        "](",
-        ")",
-        "![",
-        "<",
-        ">",
-        "<b>",
-        "&#36;",
-        "&#x202e;",
-        ":red[x]",
-    ),
-    *(
-        ":material/verified:",
-        ":material_verified:",
-        ":streamlit:",
-        ":+1:",
-        "https://a.invalid",
-        "www.a.invalid",
-    ),
-    *(
-        "a@b.invalid",
-        "[x](https://a.invalid)",
-        "[p]: //a.invalid",
-        "x",
-        "5",
-        "ACCEPT",
-        "\u202e",
-        "\u200b",
-        "\x00",
-    ),
-    *(
-        "\\frac{a}{b}",
-        "\\href{//a}{b}",
-        "\\rule{9em}{9em}",
-        "\\\\[9em]",
-        "%",
-        "{",
-        "}",
-        ":",
-        "::",
-        "!",
-        "=",
-        "\t",
-        "\xa0",
-    ),
-]
+_PIECES = r"""
+    $ $$ \( \) \[ \] \ ` `` ``` ~~~ | |-|-| * ** _ ~~ [ ]( ) ![ < > <b> &#36; &#x202e; :red[x] % { } : :: ! =
+    :material/verified: :material_verified: :streamlit: :+1: https://a.invalid www.a.invalid a@b.invalid
+    [x](https://a.invalid) x 5 ACCEPT \frac{a}{b} \href{//a}{b} \rule{9em}{9em} \\[9em]
+"""
+_BLANKS = ("\n", "\n\n", "    ", "\t", "\xa0", "\u202e", "\u200b", "\x00", "- ", "> ", "1. ", "# ")
+PIECES = [*_PIECES.split(), *_BLANKS, "[p]: //a.invalid"]
 
 
 def _peer() -> MarkdownIt:

@@ -15,7 +15,7 @@ from core.coordinator.coordinator import Coordinator
 from core.episode import Decision, Episode, Message, Removable, Role
 from core.errors import CheckpointError, ConfigError, TrinityError
 from core.play.session import request_at
-from core.tokenizer_files import encoder_size
+from core.tokens import encoder_size
 from storage.rows.summaries import RunStatus
 from storage.shelves.attributions import AttributedTurn, Attributions
 from storage.store import Store
@@ -53,6 +53,7 @@ def explain_at(
     return explained_turn(episode, index, episode.turns[index].decision, one, encoder, store)
 
 
+@pytest.mark.integration
 def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     assert list(reading.AttributionParts(plan).play(store, again)) == []
 
 
+@pytest.mark.integration
 def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from ui.runs.settings.batch import Suite
 from ui.runs.settings.learning import TrainingPlan
 from ui.runs.training import TrainingParts
 
+pytestmark = pytest.mark.integration
 TABLE = TABLES["conductor"]
 TRAINED_ROW = TABLE.rows[0]
 

@@ -84,8 +84,7 @@ def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) 
 
 
 def every_turn(world: Sums, episode: str, *more: object) -> Any:
-    result = world.trinity("fork", episode, "--every-turn", *more, "--json")
-    assert result.code == 0, result.err
+    result = world.done("fork", episode, "--every-turn", *more, "--json")
     return result.json
 
 
@@ -215,8 +214,7 @@ def test_a_fork_is_of_the_runner_up_where_no_change_is_named(world: Sums, store:
     episode = store.episodes.of_run(recorded(world, store))[0].id
     likely = runner_up_change(store.episodes.get(episode), 0)
     assert likely is not None
-    done = world.trinity("fork", episode, "--turn", 1, "--n", 1, "--baseline", 1, "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", episode, "--turn", 1, "--n", 1, "--baseline", 1, "--json")
     assert done.json["change"] == {"kind": likely.kind, "value": likely.value}
     page = opened("forks", ep=episode, t="1")
     assert "This is the runner-up" in shown(page)
@@ -430,13 +428,12 @@ def test_what_cannot_be_replayed_unchanged_says_why(
 
 
 def test_trinity_fork_asks_it_too(world: Sums, store: Store, missed: str) -> None:
-    done = world.trinity("fork", missed, "--luck", "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", missed, "--luck", "--json")
     told_so = {"episode": missed, "right": 0, "n": 8, "recorded_right": False, "ends_right_more_often": False}
     assert done.json.items() >= told_so.items()
     assert "in less than 5 of 100 cases" in done.err
     refused(world, "fork", missed, "--luck", "--turn", 2, says="--luck cannot be combined with --turn")
-    refused(world, "fork", "--luck", says="Name the episode that is played again")
+    refused(world, "fork", "--luck", says="Name the episode: trinity fork EPISODE --luck")
 
 
 def test_a_wrong_episode_has_the_button_and_then_the_answer(

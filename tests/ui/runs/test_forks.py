@@ -290,14 +290,12 @@ def test_a_pool_named_by_a_relative_path_is_kept_by_its_whole_path(
 ) -> None:
     monkeypatch.chdir(world.folder)
     options = ("--turn", 3, "--model", "adder", "--n", 1, "--baseline", 1, "--pool", "pool.toml", "--json")
-    done = world.trinity("fork", parent, *options)
-    assert done.code == 0, done.err
+    done = world.done("fork", parent, *options)
     assert store.runs.get(done.json["run"]).config["pool"] == str((world.folder / "pool.toml").resolve())
 
 
 def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = world.trinity("fork", parent, "--turn", 3, "--model", "adder", "--n", 2, "--baseline", 2, "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", parent, "--turn", 3, "--model", "adder", "--n", 2, "--baseline", 2, "--json")
     told = done.json
     assert (told["baseline"]["n"], told["fork"]["n"], told["parents_unchanged"]) == (2, 2, True)
     assert told["parents"][0]["turn"] == 3
@@ -319,8 +317,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
         refused(world, "fork", parent, *arguments, says=says)
     wrong_judged = 'correct == False and any(turn.role == "V")'
     many = ("--where", wrong_judged, "--at", "verifier", "--n", 1, "--baseline", 1)
-    batch = world.trinity("fork", *many, "--verdict", "REVISE", "--most", 3, "--json")
-    assert batch.code == 0, batch.err
+    batch = world.done("fork", *many, "--verdict", "REVISE", "--most", 3, "--json")
     wrong = store.episodes.page(EpisodeFilter(q=wrong_judged)).items
     assert {one["episode"] for one in batch.json["parents"]} <= {one.id for one in wrong}
     assert 1 <= len(batch.json["parents"]) <= 3
@@ -338,8 +335,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
     assert "--resume" in lost.err
     run = lost.err.split("--resume ")[1].split()[0]
     world.server.answer = answer
-    again = world.trinity("fork", "--resume", run)
-    assert again.code == 0, again.err
+    world.done("fork", "--resume", run)
     assert all(one.status is Status.FINISHED for one in store.episodes.of_run(run))
     world.price(3.0)
     monkeypatch.setenv("SUMS_KEY", "k")

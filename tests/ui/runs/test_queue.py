@@ -20,8 +20,7 @@ from core.episode import Change, Role
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.forking import decided_by, new_child
-from core.play.policies import single_policy
-from core.play.policy import new_episode
+from core.play.policies import new_episode, single_policy
 from core.settings import read_settings
 from core.tasks.graders import grade_many
 from storage.analysis.second_opinions import EpisodeScope, read_judged
@@ -32,21 +31,16 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import SUM, opened, press, shown, until
-from tests.ui.runs.test_worker import in_background
+from tests.ui.runs.test_worker import in_background, queued
 from tests.ui.sums import Sums, answer
 from ui.export.page import episode_page, read_played
 from ui.runs import lease, queue
 from ui.runs.batch import completed
 from ui.runs.plans import LivePlan, RunPlan
 from ui.runs.play import PATIENCE_S, LiveControl, Stopped
-from ui.runs.queue import StandBy, Ticket, begin, enqueue, is_stalled, resume, stand_by, start_worker
+from ui.runs.queue import StandBy, Ticket, begin, is_stalled, resume, stand_by, start_worker
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import play_claimed
-
-
-def queued(store: Store, plan: LivePlan) -> str:
-    """A run of the plan that waits."""
-    return enqueue(store, plan, Ticket.new())[0]
 
 
 def worker(*arguments: str) -> subprocess.Popen[bytes]:

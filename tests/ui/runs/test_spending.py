@@ -31,17 +31,25 @@ from core.episode import (
 from core.errors import BudgetError
 from core.play.drive import drive_many
 from core.play.policies import PLAN_WORK_CHECK, single_policy
-from core.pool.costs import most_usd
+from core.pool.costs import bound_usd
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec, Service
 from core.tasks.graders import grade_many
-from storage.analysis.calls import CallMeans, PoolMeans, pool_means, shared_calls
+from storage.analysis.costs import CallMeans, PoolMeans, pool_means, shared_calls
 from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store
 from tests.builders.stores import begin_run, new_store
-from tests.core.pool.faulty_server import Answer, FaultyServer, Request, chat, faulty_server, ok, respond
-from tests.core.pool.hosted_calls import QUICK
+from tests.core.pool.faulty_server import (
+    QUICK,
+    Answer,
+    FaultyServer,
+    Request,
+    chat,
+    faulty_server,
+    ok,
+    respond,
+)
 from tests.ui.endpoint.server import CALL_USD, PRICES, role_of, team
 from tests.ui.pages import command
 from ui.runs.expectation import Part, expectation, longest
@@ -88,7 +96,7 @@ class _Uncounted:
 def test_a_reply_without_token_counts_is_charged_at_its_bound() -> None:
     spec = ModelSpec("m", base_url=THERE, price_in=1.0, price_out=10.0, max_tokens=1000)
     ask = Ask("m", Role.WORKER, (Message("user", "hi"),))
-    bound = most_usd(spec, ask.messages)
+    bound = bound_usd(spec, ask)
     metered = MeteredPool(_Uncounted((spec,)), ceiling_usd=2.5 * bound)
     assert [reply.text for _, reply in metered.ask([ask])] == ["42"]
     assert [one for one in metered.stream(ask) if isinstance(one, Reply)]
@@ -144,7 +152,7 @@ def test_answers_that_cannot_be_read_stay_below_the_ceiling(ceiling: float | Non
     ask = Ask("m", Role.WORKER, (Message("user", "hi"),))
     with faulty_server(CUT) as server:
         spec = ModelSpec("m", base_url=server.url, price_in=1.0, price_out=10.0, max_tokens=1000)
-        most = most_usd(spec, ask.messages)
+        most = bound_usd(spec, ask)
         pool = HttpPool([spec], limits=QUICK)
         metered = MeteredPool(pool, None if ceiling is None else ceiling * most)
         expected = pytest.raises(BudgetError) if ceiling is not None else nullcontext()
@@ -167,7 +175,7 @@ def test_what_is_kept_free_for_another_try_is_given_back() -> None:
     with faulty_server(COUNTED, *[ok()] * 5) as server:
         spec = ModelSpec("m", base_url=server.url, price_in=0.0, price_out=10.0, max_tokens=1000)
         pool = HttpPool([spec], limits=QUICK)
-        metered = MeteredPool(pool, 2.05 * most_usd(spec, ask.messages))
+        metered = MeteredPool(pool, 2.05 * bound_usd(spec, ask))
         replies = [reply for _ in range(5) for _, reply in metered.ask([ask])]
         pool.close()
     assert [one.text for one in replies] == ["fine"] * 5
@@ -181,7 +189,7 @@ def test_zeros_are_no_counts_and_the_ceiling_comes() -> None:
     with faulty_server((respond(zeros),)) as server:
         spec = ModelSpec("m", base_url=server.url, price_in=1.0, price_out=10.0, max_tokens=1000)
         pool = HttpPool([spec], limits=QUICK)
-        metered = MeteredPool(pool, 3.5 * most_usd(spec, ask.messages))
+        metered = MeteredPool(pool, 3.5 * bound_usd(spec, ask))
         with pytest.raises(BudgetError):
             list(metered.ask([ask] * 9))
         pool.close()
@@ -209,6 +217,7 @@ def paid_models(
         yield server, ["--pool", str(folder / "pool.toml"), "--tasks", str(folder / "tasks.jsonl")]
 
 
+@pytest.mark.integration
 def test_a_second_run_is_expected_to_cost_what_it_then_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,6 +314,7 @@ def says_what_it_read(request: Request) -> Answer:
     return ok(text)
 
 
+@pytest.mark.integration
 def test_an_evolution_is_expected_to_cost_what_it_then_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,6 +342,7 @@ def test_an_evolution_is_expected_to_cost_what_it_then_costs(
     assert again.cost_usd == pytest.approx(spent, rel=0.25), "a second one by what the first one shared"
 
 
+@pytest.mark.integration
 def test_an_accuracy_is_told_of_whole_episodes_and_of_what_a_ceiling_cut_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

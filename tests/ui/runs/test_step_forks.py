@@ -12,7 +12,7 @@ from core.conduct.planners import planner_policy
 from core.episode import Ask, Change, Episode, EpisodeFinished, Flag, Replied, Reply, Task, TurnStarted, Usage
 from core.errors import ConfigError
 from core.play.drive import drive_many
-from core.play.policy import new_episode
+from core.play.policies import new_episode
 from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
 from storage.files.interchange import import_file
@@ -31,7 +31,7 @@ from ui.runs.forks.play import ForkParts
 from ui.runs.forks.results import read_results
 from ui.runs.lease import owner
 from ui.runs.plans import ForkPlan, plan_of, to_config
-from ui.runs.spending import MeteredPool, price
+from ui.runs.spending import price
 from ui.runs.worker import play_claimed
 
 #: Of three solvers only the last is right, so that the merger takes the answer of the two others.
@@ -142,9 +142,10 @@ def told(ask: Ask) -> Reply:
 
 
 def parts(store: Store, pool: ScriptedPool, plan: ForkPlan, parent: Episode) -> ForkParts:
-    return ForkParts(plan, MeteredPool(pool, None), {parent.id: parent}, grade_many)
+    return ForkParts(plan, pool, {parent.id: parent}, grade_many)
 
 
+@pytest.mark.integration
 def test_a_run_killed_anywhere_ends_alike_and_asks_for_no_recorded_reply_again(tmp_path: Path) -> None:
     policy = planner_policy("conductor:fixed:debate", MODELS)
     listed = specs(MODELS, "general")
@@ -239,16 +240,14 @@ def test_a_batch_of_workflows_offers_what_fits_every_step(world: Sums, store: St
 
 def test_trinity_fork_changes_a_step(world: Sums, store: Store, parent: str) -> None:
     few = ("--n", 2, "--baseline", 2)
-    done = world.trinity("fork", parent, "--turn", 2, "--model", "adder", *few, "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", parent, "--turn", 2, "--model", "adder", *few, "--json")
     assert (done.json["fork"]["right"], done.json["baseline"]["right"]) == (2, 0)
     assert "Asked again: turns 2 and 4" in done.err
     done = world.trinity("fork", parent, "--turn", 2, "--subtask", "Plan it.", *few, "--json")
     assert done.json["change"] == {"kind": "subtask", "value": "Plan it."}
     assert world.run("--policy", "conductor:fixed:debate", "--n", "1").code == 0
     debate = store.episodes.page(EpisodeFilter(policy="conductor:fixed:debate")).items[0].id
-    done = world.trinity("fork", debate, "--turn", 4, "--access", " 3,1, 2", *few, "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", debate, "--turn", 4, "--access", " 3,1, 2", *few, "--json")
     assert done.json["change"] == {"kind": "access", "value": "1,2,3"}
     assert "would be sent the same as before" in done.err, "told before it plays"
     for arguments, says in (

@@ -10,7 +10,6 @@ from urllib.parse import parse_qs
 
 import pytest
 from playwright.sync_api import Page
-from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from core.errors import StoreError
@@ -20,15 +19,14 @@ from storage.rows.summaries import EPISODE_FLAGS
 from storage.store import Store
 from tests.browsing import settled, visit
 from tests.ui.conftest import Served
-from tests.ui.pages import opened, opened_in, press, shown
+from tests.ui.pages import asked_of_stores, opened, opened_in, press, shown
 from ui.export.formats import FORMATS
 from ui.presentation.theme import one_line
 from ui.presentation.words import strip_key
-from ui.web.kit import state
 from ui.web.pickers.facets import flag_word
 from ui.web.views.episodes import EXAMPLES
 
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 
 
 def listed(page: AppTest) -> int:
@@ -128,13 +126,9 @@ def test_ticks_become_a_basket_and_a_peek(samples: Store) -> None:
 
         from ui.web.episodes import tick
 
-        ids = ["e-1", "e-2", "e-3"]
-        tick(ids, [1])
-        st.text(str((st.session_state["ticked"], st.query_params.get("peek"))))
-        tick(ids, [1, 2])
-        st.text(str((st.session_state["ticked"], st.query_params.get("peek"))))
-        tick(ids, [])
-        st.text(str((st.session_state["ticked"], st.query_params.get("peek"))))
+        for positions in ([1], [1, 2], []):
+            tick(["e-1", "e-2", "e-3"], positions)
+            st.text(str((st.session_state["ticked"], st.query_params.get("peek"))))
 
     told = [one.value for one in AppTest.from_function(script).run().text]
     assert told == ["(['e-2'], 'e-2')", "(['e-2', 'e-3'], 'e-3')", "([], None)"]
@@ -270,18 +264,9 @@ def test_one_episode_is_one_and_a_peek_shows_the_question_and_steps_on(samples: 
 
 
 def test_the_list_is_quick_and_reads_no_turn_text(samples: Store) -> None:
-    asked: list[str] = []
-
-    def note(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
-        asked.append(statement)
-
     page = opened("episodes", family="math")
-    engine = state._opened(samples.url).engine
-    event.listen(engine, "before_cursor_execute", note)
-    try:
+    with asked_of_stores() as asked:
         page.run()
-    finally:
-        event.remove(engine, "before_cursor_execute", note)
     assert asked
     assert not [one for one in asked if "FROM text" in one or "body" in one]
     assert len(asked) <= 14
@@ -293,9 +278,8 @@ def test_the_list_is_quick_and_reads_no_turn_text(samples: Store) -> None:
     assert statistics.median(times) < 2.0  # generous: the machine may be busy; the bench measures
 
 
-@pytest.mark.parametrize("flag", EPISODE_FLAGS)
-def test_every_flag_has_words(flag: str) -> None:
-    assert flag_word(flag)
+def test_every_flag_has_words() -> None:
+    assert [flag for flag in EPISODE_FLAGS if not flag_word(flag)] == []
 
 
 def test_a_link_restores_the_list_and_a_click_changes_it(tab: Page, served: Served) -> None:

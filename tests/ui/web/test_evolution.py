@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from core.episode import Protocol
 from core.errors import ConfigError
-from core.evolution.learners import restored
+from core.evolution.learners import read_state
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
 from storage.shelves.learning import Learning
@@ -27,6 +27,7 @@ from ui.runs.plans import plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
 
+pytestmark = pytest.mark.integration
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
 
@@ -40,7 +41,7 @@ def digest(store: Store, run: str) -> str:
     """Of the optimiser's state as it is kept."""
     kept = store.learning.state(run)
     assert kept is not None
-    return restored(kept[1]).digest
+    return read_state(kept[1]).digest
 
 
 def filled(world: Sums, **fields: int | str) -> AppTest:

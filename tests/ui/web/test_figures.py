@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
-from core.play.policies import PLAN_WORK_CHECK, RandomPolicy, cycle_policy
-from core.play.policy import Policy
+from core.play.policies import PLAN_WORK_CHECK, Policy, RandomPolicy, cycle_policy
 from storage.rows.summaries import TurnOutline
 from tests.ui.pages import APP
 from ui.answers import blocks
@@ -68,30 +68,25 @@ def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with
 
 def outline(index: int, **changes: object) -> TurnOutline:
     """A plain finished turn."""
-    base = TurnOutline(
-        episode_id="e1",
-        index=index,
-        model="alpha",
-        role=Role.WORKER,
-        stage="finished",
-        verdict=None,
-        answer_after=None,
-        correct_after=None,
-        flags=(),
-        margin=0.5,
-        entropy=1.2,
-        tokens_in=10,
-        tokens_out=5,
-        cost_usd=None,
-        latency_s=0.1,
-        error=None,
-        started=0.0,
-        sampled=True,
-        argmax_model="alpha",
-        argmax_role=Role.WORKER,
-        origin="policy",
-    )
-    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+    plain: dict[str, Any] = {
+        **dict.fromkeys(("verdict", "answer_after", "correct_after", "cost_usd", "error")),
+        "episode_id": "e1",
+        "model": "alpha",
+        "role": Role.WORKER,
+        "stage": "finished",
+        "flags": (),
+        "margin": 0.5,
+        "entropy": 1.2,
+        "tokens_in": 10,
+        "tokens_out": 5,
+        "latency_s": 0.1,
+        "started": 0.0,
+        "sampled": True,
+        "argmax_model": "alpha",
+        "argmax_role": Role.WORKER,
+        "origin": "policy",
+    }
+    return TurnOutline(index=index, **{**plain, **changes})
 
 
 def test_odds_name_the_choice_and_the_argmax() -> None:
@@ -143,12 +138,6 @@ def test_the_joint_grid_is_the_outer_product_and_marks_two_cells() -> None:
     assert [at for at, cell in marked.items() if cell["chosen"]] == [(1, 1)]
     assert [at for at, cell in marked.items() if cell["likeliest"]] == [(0, 0)]
     assert max(cell["heat"] for cell in marked.values()) <= 1
-
-
-def test_what_is_not_decided_yet_has_no_numbers() -> None:
-    nothing = Decision("", Role.WORKER, model_probs=(0.0,) * 3, role_probs=(0.0,) * 3)
-    shown = [undecided(side) for side in options(nothing, MODELS)]
-    assert {(one.words, one.note) for side in shown for one in side} == {("–", "")}
 
 
 def test_the_chart_of_a_decision_cuts_names_and_shows_what_hides() -> None:
@@ -234,6 +223,11 @@ def test_alternatives_are_ordered_and_carry_the_margin() -> None:
     ]
     assert best[0].margin < 0
     assert alternatives(Decision("alpha", Role.WORKER), MODELS) == []
+    nothing = Decision("", Role.WORKER, model_probs=(0.0,) * 3, role_probs=(0.0,) * 3)
+    shown = [undecided(side) for side in options(nothing, MODELS)]
+    assert {(one.words, one.note) for side in shown for one in side} == {("–", "")}, (
+        "not decided yet: no numbers"
+    )
 
 
 @pytest.mark.parametrize(
@@ -291,11 +285,11 @@ def test_a_comparison_marks_words_by_sign_and_colour() -> None:
         assert bare not in hostile
 
 
-def test_dwell_is_clamped_and_divided_by_speed() -> None:
-    assert dwell_s(0, 1) == pytest.approx(0.6)
-    assert dwell_s(900, 1) == pytest.approx(1.6)
-    assert dwell_s(10**6, 1) == pytest.approx(6.0)
-    assert dwell_s(10**6, 4) == pytest.approx(1.5)
+@pytest.mark.parametrize(
+    ("characters", "speed", "stays_s"), [(0, 1, 0.6), (900, 1, 1.6), (10**6, 1, 6.0), (10**6, 4, 1.5)]
+)
+def test_dwell_is_clamped_and_divided_by_speed(characters: int, speed: float, stays_s: float) -> None:
+    assert dwell_s(characters, speed) == pytest.approx(stays_s)
 
 
 def test_every_figure_is_one_that_plotly_accepts() -> None:

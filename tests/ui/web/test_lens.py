@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
-from sqlalchemy import event, insert, select, update
+from sqlalchemy import insert, select, update
 from streamlit.testing.v1 import AppTest
 
 from core.analysis.agreement import Situations, agreement, picks
@@ -19,10 +19,10 @@ from core.analysis.head_lens import (
     compare_logits,
     decision_without,
     lens_of,
-    likeliest_choice,
+    likeliest_choices,
     recorded_draws,
     rounding,
-    sampled_choice,
+    sampled_choices,
 )
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.draws import uniform
@@ -30,7 +30,7 @@ from core.episode import ROLE_ORDER, Decide, Decision, Episode, Fork, Role, Tran
 from core.errors import CheckpointError
 from core.heads import HeadKind, softmax, split
 from core.play.session import request_at
-from core.tokenizer_files import prompt_tokens
+from core.tokens import prompt_tokens
 from storage.analysis.hidden_states import PastDecisions, StateTurn
 from storage.analysis.policy_diff import read_diff
 from storage.analysis.second_opinions import EpisodeScope, Opinion, add_opinions
@@ -46,25 +46,17 @@ from tests.builders.checkpoints import checkpoint
 from tests.builders.recorded import MODELS, episode, events_of
 from tests.builders.sample_store import EVOLVED
 from tests.builders.stores import new_store
-from tests.ui.pages import opened, press, shown
+from tests.ui.pages import asked_of_stores, opened, press, shown
 from ui.presentation.odds import apart_words
-from ui.web.kit import state as ui_state
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
 from ui.web.turns.bar import FORKS, REPEATS
 from ui.web.turns.decision import DecisionContext, tokenize_again, tolerance_words
-from ui.web.turns.pair_rows import choice_kls
+from ui.web.turns.panels import has_no_preference, nearest
 from ui.web.turns.recording import open_recording
-from ui.web.turns.what_if import has_no_preference, nearest
+from ui.web.views.pair import choice_kls
 
+pytestmark = pytest.mark.integration
 WIDTH = 64
-KINDS: tuple[HeadKind, ...] = (
-    "linear",
-    "low-rank",
-    "sparse",
-    "block-diagonal-2",
-    "block-diagonal-10",
-    "turn-aware",
-)
 
 
 def made(kind: HeadKind = "linear", seed: int = 0, **fields: object) -> Checkpoint:
@@ -94,7 +86,7 @@ def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str) -> 
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(HeadKind))
 def test_recorded_logits_are_within_the_tolerance_of_the_head_that_made_them_and_of_no_other(
     kind: HeadKind,
 ) -> None:
@@ -114,7 +106,7 @@ def test_recorded_logits_are_within_the_tolerance_of_the_head_that_made_them_and
 def test_nothing_that_rounding_leaves_open_is_claimed() -> None:
     checkpoint = made()
     vector = checkpoint.head_vector.astype(np.float64)
-    source, unsure = np.random.default_rng(2), 0
+    source, unsure, every = np.random.default_rng(2), 0, np.ones((1, len(MODELS)), bool)
     for _ in range(300):
         exact = source.normal(size=WIDTH)
         kept = exact.astype("<f2").astype(np.float64)
@@ -122,11 +114,12 @@ def test_nothing_that_rounding_leaves_open_is_claimed() -> None:
         error = rounding(checkpoint.head, kept[None], vector)[0][: len(MODELS)]
         near[1] = near[0] + (z[1] - z[0]) * 1e-3  # two that are nearly level
         z[1] = z[0] + (z[1] - z[0]) * 1e-3
-        u = float(source.uniform())
-        for told, truth in (
-            (likeliest_choice(near, error), int(z.argmax())),
-            (sampled_choice(near, error, u), sampled_choice(z, error * 0, u).place),
-        ):
+        u = source.uniform(size=1)
+        drawn, truly = (
+            sampled_choices(of[None], e[None], u, every).first for of, e in ((near, error), (z, error * 0))
+        )
+        likeliest = likeliest_choices(near[None], error[None], every).first
+        for told, truth in ((likeliest, int(z.argmax())), (drawn, truly.place)):
             assert told.unsure or told.place == truth
             unsure += told.unsure
     assert 10 < unsure < 500
@@ -322,15 +315,9 @@ def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:
 def test_a_turn_of_two_thousand_is_a_window_and_takes_few_queries(headed: Store) -> None:
     page = opened("replay", ep="e-long", t="1000")
     assert "Turns 851 to 1,050 of 2,000." in shown(page)
-    asked: list[str] = []
-    event.listen(
-        ui_state.store().engine,
-        "before_cursor_execute",
-        lambda connection, cursor, statement, *rest: asked.append(statement),
-    )
-    page.number_input(key="go_to").set_value(1500).run()
+    with asked_of_stores() as queries:
+        page.number_input(key="go_to").set_value(1500).run()
     assert page.query_params["t"] == "1500"
-    queries = [one for one in asked if one.lstrip().startswith(("SELECT", "WITH"))]
     assert len(queries) <= 7, queries  # none of them for each turn
 
 
@@ -411,44 +398,25 @@ def test_a_distance_and_no_preference_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "choice", "divergence"),
     [
+        (0.5, 0.5, "Same likeliest choice, and about as certain** (50.0 % instead of 50.0 %)", "0.000;"),
+        (0.6, 0.99, "Same likeliest choice, but far more certain** (99.0 % instead of 60.0 %)", "1.2;"),
+        (0.6, 0.8, "Same likeliest choice, but more certain** (80.0 % instead of 60.0 %)", "0.105;"),
+        (0.8, 0.6, "Same likeliest choice, but less certain** (60.0 % instead of 80.0 %)", "0.092;"),
+        (0.99, 0.6, "Same likeliest choice, but far less certain** (60.0 % instead of 99.0 %)", "0.459;"),
+        (0.6, 0.4, "Another likeliest choice**, from similar probabilities", "0.081; 0 means the same."),
+        (0.9, 0.01, "Another likeliest choice**, from very different probabilities", "3.8;"),
         (
             0.5,
-            0.5,
-            "Same likeliest choice, and about as certain** (50.0 % instead of 50.0 %). KL divergence 0.000;",
+            1.0,
+            "Same likeliest choice, but far more certain** (100.0 % instead of 50.0 %); some choices",
+            "",
         ),
-        (
-            0.6,
-            0.99,
-            "Same likeliest choice, but far more certain** (99.0 % instead of 60.0 %). KL divergence 1.2;",
-        ),
-        (
-            0.6,
-            0.8,
-            "Same likeliest choice, but more certain** (80.0 % instead of 60.0 %). KL divergence 0.105;",
-        ),
-        (
-            0.8,
-            0.6,
-            "Same likeliest choice, but less certain** (60.0 % instead of 80.0 %). KL divergence 0.092;",
-        ),
-        (
-            0.99,
-            0.6,
-            "Same likeliest choice, but far less certain** (60.0 % instead of 99.0 %). KL divergence 0.459;",
-        ),
-        (
-            0.6,
-            0.4,
-            "Another likeliest choice**, from similar probabilities. KL divergence 0.081; 0 means the same.",
-        ),
-        (0.9, 0.01, "Another likeliest choice**, from very different probabilities. KL divergence 3.8;"),
-        (0.5, 1.0, "Same likeliest choice, but far more certain** (100.0 % instead of 50.0 %); some choices"),
     ],
 )
 def test_how_far_another_decision_is_from_the_first_is_told_by_its_choice(
-    first: float, second: float, said: str
+    first: float, second: float, choice: str, divergence: str
 ) -> None:
     ours, theirs = (
         Decision("a", Role.WORKER, model_probs=(p, 1 - p), role_probs=(0.0, 1.0, 0.0))
@@ -456,7 +424,8 @@ def test_how_far_another_decision_is_from_the_first_is_told_by_its_choice(
     )
     kls = choice_kls(ours, ("a", "b"), theirs, ("a", "b"))
     assert kls is not None
-    assert apart_words(ours, ("a", "b"), theirs, ("a", "b"), sum(kls)).startswith(f"**{said}")
+    said = f"**{choice}. KL divergence {divergence}" if divergence else f"**{choice}"
+    assert apart_words(ours, ("a", "b"), theirs, ("a", "b"), sum(kls)).startswith(said)
 
 
 def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:

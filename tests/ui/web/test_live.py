@@ -27,6 +27,7 @@ from storage.shelves.runs import Runs
 from storage.store import Store
 from tests.browsing import settled, visit
 from tests.builders.recorded import episode, events_of
+from tests.builders.stores import record_finished_run
 from tests.core.pool.faulty_server import fail
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, press, shown, until, waiting
@@ -40,13 +41,25 @@ from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
 from ui.web.live.form import MOST_LISTED, drawn_task
 from ui.web.live.steering import STEPS
-from ui.web.pickers.checkpoints import playable
+from ui.web.pickers.checkpoints import playable, plays_whole, startable
+
+pytestmark = pytest.mark.integration
 
 
-def test_the_form_offers_what_fits_the_pool(store: Store) -> None:
+def test_the_form_offers_what_fits_the_pool(store: Store, world: Sums) -> None:
     page = opened("live")
     assert page.selectbox(key="policy_choice").options[:2] == ["random model and role", "all models in turn"]
-    assert playable(store, ("adder", "guesser"))[2:] == ["single:adder", "single:guesser"]
+    models = ("adder", "guesser")
+    deciding = ["random", "round-robin", "random-model", "single:adder", "single:guesser"]
+    assert playable(store, models) == deciding
+    cascades = ("cascade:adder+guesser", "cascade:adder+another")
+    played = [replace(episode(f"e{n}"), run_id="r1", policy=one) for n, one in enumerate(cascades)]
+    record_finished_run(store, "r1", "run", {}, played)
+    assert playable(store, models) == [*deciding, cascades[0]]
+    wholes = startable(store, wiring.pool_specs(str(world.folder / "pool.toml")))
+    assert [one for one in wholes if plays_whole(store, one, models)] == wholes[6:]
+    assert {"mixture", "majority:adder", "conductor:random"} <= {*wholes}
+    assert not {"router", "labels", "cascade", "majority"} & {*wholes}, "they learn from other tasks first"
     assert not page.button(key="play").disabled
     labels = [one.label.lower() for one in (*page.toggle, *page.checkbox, *page.button)]
     assert not [words for words in labels if "step by step" in words]
@@ -77,9 +90,10 @@ def test_an_own_question_needs_no_answer(store: Store) -> None:
 
 
 def from_file(path: str) -> AppTest:
-    """The form with a task file named in it."""
+    """The form with a task file named in it, and no wait between decisions and answers."""
     page = opened("live")
     page.session_state["problem_kind"] = "file"
+    page.session_state["pace"] = 0.0
     page.run()
     assert "Name the file of tasks first" in shown(page)
     page.text_input(key="live_file").set_value(path).run()
@@ -278,6 +292,29 @@ def test_before_the_first_turn_one_step_is_named_at_a_time(store: Store, plan: L
     assert "Still being written" not in said
 
 
+@pytest.mark.parametrize(
+    ("policy", "turns"), [("mixture", 3), ("majority:adder", 5), ("cascade:adder+guesser", 5)]
+)
+def test_a_policy_beside_coordinators_is_played_live(
+    store: Store, plan: LivePlan, policy: str, turns: int
+) -> None:
+    run = enqueue(store, replace(plan, policy=policy), Ticket.new())[0]
+    assert play_claimed(store, run) == 0
+    [played] = store.episodes.of_run(run)
+    assert (played.policy, played.answer) == (policy, "23")
+    page = opened("live", run=run)
+    said = shown(page)
+    assert "finished" in said
+    assert f"turn {played.turns} of at most {turns}" in said
+    page = opened("live")
+    if policy not in page.selectbox(key="policy_choice").options:
+        return
+    page.selectbox(key="policy_choice").select(policy).run()
+    assert "Step by step" not in page.button_group(key="way").options
+    assert "decides no turn alone" in shown(page)
+    assert f"at most {turns} turns" in shown(page)
+
+
 def test_a_failed_run_says_why(store: Store, plan: LivePlan) -> None:
     run = enqueue(store, replace(plan, policy="cgone"), Ticket.new())[0]
     play_claimed(store, run)
@@ -348,8 +385,8 @@ def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
     return worker
 
 
-@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("claimed", [True, False])
+@pytest.mark.usefixtures("no_workers")
 def test_a_run_without_a_worker_is_called_stalled_and_another_goes_on(
     store: Store, plan: LivePlan, claimed: bool
 ) -> None:
@@ -358,9 +395,10 @@ def test_a_run_without_a_worker_is_called_stalled_and_another_goes_on(
     if claimed:
         assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("live", run=run)
-    assert ("has gone silent" if claimed else "No worker has come") in shown(page)
+    assert ("has gone silent" if claimed else "No worker has taken") in shown(page)
     press(page, "resume")
-    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
     assert "finished" in shown(page.run())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,11 +21,18 @@ from storage.store import Store, open_store
 from tests.builders.recorded import RUN, decision, episode, events_of
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
-from ui.web.turns.pair_rows import choice_kls
+from ui.presentation.comparison import signed
 from ui.web.turns.recording import open_recording
-from ui.web.views.pair import _more, aligned, visible
+from ui.web.views.pair import aligned, choice_kls, visible
 
-pytestmark = pytest.mark.usefixtures("recorded")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("recorded")]
+#: What is said of two episodes that differ from their first row on.
+FIRST_ROW = (
+    *("first differ in **row 1**", "**Row 1 of 5**", "first divergence", "| Expected | 32 | 32 |"),
+    "| Answer | 32 :green[● right] | 36 :red[✕ wrong] |",
+)
+#: Of these a side may be.
+STATES = ("running", "interrupted", "missing", "huge", "long", "failed")
 
 
 @pytest.fixture
@@ -38,11 +46,26 @@ def opened(app: AppTest, **query: str) -> AppTest:
     return opened_in(app, "pair", **query)
 
 
-def test_it_opens_at_the_first_divergence(app: AppTest) -> None:
-    said = shown(opened(app, a="e-right", b="e-wrong"))
-    assert "first differ in **row 1**" in said
-    assert "**Row 1 of 5**" in said
-    assert "first divergence" in said
+@pytest.mark.parametrize(
+    ("query", "told", "not_told"),
+    [
+        ({"b": "e-wrong"}, FIRST_ROW, "different tasks"),
+        ({"b": "e-interrupted"}, ["not judged"], "never differ"),
+        ({"b": "e-short", "t": "5"}, ["No turn here", "a turn only one side has"], "different tasks"),
+        ({"b": "e-hostile"}, ["different tasks", "| Expected | 32 | \\:green"], "never differ"),
+        ({"b": "e-right"}, ["never differ"], "first differ in"),
+        ({"b": "e-right", "rows": "differences"}, ["same choice in every row"], "Row 1 of"),
+        ({"a": "e-random", "b": "e-random"}, ["no probabilities"], "B compared with A"),
+        *(({"b": f"e-{other}"}, ["A shop sells"], "cannot be shown") for other in STATES),
+        ({"b": "gone"}, ["cannot be shown"], "Traceback"),
+    ],
+)
+def test_the_page_says_how_the_two_are_alike_and_how_not(
+    app: AppTest, query: dict[str, str], told: Sequence[str], not_told: str
+) -> None:
+    said = shown(opened(app, **{"a": "e-right", **query}))
+    assert [words for words in told if words not in said] == []
+    assert not_told not in said
 
 
 def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest, recorded: Store) -> None:
@@ -69,16 +92,8 @@ def test_the_first_divergence_is_pinned_above_rows_that_scroll(app: AppTest) -> 
     assert "9 ◀" in rows
 
 
-def test_outcomes_stand_side_by_side(app: AppTest) -> None:
-    table = next(m.value for m in opened(app, a="e-right", b="e-wrong").markdown if "B minus A" in m.value)
-    assert "right" in table
-    assert "wrong" in table
-    assert "| Expected | 32 | 32 |" in table
-
-
-def test_an_episode_without_an_end_is_not_judged_and_its_turns_have_no_answer_yet(app: AppTest) -> None:
-    said = shown(opened(app, a="e-right", b="e-interrupted"))
-    assert "not judged" in said
+def test_turns_of_an_episode_without_an_end_have_no_answer_yet(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-interrupted")
     assert "no answer yet" in set(app.dataframe[0].value["Answer of B"])
 
 
@@ -122,27 +137,6 @@ def test_stepping_and_back_to_the_divergence(app: AppTest) -> None:
     assert "**Row 1 of 5**" in shown(app)
 
 
-def test_equal_choices_say_so(app: AppTest) -> None:
-    opened(app, a="e-right", b="e-failed")
-    opened(app, a="e-right", b="e-right")
-    assert "never differ" in shown(app)
-    app.segmented_control(key="pair_mode").set_value("differences").run()
-    assert "same choice in every row" in shown(app)
-
-
-def test_a_shorter_side_leaves_gaps(app: AppTest) -> None:
-    said = shown(opened(app, a="e-right", b="e-short", t="5"))
-    assert "No turn here" in said
-    assert "a turn only one side has" in said
-
-
-def test_different_tasks_are_warned_about(app: AppTest) -> None:
-    assert "different tasks" in shown(opened(app, a="e-right", b="e-hostile"))
-    assert "| Expected | 32 | \\:green" in shown(app)
-    app2 = shown(opened(app, a="e-right", b="e-wrong"))
-    assert "different tasks" not in app2
-
-
 def test_one_episode_offers_the_others_of_its_task(app: AppTest) -> None:
     opened(app, a="e-right")
     picker = app.selectbox(key="pick_b")
@@ -153,17 +147,10 @@ def test_one_episode_offers_the_others_of_its_task(app: AppTest) -> None:
     assert "**Row 1 of 5**" in shown(app)
 
 
-def test_hostile_text_and_headless_policies_render(app: AppTest) -> None:
+def test_hostile_text_is_text(app: AppTest) -> None:
     opened(app, a="e-hostile", b="e-random", t="2")
     assert any("<img src=x onerror=alert(1)>" in block.value for block in app.code)
     assert_literal(app)
-    assert "no probabilities" in shown(opened(app, a="e-random", b="e-random"))
-
-
-def test_every_state_renders_and_an_unknown_side_is_one_sentence(app: AppTest) -> None:
-    for other in ("e-running", "e-interrupted", "e-missing", "e-huge", "e-long"):
-        assert "A shop sells" in shown(opened(app, a="e-right", b=other)), other
-    assert "cannot be shown" in shown(opened(app, a="e-right", b="gone"))
 
 
 ALIGNMENT = Alignment(
@@ -172,8 +159,7 @@ ALIGNMENT = Alignment(
 
 
 @pytest.mark.parametrize(
-    ("mode", "rows"),
-    [("all", [0, 1, 2, 3]), ("differences", [1, 3]), ("after", [1, 2, 3])],
+    ("mode", "rows"), [("all", [0, 1, 2, 3]), ("differences", [1, 3]), ("after", [1, 2, 3])]
 )
 def test_modes_choose_rows(mode: str, rows: list[int]) -> None:
     assert visible(ALIGNMENT, mode) == rows
@@ -229,7 +215,7 @@ def test_a_newcomer_reads_plain_sentences_and_no_minus_nothing(app: AppTest) -> 
     for jargon in ("dynamic programming", "[-", "cost"):
         assert jargon not in said
     assert RULE_IN_SHORT in said
-    assert [_more(-0.001, 2), _more(0.004, 2), _more(0), _more(-1200), _more(0.25, 2)] == [
+    assert [signed(-0.001, 2), signed(0.004, 2), signed(0), signed(-1200), signed(0.25, 2)] == [
         "0.00",
         "0.00",
         "0",

@@ -40,6 +40,7 @@ from ui.runs.play import Stopped
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
 
+pytestmark = pytest.mark.integration
 EVERYTHING = EpisodeScope()
 
 
@@ -123,7 +124,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     assert picked(after, 1) == told
     assert 0 < (after.agreements[0].rate or 0.0) < 1
     proof = after.judgements[0].reread_proof
-    assert proof.n == min(reading.PROVEN, int(after.judgements[0].having(Source.RECORDED).sum()))
+    assert proof.n == min(reading.PROVEN, int(after.judgements[0].with_source(Source.RECORDED).sum()))
     assert proof.same == proof.n
     assert proof.largest < 1e-4
 

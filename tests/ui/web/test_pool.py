@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy import text
 from streamlit.testing.v1 import AppTest
 
-from storage.analysis.calls import model_health
-from storage.analysis.costs import planning
+from storage.analysis.costs import model_health, planning
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
 from tests.builders.sample_store import sample_store
 from tests.builders.stores import new_store
 from tests.ui.pages import opened, plainly, press, shown
+
+pytestmark = pytest.mark.integration
 
 
 def test_each_model_is_left_out_alone_before_any_is_chosen(samples: Store) -> None:

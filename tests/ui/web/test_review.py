@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from storage.shelves.labels import Place, find_span
 from storage.store import Store, open_store
 from tests import browsing
 from tests.browsing import arrive, settled, visit
+from tests.builders.stores import copy_store
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
 from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown, until
@@ -23,6 +23,7 @@ from tests.ui.sums import Sums
 from ui.runs.wiring import login
 from ui.web.views.review import KEYS
 
+pytestmark = pytest.mark.integration
 QUEUE = {"family": "user", "order": "oldest"}  # eight episodes of the hostile tasks
 
 
@@ -30,10 +31,7 @@ QUEUE = {"family": "user", "order": "oldest"}  # eight episodes of the hostile t
 def mine(samples: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A copy of the samples, to write labels into."""
     path = tmp_path / "trinity.db"
-    with sqlite3.connect(samples.engine.url.database or "") as source, sqlite3.connect(path) as copy:
-        source.backup(copy)
-    source.close()
-    copy.close()
+    copy_store(samples.engine.url.database or "", path)
     monkeypatch.setenv("TRINITY_STORE", str(path))
     opened_store = open_store(path)
     yield opened_store
@@ -102,10 +100,13 @@ def test_two_reviewers_are_told_apart_and_compared(mine: Store) -> None:
     page = opened("review", **QUEUE)
     assert "ann" in shown(page), "what others said"
     page.text_input(key="label_author").set_value("  ben ").run()
-    for i in range(8):
-        press(page, "quick_label_1" if i in (0, 1, 2, 5) else "quick_label_2")
-        press(page, "review_next") if i < 7 else None
-    said = shown(page)
+    for one in ids[:2]:
+        press(page, "quick_label_1")
+        press(page, "review_next")
+        assert [label.value for label in mine.labels.of(one) if label.author == "ben"] == ["good"]
+    for i, one in enumerate(ids[2:], start=2):
+        mine.labels.add(Place(one), "quality", "good" if i in (2, 5) else "bad", author="ben")
+    said = shown(page.run())
     assert "Cohen's kappa **0.25**, 95 % interval" in said
     assert "| **bad** | 2 | 1 |" in said
     assert "| **good** | 2 | 3 |" in said
@@ -124,7 +125,7 @@ def test_states_of_a_review(mine: Store, tmp_path: Path, monkeypatch: pytest.Mon
     saved = mine.views.add("strange tasks", {"family": "user", "order": "oldest"})
     by_view = opened("review", view=saved.id)
     assert (here(by_view), "of 8**" in by_view.get("progress")[0].proto.text) == (queue(mine)[0], True)
-    assert "so you know" in shown(opened("review", blind="1", correct="wrong"))
+    assert "so it is not blind" in shown(opened("review", blind="1", correct="wrong"))
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "empty.db"))
     assert "nothing to review" in shown(opened("review"))
 

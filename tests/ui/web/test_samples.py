@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from storage.recorder import record
+from storage.rows.summaries import RunKind
 from storage.store import Store
 from tests.builders.recorded import episode, events_of
 from tests.builders.sample_store import EVOLVED, PLAYED, sample_store
@@ -18,6 +19,7 @@ from tests.builders.stores import begin_run, mark_samples
 from tests.ui.pages import opened, plainly, shown
 from ui.presentation.runs import run_name, run_names
 
+pytestmark = pytest.mark.integration
 OWN = "rown"
 
 
@@ -34,12 +36,17 @@ def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @pytest.fixture
 def mixed(sampled: Store) -> Store:
     """The same with a run of one's own: two episodes."""
-    begin_run(sampled, OWN, "run", {})
-    for name in ("one", "two"):
-        mine = replace(episode(f"e-own-{name}"), run_id=OWN, policy="random", generation=None)
-        list(record(sampled, events_of(mine)))
-    sampled.runs.finish(OWN)
+    record_own(sampled, "run", "e-own-one", "e-own-two")
     return sampled
+
+
+def record_own(store: Store, kind: RunKind, *names: str) -> None:
+    """A run of one's own with these episodes."""
+    begin_run(store, OWN, kind, {})
+    for name in names:
+        mine = replace(episode(name), run_id=OWN, policy="random", generation=None)
+        list(record(store, events_of(mine)))
+    store.runs.finish(OWN)
 
 
 def test_samples_are_named_on_home_until_there_are_runs_of_ones_own(sampled: Store) -> None:
@@ -50,9 +57,7 @@ def test_samples_are_named_on_home_until_there_are_runs_of_ones_own(sampled: Sto
 
 
 def test_a_live_play_leaves_the_samples_where_they_are(sampled: Store) -> None:
-    begin_run(sampled, OWN, "live", {})
-    list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
-    sampled.runs.finish(OWN)
+    record_own(sampled, "live", "e-own")
     said = shown(opened("home"))
     assert "These are sample runs" in said
     assert "Your own runs" not in said
@@ -117,8 +122,7 @@ def test_addresses_that_name_a_sample_run_or_checkpoint_still_open(mixed: Store)
 
 def test_checkpoints_compares_ones_own_and_offers_the_samples(sampled: Store) -> None:
     assert "Samples, which came with the program" in plainly(opened("checkpoints"))
-    begin_run(sampled, OWN, "run", {})
-    list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
+    record_own(sampled, "run", "e-own")
     page = opened("checkpoints")
     assert "Choose two policies or more" in shown(page)
     link = next(one for one in page.page_link if "sample checkpoints" in one.label)

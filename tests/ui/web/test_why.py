@@ -34,7 +34,7 @@ from tests.browsing import serving_app, settled
 from tests.builders.diffed import DIFFED, Diffed
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
-from tests.ui.pages import assert_literal, opened, press, shown, waiting
+from tests.ui.pages import assert_literal, opened, plainly, press, shown, waiting
 from ui.presentation.story import reason
 from ui.presentation.theme import percent
 from ui.presentation.words import ordinal, pair_words
@@ -44,14 +44,21 @@ from ui.web.components.weighed_words import MOST_CHARACTERS, WeighedText, block
 from ui.web.turns import why
 from ui.web.turns.figures import PartBars, parts_figure
 
+pytestmark = pytest.mark.integration
+
 
 def played(diffed: Diffed, turns: int = 3) -> Episode:
     ids = [one.id for one in diffed.store.episodes.of_run(DIFFED) if one.policy == diffed.a.id]
     return next(one for one in map(diffed.store.episodes.get, ids) if len(one.turns) >= turns)
 
 
-def said(page: Any) -> str:
-    return shown(page).replace("\\", "").replace("\u2060", "")
+def said_first(diffed: Diffed, body: str) -> Episode:
+    """The episode, with this as its first reply."""
+    episode = played(diffed)
+    with writing(diffed.store.engine) as connection:
+        here = update(text).where(text.c.episode_id == episode.id, text.c.idx == 0, text.c.kind == "reply")
+        connection.execute(here.values(body=body))
+    return episode
 
 
 def explained(diffed: Diffed, episode: Episode, index: int) -> tuple[Attribution, list[WordLeftOut]]:
@@ -66,7 +73,7 @@ def test_each_part_says_what_would_have_been_chosen_without_it(diffed: Diffed) -
     episode = played(diffed)
     found, each = explained(diffed, episode, 2)
     page = opened("replay", ep=episode.id, t="3", panel="why")
-    words = said(page)
+    words = plainly(page)
     unreadable = Flag.VERDICT_UNREADABLE
     verdicts = {
         one.index: one.verdict for one in episode.turns if one.verdict and unreadable not in one.flags
@@ -103,10 +110,10 @@ def test_it_is_worked_out_once(diffed: Diffed, monkeypatch: pytest.MonkeyPatch) 
         return decide(policy, requests)
 
     monkeypatch.setattr(Coordinator, "decide", noted)
-    first = said(opened("replay", ep=episode.id, t="2", panel="why"))
+    first = plainly(opened("replay", ep=episode.id, t="2", panel="why"))
     assert asked
     asked.clear()
-    assert said(opened("replay", ep=episode.id, t="2", panel="why")) == first
+    assert plainly(opened("replay", ep=episode.id, t="2", panel="why")) == first
     assert asked == []
     opened("replay", ep=episode.id, t="2", panel="why", beside=diffed.b.id)
     assert asked  # of the other checkpoint
@@ -115,13 +122,13 @@ def test_it_is_worked_out_once(diffed: Diffed, monkeypatch: pytest.MonkeyPatch) 
 def test_two_checkpoints_side_by_side(diffed: Diffed) -> None:
     episode = played(diffed)
     page = opened("replay", ep=episode.id, t="3", panel="why", beside=diffed.svf.id)
-    assert "is its likeliest choice here" in said(page)
+    assert "is its likeliest choice here" in plainly(page)
     [table] = [one.value for one in page.markdown if one.value.startswith("| Without")]
     assert len(table.splitlines()) == 2 + 3  # the question and two replies
     assert page.selectbox(key="why_beside").value == diffed.svf.id
     page.selectbox(key="why_beside").select("").run()
     assert "beside" not in page.query_params
-    assert "is its likeliest choice here" not in said(page)
+    assert "is its likeliest choice here" not in plainly(page)
 
 
 def test_a_recorded_decision_that_is_not_found_again_is_said(diffed: Diffed) -> None:
@@ -141,7 +148,7 @@ def test_what_takes_long_is_left_to_a_worker(
     monkeypatch.setattr(reading, "AT_ONCE_FLOP", 1.0)
     store, episode = diffed.store, played(diffed)
     page = opened("replay", ep=episode.id, t="3", panel="why")
-    assert "- Without" not in said(page)
+    assert "- Without" not in plainly(page)
     press(page, "attribute")
     [run] = waiting(store)
     assert store.runs.get(run).kind == "attribute"
@@ -150,7 +157,7 @@ def test_what_takes_long_is_left_to_a_worker(
     assert "attribute" not in {one.key for one in again.button}
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
-    done = said(opened("replay", ep=episode.id, t="3", panel="why"))
+    done = plainly(opened("replay", ep=episode.id, t="3", panel="why"))
     assert "- Without the question" in done
     assert "Each word was left out alone" in done
 
@@ -162,7 +169,7 @@ def test_gradients_say_their_error(diffed: Diffed, monkeypatch: pytest.MonkeyPat
     press(page, "attribute")
     [run] = waiting(diffed.store)
     assert play_claimed(diffed.store, run) == 0
-    done = said(opened("replay", ep=episode.id, t="2", panel="why"))
+    done = plainly(opened("replay", ep=episode.id, t="2", panel="why"))
     assert "By integrated gradients, an approximation" in done
     assert "with an error of" in done
 
@@ -170,16 +177,13 @@ def test_gradients_say_their_error(diffed: Diffed, monkeypatch: pytest.MonkeyPat
 def test_texts_that_were_removed_explain_nothing(diffed: Diffed) -> None:
     episode = played(diffed)
     prune(diffed.store, "texts", EpisodeFilter(run=DIFFED), everything=True)
-    words = said(opened("replay", ep=episode.id, t="2", panel="why"))
+    words = plainly(opened("replay", ep=episode.id, t="2", panel="why"))
     assert "The texts of this episode were removed on" in words
     assert "- Without" not in words
 
 
 def test_hostile_text_stays_text(diffed: Diffed) -> None:
-    episode = played(diffed)
-    with writing(diffed.store.engine) as connection:
-        here = update(text).where(text.c.episode_id == episode.id, text.c.idx == 0, text.c.kind == "reply")
-        connection.execute(here.values(body=" ".join(HOSTILE)[:2000]))
+    episode = said_first(diffed, " ".join(HOSTILE)[:2000])
     page = opened("replay", ep=episode.id, t="2", panel="why")
     assert "**Which words?**" in shown(page)
     assert_literal(page)
@@ -205,13 +209,7 @@ def test_a_word_that_stands_several_times_is_told_with_its_place() -> None:
         ("4", 0.1, "question, 1st of 2"),
     ]
     assert why.strongest_words(found, texts, -1.0)[0] == ("4", -0.5, "turn 3")
-    assert [ordinal(number) for number in (3, 11, 12, 21, 112)] == [
-        "3rd",
-        "11th",
-        "12th",
-        "21st",
-        "112th",
-    ]
+    assert [ordinal(number) for number in (3, 11, 12, 21, 112)] == ["3rd", "11th", "12th", "21st", "112th"]
 
 
 def test_a_head_that_prefers_nothing_has_no_reason() -> None:
@@ -253,10 +251,7 @@ def test_the_second_checkpoints_bars_are_told_by_more_than_their_colour() -> Non
 @pytest.fixture
 def explained_app(diffed: Diffed, tmp_path: Any) -> Iterator[Served]:
     """The app on a store in which a reply is hostile."""
-    episode = played(diffed)
-    with writing(diffed.store.engine) as connection:
-        here = update(text).where(text.c.episode_id == episode.id, text.c.idx == 0, text.c.kind == "reply")
-        connection.execute(here.values(body="answer 7 <img src=x onerror=alert(1)> \u202e end"))
+    said_first(diffed, "answer 7 <img src=x onerror=alert(1)> \u202e end")
     with serving_app(tmp_path, tmp_path / "trinity.db") as address:
         yield Served(address, diffed.store)
 

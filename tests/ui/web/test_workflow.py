@@ -10,8 +10,7 @@ from core.conduct.planners import planner_policy
 from core.conduct.prompts import Passed
 from core.episode import Change, EpisodeFinished, Fork, Task
 from core.play.drive import drive_many
-from core.play.policies import PolicyPerEpisode, RandomPolicy
-from core.play.policy import Policy, new_episode
+from core.play.policies import Policy, PolicyPerEpisode, RandomPolicy, new_episode
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow
 from storage.recorder import record
@@ -20,6 +19,7 @@ from tests.builders.pools import ScriptedPool, specs
 from tests.ui.pages import opened, shown
 from ui.web.turns.workflow import Round, chosen_by, graph_figure, graph_words, legend_words, step_words
 
+pytestmark = pytest.mark.integration
 MODELS = ("ann", "bob", "cid")
 TASK = Task("t1", "What is six times seven?", "42", "number")
 
@@ -38,7 +38,7 @@ def ids(store: Store) -> dict[str, str]:
         new_episode("r1", place, TASK, policy, turns=5, seed=1, argmax=False).id: (name, policy, place)
         for place, (name, policy) in enumerate(policies.items())
     }
-    each = PolicyPerEpisode("all", MODELS, lambda id_: begun[id_][1])
+    each = PolicyPerEpisode("all", MODELS, {id_: policy for id_, (_, policy, _) in begun.items()})
     episodes = [
         new_episode("r1", place, TASK, policy, turns=5, seed=1, argmax=False)
         for _, policy, place in begun.values()

@@ -145,8 +145,8 @@ def plan_forks(
             problem = problem or str(error)
     if not turns:
         raise ConfigError(problem or "No episode matches this filter: there is nothing to fork.")
-    branches = _branches(store, turns, n, baseline, specs, anew=anew)
-    return _plan(turns, branches, pool, specs, encoder, batch=batch, skipped=len(picks) - len(turns))
+    skipped = len(picks) - len(turns)
+    return _plan(store, turns, n, baseline, pool, specs, encoder, anew=anew, batch=batch, skipped=skipped)
 
 
 def plan_every_turn(
@@ -181,18 +181,8 @@ def plan_every_turn(
             else f"At no turn of episode {episode_id} is a runner-up recorded: its policy gives no odds, or nothing "
             "else was allowed."
         )
-    branches = _branches(store, turns, n, n, specs)
-    own = [replace(one, change=change) for one, (_, _, change) in zip(branches, turns, strict=True)]
-    return _plan(
-        turns,
-        own,
-        pool,
-        specs,
-        encoder,
-        skipped=len(changes) - len(turns),
-        every_turn=episode_id,
-        right_replies=right_replies,
-    )
+    about: dict[str, Any] = {"every_turn": episode_id, "right_replies": right_replies}
+    return _plan(store, turns, n, n, pool, specs, encoder, skipped=len(changes) - len(turns), **about)
 
 
 def plan_luck(store: Store, episode_id: str, *, encoder: str | None = None) -> ForkPlan:
@@ -208,23 +198,7 @@ def plan_luck(store: Store, episode_id: str, *, encoder: str | None = None) -> F
             "played, or their settings have changed since."
         )
     _check_playable(store, parent, 0, None, specs)
-    turns = [(parent, 0, None)]
-    return _plan(turns, _branches(store, turns, 0, MOST_PLAYS, specs), pool, specs, encoder)
-
-
-def _plan(
-    turns: Sequence[ChangedTurn],
-    branches: Sequence[Branch],
-    pool: str,
-    specs: Sequence[ModelSpec],
-    encoder: str | None,
-    **more: Any,
-) -> ForkPlan:
-    parent, _, change = turns[0]
-    names, question = tuple(spec.name for spec in specs), parent.task.question[:400]
-    return ForkPlan(
-        change, tuple(branches), pool, digest_of_specs(specs), names, encoder, question=question, **more
-    )
+    return _plan(store, [(parent, 0, None)], 0, MOST_PLAYS, pool, specs, encoder)
 
 
 def _held(parents: Mapping[str, Episode], name: str) -> Episode:
@@ -356,16 +330,20 @@ def _known(store: Store, parent: Episode, policy: str) -> None:
         raise ConfigError(f"Checkpoint {policy} plays by other rules than episode {parent.id}.")
 
 
-def _branches(
+def _plan(
     store: Store,
     turns: Sequence[ChangedTurn],
     n: int,
     baseline: int,
+    pool: str,
     specs: Sequence[ModelSpec],
+    encoder: str | None,
     *,
     anew: bool = False,
-) -> tuple[Branch, ...]:
-    """The forked turns, with the children that the store holds already unless all are played `anew`."""
+    **about: Any,
+) -> ForkPlan:
+    """The plan of these forked turns, with the children that the store holds already unless all are played `anew`;
+    `about` are further fields of it."""
     names = list(dict.fromkeys(parent.id for parent, _, _ in turns))
     pool_digest, digests = digest_of_specs(specs), forks.episode_digests(store, names)
     children = [] if anew else forks.of_parents(store, names)
@@ -385,9 +363,12 @@ def _branches(
             # Live runs knew the masked models before episodes said so themselves.
             left_out=parent.left_out or (plan.left_out if isinstance(plan, LivePlan) else ()),
             cycles=_cycles(parent, change, plan),
+            change=change if "every_turn" in about else None,
         )
         branches.append(replace(branch, reused=_standing(parent, branch, change, pool_digest, children)))
-    return tuple(branches)
+    (first, _, change), models = turns[0], tuple(spec.name for spec in specs)
+    question = first.task.question[:400]
+    return ForkPlan(change, tuple(branches), pool, pool_digest, models, encoder, question=question, **about)
 
 
 def _plan_behind(store: Store, parent: Episode) -> RunPlan | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from core.analysis.power import MOST_PLAYS, enough
 from core.conduct.planners import RecordedWorkflows
@@ -14,9 +14,15 @@ from core.episode import BASELINE, FORK, Decision, Episode, Event, Status, Turn
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive_many
-from core.play.forking import HeldDecisions, carried_later, decision_at, is_held, new_child
-from core.play.policies import Cycle
-from core.play.policy import Policy
+from core.play.forking import (
+    HeldDecisions,
+    at_temperatures,
+    carried_later,
+    decision_at,
+    is_held,
+    new_child,
+)
+from core.play.policies import Cycle, Policy
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from storage.reads import forks
@@ -29,7 +35,7 @@ from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
 from ui.runs.play import Ending, GroupControl
 from ui.runs.policies import Policies
-from ui.runs.spending import MeteredPool
+from ui.runs.spending import MeteredPool, Reckoned
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -47,10 +53,13 @@ _Table = tuple[str, bool, tuple[str, ...], tuple[tuple[str, Cycle], ...], tuple[
 class ForkParts:
     """All that a run of forks needs besides the store; `parents` by id, `encoders` as they are loaded."""
 
+    shelf: ClassVar[None] = None  # a fork is set against chance: no reply of another run is reused
+
     plan: ForkPlan
-    pool: MeteredPool
+    pool: Pool
     parents: Mapping[str, Episode]
     grade: GradeMany
+    reckoned: Reckoned = field(default_factory=Reckoned)
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
 
     def encoder(self, store: Store) -> Encoder | None:
@@ -71,7 +80,8 @@ class ForkParts:
         passed on; where luck is asked, until it can be told. A stored reply is not asked for again. BudgetError where
         the ceiling is reached."""
         control = GroupControl(store, run)
-        metered = self.pool.anew(store.runs.spent_usd(run))
+        spent_usd = store.runs.spent_usd(run)
+        metered = MeteredPool(self.pool, self.plan.max_cost_usd, spent_usd, self.reckoned)
 
         @cache
         def policy(table: _Table) -> Policy:
@@ -102,7 +112,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
     parents = forks.parents(store, [branch.parent for branch in plan.branches])
     if gone := [branch.parent for branch in plan.branches if branch.parent not in parents]:
         raise StoreError(f"Episode {gone[0]}, which this run forks, is not in the store any more.")
-    pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
+    pool = wiring.resolve_pool(plan.pool)
     if digest_of_specs(pool.specs) != plan.pool_digest:
         raise ConfigError(
             f"The models in {plan.pool} have changed since these forks were planned: plan them again."
@@ -198,7 +208,9 @@ def _wave(
     begun = {one.id: one for one in store.episodes.unfinished(run)}
     policy = _policy(due, policy_of)
     mask = tuple(model not in due[0].branch.left_out for model in policy.models)
-    where = {(one.child.id, one.branch.turn): one for one in due}
+    temperatures = {
+        (one.child.id, one.branch.turn): one.temperature for one in due if one.temperature is not None
+    }
     events = drive_many(
         [begun[one.child.id] for one in due],
         policy,
@@ -207,6 +219,6 @@ def _wave(
         model_mask=() if all(mask) else mask,
         stop=control.stop,
         stored_replies=store.episodes.stored_replies(run),
-        temperatures={place: one.temperature for place, one in where.items() if one.temperature is not None},
+        terms=at_temperatures(temperatures) if temperatures else None,
     )
     yield from record(store, events, owner=owner())

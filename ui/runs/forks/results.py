@@ -311,8 +311,7 @@ class Luck:
 
 def read_luck(store: Store, run: str, plan: ForkPlan) -> Luck:
     """What the plays of a run came to so far."""
-    reused = [name for branch in plan.branches for name in branch.reused.values()]
-    children = [*forks.of_runs(store, [run])[run], *forks.by_id(store, reused)]
+    children = [*forks.of_runs(store, [run])[run], *forks.by_id(store, _reused(plan))]
     parent = next(iter(store.episodes.summaries([plan.branches[0].parent])), None)
     outcomes = endings(children)
     return Luck(outcomes, luck_verdict(outcomes), parent is not None and parent.correct is True)

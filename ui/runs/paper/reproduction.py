@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,8 +22,7 @@ from core.evolution.fitness import mean_reward, rewards
 from core.evolution.search import space_of
 from core.planner.config import LearnConfig
 from core.play.drive import GradeMany
-from core.play.policies import SINGLE
-from core.play.policy import Policy
+from core.play.policies import SINGLE, Policy
 from core.pocket.models import TEAMS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
@@ -37,7 +36,7 @@ from ui.runs.evolution import prepare
 from ui.runs.grading import grading
 from ui.runs.paper.tables import DEFAULT_BUDGETS, EVOLVED, MOST_ROWS, TRAINED, Curve, TableRow, Way, rows_of
 from ui.runs.plans import runs_of, to_config
-from ui.runs.policies import Lessons, Pupil, cycles_of, learns_from, lessons_of, named_policy
+from ui.runs.policies import Lessons, cycles_of, pupil_of
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan
 
@@ -155,7 +154,7 @@ class Reproduction:
         suite, changes = self.suite, dict(fields)
         budget = suite.budget * int(changes.pop("budgets", 1))
         own: Mapping[str, Any] = changes.pop("evolution", {})
-        config = {**asdict(shape_of(str(own.get("learner", "sep-cma-es")), budget)), **own}
+        config = {**shape_of(str(own.get("learner", "sep-cma-es")), budget), **own}
         left = budget
         if changes.pop("labels", False):
             questions = max(1, int(budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))
@@ -328,6 +327,7 @@ class Reproduction:
         suite, tasks, policy = self.suite, self.tasks(row), self.policy(row, seed)
         name, split = self._task_set(row)
         cycles = self.cycles if cycles_of(policy, self.models) else self._cycles
+        learns = (pupil := pupil_of(policy, self.models)) is not None and pupil.learns_from
         return BatchPlan(
             policies=(policy,),
             tasks=name,
@@ -342,7 +342,7 @@ class Reproduction:
             models=self.models,
             encoder=suite.encoder,
             cycles={name: one.cycle for name, one in cycles.items()},
-            choosing=len(self.choosing()) if learns_from(policy, self.models) else 0,
+            choosing=len(self.choosing()) if learns else 0,
             questions=self._n_questions(policy),
             digest=digest_of_tasks(tasks),
             reproduction=ReproducedRow(
@@ -375,16 +375,16 @@ class Reproduction:
     def _n_questions(self, policy: str) -> int:
         """How many questions a policy that asks every model about each may use within the budget, of which the choice
         of the models' cycles takes its part."""
-        each = lessons_of(policy, self.models, 1, self.suite.turns)
+        pupil = pupil_of(policy, self.models)
+        each = pupil.episodes(len(self.models), 1, self.suite.turns) if pupil else 0
         n = (self.suite.budget - self._choice_of_cycles) // each if each else 0
         return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, n))
 
     def _curve(self, policy: str, seed: int) -> Curve:
         """How a policy that is taught does on validation tasks with a part of its questions; empty for others."""
-        if learns_from(policy, self.models) != "questions" or ":" in policy:
+        suite, pupil = self.suite, pupil_of(policy, self.models)
+        if pupil is None or pupil.learns_from != "questions" or ":" in policy:
             return ()
-        suite, pupil = self.suite, named_policy(policy, self.models)
-        assert isinstance(pupil, Pupil)  # as it learns
         questions = load_tasks(suite.tasks, "evolve", self._n_questions(policy), 0, at_most=True)
         tasks = load_tasks(suite.tasks, "validation", suite.validation, 0, at_most=True)
         cycles = {model: self.cycles[f"{SINGLE}{model}"] for model in self.models}
@@ -393,7 +393,7 @@ class Reproduction:
             some = questions[: max(1, round(part * len(questions)))]
             lessons = Lessons(self.store, arena, cycles, [], some, tasks, suite.encoder)
             solved = float(mean_reward(rewards(arena.play(pupil.teach(lessons), tasks))))
-            learned = lessons_of(policy, self.models, len(some), suite.turns)
+            learned = pupil.episodes(len(self.models), len(some), suite.turns)
             curve.append((self._choice_of_cycles + learned, solved))
         return tuple(curve)
 

@@ -1,5 +1,6 @@
-"""What a person chooses of a run: plans whose fields are settings (`batch`, `learning`), and how they follow from what
-was chosen. Here: pools, task files and encoders by their whole paths, by which they are found from any folder."""
+"""What a person chooses of a run, each setting declared once as a field: of a batch (`batch`), of forks (`forks`), of
+evolutions and trainings (`learning`), where plans also follow from options, a file or a form. Here: pools, task files
+and encoders by their whole paths, by which they are found from any folder."""
 
 from __future__ import annotations
 

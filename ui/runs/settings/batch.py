@@ -13,9 +13,10 @@ from core.errors import ConfigError, TaskError
 from core.fields import MOST_SEED, MOST_TASKS, RULES, Setting, Turns
 from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool
 from core.tasks.sets import digest_of_tasks, load_tasks
-from ui.runs.policies import LearnsFrom, cycles_of, learns_from
+from ui.runs.policies import cycles_of, pupil_of
 
 if TYPE_CHECKING:
+    from core.play.policies import LearnsFrom, Pupil
     from ui.runs.settings.learning import LearningPlan
 
 #: Questions that a policy which is taught before it plays learns from, where nothing else is said.
@@ -29,8 +30,8 @@ Reuse = Annotated[
         "Reuse replies",
         group="models",
         option="--reuse",
-        help="Take replies from earlier runs of this store where the same model was asked the very same: free of "
-        "charge, and nobody is asked. Runs that share replies share their luck.",
+        help="Reuse the replies that earlier runs of this store got to the very same calls: they cost nothing. Runs "
+        "that share replies share their luck.",
     ),
 ]
 
@@ -137,9 +138,14 @@ class BatchPlan:
         follow = (one for name in self.policies for one in cycles_of(name, self.models))
         return tuple(dict.fromkeys(one for one in follow if one not in self.cycles)) if self.choosing else ()
 
+    @property
+    def pupils(self) -> list[Pupil]:
+        """Its policies that are chosen or taught before they play."""
+        return [one for name in self.policies if (one := pupil_of(name, self.models)) is not None]
+
     def learns_from(self, what: LearnsFrom) -> bool:
         """Whether a policy is chosen, or taught, by such tasks before it plays."""
-        return any(learns_from(name, self.models) == what for name in self.policies)
+        return any(one.learns_from == what for one in self.pupils)
 
     def choosing_tasks(self) -> list[Task]:
         """The validation tasks that something is still to be chosen on. TaskError when there are too few."""

@@ -18,7 +18,7 @@ from core.evolution.config import (
     shape_of,
     transcripts_surveyed,
 )
-from core.fields import MOST_TASKS, RULES, Setting, built, checked
+from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings
 from core.heads import HeadKind
 from core.planner.config import PUBLISHED, LearnConfig
 from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool, Settings
@@ -40,7 +40,7 @@ RunName = Annotated[
         group="models",
         option="--name",
         free=True,
-        help="What to call it; with --resume, which one goes on (or a run's id).",
+        help="Its name; with --resume, which run to resume (by name or id).",
     ),
 ]
 
@@ -58,7 +58,7 @@ class EvolutionPlan:
     validation: Annotated[
         int, Setting("Validation tasks", group="tasks", ge=0, le=MOST_TASKS, option="--validation")
     ] = 200
-    """Held-apart tasks that the mean is measured on."""
+    """Held-out tasks on which the mean is measured."""
     pool: Pool = POCKET_POOL
     encoder: Annotated[str, ENCODER] = POCKET_POOL
     max_cost_usd: MaxCost = None
@@ -113,7 +113,7 @@ class TrainingPlan:
     validation: Annotated[
         int, Setting("Validation tasks", group="tasks", ge=0, le=MOST_TASKS, option="--validation")
     ] = 200
-    """Held-apart tasks that the planner is measured on."""
+    """Held-out tasks on which the planner is measured."""
     pool: Pool = POCKET_POOL
     learning: LearnConfig = LearnConfig()
     planner: Annotated[
@@ -172,7 +172,7 @@ def preset_values(kind: type[LearningPlan], name: str) -> dict[str, Any]:
 def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P:
     """What these settings describe; those left out are the usual ones, or follow from others. ConfigError, one
     sentence, when nothing could come of it."""
-    chosen = checked(kind, values)
+    chosen = validate_settings(kind, values)
     tasks = absolute_tasks(chosen["tasks"])
     chosen |= {
         "tasks": tasks,
@@ -181,7 +181,7 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         "max_cost_usd": settings.max_cost_usd,
     }
     if kind is EvolutionPlan:
-        shape = asdict(shape_of(chosen["learner"]))
+        shape = shape_of(chosen["learner"])
         chosen |= {key: usual for key, usual in shape.items() if not isinstance(chosen[key], int)}
         chosen["encoder"] = absolute_encoder(settings.encoder or POCKET_POOL)
     elif kind is TrainingPlan:
@@ -189,4 +189,4 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         chosen["planner"] = str(Path(chosen["planner"]).resolve()) if of_a_folder else chosen["planner"]
     else:
         chosen["encoder"] = settings.encoder
-    return built(kind, chosen)
+    return build_settings(kind, chosen)

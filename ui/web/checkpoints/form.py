@@ -42,7 +42,7 @@ from ui.web.pickers.checkpoints import (
 )
 from ui.web.pickers.line import listed, parted
 from ui.web.pickers.task_file import choose_tasks
-from ui.web.progress.panel import begin_button, spending
+from ui.web.progress import begin_button, spending
 
 _SETTINGS = settings_of(BatchPlan)
 #: Splits that a set can be drawn from, the one that nothing learns on first; of pocket tasks alone also `unseen`.

@@ -51,7 +51,7 @@ from ui.web.kit.fields import draw
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import playable, policy_label
-from ui.web.progress.panel import spending
+from ui.web.progress import spending
 
 Pick = tuple[str, int]
 

@@ -40,7 +40,7 @@ from ui.runs.plans import Branch, ForkPlan, runs_of
 from ui.web.kit import state
 from ui.web.kit.figures import BARE, TIGHT, line_at, literal, note, picked, unvalidated
 from ui.web.kit.widgets import nothing_here
-from ui.web.progress.panel import Reached, RunTexts, standing
+from ui.web.progress import Reached, RunTexts, standing
 
 PARENT = "parent"
 #: At most so many different courses are drawn, the most frequent ones.

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.episode import Role
 from ui.presentation.theme import (
     CHART_CONFIG,
     DIFFERENCE_SCALE,
@@ -111,6 +110,12 @@ def line_at(
     if x is not None:
         ends = {"yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1}
     return {"type": "line", **ends, "line": {"color": colour, **stroke}, "opacity": opacity}
+
+
+def tinted(colour: str, strength: float) -> str:
+    """A #RRGGBB colour through which the ground shows, at a strength in 0 to 1."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{strength:g})"
 
 
 def band(
@@ -265,10 +270,6 @@ def _hover(one: Estimate, signed: bool) -> str:
     detail = f"<br>{literal(one.detail, 160)}" if one.detail else ""
     ends = f"{_value(one.low, signed)} to {_value(one.high, signed)}"
     return f"{literal(one.name, 60)}{detail}<br>95 % interval {ends}"
-
-
-#: The rows, in the order in which a problem is usually worked on.
-ROLES = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 
 
 @dataclass(frozen=True, slots=True)

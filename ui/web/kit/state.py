@@ -56,12 +56,9 @@ def store() -> Store:
 def run(show: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
     """Run a page; a user's mistake becomes an error box with its one sentence, never a traceback."""
     guarded(show)(*arguments, **named)
-    _show_address(f"{inspect.getfile(show)} {arguments}")
-
-
-def _show_address(page: str) -> None:
-    """See to it that the browser shows this view's parameters: a link from a page to itself runs the page with new
-    ones, and leaves the old ones in the address bar. What it shows already it is not shown twice."""
+    # The browser shall show this view's parameters: a link from a page to itself runs the page with new ones, and
+    # leaves the old ones in the address bar. What it shows already it is not shown twice.
+    page = f"{inspect.getfile(show)} {arguments}"
     here = page, st.query_params.to_dict()
     before = st.session_state.get(_ADDRESS)
     if before is not None and before[0] == page and before != here:
@@ -283,8 +280,11 @@ def replay_of_list(episode_id: str) -> dict[str, str]:
     return {"ep": episode_id, "list": urlencode(list_query())}
 
 
-def renew_ticket(page: str) -> None:
-    """A new ticket whenever the reader comes to another page or run; what is clicked twice has one."""
+def arrive(page: str) -> None:
+    """Note where in this tab something is being read, so that Home leads back to it, and give a new ticket whenever the
+    reader comes to another page or run: what is clicked twice has one."""
+    if page in ("replay", "pair", "review") and (param("ep") or param("a")):
+        st.session_state[_PLACE_KEY] = page, st.query_params.to_dict()
     place = page, param("run")
     if _TICKET not in st.session_state or st.session_state[_TICKET][0] != place:
         st.session_state[_TICKET] = place, Ticket.new()
@@ -294,12 +294,6 @@ def ticket() -> Ticket:
     """The ticket of the form at hand."""
     found: Ticket = st.session_state[_TICKET][1]
     return found
-
-
-def remember_place(page: str) -> None:
-    """Keep where in this tab something is being read, so that Home leads back to it."""
-    if page in ("replay", "pair", "review") and (param("ep") or param("a")):
-        st.session_state[_PLACE_KEY] = page, st.query_params.to_dict()
 
 
 def last_place() -> tuple[str, dict[str, str]] | None:

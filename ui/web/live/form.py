@@ -10,10 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from core.episode import Task
+from core.episode import Grader, Task, own_grader
 from core.errors import ConfigError, TaskError
 from core.fields import settings_of
-from core.grader_names import Grader, own_grader
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
 from core.tasks.sets import load_task_file, load_tasks
@@ -24,15 +23,16 @@ from ui.presentation.words import PROTOCOL_WORDS
 from ui.runs import wiring
 from ui.runs.grading import name_task_file
 from ui.runs.plans import LivePlan
+from ui.runs.policies import turns_of
 from ui.runs.spending import paid_models, price
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw_all
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import button
-from ui.web.pickers.checkpoints import checkpoint_of, policy_words, startable, writes_workflows
+from ui.web.pickers.checkpoints import checkpoint_of, plays_whole, policy_words, startable, writes_workflows
 from ui.web.pickers.task_file import task_file
-from ui.web.progress.panel import begin, spending
+from ui.web.progress import begin, spending
 
 ANY = "any family"
 #: A longer list of a file's tasks is searched before one is chosen from it.
@@ -60,7 +60,8 @@ _LOOKS: dict[str, dict[str, Any]] = {"repeats": {"value": "min"}, "temperature":
 _WATCH_WORKFLOW = "One workflow, every step shown as it is asked and answered."
 _NO_STEPS = (
     " It cannot be played step by step: a workflow is planned as a whole before its first step, so no turn is left to "
-    "decide."
+    "decide.",
+    " It cannot be played step by step: this policy makes one answer of several, and decides no turn alone.",
 )
 
 
@@ -73,10 +74,11 @@ def live_form(store: Store) -> None:
     task = problem.task
     with st.container(border=True):
         policy = _choose_policy(store, specs)
-        _choose_way(workflows=writes_workflows(store, policy))
+        whole = plays_whole(store, policy, models)
+        _choose_way(whole=whole, workflows=writes_workflows(store, policy))
         beginning = st.container()
     with st.expander("All settings", icon=":material/tune:", key="all_settings"):
-        plan = _choose_settings(store, models, settings.pool, settings.encoder, policy)
+        plan = _choose_settings(store, models, settings.pool, settings.encoder, policy, whole=whole)
     with beginning:
         ceiling, to_do = spending(
             price(store, replace(plan, task=task or plan.task), specs), settings.max_cost_usd
@@ -128,7 +130,7 @@ def _drawn() -> Problem:
         "Family",
         [ANY, *FAMILIES],
         key="family_choice",
-        help="Which kind of problem of the embedded world; none of them was evolved on.",
+        help="A kind of problem of the embedded world. No coordinator was evolved on these tasks.",
         persist_state="session",
     )
     st.session_state.setdefault("task_seed", 1)
@@ -251,14 +253,14 @@ def _expected() -> tuple[str, Grader]:
         "Expected answer",
         key="own_answer",
         max_chars=2_000,
-        help="What the last Worker's answer is held against; no model is shown it.",
+        help="The last Worker's answer is compared with it. No model sees it.",
         persist_state="session",
     )
     grader = right.selectbox(
         "How it is checked",
         list(_GRADERS),
         key="own_grader",
-        help="Whether an answer counts as right: letter by letter, as a number, as a choice, or as an expression.",
+        help="How the two are compared: letter by letter, as numbers, as choices, or as expressions.",
         persist_state="session",
         format_func=lambda value: _GRADERS[value],
     )
@@ -288,27 +290,27 @@ def _choose_policy(store: Store, specs: Sequence[ModelSpec]) -> str:
     )
 
 
-def _choose_way(*, workflows: bool) -> None:
-    """One of three ways to play, each a handful of settings that can be changed below; of `workflows` one of two."""
-    many, step = int(st.session_state.get("live_repeats", 1)) > 1, _steps(workflows=workflows)
+def _choose_way(*, whole: bool, workflows: bool) -> None:
+    """One of three ways to play, each a handful of settings that can be changed below; one of two for a policy that is
+    `whole`, as one that writes `workflows` is."""
+    many, step = int(st.session_state.get("live_repeats", 1)) > 1, _steps(whole=whole)
     st.session_state["way"] = "step" if step else "many" if many else "watch"
     st.segmented_control(
         "How it is played",
-        [way for way in WAYS if way != "step" or not workflows],
+        [way for way in WAYS if way != "step" or not whole],
         key="way",
         required=True,
         format_func=lambda value: WAYS[value][0],
         on_change=_set_way,
     )
     way = str(st.session_state["way"])
-    st.caption(
-        f"{_WATCH_WORKFLOW if workflows and way == 'watch' else WAYS[way][1]}{_NO_STEPS if workflows else ''}"
-    )
+    doing = _WATCH_WORKFLOW if workflows and way == "watch" else WAYS[way][1]
+    st.caption(doing + (_NO_STEPS[not workflows] if whole else ""))
 
 
-def _steps(*, workflows: bool) -> bool:
+def _steps(*, whole: bool) -> bool:
     """Whether the run is to wait before every turn."""
-    return bool(st.session_state.get("step_mode")) and not workflows
+    return bool(st.session_state.get("step_mode")) and not whole
 
 
 def _set_way() -> None:
@@ -319,13 +321,12 @@ def _set_way() -> None:
 
 
 def _choose_settings(
-    store: Store, models: tuple[str, ...], pool: str, encoder: str | None, policy: str
+    store: Store, models: tuple[str, ...], pool: str, encoder: str | None, policy: str, *, whole: bool
 ) -> LivePlan:
     """Everything else, as a plan that still lacks its task. A checkpoint plays by its own rules."""
-    workflows = writes_workflows(store, policy)
-    checkpoint = None if workflows else checkpoint_of(store, policy)
+    checkpoint = None if whole else checkpoint_of(store, policy)
     keys = ["repeats", "temperature", "turns", "seed", "argmax"]
-    if not (workflows or checkpoint):
+    if not (checkpoint or writes_workflows(store, policy)):
         keys.append("protocol")
     for name, value in (("live_repeats", 1), ("pace", 1.0)):
         st.session_state.setdefault(name, value)
@@ -353,7 +354,7 @@ def _choose_settings(
     )
     if len(left_out) == len(models):
         raise ConfigError("Every model is left out: leave at least one in.")
-    step = _steps(workflows=workflows)
+    step = _steps(whole=whole)
     plan = LivePlan(Task("", "", ""), policy, models, pool, encoder, pace_s=pace, step=step, **chosen)
     return replace(plan, left_out=tuple(left_out))
 
@@ -362,4 +363,5 @@ def _what_will_run(specs: Sequence[ModelSpec], plan: LivePlan) -> str:
     """The bound on what is played, in a sentence."""
     times = "One episode" if plan.repeats == 1 else f"{plan.repeats} episodes"
     free = "" if paid_models(specs) else " Nothing is paid: these models are free."
-    return f"{times} of at most {plan.turns} turn{'s' if plan.turns > 1 else ''}.{free}"
+    most = turns_of(plan.policy, plan.turns, plan.models)
+    return f"{times} of at most {most} turn{'s' if most > 1 else ''}.{free}"

@@ -17,15 +17,9 @@ from storage.store import Store
 from ui.presentation.course import NEW_DECIDER, Lane, lane, turn_words, wrong_since
 from ui.presentation.runs import about
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
-from ui.presentation.words import (
-    deciders,
-    dollars,
-    policy_name,
-    right_words,
-    strip_key,
-    strip_text,
-)
+from ui.presentation.words import deciders, dollars, policy_name, right_words, strip_key, strip_text
 from ui.runs.plans import LivePlan, plan_of
+from ui.runs.policies import turns_of
 from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
 from ui.web.components.transport import turn_strip
@@ -38,12 +32,12 @@ from ui.web.pickers.checkpoints import (
     generation_of,
     most_telling,
     play_link,
+    plays_whole,
     policy_words,
     startable,
     writes_workflows,
 )
-from ui.web.progress.luck import luck_line
-from ui.web.progress.panel import Reached, bar, begin, begin_button, spending, standing
+from ui.web.progress import Reached, bar, begin, begin_button, luck_line, spending, standing
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
 from ui.web.turns.recording import Recording, open_recording
@@ -61,7 +55,8 @@ _NO_RUN = {"run": None, "t": None, "ep": None}
 @dataclass(frozen=True)
 class Watched:
     """A run with its episodes begun so far, oldest first, the one that is looked at, how many turns were over when they
-    were read, and what is asked of its worker. `workflows`: whole workflows are planned, and no turns decided."""
+    were read, and what is asked of its worker. `whole`: no turns are decided one by one, as where `workflows` are
+    planned."""
 
     run: RunSummary
     plan: LivePlan
@@ -69,6 +64,7 @@ class Watched:
     recording: Recording | None
     played: int
     control: RunControl
+    whole: bool
     workflows: bool
     now: float
 
@@ -81,6 +77,11 @@ class Watched:
     def stalled(self) -> bool:
         """Whether its process is gone or silent."""
         return is_stalled(self.run, self.now)
+
+    @property
+    def most_turns(self) -> int:
+        """The most turns of an episode of this run."""
+        return turns_of(self.plan.policy, self.plan.turns, self.plan.models)
 
     @property
     def steered(self) -> bool:
@@ -103,7 +104,7 @@ class Watched:
     def waits(self) -> bool:
         """Whether the next turn of the episode at hand waits for a person."""
         seen, asked = self.recording, self.control
-        stands = self.steered and asked.paused and asked.steps <= self.played and not self.workflows
+        stands = self.steered and asked.paused and asked.steps <= self.played and not self.whole
         room = seen is not None and len(seen.outlines) < seen.episode.turn_budget
         return stands and self.between_turns and room
 
@@ -151,7 +152,7 @@ def _watch(store: Store, run_id: str) -> None:
     with controls:
         if seen.steered:
             bar(store, seen.run, TEXTS, _reached(seen))
-            run_controls(store, seen.run, can_wait=not seen.workflows)
+            run_controls(store, seen.run, can_wait=not seen.whole)
         elif seen.over and seen.recording is not None and seen.recording.summary.correct is False:
             _what_went_wrong(seen.recording)
     with repeats:
@@ -189,6 +190,7 @@ def _read(store: Store, run_id: str) -> Watched:
         recording,
         played,
         store.runs.control(run_id),
+        plays_whole(store, plan.policy, plan.models),
         writes_workflows(store, plan.policy),
         time.time(),
     )
@@ -199,7 +201,7 @@ def _read(store: Store, run_id: str) -> Watched:
 
 def _reached(seen: Watched) -> Reached:
     """How many turns of the only play are played and what waits, or how many plays of several are finished."""
-    turn, most = (len(seen.recording.outlines) if seen.recording else 0), seen.plan.turns
+    turn, most = (len(seen.recording.outlines) if seen.recording else 0), seen.most_turns
     if seen.plan.repeats == 1:
         begun = f"Turn {turn}" if turn else "Before turn 1"
         words = (
@@ -213,7 +215,7 @@ def _reached(seen: Watched) -> Reached:
 def _facts(store: Store, seen: Watched) -> list[str]:
     recording, plan = seen.recording, seen.plan
     if recording is None:
-        return [f":gray[at most {plan.turns} turns, seed {plan.seed}]"]
+        return [f":gray[at most {seen.most_turns} turns, seed {plan.seed}]"]
     summary, parts = recording.summary, []
     if plan.repeats > 1:
         parts.append(f"play {[one.id for one in seen.episodes].index(summary.id) + 1} of {plan.repeats}")
@@ -461,7 +463,7 @@ def _again(store: Store, plan: LivePlan) -> None:
         format_func=policy_words(store, others).__getitem__,
     )
     specs = pool_specs(plan.pool)
-    ceiling, to_do = spending(price(store, plan, specs), plan.max_cost_usd)
+    ceiling, to_do = spending(price(store, replace(plan, policy=policy), specs), plan.max_cost_usd)
     play_link("Play both on many tasks", [policy, plan.policy])
     if begin_button("Play it again", "play_again", "swap_horiz", to_do):
         begin("live", store, replace(plan, policy=policy, max_cost_usd=ceiling))

@@ -25,7 +25,7 @@ from ui.web.components.decision_chart import Picking, decision_chart
 from ui.web.kit import state
 from ui.web.kit.widgets import button, tool
 from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_words
-from ui.web.progress.panel import RunTexts, pause_button, stop_button, waiting_words
+from ui.web.progress import RunTexts, pause_button, stop_button, waiting_words
 from ui.web.turns.decision import choice_markdown, undecided_panel
 from ui.web.turns.recording import Recording
 
@@ -255,8 +255,7 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
     generation_by = generation_of(store)
     now = recording.decided_by(index)
     st.markdown(
-        f"Now **{label(policy_name(now, generation_by.get(now)), 60)}** decides.",
-        help=define("Policy"),
+        f"Now **{label(policy_name(now, generation_by.get(now)), 60)}** decides.", help=define("Policy")
     )
     same_rules = {
         one.id for one in checkpoints if one.config.get("protocol", "paper") == recording.episode.protocol

@@ -1,2 +1,5 @@
-"""How a reader chooses episodes, policies and checkpoints: facets and the filter bar, saved views, the compare
-basket, the palette, lists of checkpoints and tasks. What is chosen stands in the address."""
+"""How a reader chooses episodes, policies, checkpoints and tasks: facets with counts and chips (`facets`), the filter
+bar of pages that add up (`scope`), lists of checkpoints and policies (`checkpoints`), which policies are compared
+(`line`), the compare basket and saved views (`lists`), the palette behind the key G (`palette`), tasks and task files
+(`task_file`). What is chosen stands in the address.
+"""

@@ -7,21 +7,18 @@ from typing import Any
 
 from core.checkpoint import Checkpoint, same_reading, same_slots
 from core.conduct.planners import CONDUCTOR, FIXED
-from core.play.policies import CANDIDATE
+from core.play.policies import CANDIDATE, CASCADE, needs_no_checkpoint
 from core.pool.spec import ModelSpec
 from storage.analysis import defaults
-from storage.analysis.standings import (
-    PolicySide,
-    policies_with_episodes,
-)
+from storage.analysis.standings import PolicySide, policies_with_episodes
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
-from ui.answers.policies import like_chance as like_chance_words
-from ui.answers.policies import prefers_nothing as has_no_preference
-from ui.answers.policies import side_words
+from ui.answers.asked import like_chance as like_chance_words
+from ui.answers.asked import prefers_nothing as has_no_preference
+from ui.answers.asked import side_words
 from ui.presentation.theme import plain
 from ui.presentation.words import Generations, distinct, generations_of, policy_name
-from ui.runs.policies import POLICIES
+from ui.runs.policies import POLICIES, named_policy
 from ui.web.kit import state
 from ui.web.kit.cache import cached, remembered
 from ui.web.pickers.line import listed
@@ -91,26 +88,35 @@ def others(store: Store, checkpoint: Checkpoint, *, reading: bool = True) -> lis
 
 
 def playable(store: Store, models: Sequence[str]) -> list[str]:
-    """Policies that fit the pool: checkpoints that played first, the newest first, then those that need none."""
+    """Policies that decide the turns of these models one by one: checkpoints that played first, the newest first, then
+    those that need none, and the cascades that have played in this store."""
     fitting = [one for one in store.checkpoints.list() if one.models == tuple(models)]
     ordered = [one.id for one in defaults.newest_first(store, fitting)]
-    return [*ordered, "random", "round-robin", *(f"single:{model}" for model in models)]
+    cascades = sorted({one.policy for one in _played(store) if one.policy.startswith(CASCADE)})
+    return [
+        *ordered,
+        *("random", "round-robin", "random-model"),
+        *(f"single:{model}" for model in models),
+        *(one for one in cascades if needs_no_checkpoint(one, models)),
+    ]
 
 
 def startable(store: Store, specs: Sequence[ModelSpec], *, batch: bool = False) -> list[str]:
     """Policies that an episode of these models can be played by: those that are `playable`, and those that write whole
-    workflows: trained planners, frozen and random workflows, and each model that can be asked for one. `batch`: those,
-    too, that make one answer of several episodes, or are chosen or taught before they play."""
+    workflows: trained planners, frozen and random workflows, and each model that can be asked for one; and those that
+    make one answer of several. `batch`: those, too, that are chosen or taught before they play."""
     models = tuple(spec.name for spec in specs)
     trained = [one for one in store.checkpoints.list(planners=True) if one.models == models]
     prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
+    decide_turns = playable(store, models)
     return [
-        *playable(store, models),
+        *decide_turns,
         *(one.policy for one in sorted(trained, key=defaults.age, reverse=True)),
         *(f"{CONDUCTOR}fixed:{name}" for name in FIXED),
         f"{CONDUCTOR}random",
         *prompted,
-        *(one for one in ALONE if batch and one not in ("random", "round-robin")),
+        *(one for one in ALONE if (batch or one == "mixture") and one not in decide_turns),
+        *(f"majority:{model}" for model in models),
     ]
 
 
@@ -132,6 +138,11 @@ def why_not_played(store: Store, policy: str, specs: Sequence[ModelSpec], pool: 
 def writes_workflows(store: Store, policy: str) -> bool:
     """Whether a policy plans whole workflows, and decides no turns one by one."""
     return policy.startswith(CONDUCTOR) or store.checkpoints.has(policy, planner=True)
+
+
+def plays_whole(store: Store, policy: str, models: Sequence[str]) -> bool:
+    """Whether a policy decides no turns one by one: it plans whole workflows, or makes one answer of several."""
+    return writes_workflows(store, policy) or not named_policy(policy, models).decides_turns
 
 
 def policy_label(store: Store) -> Callable[[str], str]:

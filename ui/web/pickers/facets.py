@@ -49,10 +49,7 @@ _BY_HAND = (
 _HIDDEN = "hidden"
 _FORKS_LEFT_OUT = "and live plays, requests and evolutions left out"
 #: What totals leave out beside forks: one, and several.
-_BESIDE = (
-    "play live, by hand, on request or in an evolution",
-    "plays live, by hand, on request or in an evolution",
-)
+_BESIDE = ("live play, request or episode of an evolution", "live plays, requests or episodes of evolutions")
 #: The facets in their order: a field of the filter -> its heading, and whether it has too many values to show all.
 _FACETS = {
     "correct": ("Answer", False),
@@ -64,7 +61,7 @@ _FACETS = {
     "status": ("Status", False),
     "generation": ("Generation", True),
 }
-_FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
+FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
 
 
 @cached
@@ -92,7 +89,11 @@ def show_facets(
         elif name != "status" or len(values) > 1 or chosen:
             facet(store, name, words, chosen, values, change, widget="pills")
     exact = str(where.min_turns) if _is_exact(where) else None
-    facet(store, "turns", "Turns played", exact, facets.turns[:12], _change_turns, widget="pills")
+
+    def exactly(turns: str | None) -> None:
+        change(min_turns=turns, max_turns=turns)
+
+    facet(store, "turns", "Turns played", exact, facets.turns[:12], exactly, widget="pills")
     fork_switch(in_force, facets, change, totals=totals)
     sample_switch(in_force, facets, change)
     _turn_filters(where)
@@ -100,22 +101,29 @@ def show_facets(
 
 def left_out_words(where: EpisodeFilter, facets: Facets) -> str:
     """What the filter leaves out of a total unless it asks for it, plain text: `10 forks left out`; empty: nothing."""
-    aside = []
-    if where.forks == "without" or is_silent(where, "forks"):
-        aside += [several(facets.forks, "fork")] * (facets.forks > 0)
-    if where.forks == "without":
-        aside += [several(facets.by_hand, *_BESIDE)] * (facets.by_hand > 0)
-    if where.samples == "without" or is_silent(where, "samples"):
-        aside += [several(facets.samples, "sample episode")] * (facets.samples > 0)
-    return f"{' and '.join(aside)} left out" if aside else ""
+    measured = where.forks == "without"
+    forks, samples = (
+        measured or is_silent(where, "forks"),
+        where.samples == "without" or is_silent(where, "samples"),
+    )
+    aside = aside_words(facets, forks=forks, by_hand=measured, samples=samples)
+    return f"{aside} left out" if aside else ""
+
+
+def aside_words(facets: Facets, *, forks: bool = True, by_hand: bool = True, samples: bool = False) -> str:
+    """How many episodes of these kinds there are beside those that totals count, plain text; empty for none."""
+    counts = (
+        (forks, facets.forks, ("fork",)),
+        (by_hand, facets.by_hand, _BESIDE),
+        (samples, facets.samples, ("sample episode",)),
+    )
+    return " and ".join(several(n, *words) for wanted, n, words in counts if wanted and n)
 
 
 def uncounted_words(store: Store) -> str:
     """How many of all episodes of a store no total counts, in brackets after a space, plain text; empty for none."""
-    found = facets_of(store, WHOLE_STORE)
-    aside = [several(found.forks, "fork")] * (found.forks > 0)
-    aside += [several(found.by_hand, *_BESIDE)] * (found.by_hand > 0)
-    return f" (among them {' and '.join(aside)}, which no total counts)" if aside else ""
+    aside = aside_words(facets_of(store, WHOLE_STORE))
+    return f" (among them {aside}, which no total counts)" if aside else ""
 
 
 def fork_switch(
@@ -161,10 +169,6 @@ def sample_switch(where: EpisodeFilter, facets: Facets, change: Callable[..., No
         widget="pills",
         help="Runs that came with the program. They are never counted among your own unless you say so.",
     )
-
-
-def _change_turns(turns: str | None) -> None:
-    change(min_turns=turns, max_turns=turns)
 
 
 def _is_exact(where: EpisodeFilter) -> bool:
@@ -320,7 +324,7 @@ def show_chips(store: Store, where: EpisodeFilter, saved: SavedView | None = Non
                 "Leave this saved view",
             )
         for name, value in active.items():
-            field, names = _FIELD_WORDS.get(name, name), [name]
+            field, names = FIELD_WORDS.get(name, name), [name]
             if exact and name == "min_turns":
                 field, names = "turns =", ["min_turns", "max_turns"]
             words = value_words(store, name, [value])[value]

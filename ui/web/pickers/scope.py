@@ -17,12 +17,20 @@ from storage.store import Store
 from ui.answers.asked import Asked, Side
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import policy_name, several
+from ui.presentation.words import policy_name
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import best_and_baseline, generation_of
-from ui.web.pickers.facets import condition_chip, counted, facet, facets_of, fork_switch, sample_switch
+from ui.web.pickers.facets import (
+    aside_words,
+    condition_chip,
+    counted,
+    facet,
+    facets_of,
+    fork_switch,
+    sample_switch,
+)
 
 #: The parameter of the address that asks for all policies together.
 MIXTURE = "mix"
@@ -183,15 +191,9 @@ def _what_is_counted(whose: _Whose, policies: Sequence[FacetValue], say: Callabl
 
 def _beside_the_measured(where: EpisodeFilter, facets: Facets) -> None:
     """That forks, live plays and requests count here, or are left out, and the other choice; nothing without any."""
-    by_hand = (
-        "live play, request or episode of an evolution",
-        "live plays, requests or episodes of evolutions",
-    )
-    each = [several(facets.forks, "fork")] * (facets.forks > 0)
-    each += [several(facets.by_hand, *by_hand)] * (facets.by_hand > 0)
-    if not each:
+    them = aside_words(facets)
+    if not them:
         return
-    them = " and ".join(each)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if where.forks == "with":
             st.caption(f"Calls of every episode count here, {them} included.", width="content")

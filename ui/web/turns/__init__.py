@@ -1,4 +1,5 @@
-"""One turn and one episode on a page: the card of a turn, its decision and what else it could have been, why it was
-made, workflows, labels, forks of the episode, and the bar of a replay. Each module draws one of these from a
-`Recording`, which reads the store turn by turn.
+"""One turn and one episode on a page, read turn by turn from a `Recording` (`recording`): the card of a turn
+(`turn_card`), its decision with bars, grid and prompt (`decision`), the panels beside it (`panels`) and what in the
+text made the choice (`why`), figures over turns (`figures`), the graph of a workflow (`workflow`), labels (`labels`),
+forks as a tree (`variations`), and the bar of a replay (`bar`).
 """

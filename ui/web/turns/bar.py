@@ -20,7 +20,7 @@ from core.episode import Role
 from storage.reads.episode_steps import TextMatch
 from storage.rows.summaries import LOW_MARGIN, EpisodeSummary, TurnOutline
 from storage.store import Store
-from ui.export.page import episode_page, pair_page, read_played
+from ui.export.page import page_of
 from ui.presentation.course import BLUNDER_WORDS, LOW_WORDS, blunders, happenings, next_of
 from ui.presentation.theme import label, plain
 from ui.presentation.words import CUT, decider_words
@@ -283,13 +283,9 @@ def episode_json(recording: Recording) -> str:
 
 def save_button(store: Store, *episode_ids: str) -> None:
     """A download of one episode's page, or of two episodes' page; it is made when it is clicked."""
-
-    def page() -> str:
-        played = [read_played(store, one) for one in episode_ids]
-        return pair_page(played[0], played[1]) if len(played) == 2 else episode_page(played[0])
-
     help = (
         "One HTML file with everything shown here. It opens from disk, needs no network and runs no script."
     )
     file_name = f"{'-and-'.join(episode_ids)}.html"
+    page = partial(page_of, store, episode_ids)
     download("Save as a page", page, file_name, "text/html", key="save_page", type="tertiary", help=help)

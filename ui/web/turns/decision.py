@@ -52,7 +52,7 @@ def decision_panel(
         pair = label(pair_words(decision.role, decision.model), 60)
         st.markdown(f"**{pair}**: {planned}")
         st.caption(
-            "A step has no probabilities of its own: nothing was chosen from what the steps before it said."
+            "A step has no probabilities of its own: the planner chose its model before any step was played."
         )
         return
     if by is not None:
@@ -88,9 +88,7 @@ def undecided_panel(models: Sequence[str], *, key: str, heading: bool = True) ->
     """The place of a decision, before there is one: as large as the decision, so that nothing moves then."""
     if heading:
         st.markdown("**Decision**")
-        st.caption(
-            "Which model will be asked first, and in which role? It shows here once the coordinator has decided."
-        )
+        st.caption("The first model and its role show here once the coordinator has decided.")
     nothing = Decision(
         "", ROLE_ORDER[0], model_probs=(0.0,) * len(models), role_probs=(0.0,) * len(ROLE_ORDER)
     )
@@ -212,7 +210,7 @@ def _recomputed(context: DecisionContext, found: LogitCheck | None) -> None:
         ]
     markdown_table(("", ""), [(name, label(value, 60)) for name, value in rows], "ll")
     st.caption(
-        "The state is kept in half precision: what that can have moved a logit by is its tolerance.",
+        "The state is kept in half precision: the tolerance of a logit is how far that can have moved it.",
         help=define("Tolerance"),
     )
 
@@ -243,7 +241,7 @@ def tokenize_again(
 ) -> PromptTokens:
     """The prompt of a request written again by the tokenizer alone. `place` is the folder of the encoder where its
     name does not tell it. CheckpointError when its files are not here."""
-    from core.tokenizer_files import prompt_tokens  # tokenizers are slow to import, and few readers ask
+    from core.tokens import prompt_tokens  # tokenizers are slow to import, and few readers ask
 
     encoder = checkpoint.encoder
     writer = prompt_tokens(place or encoder.name, encoder.revision)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from core.analysis.head_lens import Pair, overruled_pair
 from core.episode import Decision, Episode, Status, Turn
-from core.play.policy import decider_at
+from core.play.policies import decider_at
 from storage.reads.episode_steps import BegunTurn, read_head, read_turns
 from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
 from storage.store import Store

@@ -14,15 +14,7 @@ import streamlit as st
 from core.episode import Decision, Episode, Role
 from storage.rows.summaries import TurnOutline, TurnText
 from ui.presentation.course import SENT_BACK_WORDS, sent_back, verdict_of
-from ui.presentation.theme import (
-    FLAG_WORDS,
-    READ_BY,
-    ROLE_STYLES,
-    badge,
-    correct_mark,
-    label,
-    plain,
-)
+from ui.presentation.theme import FLAG_WORDS, READ_BY, ROLE_STYLES, badge, correct_mark, label, plain
 from ui.presentation.words import if_paid, missing_reply_words, seconds
 from ui.web.components import key_focus
 from ui.web.kit import state
@@ -156,13 +148,7 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
 
 
 def _reply(
-    outline: TurnOutline,
-    text: TurnText,
-    look: str,
-    *,
-    key: str,
-    running: bool,
-    asked_s: float,
+    outline: TurnOutline, text: TurnText, look: str, *, key: str, running: bool, asked_s: float
 ) -> None:
     if text.reasoning:
         st.caption(f"It reasoned first, in {len(text.reasoning):,} characters: see Reasoning.")

@@ -10,7 +10,7 @@ from core.episode import Change
 from storage.reads.episode_steps import FAMILY, Variation, read_family
 from storage.store import Store
 from ui.presentation.steps import change_words
-from ui.presentation.theme import STATUS_MARKS, badge, correct_mark, label
+from ui.presentation.theme import badge, label, outcome_mark
 from ui.presentation.words import right_words, strip_text
 from ui.web.kit import state
 from ui.web.kit.cache import remembered
@@ -99,8 +99,9 @@ def _course_line(course: Sequence[Variation], episode_id: str, turn: int) -> Non
 
 def _ending(one: Variation) -> str:
     summary = one.summary
-    mark = correct_mark(summary.correct) if summary.finished else STATUS_MARKS[summary.status]
-    return f"{badge(mark)} · {label(strip_text(summary.strip)) or '–'}"
+    return (
+        f"{badge(outcome_mark(summary.status, summary.correct))} · {label(strip_text(summary.strip)) or '–'}"
+    )
 
 
 def _here(course: Sequence[Variation], episode_id: str) -> str:

@@ -40,7 +40,7 @@ from ui.web.kit.figures import plot
 from ui.web.kit.text import markdown_table
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of, others, policy_label
-from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
 from ui.web.turns.decision import DecisionContext, why_not_recomputed
 from ui.web.turns.figures import PartBars, parts_figure
 from ui.web.turns.recording import Recording
@@ -145,10 +145,10 @@ def _choices(context: DecisionContext, sides: Sequence[_Side]) -> None:
     st.markdown("**Why this choice? What in the text led to it**", help=define("Attribution"))
     decision = context.decision
     if decision.origin == "override":
-        st.caption("A person chose at this turn. Explained is the coordinator's own likeliest choice.")
+        st.caption("A person chose at this turn. This explains the coordinator's own likeliest choice.")
     elif decision.origin == "suggested_role":
         st.caption(
-            "A Thinker asked for this role. Explained is the role that the coordinator would have chosen itself."
+            "A Thinker asked for this role. This explains the role that the coordinator itself would have chosen."
         )
     for side in sides:
         if side.found.parts:
@@ -181,7 +181,9 @@ def _lead_words(found: Attribution, other: str | None, decision: Decision) -> st
     if other:
         begin = f"{other}: **{chosen}** is its likeliest choice here,"
     else:
-        begin = f"**{chosen}** was chosen," if decision.origin == "policy" else f"**{chosen}** it would be,"
+        begin = (
+            f"**{chosen}** was chosen," if decision.origin == "policy" else f"**{chosen}** would be chosen,"
+        )
     if lead < 0:
         return f"{begin} drawn against the odds: {rival} was {_times(-lead)} likelier, {-lead:.2f} logits ahead of it."
     return f"{begin} {lead:.2f} logits ahead of {rival}: {_times(lead)} likelier."
@@ -227,7 +229,7 @@ def _agreement(context: DecisionContext, found: Attribution) -> None:
 
 
 def _likeliest_without(sides: Sequence[_Side]) -> None:
-    transcript, places = sides[0].turn.request.transcript, _told_parts(sides)
+    transcript, places = sides[0].turn.request.transcript, _strongest_parts(sides)
     gives = [_by_place(side.found.parts) for side in sides]
     without = {
         place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
@@ -250,7 +252,7 @@ def _logits(sides: Sequence[_Side], decision: Decision) -> None:
     for side in sides:
         if side.found.parts:
             st.markdown(_lead_words(side.found.parts, None if side.own else side.name, decision))
-    transcript, places = sides[0].turn.request.transcript, _told_parts(sides)
+    transcript, places = sides[0].turn.request.transcript, _strongest_parts(sides)
     gives = [_by_place(side.found.parts) for side in sides]
     bars = [
         PartBars("" if i == 0 else "other", [here[place].gives for place in places], hatched=i > 0)
@@ -281,7 +283,7 @@ def _logits(sides: Sequence[_Side], decision: Decision) -> None:
                 markdown_table((whose, "where", "moves the lead by, in logits"), rows, "llr")
 
 
-def _told_parts(sides: Sequence[_Side]) -> list[int]:
+def _strongest_parts(sides: Sequence[_Side]) -> list[int]:
     """The parts that are told, in order: where there are many, those that move a lead furthest."""
     reach: dict[int, float] = {}
     for side in sides:
@@ -338,8 +340,8 @@ def _words(sides: Sequence[_Side]) -> None:
     methods = " ".join(dict.fromkeys(map(_method_words, found)))
     st.caption(
         "Blue over a solid line speaks for the choice, orange over a dotted line against it; hovering shows by how "
-        "many logits, and the strongest word has the full colour. A word that stands several times in a part counts at "
-        f"each place for itself: “2nd of 3” is its second place of three. {methods} The words named are "
+        "many logits, and the strongest word has the full colour. A word that occurs several times in a part counts "
+        f"once for each place: “2nd of 3” is its second place of three. {methods} The words named are "
         "needed for the choice, and need not suffice for it: `trinity bench attribution` measures both."
     )
 
@@ -364,7 +366,7 @@ def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
             texts[place],
             [(one.start, one.end, one.gives) for one in found.words if one.part == place],
         )
-        for place in _told_parts([side])
+        for place in _strongest_parts([side])
     ]
     said = "; ".join(f"{plain(word, 40)} {gives:+.2f}" for word, gives, _ in _named_words(side, found))
     weighed_words(

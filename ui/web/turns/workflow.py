@@ -263,63 +263,41 @@ def graph_words(part: Round) -> str:
     return "; ".join(steps)
 
 
-class _Edge:
-    """The way from a step to one that reads it: straight, or bowed where a straight one would go through a third;
-    dotted where nothing of it was sent."""
-
-    def __init__(
-        self, step: int, earlier: int, x: Sequence[float], y: Sequence[float], *, dotted: bool
-    ) -> None:
-        self.dotted = dotted
-        self.start, self.end = (x[earlier], y[earlier]), (x[step], y[step])
-        (x0, y0), (x1, y1) = self.start, self.end
-        meets = any(
-            x0 < a < x1 and abs(y0 + (y1 - y0) * (a - x0) / (x1 - x0) - b) < _CLEAR_LANES
-            for a, b in zip(x, y, strict=True)
-        )
-        #: How far the middle is above the straight way, in lanes; the longer the way, the higher, so that several bows
-        #: over the same steps can be told apart.
-        self.bow = 0.3 + 0.07 * (x1 - x0) if meets else 0.0
-
-    @property
-    def _bend(self) -> tuple[float, float]:
-        (x0, y0), (x1, y1) = self.start, self.end
-        return (x0 + x1) / 2, (y0 + y1) / 2 + 2 * self.bow
-
-    @property
-    def drawn(self) -> bool:
-        """Whether its shaft is a shape of its own: an arrow of Plotly's is straight and solid."""
-        return self.dotted or bool(self.bow)
-
-    def curve(self) -> dict[str, Any]:
-        """The shaft as a shape behind the nodes."""
-        points = (self.start, self._bend, self.end)
-        start, bend, end = (f"{a},{b}" for a, b in points)
-        line = {"color": NEUTRAL_COLOUR, "width": 1.5, **({"dash": "dot"} if self.dotted else {})}
-        return {"type": "path", "path": f"M {start} Q {bend} {end}", "line": line, "layer": "below"}
-
-    def arrow(self) -> dict[str, Any]:
-        """The straight way with its head; of a shaft of its own the last piece."""
-        tail = self.start
-        if self.drawn:
-            (x0, y0), (xb, yb), (x1, y1) = self.start, self._bend, self.end
-            u = 0.88  # so far along the curve
-            tail = (
-                (1 - u) ** 2 * x0 + 2 * u * (1 - u) * xb + u**2 * x1,
-                (1 - u) ** 2 * y0 + 2 * u * (1 - u) * yb + u**2 * y1,
-            )
-        return {
-            **dict(zip(("x", "y"), self.end, strict=True)),
-            **dict(zip(("ax", "ay"), tail, strict=True)),
-            **dict.fromkeys(("xref", "axref"), "x"),
-            **dict.fromkeys(("yref", "ayref"), "y"),
-            "standoff": _NODE_PX / 2 + 2,
-            "startstandoff": 0 if self.drawn else _NODE_PX / 2 + 2,
-            "arrowhead": 2,
-            "arrowwidth": 1.5,
-            "arrowcolor": NEUTRAL_COLOUR,
-            "text": "",
-        }
+def _edge(
+    x: Sequence[float], y: Sequence[float], step: int, earlier: int, *, dotted: bool
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The way from a step to one that reads it, as an arrow and its shaft behind the nodes: straight, or bowed where a
+    straight one would go through a third; dotted where nothing of it was sent. An arrow of Plotly's is straight and
+    solid, and needs no shaft (None) where the way is so."""
+    x0, y0, x1, y1 = x[earlier], y[earlier], x[step], y[step]
+    meets = any(
+        x0 < a < x1 and abs(y0 + (y1 - y0) * (a - x0) / (x1 - x0) - b) < _CLEAR_LANES
+        for a, b in zip(x, y, strict=True)
+    )
+    # The longer the way, the higher its middle, so that several bows over the same steps can be told apart.
+    bow = 0.3 + 0.07 * (x1 - x0) if meets else 0.0
+    bend_x, bend_y = (x0 + x1) / 2, (y0 + y1) / 2 + 2 * bow
+    begins = 0.88 if dotted or meets else 0.0  # so far along the curve
+    at_start, at_bend, at_end = (1 - begins) ** 2, 2 * begins * (1 - begins), begins**2
+    arrow = {
+        "x": x1,
+        "y": y1,
+        "ax": at_start * x0 + at_bend * bend_x + at_end * x1,
+        "ay": at_start * y0 + at_bend * bend_y + at_end * y1,
+        **dict.fromkeys(("xref", "axref"), "x"),
+        **dict.fromkeys(("yref", "ayref"), "y"),
+        "standoff": _NODE_PX / 2 + 2,
+        "startstandoff": 0 if begins else _NODE_PX / 2 + 2,
+        "arrowhead": 2,
+        "arrowwidth": 1.5,
+        "arrowcolor": NEUTRAL_COLOUR,
+        "text": "",
+    }
+    if not begins:
+        return arrow, None
+    line = {"color": NEUTRAL_COLOUR, "width": 1.5, **({"dash": "dot"} if dotted else {})}
+    path = f"M {x0},{y0} Q {bend_x},{bend_y} {x1},{y1}"
+    return arrow, {"type": "path", "path": path, "line": line, "layer": "below"}
 
 
 def graph_figure(part: Round, models: Sequence[str], place: int | None) -> go.Figure:
@@ -332,7 +310,7 @@ def graph_figure(part: Round, models: Sequence[str], place: int | None) -> go.Fi
     x = list(depths)
     y = [(heights[step] - 1) / 2 - lanes[step] for step in range(len(workflow))]
     edges = [
-        _Edge(step, earlier, x, y, dotted=earlier not in (part.sent(step) or ()))
+        _edge(x, y, step, earlier, dotted=earlier not in (part.sent(step) or ()))
         for step, seen in enumerate(workflow.reads)
         for earlier in seen
     ]
@@ -377,8 +355,8 @@ def graph_figure(part: Round, models: Sequence[str], place: int | None) -> go.Fi
         layout(
             60 + _LANE_PX * most,
             showlegend=False,
-            annotations=[*(edge.arrow() for edge in edges), *captions],
-            shapes=[edge.curve() for edge in edges if edge.drawn],
+            annotations=[*(arrow for arrow, _ in edges), *captions],
+            shapes=[shaft for _, shaft in edges if shaft is not None],
             xaxis={**hidden, "range": [-0.6, max(max(x), 1) + 0.6]},
             yaxis={**hidden, "range": [-most / 2 - 0.4, most / 2 + 0.25]},
             margin={"l": 0, "r": 0, "t": 4, "b": 4},

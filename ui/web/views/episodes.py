@@ -270,7 +270,7 @@ def _as_expression(where: EpisodeFilter) -> None:
     with st.popover("As expression", icon=":material/code:", type="tertiary"):
         filter_text = as_expression(where)
         if not filter_text:
-            st.caption("Choose or write a condition: here it stands as one expression, to copy.")
+            st.caption("Choose or write a condition: it then stands here as one expression to copy.")
             return
         st.caption("What was clicked and written, as one expression")
         st.code(plain(filter_text), language=None, wrap_lines=True)

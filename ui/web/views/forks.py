@@ -45,8 +45,18 @@ from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.widgets import button, episode_line, nothing_here, replay_link, run_mark, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.progress.luck import WORDS, begin_luck, is_open, luck_button, luck_line, luck_plan
-from ui.web.progress.panel import begin, begin_button, is_under_way, watch
+from ui.web.progress import (
+    LUCK_WORDS,
+    begin,
+    begin_button,
+    begin_luck,
+    is_open,
+    is_under_way,
+    luck_button,
+    luck_line,
+    luck_plan,
+    watch,
+)
 from ui.web.turns.recording import open_recording
 from ui.web.turns.workflow import workflow_panel
 
@@ -193,7 +203,7 @@ def _luck_page(store: Store, episode: str) -> None:
     """What will be played and what it may cost, and the button."""
     parent = store.episodes.get(episode)
     _back("Forks")
-    st.title(WORDS)
+    st.title(LUCK_WORDS)
     st.markdown(f"#### {label(parent.task.question, 220)}")
     replay_link("The recorded episode", episode, 1)
     with st.container(border=True):
@@ -336,7 +346,7 @@ def _run_page(store: Store, run_id: str) -> None:
 
 def _title(store: Store, plan: ForkPlan, one: Grown | None) -> str:
     if plan.asks_luck:
-        return "Was it good luck?" if store.episodes.get(plan.branches[0].parent).correct else WORDS
+        return "Was it good luck?" if store.episodes.get(plan.branches[0].parent).correct else LUCK_WORDS
     if plan.every_turn and one is None:
         return "Which turn mattered?"
     where = f"turn {one.branch.turn + 1}" if one else f"these {len(plan.branches)} turns"

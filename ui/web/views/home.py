@@ -181,7 +181,7 @@ def _where_the_samples_are(store: Store) -> None:
             state.page_link("episodes", words, icon=":material/school:", samples="only")
         else:
             st.caption(
-                ":material/school: These are sample runs: the first run of your own takes their place.",
+                ":material/school: These are sample runs: your first own run takes their place.",
                 help="Live plays and forks do not count as runs of your own.",
             )
 

@@ -10,7 +10,7 @@ from ui.web.kit import state
 from ui.web.live.form import live_form
 from ui.web.live.run import run_page
 from ui.web.pickers.checkpoints import play_link
-from ui.web.progress.panel import queue_panel
+from ui.web.progress import queue_panel
 
 KEYS: Keys = (
     ("Enter", "play the turn that waits for you, as it is proposed or as you decided it"),
@@ -28,7 +28,8 @@ def show() -> None:
         return
     st.title("Play a problem live")
     st.caption(
-        "Runs in the background; you can close this tab. Every turn is kept, and the episode is here again."
+        "A run goes on in the background: you can close this tab. Every turn is stored, and the run is found here "
+        "again."
     )
     play_link("Or play two policies on many tasks, and compare them", [])
     left, right = st.columns([3, 2], gap="large")

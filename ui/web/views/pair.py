@@ -4,39 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from urllib.parse import quote
 
+import pandas as pd
 import streamlit as st
 
-from core.analysis.comparison import RULE, RULE_IN_SHORT, TEXT_CUT, Alignment, AlignmentRow, TurnKey, align
-from core.episode import Status
+from core.analysis.comparison import RULE, RULE_IN_SHORT, TEXT_CUT, Alignment, AlignmentRow, align
+from core.analysis.metrics import kl_divergence
+from core.episode import Decision, Status
+from storage.reads.episode_steps import read_decisions
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
-from ui.presentation.comparison import ALIGNMENT_WORDS
-from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words
+from ui.presentation.comparison import ALIGNMENT_WORDS, MOST_ALIGNED, mirror, moves, totals
+from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words, verdict_of
 from ui.presentation.glossary import define
 from ui.presentation.odds import apart_words
-from ui.presentation.theme import END_WORDS, correct_mark, label, one_line
-from ui.presentation.words import Generations, decider_words, dollars, seconds
+from ui.presentation.theme import END_WORDS, ROLE_STYLES, correct_mark, label, one_line, outcome_mark
+from ui.presentation.words import Generations, decider_words
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport, turn_strip
 from ui.web.kit import state
+from ui.web.kit.cache import remembered
 from ui.web.kit.figures import plot
+from ui.web.kit.tables import height_of
 from ui.web.kit.text import diff_block, markdown_table
 from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.progress.luck import luck_line
+from ui.web.progress import luck_line
 from ui.web.turns.bar import save_button
 from ui.web.turns.figures import two_choices
-from ui.web.turns.pair_rows import aligned_rows, choice_kls
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.turn_card import question_heading, turn_card
-
-#: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
-#: said so.
-MOST_TURNS = 300
 
 #: Which rows are shown, as the address says it -> its words.
 MODES = {"all": "All rows", "differences": "Differences only", "after": "After divergence"}
 KEYS = keys_of("row", ("A  or  D", "swap the sides"), ("F", "first divergence"))
+#: A table of more rows than this is cut, and says so; the strip holds them all.
+MOST_ROWS = 100
+#: So many rows are seen without scrolling.
+IN_SIGHT = 7
 _FLAG = CellMark("⚑", "first divergence", "info")
 
 
@@ -81,7 +86,7 @@ def show() -> None:
         # A button has one key, and either hand should reach one: hence a second pair next to the steps.
         tool("A ⇄ B", "swap_again", _swap, shortcut="D", help="Swap the sides")
     _row(a, b, alignment, rows[column])
-    aligned_rows(a, b, alignment, rows, column, by_hand(go))
+    rows_panel(a, b, alignment, rows, column, by_hand(go))
     _outcomes(a, b)
     pair = f"{a_id} {b_id}"
     transport(pair, column, len(rows), go, "Row")
@@ -92,26 +97,17 @@ def aligned(a: Recording, b: Recording) -> Alignment:
     """The alignment of two recordings, remembered once both are finished. Its rows are the same whichever
     side is A, so that swapping keeps the row."""
     if a.episode.id > b.episode.id:
-        found = aligned(b, a)
-        return Alignment(
-            tuple(AlignmentRow(row.b, row.a, row.cost) for row in found.rows), found.first_divergence
-        )
-    if a.episode.status is Status.FINISHED and b.episode.status is Status.FINISHED:
-        return _remembered_alignment(a.store.url, a.episode.id, b.episode.id, a, b)
-    return align(_moves(a), _moves(b))
+        return mirror(aligned(b, a))
+    over = all(one.episode.status is Status.FINISHED for one in (a, b))
+    return (_remembered_alignment if over else _alignment)(a.store, a.episode.id, b.episode.id)
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _remembered_alignment(url: str, a_id: str, b_id: str, _a: Recording, _b: Recording) -> Alignment:
-    return align(_moves(_a), _moves(_b))
+def _alignment(store: Store, a: str, b: str) -> Alignment:
+    episodes = store.episodes
+    return align(*(moves(episodes.outline(one), episodes.replies(one, TEXT_CUT)) for one in (a, b)))
 
 
-def _moves(recording: Recording) -> list[TurnKey]:
-    replies = recording.store.episodes.replies(recording.episode.id, TEXT_CUT)
-    return [
-        TurnKey(outline.model, outline.role, replies.get(outline.index, ""))
-        for outline in recording.outlines[:MOST_TURNS]
-    ]
+_remembered_alignment = remembered(most=64)(_alignment)
 
 
 def visible(alignment: Alignment, mode: str) -> list[int]:
@@ -176,7 +172,7 @@ def _picker(
 
 
 def _option(summary: EpisodeSummary, names: Generations) -> str:
-    word = correct_mark(summary.correct).word if summary.status is Status.FINISHED else summary.status.value
+    word = outcome_mark(summary.status, summary.correct).word
     return one_line(f"{decider_words(summary, names)} · {word} · {summary.turns} turns · {summary.id}", 120)
 
 
@@ -191,24 +187,18 @@ def _to_divergence() -> None:
 
 
 def _outcomes(a: Recording, b: Recording) -> None:
-    x, y = a.summary, b.summary
-    more = {
-        "Turns": _more(y.turns - x.turns),
-        "Tokens": _more(y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out),
-        "Time": f"{_more(y.latency_s - x.latency_s, 2)} s",
-    }
-    ours, theirs = _totals(a), _totals(b)
-    if not x.cost_usd and not y.cost_usd:
-        del ours["Cost"]
-    rows = [(name, ours[name], theirs[name], more.get(name, "")) for name in ours]
-    markdown_table(("", "A", "B", "B minus A"), rows, "llll")
+    ours, theirs = _end(a), _end(b)
+    told = [(name, words, theirs[name], "") for name, words in ours.items()]
+    used = [tuple(map(label, line)) for line in totals(a.summary, b.summary)]
+    markdown_table(("", "A", "B", "B minus A"), [*told, *used], "llll")
     sides = {side.summary.id: side.summary for side in (a, b)}  # they may be one and the same
     for column, summary in zip(st.columns(2), sides.values(), strict=False):
         with column:
             luck_line(a.store, summary)
 
 
-def _totals(recording: Recording) -> dict[str, str]:
+def _end(recording: Recording) -> dict[str, str]:
+    """Who decided an episode, the answer it gave, the one expected, and why it ended, as markdown."""
     summary = recording.summary
     ended = END_WORDS[summary.end_reason] if summary.end_reason else ""
     given = f"{label(summary.answer, 40)} " if summary.answer else ""
@@ -217,17 +207,7 @@ def _totals(recording: Recording) -> dict[str, str]:
         "Answer": f"{given}{outcome_badge(summary)}",
         "Expected": label(recording.episode.task.answer, 40),
         "Ended": ended if summary.status is Status.FINISHED else summary.status.value,
-        "Turns": str(summary.turns),
-        "Tokens": f"{summary.tokens_in + summary.tokens_out:,}",
-        "Time": seconds(summary.latency_s),
-        "Cost": label(dollars(summary.cost_usd)),
     }
-
-
-def _more(value: float, digits: int = 0) -> str:
-    """A difference with its sign; what rounds to nothing has none."""
-    words = f"{value:+,.{digits}f}"
-    return words if words.strip("+-0.") else words[1:]
 
 
 def first_other_answer(a: Recording, b: Recording, alignment: Alignment) -> int | None:
@@ -272,8 +252,8 @@ def _strips(
         said=_said(a, b, alignment, rows[column]),
         plain=bool(st.session_state.get("plain_strip", False)),
     )
-    if max(len(a.outlines), len(b.outlines)) > MOST_TURNS:
-        st.caption(f"Only the first {MOST_TURNS} turns of each side are aligned.")
+    if max(len(a.outlines), len(b.outlines)) > MOST_ALIGNED:
+        st.caption(f"Only the first {MOST_ALIGNED} turns of each side are aligned.")
 
 
 def _lane(name: str, side: Recording, turns: Sequence[int | None], flags: Sequence[bool]) -> Lane:
@@ -304,7 +284,7 @@ def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
     if at.a is not None and at.b is not None:
         left, right = st.columns(2)
         with left, st.container(border=True):
-            _choices(a, at.a, b, at.b)
+            _both_decisions(a, at.a, b, at.b)
         with right, st.container(border=True):
             st.markdown("**From A's words to B's**")
             _reply_diff(a.text(at.a).said, b.text(at.b).said, row)
@@ -345,7 +325,7 @@ def _card(side: str, recording: Recording, turn: int | None) -> None:
     )
 
 
-def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
+def _both_decisions(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     st.markdown("**Both decisions**")
     da, db = a.decision(turn_a), b.decision(turn_b)
     if da is None or db is None or not (da.model_probs or db.model_probs):
@@ -364,6 +344,141 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
         f"B compared with A: {apart_words(da, a.models, db, b.models, models + roles)}",
         help=f"Models {models:.3f}, roles {roles:.3f}. D_KL(A ‖ B). {define('KL divergence')}",
     )
+
+
+def row_kl(a: Recording, b: Recording, rows: Sequence[AlignmentRow]) -> list[float | None]:
+    """For each row D_KL(A || B) of the joint choice, in nats; None as `choice_kls` has it, and where a side has no
+    turn. Model and role are drawn independently, so it is the sum of both softmaxes'."""
+    ours, theirs = _decisions(a), _decisions(b)
+    found: list[float | None] = []
+    for row in rows:
+        kls = None
+        if row.a is not None and row.b is not None and row.a < len(ours) and row.b < len(theirs):
+            kls = choice_kls(ours[row.a], a.models, theirs[row.b], b.models)
+        found.append(None if kls is None else sum(kls))
+    return found
+
+
+def choice_kls(
+    a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]
+) -> tuple[float, float] | None:
+    """D_KL(A || B) of both softmaxes, models' and roles', in nats; None where a side has no head, or the pools
+    differ."""
+    both = (a.model_probs, b.model_probs, a.role_probs, b.role_probs)
+    if not all(both) or set(a_models) != set(b_models):
+        return None
+    theirs = [b.model_probs[list(b_models).index(name)] for name in a_models]
+    return kl_divergence(a.model_probs, theirs), kl_divergence(a.role_probs, b.role_probs)
+
+
+def _decisions(side: Recording) -> list[Decision]:
+    """All decisions of a side in one query, cached once it is finished."""
+    finished = side.episode.status is Status.FINISHED
+    return (_remembered_decisions if finished else read_decisions)(side.store, side.episode.id)
+
+
+_remembered_decisions = remembered(most=32)(read_decisions)
+
+
+def rows_panel(
+    a: Recording,
+    b: Recording,
+    alignment: Alignment,
+    rows: Sequence[int],
+    column: int,
+    go: Callable[[int], None],
+) -> None:
+    """One line per row that is shown, the first divergence pinned above what must be scrolled. Selecting a line goes
+    there, and either side's cell opens its turn in Replay."""
+    first = alignment.first_divergence
+    listed = list(rows[:MOST_ROWS])
+    if first is not None and first in rows and len(listed) > IN_SIGHT:
+        listed.insert(0, first)
+    table = row_lines(a, b, alignment, listed, rows[column])
+    config = {
+        "A": st.column_config.LinkColumn("A, opens Replay", display_text=r"#(.*)$", width=190),
+        "B": st.column_config.LinkColumn("B, opens Replay", display_text=r"#(.*)$", width=190),
+        "Row": st.column_config.TextColumn("Row", width=90, pinned=True),
+        "B minus A": st.column_config.NumberColumn("Tokens, B minus A", format="%+d", width=130),
+        "KL": st.column_config.NumberColumn(
+            "KL divergence",
+            format="%.3f",
+            width=110,
+            help=f"0 means the same decision. D_KL(A ‖ B): {define('KL divergence')}",
+        ),
+    }
+    key = "pair_rows"
+
+    def chosen() -> None:
+        picked = state.rows(key)
+        # Choosing the chosen line again takes the choice back: it is meant all the same.
+        line = picked[0] if picked else st.session_state.get("pair_row_last", 0)
+        st.session_state["pair_row_last"] = line
+        if line < len(listed):
+            go(rows.index(listed[line]))
+
+    st.dataframe(
+        table,
+        key=key,
+        hide_index=True,
+        height=height_of(min(len(listed), IN_SIGHT)),
+        placeholder="–",
+        column_config=config,
+        on_select=chosen,
+        selection_mode="single-row",
+        alt="Aligned turns of both episodes, one row per pair",
+    )
+    if len(rows) > MOST_ROWS:
+        st.caption(f"The first {MOST_ROWS} of {len(rows):,} rows.")
+
+
+def row_lines(a: Recording, b: Recording, alignment: Alignment, rows: Sequence[int], at: int) -> pd.DataFrame:
+    """The table of `rows`: choice and verdict of either side as a link to its turn, the answers after it, tokens B
+    minus A, divergence, and what pairs the two turns. `at` is the row that the page shows in full."""
+    pairs = [alignment.rows[i] for i in rows]
+    lines = []
+    for i, row, kl in zip(rows, pairs, row_kl(a, b, pairs), strict=True):
+        flag = "⚑" if i == alignment.first_divergence else ""
+        x, y = _tokens(a, row.a), _tokens(b, row.b)
+        lines.append(
+            {
+                "Row": " ".join(part for part in (flag, str(i + 1), "◀" if i == at else "") if part),
+                "A": _choice_link(a, row.a),
+                "Answer of A": _answer(a, row.a),
+                "B": _choice_link(b, row.b),
+                "Answer of B": _answer(b, row.b),
+                "B minus A": None if x is None or y is None else y - x,
+                "KL": kl,
+                "What differs": "first divergence: " * bool(flag) + ALIGNMENT_WORDS[row.cost],
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def _choice_link(side: Recording, turn: int | None) -> str | None:
+    """Role, model and verdict, as the part of a link that its cell shows."""
+    if turn is None:
+        return None
+    outline = side.outlines[turn]
+    look = ROLE_STYLES[outline.role]
+    mark = verdict_of(outline)
+    words = f"{look.shape} {look.letter} {one_line(outline.model, 24)}"
+    words += f" {mark.glyph} {mark.word}" if mark else ""
+    return f"{state.href('replay', ep=side.summary.id, t=turn + 1)}#{quote(words)}"
+
+
+def _answer(side: Recording, turn: int | None) -> str:
+    if turn is None:
+        return "–"
+    outline = side.outlines[turn]
+    if outline.answer_after is None:
+        return "no answer yet"
+    mark = correct_mark(outline.correct_after)
+    return f"{mark.glyph} {one_line(outline.answer_after, 30)} {mark.word}"
+
+
+def _tokens(side: Recording, turn: int | None) -> int | None:
+    return None if turn is None else side.outlines[turn].tokens_in + side.outlines[turn].tokens_out
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from ui.web.kit.widgets import button, nothing_here, replay_link, tool
 from ui.web.pickers.checkpoints import default_checkpoints, generation_of, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
 from ui.web.pickers.lists import named_view
-from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
 
 TEXTS = RunTexts(
     process="reads",

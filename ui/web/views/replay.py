@@ -54,8 +54,7 @@ from ui.web.kit.widgets import popover, tool
 from ui.web.pickers.checkpoints import generation_in, generation_of
 from ui.web.pickers.lists import basket, neighbours
 from ui.web.pickers.palette import PALETTE
-from ui.web.progress.luck import luck_line
-from ui.web.progress.panel import unfinished_words
+from ui.web.progress import luck_line, unfinished_words
 from ui.web.turns.bar import (
     MOST_FOUND,
     Near,

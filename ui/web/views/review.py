@@ -34,8 +34,9 @@ from ui.web.kit import state
 from ui.web.kit.text import choose_look, markdown_table, text_block
 from ui.web.kit.widgets import button, nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.facets import FIELD_WORDS
 from ui.web.pickers.lists import named_view, order_of
-from ui.web.progress.luck import luck_line
+from ui.web.progress import luck_line
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.turn_card import turn_heading
@@ -146,16 +147,15 @@ def _queues(store: Store) -> None:
         state.page_link("review", label(saved.name, 60), icon=":material/bookmark:", **manner, view=saved.id)
     if query := state.list_query():
         state.page_link("review", "The list you last saw on Episodes", query, **manner)
-    st.caption("For any other, filter the Episodes page first.")
+    st.caption("For any other queue, filter the Episodes page first.")
     state.page_link("episodes", "Episodes", icon=":material/table_rows:")
 
 
 def queue_words(where: EpisodeFilter) -> str:
     """Which episodes a queue holds, plain text: `episodes with answer wrong, family math; live plays too, forks left
     out`."""
-    names = {"correct": "answer", "end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤"}
     given = where.without("forks").to_query()
-    conditions = [f"{names.get(name, name)} {value}" for name, value in given.items()]
+    conditions = [f"{FIELD_WORDS.get(name, name)} {value}" for name, value in given.items()]
     which = f"episodes with {', '.join(conditions)}" if conditions else "all episodes"
     forks = where.forks or (None if is_silent(where, "forks") else "with")
     return f"{which}; {_FORK_WORDS[forks]}"
@@ -169,7 +169,9 @@ def _queue_words(queue: Queue, progress: QueueProgress) -> None:
     )
     conditions = [name for name in _TELLING if getattr(queue.where, name, None) is not None]
     if conditions and state.param("blind") == "1":
-        st.caption(":orange[:material/warning:] This queue is chosen by how its episodes ended, so you know.")
+        st.caption(
+            ":orange[:material/warning:] This queue is filtered by how episodes ended, so it is not blind."
+        )
 
 
 def _empty(store: Store) -> None:
@@ -185,7 +187,7 @@ def _finished(queue: Queue) -> None:
     st.success("You have labelled every episode of this queue.", icon=":material/done_all:")
     with st.container(horizontal=True, gap="small"):
         first = partial(_open, queue.next(None, unlabelled=False))
-        button("Read them again from the first", "again", first, icon="replay")
+        button("Read them again from the start", "again", first, icon="replay")
         _undo_button(queue)
 
 
@@ -348,8 +350,7 @@ def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) ->
         return
     if found.ticked:
         st.caption(
-            "This label has one value only: whoever labelled an episode in any way and left it off counts as "
-            "“not given”."
+            "This label has only one value: a reviewer who labelled an episode without it counts as “not given”."
         )
     if len(found.pairs) > 1 and found.alpha is not None:
         st.markdown(
@@ -366,7 +367,7 @@ def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) ->
 def kappa_words(kappa: Kappa) -> str:
     """`0.46, 95 % interval -0.17 to 1.00, over 7 items`, or why it is undefined."""
     if kappa.kappa is None or kappa.low is None or kappa.high is None:
-        return "cannot be told: both gave one and the same value throughout"
+        return "undefined: both gave one and the same value throughout"
     return f"**{kappa.kappa:.2f}**, 95 % interval {kappa.low:.2f} to {kappa.high:.2f}"
 
 

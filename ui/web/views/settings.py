@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -20,7 +20,7 @@ from streamlit.runtime.caching import get_data_cache_stats_provider, get_resourc
 
 from core.errors import TrinityError
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.summaries import Health, RunStatus, RunSummary
+from storage.rows.summaries import RunStatus, RunSummary
 from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
@@ -41,20 +41,11 @@ from ui.web.kit.tables import text as text_column
 from ui.web.kit.text import markdown_table
 from ui.web.kit.widgets import button, nothing_here, run_mark, tool
 from ui.web.pickers.facets import uncounted_words
-from ui.web.progress.panel import workers_words
+from ui.web.progress import workers_words
 from ui.web.turns.labels import author_field
 
-PARTS = {
-    "health": "Store",
-    "room": "Make room",
-    "work": "Runs and workers",
-    "endpoint": "Endpoint",
-    "keys": "Keys",
-    "you": "You",
-    "about": "Versions and caches",
-}
 #: Where tables and columns are explained.
-TABLES = "What every table and column means is told in a terminal, by `trinity doctor --tables`."
+TABLES = "`trinity doctor --tables` in a terminal explains every table and column."
 #: The runs that somebody may have to look after, in the order in which they are shown.
 _OPEN = (RunStatus.RUNNING, RunStatus.QUEUED, RunStatus.INTERRUPTED, RunStatus.FAILED)
 _MOST_RUNS = 20
@@ -65,24 +56,13 @@ _NEW, _NAME, _CEILING = "endpoint_new_key", "endpoint_key_name", "endpoint_key_c
 def show() -> None:
     store = state.store()
     st.title("Settings & health")
-    part = state.address_select("Part", PARTS, name="part", key="settings_part")
-    if part == "work":
-        _work(store)
-    elif part == "room":
-        prune_panel(store)
-    elif part == "endpoint":
-        endpoint_panel(store)
-    elif part == "keys":
-        _keys()
-    elif part == "you":
-        _you()
-    elif part == "about":
-        _about()
-    else:
-        _health(store, store.health())
+    words = {name: said for name, (said, _) in PARTS.items()}
+    part = state.address_select("Part", words, name="part", key="settings_part")
+    PARTS[part][1](store)
 
 
-def _health(store: Store, health: Health) -> None:
+def _health(store: Store) -> None:
+    health = store.health()
     if health.warning:
         st.warning(label(health.warning, 400), icon=":material/warning:")
     if health.stalled:
@@ -176,7 +156,7 @@ def tail(file: Path) -> str:
         return f"It cannot be read: {error.strerror or error}."
 
 
-def _keys() -> None:
+def _keys(_: Store) -> None:
     st.caption("Keys do nothing while you type in a field. H shows the keys of the page you are on.")
     columns, filled = st.columns(2, gap="large"), [0, 0]
     for page, keys in key_sheets().items():
@@ -187,7 +167,7 @@ def _keys() -> None:
             key_table(keys)
 
 
-def _you() -> None:
+def _you(_: Store) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         author_field("settings_author")
@@ -206,7 +186,7 @@ def _you() -> None:
         st.code(f'labels = "{listed}"', language=None, wrap_lines=True)
 
 
-def _about() -> None:
+def _about(_: Store) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown(f"**Trinity Inspector {label(version())}**")
@@ -477,6 +457,17 @@ def _make(store: Store) -> None:
         return
     st.session_state[_NAME], st.session_state[_CEILING] = "", None
 
+
+#: What stands in the address -> its name, and what shows it.
+PARTS: dict[str, tuple[str, Callable[[Store], None]]] = {
+    "health": ("Store", _health),
+    "room": ("Make room", prune_panel),
+    "work": ("Runs and workers", _work),
+    "endpoint": ("Endpoint", endpoint_panel),
+    "keys": ("Keys", _keys),
+    "you": ("You", _you),
+    "about": ("Versions and caches", _about),
+}
 
 if __name__ == "__main__":
     state.run(show)

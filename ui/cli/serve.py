@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import ConfigError
-from core.fields import checked, values_of
+from core.fields import validate_settings, values_of
 from ui.cli.console import say, write_new
 from ui.cli.options import (
     EncoderOption,
@@ -27,6 +27,7 @@ from ui.cli.options import (
 from ui.endpoint.tiers import Endpoint, Tier, read_endpoint
 
 if TYPE_CHECKING:
+    from storage.store import Store
     from ui.endpoint.service import Service
 
 PORT = 8080
@@ -39,13 +40,13 @@ def serve(
     encoder: EncoderOption = None,
     store: StoreOption = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Any but this machine's own needs keys.")
+        str, typer.Option(help="Address to listen on. One that others can reach needs keys.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = PORT,
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.toml", help="Tiers. Else endpoint.toml in the data folder, else two of them."
+            metavar="FILE.toml", help="File of tiers. Else endpoint.toml in the data folder, else two tiers."
         ),
     ] = None,
     *,
@@ -55,7 +56,7 @@ def serve(
         typer.Option(metavar="FILE.toml", help="Write such a file of tiers, with comments, and stop."),
     ] = None,
     need_key: Annotated[
-        bool, typer.Option("--need-key", help="Ask for a key on this machine's own address, too.")
+        bool, typer.Option("--need-key", help="Require a key on this machine's own address, too.")
     ] = False,
 ) -> None:
     """Serve the pool as one OpenAI-compatible model on http://127.0.0.1:8080/v1; stop it with Ctrl-C.
@@ -63,7 +64,7 @@ def serve(
     A coordinator decides turn by turn who plans, works and checks. Every request is an episode: it appears in the
     app while it runs. The models are `trinity` (few turns with the cheaper half of the pool's models, or the weaker
     half by their strength in pool.toml), `trinity-ultra` (more turns with all of them), and `trinity@CHECKPOINT`.
-    Unless a tier names who decides, the best validated checkpoint that fits the pool does.
+    Where a tier names no policy, the best validated checkpoint that fits the pool decides.
 
     [dim]$[/] trinity serve --pool pool.toml --max-cost 5
 
@@ -75,22 +76,15 @@ def serve(
         write_new(write_config, example())
         say(f"Wrote {write_config}. Edit it, then: trinity serve --config {write_config}")
         return
-    from core.pool.costs import QUESTION_TOKENS
-    from ui.cli.play import tell_encoder, tell_what_is_cut, tell_what_plays
-    from ui.cli.ui import port_in_use
+    from ui.cli.ui import check_port
     from ui.endpoint.service import Service
-    from ui.presentation.words import dollars
     from ui.runs import wiring
     from ui.runs.settings import absolute_pool
-    from ui.runs.spending import estimate, paid_models
 
-    chosen = checked(Endpoint, given)["max_cost_usd"]
+    chosen = validate_settings(Endpoint, given)["max_cost_usd"]
     settings = wiring.settings(store=store, pool=pool, encoder=encoder)
     local = _is_local(host)
-    if port_in_use(port, host):
-        raise ConfigError(
-            f"Port {port} on {host} is in use: stop that program or choose another with --port."
-        )
+    check_port(port, host)
     with opened_store(settings.store, mark_dead=True) as opened:
         if not local and not opened.endpoint.has_keys():
             raise ConfigError(
@@ -106,30 +100,40 @@ def serve(
             settings.encoder,
             settings.max_cost_usd if chosen is None else chosen,
         )
-        specs = service.pool.specs
-        tell_what_plays(settings.pool, specs)
-        service.warm_up()
-        policies = (service.policy(tier, None) for tier in endpoint.tier)
-        encoders = {id(one): one for policy in policies if (one := getattr(policy, "encoder", None))}
-        for one in encoders.values():
-            tell_encoder(one)
-            tell_what_is_cut(opened, one, specs)
-        for tier in endpoint.tier:
-            most = estimate(specs, 1, tier.turns)
-            sized = f"a request of {QUESTION_TOKENS:,} tokens"
-            cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
-            say(
-                f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns, with "
-                f"{service.offer.among_words(tier)}{cost}."
-            )
-        for words in filter(None, chain.from_iterable(service.offer.reports())):
-            say(words)
-        ceiling = service.max_cost_usd if service.max_cost_usd is not None else endpoint.max_cost_usd
-        if paid_models(specs) and ceiling is None:
-            say("Its models may cost money and no ceiling is set: set one with --max-cost USD.")
+        _tell_offer(opened, service, endpoint, settings.pool)
         shown = f"[{host}]" if ":" in host else host
         say(f"Serving http://{shown}:{port}/v1  (Ctrl-C stops it)")
         _listen(service, host, port, local=local, needs_key=need_key or not local)
+
+
+def _tell_offer(store: Store, service: Service, endpoint: Endpoint, pool: str) -> None:
+    """Say which models are offered, by what they are decided and what they may cost."""
+    from core.pool.costs import QUESTION_TOKENS
+    from ui.cli.play import tell_encoder, tell_what_is_cut, tell_what_plays
+    from ui.presentation.words import dollars
+    from ui.runs.spending import estimate, paid_models
+
+    specs = service.pool.specs
+    tell_what_plays(pool, specs)
+    service.warm_up()
+    policies = (service.policy(tier, None) for tier in endpoint.tier)
+    encoders = {id(one): one for policy in policies if (one := getattr(policy, "encoder", None))}
+    for one in encoders.values():
+        tell_encoder(one)
+        tell_what_is_cut(store, one, specs)
+    for tier in endpoint.tier:
+        most = estimate(specs, 1, tier.turns)
+        sized = f"a request of {QUESTION_TOKENS:,} tokens"
+        cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
+        say(
+            f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns, with "
+            f"{service.offer.among_words(tier)}{cost}."
+        )
+    for words in filter(None, chain.from_iterable(service.offer.reports())):
+        say(words)
+    ceiling = service.max_cost_usd if service.max_cost_usd is not None else endpoint.max_cost_usd
+    if paid_models(specs) and ceiling is None:
+        say("Its models may cost money and no ceiling is set: set one with --max-cost USD.")
 
 
 def example() -> str:

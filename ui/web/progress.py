@@ -1,5 +1,5 @@
-"""Where a run stands, on every page that starts runs: what it may cost, how far it is, why it stopped, how to begin,
-pause, stop or resume it, and the queue of all runs."""
+"""Runs under way, on every page that starts some: what one may cost, how far it is, why it stopped, how to begin,
+pause, stop or resume it, the queue of all runs, and replays of a wrong episode that tell whether it was bad luck."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 
 import streamlit as st
 
+from core.analysis.power import MOST_PLAYS
 from core.episode import Episode, Status
 from core.errors import BudgetError, TrinityError
-from storage.rows.summaries import RunStatus, RunSummary
+from storage.rows.summaries import EpisodeSummary, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.runs import about, run_name
 from ui.presentation.theme import (
@@ -29,13 +30,15 @@ from ui.presentation.theme import (
 )
 from ui.presentation.words import ago, dollars
 from ui.runs import queue, wiring
+from ui.runs.forks.planning import plan_luck
+from ui.runs.forks.results import Luck, luck_runs, read_luck
 from ui.runs.lease import alive, is_dead, mark_dead, process_words
-from ui.runs.plans import LivePlan, PooledPlan, RunPlan, address_of, kind_of, known_plan
+from ui.runs.plans import ForkPlan, LivePlan, PooledPlan, RunPlan, address_of, kind_of, known_plan
 from ui.runs.play import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
-from ui.runs.queue import has_died, is_stalled, log_file, starts_workers
+from ui.runs.queue import Ticket, has_died, is_stalled, log_file, starts_workers
 from ui.runs.spending import Price, check_ceiling, paid_models
 from ui.web.kit import state
-from ui.web.kit.cache import pool_specs
+from ui.web.kit.cache import cached, pool_specs, remembered
 from ui.web.kit.widgets import button, nothing_here, run_mark, tool
 
 #: How often a run under way is read again, in seconds.
@@ -89,18 +92,6 @@ def standing(
     if unread_usd := store.runs.unread_usd(run.id):
         facts = [*facts, f":gray[{label(dollars(unread_usd))} of it for answers that could not be read]"]
     st.markdown(" · ".join([f"**{badge(mark)}**", *facts]))
-    _trouble(run, texts, last_sign, died=died)
-    if died or run.status is RunStatus.INTERRUPTED:
-        resumable(store, run, go_on)
-
-
-def _mark(store: Store, run: RunSummary, *, died: bool, between_turns: bool = True) -> Mark:
-    """Where a run stands; that it waits for a person where a pause is in effect."""
-    waits = run.status is RunStatus.RUNNING and not died and between_turns
-    return PAUSED if waits and store.runs.control(run.id).paused else run_mark(run, stalled=died)
-
-
-def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) -> None:
     if run.error in (PAUSED_FOR_ANOTHER, PAUSED_AT_CLOSE):
         st.info(run.error, icon=":material/pause_circle:")
     elif run.error:
@@ -110,13 +101,19 @@ def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) ->
             f"The process that {texts.process} has gone silent. {last_sign}".strip() + f" {texts.stored}"
         )
         if run.status is RunStatus.QUEUED:
-            silence = (
-                "No worker has come to take this run: start one with `trinity worker`, or try again here."
-            )
+            silence = "No worker has taken this run: start one with `trinity worker`, or try again here."
         st.warning(silence, icon=":material/heart_broken:")
     log = log_file(run.id)
     if (died or run.error) and log.exists() and log.stat().st_size:
         st.caption(f"The last output of its process is in {label(str(log), 400)}")
+    if died or run.status is RunStatus.INTERRUPTED:
+        resumable(store, run, go_on)
+
+
+def _mark(store: Store, run: RunSummary, *, died: bool, between_turns: bool = True) -> Mark:
+    """Where a run stands; that it waits for a person where a pause is in effect."""
+    waits = run.status is RunStatus.RUNNING and not died and between_turns
+    return PAUSED if waits and store.runs.control(run.id).paused else run_mark(run, stalled=died)
 
 
 def watch(
@@ -381,3 +378,73 @@ def _facts(store: Store, run: RunSummary, now: float, place: int | None) -> list
         elif run.finished_episodes and judged:
             parts.append(badge(correct_mark(bool(run.correct))))
     return [*parts, ago(run.created, now)]
+
+
+LUCK_WORDS = "Was it bad luck?"
+_LUCK_HELP = (
+    f"Replays the episode with nothing changed, until it can be told whether the miss was bad luck: {MOST_PLAYS} times "
+    "at most"
+)
+_luck_runs = cached(luck_runs)
+
+
+def luck_line(store: Store, summary: EpisodeSummary) -> None:
+    """Of an episode that ended wrong: the button, or what its replays came to. Nothing of any other."""
+    if summary.status is not Status.FINISHED or summary.correct is not False:
+        return
+    known = _luck_runs(store).get(summary.id)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if known is not None and is_under_way(known[0]):
+            st.markdown(f"**{LUCK_WORDS}** It is being replayed.", width="content")
+            state.page_link("forks", "See it", icon=":material/hourglass_top:", run=known[0].id)
+            return
+        found = read_luck(store, known[0].id, known[1]) if known else None
+        if known is not None and found is not None and (found.plays or store.read_only):
+            st.markdown(f"**{LUCK_WORDS}** {label(found.sentence, 300)}", width="content")
+            state.page_link("forks", "See the replays", icon=":material/casino:", run=known[0].id)
+        if not store.read_only and (found is None or is_open(found)):
+            luck_button(store, summary.id, again=found is not None)
+
+
+def is_open(found: Luck) -> bool:
+    """Whether more plays could still tell it."""
+    return found.told is None and len(found.outcomes) < MOST_PLAYS
+
+
+def luck_button(store: Store, episode: str, *, again: bool) -> None:
+    """The button, or why there is nothing to press; `again`: some replays are there already."""
+    why = _why_not(store, episode)
+    words = "Replay it further" if again else LUCK_WORDS
+    if button(words, f"luck_{episode}", icon="casino", help=_LUCK_HELP, disabled=bool(why)):
+        _ask(store, episode)
+    if why:
+        st.caption(label(why, 400))
+
+
+@remembered(most=256, seconds=30)
+def _why_not(store: Store, episode: str) -> str:
+    try:
+        plan_luck(store, episode)
+    except TrinityError as error:
+        return str(error)
+    return ""
+
+
+def _ask(store: Store, episode: str) -> NoReturn:
+    """To the run that replays it, which is begun where nobody has to be asked first."""
+    plan = luck_plan(store, episode)
+    if paid_models(pool_specs(plan.pool)):
+        state.go("forks", ep=episode, luck=1)
+    begin_luck(store, plan)
+
+
+def luck_plan(store: Store, episode: str) -> ForkPlan:
+    """What replays an episode; ConfigError where it cannot be replayed."""
+    return plan_luck(store, episode, encoder=wiring.settings().encoder)
+
+
+def begin_luck(store: Store, plan: ForkPlan) -> NoReturn:
+    """To the run that is under way for this episode, in another tab perhaps, else to a new one."""
+    known = luck_runs(store).get(plan.branches[0].parent)
+    under_way = known[0].id if known is not None and is_under_way(known[0]) else None
+    state.go("forks", run=under_way or queue.begin(store, plan, Ticket.new()))

@@ -1,8 +1,9 @@
-"""The sandbox: what is allowed is computed, everything else has no value and does no harm."""
+"""Python values as answers: what is allowed is computed, everything else has no value and does no harm."""
 
 import pytest
 
-from core.tasks.graders import evaluate_many, is_allowed
+from core.episode import Grade, Task
+from core.tasks.graders import evaluate_many, grade_many, is_allowed
 
 pytestmark = pytest.mark.process
 
@@ -46,3 +47,31 @@ def test_a_bomb_ends_its_child_and_not_the_batch() -> None:
 
 def test_failures_have_no_value() -> None:
     assert evaluate_many(["1 // 0", "[1][5]", "5"]) == [None, None, "5"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "verdict"),
+    [
+        ("18", "18", True), ("18", " 18 ", True), ("18", "17", False), ("18", "+18", True),
+        ("-3", "-3", True),
+        ("[1, 2]", "[1,2]", True), ("'ab'", '"ab"', True), ("[1, 2]", "[2, 1]", False),
+        ("18", "sum([9, 9])", False),
+        ("18", "9 + 9", False), ("18", "[18][0]", False), ("18", "__import__('os')", False),
+        ("18", "18; 1", False),
+        ("18", "", False), ("18", "(" * 300, False), ("18", "9" * 500, False),
+    ],
+)  # fmt: skip
+def test_a_python_value_and_not_the_way_to_it(answer: str, said: str, verdict: bool) -> None:
+    assert grade_many([Grade(Task("t", "q", answer, "code"), said)]) == [verdict]
+
+
+def test_a_mixed_batch_keeps_its_order() -> None:
+    tasks = [
+        Task("a", "q", "12", "number"),
+        Task("b", "q", "[1, 2]", "code"),
+        Task("c", "q", "B", "choice"),
+    ]
+    said = ["12 km", "[1,2]", "b"]
+    assert grade_many([Grade(t, s) for t, s in zip(tasks * 2, said + ["1"] * 3, strict=True)]) == [
+        True, True, True, False, False, False]  # fmt: skip
+    assert grade_many([]) == []
