@@ -143,7 +143,7 @@ class Field:
 
 def settings_of(kind: type) -> Mapping[str, Field]:
     """The settings that a dataclass declares, by key, in the order of their groups."""
-    return _settings(kind)
+    return _settings(kind)  # types of no known hash are refused by a type checker where it is cached itself
 
 
 @cache

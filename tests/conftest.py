@@ -1,12 +1,14 @@
-"""Settings of the whole suite, the browser, and the two lanes that are told apart from the quick tests.
+"""Settings of the whole suite, the browser, and the three lanes that are told apart from the quick tests.
 
 Property tests draw the same few examples in every run; with HYPOTHESIS_PROFILE=searching a thousand, always others. No
-test starts helper processes unless
-they are its subject: the suite itself has a process for each core.
+test starts helper processes unless they are its subject: the suite itself has a process for each core.
 
 A test that drives Chromium asks for the fixture `chromium` (most by way of `tab`) and is marked `browser` by that. A
-test that starts processes, of the program, a server or PostgreSQL, is marked `process` by hand; one that starts a
-process without the mark fails, so that `pytest -m "not browser and not process"` stays quick.
+test that starts processes, of the program, a server or PostgreSQL, is marked `process` by hand. One that plays a run,
+trains a model, serves requests or renders a page is marked `integration`, by its file or the fixtures of these. A test
+that starts a process, plays a run, serves requests or renders a page without a mark fails, so that
+`pytest -m "not browser and not process and not integration"` stays quick. What a fixture of a file or of the session
+plays is shared by many tests and needs no mark.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -41,8 +44,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 #: What a test is by the fixture that it asks for, itself or through another.
-LANE_OF_FIXTURE = {"chromium": "browser", "served": "process", "forked_workers": "process"}
-LANES = ("browser", "process")
+LANE_OF_FIXTURE = {
+    "chromium": "browser",
+    "served": "process",
+    "forked_workers": "process",
+    "serve": "integration",
+    "world": "integration",
+}
+LANES = ("browser", "process", "integration")
+#: How threads are named that only an integration test starts, and what it does by that.
+THREADS = {"heartbeat ": "plays a run or serves requests", "ScriptRunner.": "renders a page"}
 #: Files whose tests take longest, the longest first. Each is one process's alone: begun last, it would be waited for.
 LONGEST = (
     "test_ten_checks.py",
@@ -97,8 +108,8 @@ def chromium() -> Iterator[Browser]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what drives the browser or the served app; tell the report which lane a test is of; the longest files
-    come first, then those with the most tests."""
+    """Mark tests by the fixtures that they ask for; tell the report which lane a test is of; the longest files come
+    first, then those with the most tests."""
     tests = Counter(item.path for item in items)
     ranks = {path: LONGEST.index(path.name) if path.name in LONGEST else len(LONGEST) for path in tests}
     items.sort(key=lambda item: (ranks[item.path], -tests[item.path]))
@@ -116,6 +127,7 @@ def pytest_collection_finish() -> None:
 
 
 _started: list[str] = []
+_integrated: list[str] = []
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
@@ -125,18 +137,41 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_note)
+_start = threading.Thread.start
+
+
+def _start_noted(thread: threading.Thread) -> None:
+    _integrated.extend(does for name, does in THREADS.items() if thread.name.startswith(name))
+    _start(thread)
+
+
+threading.Thread.start = _start_noted  # type: ignore[assignment,method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """What a shared fixture plays is nothing of the test that happens to ask for it first."""
+    made = yield
+    if fixturedef.scope != "function":
+        _integrated.clear()
+    return made
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
     """What was started before is nothing of this test's."""
     _started.clear()
+    _integrated.clear()
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test that started a process, itself or by its fixtures, and does not say so."""
+    """Fail a test that started a process or did what an integration test does, itself or by its fixtures, and does not
+    say so."""
     yield
-    if _started and not any(item.get_closest_marker(lane) for lane in LANES):
+    marks = {lane for lane in LANES if item.get_closest_marker(lane)}
+    if _started and not marks & {"browser", "process"}:
         pytest.fail(f"It starts a process ({_started[0]:.200}): mark it with @pytest.mark.process.")
+    if _integrated and not marks:
+        pytest.fail(f"It {_integrated[0]}: mark it with @pytest.mark.integration.")

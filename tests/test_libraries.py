@@ -11,7 +11,7 @@ from inspect import signature
 
 import pytest
 
-from tests.test_house import FLOORS, ROOT, imported, module_name, trees
+from tests.test_house import FLOORS, ROOT, imports, module_name, trees
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 #: Distributions whose import name is another.
@@ -42,11 +42,11 @@ def _own_names(tree: ast.Module) -> set[str]:
     """What the module itself defines: functions, methods, and attributes that its classes set."""
     return {
         node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    } | {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls")
-    }
+    } | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node.value)}
+
+
+def _is_own(value: ast.expr) -> bool:
+    return isinstance(value, ast.Name) and value.id in ("self", "cls")
 
 
 def _private(name: str) -> bool:
@@ -59,7 +59,7 @@ def _reached_for(tree: ast.Module) -> Iterator[str]:
     called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _private(node.attr):
-            if ast.unparse(node.value) not in ("self", "cls") and node.attr not in own:
+            if not _is_own(node.value) and node.attr not in own:
                 yield node.attr
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
@@ -80,7 +80,7 @@ def test_nothing_reaches_into_the_private_parts_of_others() -> None:
 
 
 def test_of_streamlit_only_documented_modules_are_taken_but_for_those_with_a_reason() -> None:
-    names = {name for tree in trees().values() for name in imported(tree)}
+    names = frozenset().union(*imports().values())
     assert {name for name in names if name.startswith("streamlit.")} == UNDOCUMENTED.keys()
 
 
@@ -93,7 +93,7 @@ def test_the_package_asks_for_every_library_that_is_imported_and_for_no_other() 
     known = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in asked}
     # What is not taken by whoever only runs the program: types, and what wrote the sandbox's filter.
     apart = {*FLOORS, *sys.stdlib_module_names, "_typeshed", "pyseccomp"}
-    tops = {name.partition(".")[0] for tree in trees().values() for name in imported(tree)}
+    tops = {name.partition(".")[0] for names in imports().values() for name in names}
     assert tops - apart == known
 
 

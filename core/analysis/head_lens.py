@@ -69,24 +69,9 @@ def read_half(hidden: bytes, width: int) -> NDArray[np.float64] | None:
     return state if np.isfinite(state).all() else None
 
 
-def likeliest_choice(logits: Array, error: Array, mask: Sequence[bool] = ()) -> Choice:
-    """The likeliest choice that the mask allows, of logits that are known up to `error`."""
-    return likeliest_choices(logits[None], error[None], _rows(mask, logits)).first
-
-
-def sampled_choice(logits: Array, error: Array, u: float, mask: Sequence[bool] = ()) -> Choice:
-    """What the uniform number `u` draws from the softmax of logits that are known up to `error`; its `lead` is how
-    far the logits could move before the draw is another."""
-    return sampled_choices(logits[None], error[None], np.array([u]), _rows(mask, logits)).first
-
-
-def _rows(mask: Sequence[bool], logits: Array) -> NDArray[np.bool_]:
-    """The mask as the only row of an array; an empty one allows all."""
-    return np.array([mask or [True] * len(logits)], bool)
-
-
 def likeliest_choices(logits: Array, error: Array, allowed: NDArray[np.bool_]) -> Choices:
-    """`likeliest_choice` for each row of `logits`, `error` and `allowed` [n, k]; every row allows a place."""
+    """The likeliest choice that `allowed` [n, k] leaves each row, one place at least, of `logits` [n, k] that are known
+    up to `error`."""
     rows = np.arange(len(logits))
     z = np.where(allowed, logits, -np.inf)
     best = np.argmax(z, axis=1)
@@ -97,7 +82,8 @@ def likeliest_choices(logits: Array, error: Array, allowed: NDArray[np.bool_]) -
 
 
 def sampled_choices(logits: Array, error: Array, u: Array, allowed: NDArray[np.bool_]) -> Choices:
-    """`sampled_choice` for each row of `logits`, `error` and `allowed` [n, k], by the uniform numbers `u` [n]."""
+    """What the uniform numbers `u` [n] draw from the softmaxes of such logits; a `lead` is how far they could move
+    before the draw is another."""
     rows = np.arange(len(logits))
     probs = softmax(np.where(allowed, logits, -np.inf))
     ends = np.cumsum(probs, axis=1)
@@ -221,7 +207,10 @@ def alternative_decision(
     """The decision by other logits, known up to `tolerance`, under the masks of models and of roles."""
     parts = list(zip(split(logits, len(models)), split(tolerance, len(models)), masks, strict=True))
     probs = [softmax(z, mask) for z, _, mask in parts]
-    best = [likeliest_choice(z, error, mask) for z, error, mask in parts]
+    rows = [
+        (z[None], error[None], np.array([mask or [True] * len(z)], bool)) for z, error, mask in parts
+    ]  # of one decision each; an empty mask allows all
+    best = [likeliest_choices(*row).first for row in rows]
     found = replace(
         decision,
         model_logits=tuple(parts[0][0].tolist()),
@@ -236,7 +225,10 @@ def alternative_decision(
     us = recorded_draws(decision, models, episode, index)
     draw = None
     if us is not None:
-        draw = tuple(sampled_choice(z, error, u, mask) for (z, error, mask), u in zip(parts, us, strict=True))
+        draw = tuple(
+            sampled_choices(z, error, np.array([u]), allowed).first
+            for (z, error, allowed), u in zip(rows, us, strict=True)
+        )
     kl = sum(
         kl_divergence(old, new.tolist())
         for new, old in zip(probs, (decision.model_probs, decision.role_probs), strict=True)

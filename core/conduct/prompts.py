@@ -19,7 +19,7 @@ from core.play.roles import (
     answer_format,
     check_prompt,
     dialect_and_tag,
-    quoted,
+    quote,
     terse_answer,
     terse_prompt,
     terse_verdict,
@@ -101,11 +101,11 @@ def planner_messages(
     known = [
         f"Model id {slot}: {name}" if show_names else f"Model id {slot}" for slot, name in models.items()
     ]
-    sections = [quoted("The problem:", question), "The models:\n" + "\n".join(known)]
+    sections = [quote("The problem:", question), "The models:\n" + "\n".join(known)]
     if before is not None:
         sections += [
-            quoted("Your workflow:", before[0]),
-            quoted("Its final answer:", before[1]),
+            quote("Your workflow:", before[0]),
+            quote("Its final answer:", before[1]),
             _AGAIN,
         ]
     system = _PLANNER.format(example=example, access=_ACCESS[mode])
@@ -118,11 +118,11 @@ def step_messages(
     """What a step's model is sent: the whole question, what its access list allows and nothing else of the episode."""
     if spec.dialect == "terse":
         return (Message("user", terse_step(task.question, subtask, visible)),)
-    sections = [quoted("The problem:", task.question)]
+    sections = [quote("The problem:", task.question)]
     for one in visible:
         if one.text:
             heading = f"Model id {one.model} was asked: {_one_line(one.subtask)}\nIts answer:"
-            sections.append(quoted(heading, one.text))
+            sections.append(quote(heading, one.text))
     duty = f"Your step: {_one_line(subtask)}"
     if last:
         duty += "\n" + _LAST.format(format=answer_format(task.grader))

@@ -177,11 +177,6 @@ def label_episodes(n_models: int, n_questions: int) -> int:
     return choosing + LABEL_REPEATS * n_models * n_questions
 
 
-def transcripts_surveyed(svf: bool) -> int:
-    """How many transcripts the encoder reads before an evolution, to measure the space that it searches."""
-    return SKETCHES + (SVF_CANDIDATES * SVF_SKETCHES if svf else 0)
-
-
 def controls_at_most(n_models: int, n_tasks: int) -> int:
     """How many episodes the controls of an evolution play at most."""
     return n_models * len(PLAIN_CYCLES) * min(CHOOSING, n_tasks) + 2 * n_tasks

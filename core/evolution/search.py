@@ -99,7 +99,7 @@ def space_of(
 
 def survey_of(config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]) -> Survey:
     """Measure the space around `template` on sketched transcripts of `tasks`; asks no model of the pool, and has the
-    encoder read some (`config.transcripts_surveyed`).
+    encoder read some (`config.SKETCHES`).
 
     Where the configuration gives no step size, it follows from the spread of logits that it wants."""
     requests = sketches(tasks, template.models, config.turn_budget)

@@ -50,7 +50,7 @@ Terms = Callable[[Episode, Ask], Ask | EndReason]
 StoredReplies = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
 
 
-def settled(verdicts: Sequence[bool | Failure | PendingVerdict]) -> list[bool]:
+def final_verdicts(verdicts: Sequence[bool | Failure | PendingVerdict]) -> list[bool]:
     """Verdicts once they have all come. TaskError where nobody can tell."""
     found = [one.result() if isinstance(one, Future) else one for one in verdicts]
     for one in found:
@@ -214,7 +214,7 @@ class Seat:
 Call = tuple[Seat, int | None, Ask]
 
 
-def raising(fault: Exception) -> Generator[Any, Any, Any]:
+def failing_game(fault: Exception) -> Generator[Any, Any, Any]:
     """Raises a fault where its first value is asked for: the play of an episode that cannot begin."""
     raise fault
     yield
@@ -242,18 +242,18 @@ class _Table:
     def stops(self) -> tuple[type[Exception], ...]:
         return self.options.get("stops", (TrinityError,))
 
-    def apart(self, seat: Seat, events: Iterable[Event]) -> Iterator[Event]:
+    def isolate(self, seat: Seat, events: Iterable[Event]) -> Iterator[Event]:
         """What happens to one episode: whatever it raises ends this one and no other."""
         try:
             yield from events
         except self.stops:
             raise
         except Exception as fault:
-            self.tell(seat, fault)
+            self.log_fault(seat, fault)
             self.cancel(seat)
             yield from seat.break_off(fault)
 
-    def tell(self, seat: Seat, fault: Exception) -> None:
+    def log_fault(self, seat: Seat, fault: Exception) -> None:
         """Log a fault; its traceback once for all faults that happen at the same place."""
         frames = [*traceback.walk_tb(fault.__traceback__)]
         place = f"{type(fault).__name__} {frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
@@ -262,7 +262,7 @@ class _Table:
         message = "Episode %s broke off, the others go on: %s: %s"
         log.error(message, seat.episode.id, type(fault).__name__, fault, exc_info=None if known else fault)
 
-    def one_by_one(
+    def answer_together(
         self,
         waiting: Sequence[tuple[Seat, Asked]],
         answer: Callable[[Sequence[Asked]], Sequence[Answered]],
@@ -278,12 +278,12 @@ class _Table:
         except Exception as fault:
             for seat, asked in waiting:
                 if len(waiting) == 1:
-                    yield from self.apart(seat, raising(fault))
+                    yield from self.isolate(seat, failing_game(fault))
                 elif seat.outcome is None:
-                    yield from self.one_by_one([(seat, asked)], answer, go_on)
+                    yield from self.answer_together([(seat, asked)], answer, go_on)
             return
         for (seat, _), one in answered:
-            yield from self.apart(seat, go_on(seat, one))
+            yield from self.isolate(seat, go_on(seat, one))
 
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
@@ -291,7 +291,7 @@ class _Table:
         seat = Seat(fresh, self.policy, turns=list(episode.turns), plans=list(episode.plans))
         seat.generator = self.game(seat)
         self.seats.append(seat)
-        yield from self.apart(seat, seat.advance())
+        yield from self.isolate(seat, seat.advance())
 
     def game(self, seat: Seat) -> Generator[Any, Any, Episode]:
         """What is played at a seat. A policy that cannot play it says so when it is asked for the first step."""
@@ -310,7 +310,7 @@ class _Table:
         come = [one for one in self.judged if one[0].done()]
         self.judged = [one for one in self.judged if one not in come]
         for verdict, seat in come:
-            yield from self.apart(seat, self.take_verdict(seat, verdict))
+            yield from self.isolate(seat, self.take_verdict(seat, verdict))
         yield from self.decide_all()
         yield from self.ask_all()
         busy = any(seat.request is not None for seat in self.seats)
@@ -319,18 +319,18 @@ class _Table:
         for number, reply in self.flight.ready(wait=not busy):
             if number in self.asked:
                 seat, step = self.asked.pop(number)
-                yield from self.apart(seat, self.take(seat, step, reply))
+                yield from self.isolate(seat, self.take(seat, step, reply))
         while self.asked and not self.flight.under_way:
             seat, step = self.asked.pop(min(self.asked))
-            yield from self.apart(seat, self.take(seat, step, _no_reply("pool")))
+            yield from self.isolate(seat, self.take(seat, step, _no_reply("pool")))
         graded = [(seat, seat.request) for seat in self.seats if isinstance(seat.request, Grade)]
-        yield from self.one_by_one(graded, self.grade, self.take_verdict)
+        yield from self.answer_together(graded, self.grade, self.take_verdict)
         self.seats = [seat for seat in self.seats if seat.outcome is None]
 
     def give_up(self, reason_to: Stop) -> Iterator[Event]:
         """End those that wait for a reply and have a reason to; their calls are cancelled."""
         for seat in {id(seat): seat for seat, _ in self.asked.values()}.values():
-            yield from self.apart(seat, self.end_early(seat, reason_to))
+            yield from self.isolate(seat, self.end_early(seat, reason_to))
 
     def end_early(self, seat: Seat, reason_to: Stop | None) -> Iterator[Event]:
         """End one where it has a reason to."""
@@ -357,9 +357,9 @@ class _Table:
     def ask_all(self) -> Iterator[Event]:
         """Put every call that a seat asks for under way; what is stored, or streamed, is answered here."""
         for seat in self.seats:
-            yield from self.apart(seat, self.ask(seat))
+            yield from self.isolate(seat, self.ask(seat))
         due, self.due = [one for one in self.due if one[0].outcome is None], []
-        yield from self.one_by_one(due, self.begin_calls, lambda seat, call: iter(()))
+        yield from self.answer_together(due, self.begin_calls, lambda seat, call: iter(()))
 
     def ask(self, seat: Seat) -> Iterator[Event]:
         """Put the calls of a seat under way, those of a workflow's steps side by side; what is stored, or streamed, is
@@ -411,14 +411,14 @@ class _Table:
         planning: dict[int, list[tuple[Seat, WritePlan]]] = {}
         for seat in self.seats:
             if isinstance(seat.request, Decide | WritePlan):
-                yield from self.apart(seat, self.end_early(seat, self.options.get("stop")))
+                yield from self.isolate(seat, self.end_early(seat, self.options.get("stop")))
             if isinstance(seat.request, Decide):
                 waiting.append((seat, seat.request))
             elif isinstance(seat.request, WritePlan):
                 planning.setdefault(id(seat.writer), []).append((seat, seat.request))
         for some in planning.values():
-            yield from self.one_by_one(some, some[0][0].writer.write, Seat.advance)
-        yield from self.one_by_one(waiting, self.policy.decide, Seat.advance)
+            yield from self.answer_together(some, some[0][0].writer.write, Seat.advance)
+        yield from self.answer_together(waiting, self.policy.decide, Seat.advance)
 
 
 def _stream(seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | None = None) -> Iterator[Event]:

@@ -40,7 +40,7 @@ from core.episode import (
 )
 from core.errors import ConfigError
 from core.play import reading, roles
-from core.play.drive import GradeMany, Terms, settled
+from core.play.drive import GradeMany, Terms, final_verdicts
 from core.play.policies import WrappedPolicy, decider_at, deciders_of_fork
 from core.play.session import reread_turn
 from core.workflow import AccessMode, PlanFault, Workflow
@@ -185,7 +185,7 @@ def forked_turn(parent: Episode, index: int) -> Turn:
     return parent.turns[index]
 
 
-def decided_by(parent: Episode, index: int) -> str:
+def decider_of_turn(parent: Episode, index: int) -> str:
     """The policy that decided turn `index`, and goes on with its children."""
     return decider_at(parent.policy, parent.deciders, index)
 
@@ -212,7 +212,7 @@ def check_change(change: Change, parent: Episode, index: int) -> None:
     as_it_was: dict[ChangeKind, str | None] = {
         "model": turn.decision.model,
         "role": turn.decision.role,
-        "policy": decided_by(parent, index),
+        "policy": decider_of_turn(parent, index),
         "reply": turn.reply.text,
         "verdict": None if Flag.VERDICT_UNREADABLE in turn.flags else turn.verdict,
     }
@@ -325,8 +325,8 @@ def new_child(
 ) -> Episode:
     """A child before it is played, with the turns before `index`, and a coordinator's turn that the change writes by
     hand: one with the change, or the unchanged baseline (None). `grade` judges the answer of an edited reply; `pool`
-    and `held` as in `Fork`. What else it takes over says `carried_later`."""
-    policy = change.value if change and change.kind == "policy" else decided_by(parent, index)
+    and `held` as in `Fork`. What else it takes over says `carried_turns`."""
+    policy = change.value if change and change.kind == "policy" else decider_of_turn(parent, index)
     step = forked_step(parent, index)
     plans = step.plans(change) if step else ()
     turns = (*parent.turns[:index], *_by_hand(parent, index, change, grade))
@@ -349,14 +349,14 @@ def new_child(
     )
 
 
-def carried_later(parent: Episode, index: int, change: Change | None) -> dict[int, Turn]:
+def carried_turns(parent: Episode, index: int, change: Change | None) -> dict[int, Turn]:
     """The turns from `index` on that a child takes over as they are recorded, by number: of a workflow, the steps that
     do not read the changed one, and that one where its reply is written by hand."""
     step = forked_step(parent, index)
     return {} if step is None else step.carried(change)
 
 
-def turns_anew(parent: Episode, index: int) -> tuple[int, ...]:
+def replayed_turns(parent: Episode, index: int) -> tuple[int, ...]:
     """The turns that a child plays anew, where these are not all from `index` on: the steps of a workflow that read the
     changed one, and that one."""
     step = forked_step(parent, index)
@@ -375,13 +375,13 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
         reasoning = was.reply.reasoning
     turn = reread_turn(parent, index, Reply(text, reasoning, EDITED, Usage(0, 0, 0.0)))
     if turn.answer_after is not None and turn.correct_after is None and parent.task.answer:
-        turn = replace(turn, correct_after=settled(grade([Grade(parent.task, turn.answer_after)]))[0])
+        turn = replace(turn, correct_after=final_verdicts(grade([Grade(parent.task, turn.answer_after)]))[0])
     return (turn,)
 
 
 def turns_left(parent: Episode, index: int, change: Change | None) -> int:
     """The most turns that a child can still play; 0 when its outcome is certain."""
-    if anew := turns_anew(parent, index):
+    if anew := replayed_turns(parent, index):
         return len(anew) - bool(change and change.by_hand)
     if change is None or not change.by_hand:
         return 0 if change and change.kind == "stop" else parent.turn_budget - index

@@ -310,7 +310,7 @@ def cascade_policy(team: Sequence[str], models: tuple[str, ...]) -> CyclePolicy:
     return CyclePolicy(models, steps, (Role.WORKER, Role.VERIFIER), f"{CASCADE}{'+'.join(team)}")
 
 
-def overridden(decision: Decision, choice: tuple[str, Role], models: Sequence[str]) -> Decision:
+def override_decision(decision: Decision, choice: tuple[str, Role], models: Sequence[str]) -> Decision:
     """A policy's decision, its logits with it, with a person's choice of model and role. ConfigError for a model that
     the pool does not have."""
     model, role = choice

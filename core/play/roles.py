@@ -180,12 +180,12 @@ def _full(role: Role, situation: Situation, key: str, room: int | None) -> tuple
 
     The oldest turns between the first and the last are left out first, then the middle of the longest texts."""
     task, entries = situation.task, situation.entries
-    problem = quoted(_CONVERSATION if task.grader == "open" else _PROBLEM, task.question)
+    problem = quote(_CONVERSATION if task.grader == "open" else _PROBLEM, task.question)
     latest = []
     if role is Role.WORKER and situation.suggestion:
-        latest.append(quoted("The Thinker's latest advice:", situation.suggestion))
+        latest.append(quote("The Thinker's latest advice:", situation.suggestion))
     if situation.answer is not None:
-        latest.append(quoted("The latest answer:", situation.answer))
+        latest.append(quote("The latest answer:", situation.answer))
 
     def composed(turns: int, longest: int) -> tuple[Message, ...]:
         said, gone = _transcript(entries, turns, longest)
@@ -217,7 +217,7 @@ def _transcript(entries: Sequence[TranscriptEntry], turns: int, longest: int) ->
         if 1 < number <= turns + 1:
             of_turns += len(text)
         else:
-            said.append(quoted(f"Turn {number}, {entry.role.capitalize()}:", _without_middle(text, longest)))
+            said.append(quote(f"Turn {number}, {entry.role.capitalize()}:", _without_middle(text, longest)))
             gone += max(0, len(text) - longest)
     if turns:
         which = f"Turns 2 to {turns + 1} are" if turns > 1 else "Turn 2 is"
@@ -260,7 +260,7 @@ def tag_of(key: str, text: str) -> str:
     raise AssertionError("unreachable")
 
 
-def quoted(heading: str, text: str) -> str:
+def quote(heading: str, text: str) -> str:
     """The same in every prompt and episode that quotes this text below this heading."""
     tag = tag_of(heading, text)
     return f"{heading}\nBEGIN {tag}\n{text}\nEND {tag}"

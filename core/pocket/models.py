@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from core.episode import Grade, Role, Task
 from core.errors import ConfigError
-from core.play.drive import GradeMany, settled
+from core.play.drive import GradeMany, final_verdicts
 from core.play.roles import terse_answer, terse_prompt, terse_verdict
 from core.pocket import ENCODER, FAMILIES, WEIGHTS
 from core.pocket.corpus import Skill, training_transcripts
@@ -235,7 +235,7 @@ def measure_skills(model: LanguageModel, family: str, spec: ModelSpec, grade: Gr
             Grade(Task(f"{i}", one.question, one.answer, grader, family, "validation"), terse_answer(reply))
             for i, (one, reply) in enumerate(zip(problems, replies, strict=True))
         ]
-        return fmean(settled(grade(grades)))
+        return fmean(final_verdicts(grade(grades)))
 
     def judged(shown: Sequence[str], verdict: str) -> float:
         prompts = [

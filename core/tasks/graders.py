@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from core.episode import Failure, Grade, PendingVerdict, Task, own_grader
 from core.errors import TaskError
-from core.play.drive import GradeMany, settled
+from core.play.drive import GradeMany, final_verdicts
 from core.tasks.background import BACKGROUND, start_child
 from core.tasks.bubblewrap import NoSandbox, check_sandbox
 from core.tasks.choices import read_choice
@@ -38,7 +38,7 @@ _VALUES = (
 def grade_many(grades: Sequence[Grade]) -> list[bool]:
     """One verdict per answer, in order, once all have come. TaskError for programs and functions of the user's own,
     which are graded only where their run is played."""
-    return settled(_Grading(None)(grades))
+    return final_verdicts(_Grading(None)(grades))
 
 
 def normalise_answer(text: str) -> str:

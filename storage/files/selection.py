@@ -15,6 +15,7 @@ from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import LIGHT, count_capped, to_summary
 from storage.filters.vocabulary import current_labels
 from storage.rows.engine import fetch_scalar, reading
+from storage.rows.full_episodes import no_episode
 from storage.rows.schema import episode, label, text
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.store import Store
@@ -43,7 +44,7 @@ def selected_ids(connection: Connection, selection: Selection) -> list[str]:
     query = selection_query(selection, connection.dialect.name).order_by(episode.c.id)
     found = list(connection.execute(query).scalars())
     if not isinstance(selection, EpisodeFilter) and (lost := sorted(set(selection) - set(found))):
-        raise StoreError(f"The store holds no episode {lost[0]}: `trinity episodes` lists those it has.")
+        raise no_episode(lost[0])
     if not found:
         raise StoreError("No episode matches: leave a filter out.")
     return found

@@ -9,11 +9,10 @@ from typing import Any
 from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
 from core.episode import Change, Decision, Episode, Plan, Task
-from core.errors import StoreError
 from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading
-from storage.rows.full_episodes import read_plans
+from storage.rows.full_episodes import no_episode, read_plans
 from storage.rows.schema import at_turn, episode, label, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
@@ -83,7 +82,7 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
     )
     row = fetch_mapping(store.engine, query)
     if row is None:
-        raise StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
+        raise no_episode(episode_id)
     task_row = {column.name: row[f"asked_{column.name}"] for column in task.c}
     summary = to_summary(row)
     plans: tuple[Plan, ...] = ()

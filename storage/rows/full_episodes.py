@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from core.episode import Episode, Message, Plan, Reply, Task, Turn
+from core.errors import StoreError
 from core.play.private import NOT_KEPT, episode_without_texts
 from storage.rows import mapping
 from storage.rows.schema import (
@@ -56,6 +57,10 @@ def rows_among(
     """The rows of a query in which a column has one of the values, in the order of the query within each chunk."""
     for chunk in chunks(values):
         yield from connection.execute(query.where(column.in_(chunk))).mappings()
+
+
+def no_episode(episode_id: str) -> StoreError:
+    return StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from storage.rows.full_episodes import (
     ReplyKey,
     chunks,
     delete_episodes,
+    no_episode,
     read_episodes,
     read_pending_replies,
     rows_among,
@@ -180,14 +181,14 @@ class Episodes:
         """One line of the list; StoreError when there is no such episode."""
         for found in self.summaries([episode_id]):
             return found
-        raise _no_episode(episode_id)
+        raise no_episode(episode_id)
 
     def get(self, episode_id: str) -> Episode:
         """The whole episode with its finished turns; StoreError when there is no such episode."""
         with reading(self.engine) as connection:
             found = next(read_episodes(connection, [episode_id]), None)
         if found is None:
-            raise _no_episode(episode_id)
+            raise no_episode(episode_id)
         return found
 
     def outline(self, episode_id: str) -> list[TurnOutline]:
@@ -286,10 +287,6 @@ class Episodes:
                     )
                 deleted += delete_episodes(connection, chosen)
         return deleted
-
-
-def _no_episode(episode_id: str) -> StoreError:
-    return StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
 
 
 def _outline(row: Rows) -> TurnOutline:

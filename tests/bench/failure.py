@@ -79,7 +79,7 @@ def _turned(store: Store, episode: Episode, n: int, *, right_replies: bool) -> i
         )
     except ConfigError:  # nothing else could have been chosen or said anywhere
         return None
-    run, _ = enqueue(store, plan, Ticket.new(), owner=owner())
+    run, _ = enqueue(store, plan, Ticket(), owner=owner())
     for _ in play(store, run, prepare(store, plan)):
         pass
     found = decisive(by_turn(plan, read_results(store, run, plan)), recorded_right=False)

@@ -19,6 +19,8 @@ from tests.builders.stores import copy_store
 from tests.ui.pages import opened, shown
 from ui.web.kit.cache import forget
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:

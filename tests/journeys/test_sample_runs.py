@@ -30,6 +30,9 @@ from ui.runs.policies import Policies
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.wiring import SAMPLE_RUNS, resolve_pool
 
+pytestmark = pytest.mark.integration
+
+
 #: How many sample episodes are played again, and how many of them must come out the same.
 REPLAYED, SAME = 20, 19
 

@@ -222,6 +222,7 @@ def test_nothing_is_stored_for_a_run_that_another_process_took_over(store: Store
         list(happened)
 
 
+@pytest.mark.integration
 def test_a_process_that_takes_long_says_that_it_is_alive(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

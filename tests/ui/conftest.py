@@ -62,11 +62,9 @@ def recorded(_recorded: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Sums]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sums]:
     """Sums as tasks, and two models that add."""
-    with sums(tmp_path, monkeypatch, capsys) as made:
+    with sums(tmp_path, monkeypatch) as made:
         yield made
 
 

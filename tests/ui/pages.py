@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Engine
 from sqlalchemy.event import listen, remove
@@ -99,7 +100,12 @@ def shown(page: AppTest) -> str:
 
 def plainly(page: AppTest) -> str:
     """What the page says, without the marks that keep foreign text literal."""
-    return shown(page).replace("\\", "")
+    return shown(page).replace("\\", "").replace("\u2060", "")
+
+
+def table_with(page: AppTest, column: str) -> Any:
+    """The first table that has this column, as a data frame."""
+    return next(one.value for one in page.dataframe if column in one.value)
 
 
 def assert_literal(page: AppTest) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,6 @@ class Sums:
 
     folder: Path
     server: FaultyServer
-    capsys: pytest.CaptureFixture[str] | None = None
 
     @property
     def tasks(self) -> str:
@@ -70,14 +70,13 @@ class Sums:
         return "--tasks", self.tasks, "--split", "test"
 
     def trinity(self, *arguments: object) -> Result:
-        assert self.capsys is not None
-        self.capsys.readouterr()
-        try:
-            code: Any = main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-        said = self.capsys.readouterr()
-        return Result(int(code or 0), said.out, said.err)
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                code: Any = main([str(argument) for argument in arguments])
+            except SystemExit as ended:
+                code = ended.code
+        return Result(int(code or 0), out.getvalue(), err.getvalue())
 
     def run(self, *arguments: object) -> Result:
         """`trinity run` over twelve sums."""
@@ -149,14 +148,8 @@ def answer(request: Request) -> Answer:
 
 
 @contextmanager
-def sums(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str] | None = None,
-    n: int = 12,
-) -> Iterator[Sums]:
-    """The world in a folder; its empty store and its pool are named by the environment. Without `capsys` there is no
-    `trinity` to call."""
+def sums(folder: Path, monkeypatch: pytest.MonkeyPatch, n: int = 12) -> Iterator[Sums]:
+    """The world in a folder; its empty store and its pool are named by the environment."""
     with faulty_server(answer) as server:
         lines = [
             {
@@ -175,4 +168,4 @@ def sums(
         monkeypatch.setenv("TRINITY_POOL", str(folder / "pool.toml"))
         monkeypatch.delenv("TRINITY_MAX_COST", raising=False)
         monkeypatch.setenv("SUMS_KEY", "k")
-        yield Sums(folder, server, capsys)
+        yield Sums(folder, server)

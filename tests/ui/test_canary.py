@@ -26,6 +26,7 @@ from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import main
 from ui.web.kit.state import VIEWS
 
+pytestmark = pytest.mark.integration
 KEYED = "api_key_env = 'SUMS_KEY'\nheaders_env = { x-key = 'SUMS_KEY' }\n"
 
 
@@ -100,7 +101,7 @@ def test_a_providers_key_is_found_nowhere(
         trinity("export", "--all", "--out", f"all.{suffix}")
     with world.kept() as store:
         plan = LivePlan(SUM, "random", ("adder", "guesser"), str(tmp_path / "pool.toml"), max_cost_usd=1.0)
-        run = enqueue(store, plan, Ticket.new())[0]
+        run = enqueue(store, plan, Ticket())[0]
         main(["--run", run])
         said += capsys.readouterr()
         said += _pages(store, run)

@@ -1,6 +1,15 @@
 """Questions over many episodes and what answers them: values that a page, a command and a saved page draw.
 
-How a page becomes answers (`verifier.py` with `costs.py` and `roles.py` is the pattern):
+`asked` says which episodes are asked about, whose, and what a reader chose, and has what several answers say of
+policies; `blocks` are the values that an answer is made of (Table, Estimates, Grid, Bars, Curve, Trend, Areas and the
+others), `plain` is their JSON, `pages` lists the analyses. By page: `checkpoints` with `comparison` (who is ahead,
+flips, families, tasks); `policy` (what other heads would choose); `routing` with `workflows` of planners and `worth`
+(against models alone, luck, without a model); `verifier` with `costs` (a solved problem, turn budgets); `pool` (how
+models answer, what they cost, whether they keep to their roles); `separability` of hidden states; `results` of the
+paper's tables; `forks`; `evolution` with `learning` (progress of evolutions and trainings), `habits` (what heads
+learned, pinned tasks) and `training` (workflows and plans of planners).
+
+How a page becomes answers (`verifier.py` with `costs.py` is the pattern):
 
 1. Write `ui/answers/NAME.py`: a function `question(asked) -> Answer` for each question, in a tuple; `asked.sides` are
    the one selection or A and B, `asked.read(query, side.where)` runs a query of `storage.analysis` and remembers it.

@@ -1,4 +1,5 @@
-"""What is asked: which episodes, whose, what else a reader has chosen, and how a store is read for it."""
+"""What is asked: which episodes, whose, what else a reader has chosen, how a store is read for it; and what several
+answers say of policies."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from core.episode import Status
 from core.errors import ConfigError
+from storage.analysis.costs import PolicyCost
 from storage.analysis.routing import TurnReference, count_episodes
-from storage.analysis.standings import PolicySide, Setting
+from storage.analysis.standings import PolicyInRun, PolicySide, Setting
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.store import Store
 from ui.answers.blocks import Address, Answer, Choice, Column, Look, Table, Way
 from ui.presentation.theme import Mark, correct_mark
-from ui.presentation.words import generations_of, policy_name, strip_text
+from ui.presentation.words import Generations, generations_of, policy_name, setting_words, strip_text
 
 T = TypeVar("T")
 
@@ -75,7 +77,8 @@ class Asked:
     `sides` may be more than two: A is the baseline of the others, B the one that is looked at. `together` are all
     policies, as one side. `chosen`: the reader named the sides; else they are what a page opens on. `choices` are what
     the address, or the command line, says beside that; `address` are the sides as its parameters, where what a page
-    opens on may change with the store. `remember` makes a function of (store, *arguments) give what it gave before."""
+    opens on may change with the store. `remember` makes a function of (store, *arguments) give what it gave before.
+    `subject` is what is asked about where it is no episodes, as the course of a run."""
 
     store: Store
     sides: tuple[Side, ...]
@@ -84,6 +87,7 @@ class Asked:
     choices: Mapping[str, str] = field(default_factory=dict)
     remember: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda read: read
     address: Mapping[str, str | None] = field(default_factory=dict)
+    subject: Any = None
 
     @property
     def compared(self) -> bool:
@@ -227,3 +231,53 @@ def _replay(one: TurnReference) -> Address:
 def mark_words(mark: Mark) -> str:
     """A mark in text: `● right`."""
     return f"{mark.glyph} {mark.word}"
+
+
+# What several answers say of policies
+
+
+def named(one: PolicyCost, say: Callable[[str], str], found: Sequence[PolicyCost]) -> str:
+    """A policy's name, with its setting where it was played under several."""
+    name = say(one.policy)
+    if one.setting is None:
+        return name
+    others = [other.setting for other in found if other.policy == one.policy and other.setting]
+    return f"{name}, {setting_words(one.setting, others)}"
+
+
+def side_words(played: Iterable[PolicyInRun], names: Generations) -> Callable[[PolicySide], str]:
+    """How a comparison names its sides, plain text: by what was played under a setting of its own, with the setting.
+    `played`: who has played under which; `names`: the generations by which policies are named."""
+    settings: dict[str, set[Setting]] = {}
+    for one in played:
+        settings.setdefault(one.policy, set()).add(one.setting)
+
+    def say(side: PolicySide) -> str:
+        name = policy_name(side.policy, names.get(side.policy))
+        if side.setting is None:
+            return name
+        return f"{name}, {setting_words(side.setting, sorted(settings[side.policy], key=str))}"
+
+    return say
+
+
+def prefers_nothing(store: Store, checkpoint: str) -> bool:
+    """Whether all parameters of a checkpoint's head are zero and its choices are drawn among everything; False for
+    what is no stored checkpoint."""
+    one = store.checkpoints.find(checkpoint)
+    if one is None:
+        return False
+    return not (one.head_vector.any() or one.head.argmax or one.model_mask or one.role_mask)
+
+
+def like_chance(policies: Sequence[str], say: Callable[[str], str], prefers: Callable[[str], bool]) -> str:
+    """Why checkpoints among these policies have the numbers of `random`, plain text; empty where none does or `random`
+    is not among them. `say` names a policy, `prefers` says whether it `prefers_nothing`."""
+    if "random" not in policies:
+        return ""
+    neutral = [one for one in dict.fromkeys(policies) if one != "random" and prefers(one)]
+    return " ".join(
+        f"{say(one)} prefers nothing: all parameters of its head are zero, so it draws evenly like “{say('random')}”. "
+        "With the same seeds both make the same choices, and their numbers are the same."
+        for one in neutral
+    )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from core.analysis.metrics import ClusteredShare, Mean
 from storage.analysis.routing import ModelInRole
 from ui.presentation.theme import one_line
+
+if TYPE_CHECKING:
+    from storage.analysis.counterfactual import Rescored
 
 #: Of words in a table, so many characters are kept.
 LONGEST = 100
@@ -39,6 +42,8 @@ Kind = Literal[
 ]
 
 
+#: How a line is drawn.
+Dash = Literal["solid", "dot", "dash", "longdash", "longdashdot", "dashdot"]
 #: How a page lets choose.
 Look = Literal["segments", "list", "flip", "several"]
 
@@ -153,7 +158,7 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Shares by row and column; `axes` say what rows and columns are. `signed`: differences. `top`: the value of the
-    strongest colour, else the largest. `places`: decimals of values that are no shares."""
+    strongest colour, else the largest. `places`: decimals of values that are no shares. `small`: beside the next."""
 
     rows: Sequence[str]
     columns: Sequence[str]
@@ -164,6 +169,7 @@ class Grid:
     title: str = ""
     key: str = "grid"
     places: int | None = None
+    small: bool = False
 
     def words(self, value: float) -> str:
         """A value as every door writes it in a cell without a unit: whole percent or points, else decimals."""
@@ -175,11 +181,12 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Counts of one kind, a number for each group; `tone` is how it is coloured."""
+    """Counts of one kind, a number for each group; `tone` is how it is coloured: each of several equal kinds (`kind`)
+    in a colour of its own."""
 
     name: str
     counts: Sequence[int]
-    tone: Literal["right", "wrong", "neutral", "unsure"] = "neutral"
+    tone: Literal["right", "wrong", "neutral", "unsure", "kind"] = "neutral"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +230,78 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """Estimates along the updates of a run: a line, marks with their intervals, or both for what is measured now and
+    then. `tone`: of the run, of a second one, what was validated, what it is compared with; `dash` tells lines of one
+    tone apart."""
+
+    name: str
+    points: Sequence[Point]
+    tone: Literal["first", "second", "right", "neutral"] = "first"
+    dash: Dash = "solid"
+    look: Literal["lines", "markers", "lines+markers"] = "lines"
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Estimates along the updates of a run, the place `at` of the chosen one marked; a line whose points have intervals
+    has a band. `bands`: (x, low, high) by name, of what chance alone does. `places` as of a Curve. `top`: the end of
+    the axis of values. `small`: beside the next. `term`: the glossary's word for it."""
+
+    traces: Sequence[Trace]
+    axes: tuple[str, str]
+    at: float
+    bands: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
+    places: int | None = None
+    top: float | None = None
+    small: bool = False
+    title: str = ""
+    key: str = "trend"
+    term: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """The share of one kind at every x, and how it is filled."""
+
+    name: str
+    shares: Sequence[float]
+    colour: str
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """Shares of a whole along x, the first kind at the bottom. `at`: the chosen place on the axis, which is `span`
+    long. `small`: beside the next."""
+
+    x: Sequence[float]
+    areas: Sequence[Area]
+    axes: tuple[str, str]
+    at: float | None
+    span: tuple[float, float]
+    small: bool = False
+    title: str = ""
+    key: str = "areas"
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """What the head of every generation would choose at recorded turns; generation `at` is marked."""
+
+    found: Rescored
+    at: int
+    title: str = ""
+    key: str = "strip"
+
+
+@dataclass(frozen=True, slots=True)
 class Points:
-    """Marks at (x, share); those that stand out are joined by steps."""
+    """Marks at (x, share); those that stand out are joined by steps. `level`: a share to compare them with."""
 
     points: Sequence[Point]
     axes: tuple[str, str]
+    level: float | None = None
     title: str = ""
     key: str = "points"
 
@@ -320,7 +394,7 @@ class Code:
     key: str = "command"
 
 
-Drawn = Table | Estimates | Grid | Bars | Curve | Points | Cloud | Flow | Tree | Code
+Drawn = Table | Estimates | Grid | Bars | Curve | Trend | Areas | Strip | Points | Cloud | Flow | Tree | Code
 #: A sentence, or what is drawn.
 Block = str | Drawn
 
@@ -329,8 +403,8 @@ Block = str | Drawn
 class Choice:
     """What a reader may choose within a question: its name in the address and on the command line, its options (value
     -> words; the first is meant where nothing is said) and the one that holds. `look`: `flip` for two options of which
-    a page offers the other one as a button, `several` where any number may be chosen (`value` has commas between).
-    `also`: what else of the address a choice sets (None: removes)."""
+    a page offers the other one as a button, `several` where some, at most `most`, may be chosen (`value` has commas
+    between). `also`: what else of the address a choice sets (None: removes)."""
 
     name: str
     words: str
@@ -338,6 +412,7 @@ class Choice:
     value: str
     look: Look = "segments"
     also: Mapping[str, str | None] = field(default_factory=dict)
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

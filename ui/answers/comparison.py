@@ -26,9 +26,8 @@ from storage.analysis.standings import (
     task_sets,
 )
 from storage.store import Store
-from ui.answers.asked import Asked, Side, mark_words
+from ui.answers.asked import Asked, Side, like_chance, mark_words, prefers_nothing
 from ui.answers.blocks import Address, Answer, Block, Column, Estimate, Estimates, Line, Mark, Table, Way
-from ui.answers.policies import like_chance, prefers_nothing
 from ui.presentation.comparison import (
     CELL_WORDS,
     accuracy_words,

@@ -20,9 +20,8 @@ from storage.analysis.routing import counted_episodes
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from ui.answers.asked import SIDE, Asked, Row, Side
+from ui.answers.asked import SIDE, Asked, Row, Side, like_chance, named, prefers_nothing
 from ui.answers.blocks import Address, Answer, Column, Curve, Estimate, Mark, Point, Points, Table
-from ui.answers.policies import like_chance, named, prefers_nothing
 from ui.presentation.comparison import enumerated
 from ui.presentation.theme import one_line, percent
 from ui.presentation.words import dollars, role_word, share_words

@@ -101,6 +101,15 @@ ANALYSES: dict[str, Listed] = {
         "How each model has been answering, what it costs, who would be missed.",
         "pool health",
     ),
+    "evolution": Listed(
+        "Evolution and training",
+        "trending_up",
+        "An evolution or a training, update by update; start, watch, stop and resume one.",
+        "What an evolution or a training came to, update by update.",
+        "evolution",
+        "Learn",
+        by_filter=False,
+    ),
     "separability": Listed(
         "Separability",
         "scatter_plot",

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.episode import ROLE_ORDER
+from storage.analysis.counterfactual import Rescored
 from ui.answers.blocks import (
     Answer,
+    Areas,
     Bars,
     Cell,
     Cloud,
@@ -20,8 +23,10 @@ from ui.answers.blocks import (
     Kind,
     Point,
     Points,
+    Strip,
     Table,
     Tree,
+    Trend,
     Way,
 )
 from ui.presentation.words import move_key
@@ -62,6 +67,19 @@ def values(block: Drawn) -> Any:
             return {one.name: dict(zip(groups, one.counts, strict=True)) for one in series}
         case Curve(lines, places=places):
             return {name: [_point(point, places) for point in points] for name, points in lines.items()}
+        case Trend(traces, bands=bands, places=places):
+            named = {one.name: [_point(point, places) for point in one.points] for one in traces}
+            ends = {
+                name: [{"x": x, "low": low, "high": high} for x, low, high in band]
+                for name, band in bands.items()
+            }
+            return named | ends
+        case Areas(x, areas, axes):
+            return [
+                {axes[0]: at, **{one.name: one.shares[place] for one in areas}} for place, at in enumerate(x)
+            ]
+        case Strip(found):
+            return _choices(found)
         case Points(points):
             return [_point(point) for point in points]
         case Cloud(dots):
@@ -72,6 +90,23 @@ def values(block: Drawn) -> Any:
             return [{"moves": [move_key(move) for move in one.moves], "right": one.right} for one in paths]
         case Code(text):
             return text
+
+
+def _choices(found: Rescored) -> list[dict[str, Any]]:
+    """What the head of every generation would choose at every recorded turn."""
+    return [
+        {
+            "episode": line.episode.id,
+            "turn": line.index + 1,
+            "generation": generation,
+            "model": found.models[found.slots[row, column]],
+            "role": ROLE_ORDER[found.roles[row, column]],
+            "p": float(found.chances[row, column]),
+            "unsure": bool(found.unsure[row, column]),
+        }
+        for row, line in enumerate(found.lines)
+        for column, generation in enumerate(found.generations)
+    ]
 
 
 def estimate(one: Estimate) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from storage.analysis.second_opinions import EpisodeScope, JudgedEpisode, Judged
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from storage.upkeep.retention import last_removed
-from ui.answers.asked import Asked, Side
+from ui.answers.asked import Asked, Side, prefers_nothing
 from ui.answers.blocks import (
     Address,
     Answer,
@@ -42,7 +42,6 @@ from ui.answers.blocks import (
     Table,
 )
 from ui.answers.pages import Analysis, Part
-from ui.answers.policies import prefers_nothing
 from ui.presentation.comparison import pair_letter, slot_letter
 from ui.presentation.theme import ROLES_LEGEND, one_line, percent
 from ui.presentation.words import pair_words, share_words

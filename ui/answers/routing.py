@@ -26,7 +26,7 @@ from ui.answers.blocks import (
     Way,
 )
 from ui.answers.pages import Analysis, Part
-from ui.answers.roles import ROLES
+from ui.answers.pool import ROLES
 from ui.presentation.theme import percent
 from ui.presentation.words import move_key, move_words, parse_move, role_word, share_words
 

@@ -25,7 +25,7 @@ from storage.analysis.verdicts import (
     with_judgement,
     wrong_accepts,
 )
-from ui.answers import costs, roles
+from ui.answers import costs, pool
 from ui.answers.asked import SIDE, Asked, Behind, Row, Side
 from ui.answers.blocks import (
     Address,
@@ -396,7 +396,7 @@ ANALYSIS = Analysis(
         Part("verdicts", "Verdicts", (false_accept, false_revise, ledger, authors, accepts)),
         Part("cost", "Cost", costs.QUESTIONS),
         Part("budget", "Turn budget", (costs.budget,)),
-        Part("roles", "Roles kept", roles.QUESTIONS),
+        Part("roles", "Roles kept", (pool.kept, pool.refrained)),
     ),
     behind,
 )

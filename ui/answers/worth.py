@@ -14,7 +14,7 @@ from storage.analysis.routing import pool_order
 from storage.analysis.standings import policies_with_episodes
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.store import Store
-from ui.answers.asked import Asked, Side, mark_words
+from ui.answers.asked import Asked, Side, like_chance, mark_words, prefers_nothing
 from ui.answers.blocks import (
     Address,
     Answer,
@@ -29,7 +29,6 @@ from ui.answers.blocks import (
     Tree,
     Way,
 )
-from ui.answers.policies import like_chance, prefers_nothing
 from ui.presentation.theme import correct_mark, one_line, percent, plain
 from ui.presentation.words import right_words, setting_words, strip_text
 from ui.runs.plans import known_plan

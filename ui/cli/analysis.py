@@ -1,5 +1,5 @@
 """Analyses as commands, their answers as tables, as JSON or as a page: those that take episodes, and `trinity compare`,
-`policy` and `separability`, which are asked in their own way."""
+`policy`, `evolution` and `separability`, which are asked in their own way."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from storage.analysis.policy_diff import PolicyDiff
     from storage.analysis.second_opinions import EpisodeScope
     from storage.analysis.standings import PolicyInRun, PolicySide
+    from storage.rows.summaries import RunSummary
     from storage.store import Store
     from ui.answers.asked import Asked
     from ui.answers.blocks import Answer
@@ -115,8 +116,7 @@ def compare(
     [dim]$[/] trinity compare rp12/random rp34/random --choose cell=only_b --choose page=all
     """
     from storage.analysis.standings import policies_with_episodes
-    from ui.answers.asked import asked_of_policies, memory
-    from ui.answers.policies import side_words
+    from ui.answers.asked import asked_of_policies, memory, side_words
     from ui.presentation.words import generations_of
 
     with opened_store(how.store) as opened:
@@ -221,6 +221,66 @@ def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     assert plan is not None
     ready = RereadParts(plan)
     follow(store, ready, "turns read", plan.turns, lambda n: {"advance": n}).finished()
+
+
+@with_options()
+def evolution(
+    *,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="An evolution or a training; the newest if left out.", show_default=False),
+    ] = None,
+    update: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="This generation or iteration; else the last.", show_default=False),
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option("--with", metavar="RUN", help="A second one of the same kind, on the same axes."),
+    ] = None,
+    part: PartOption = None,
+    how: How,
+) -> None:
+    """Say what an evolution or a training came to, update by update, as its page does.
+
+    [dim]$[/] trinity evolution
+
+    [dim]$[/] trinity evolution night --update 12 --part choices --json
+    """
+    from ui.answers.asked import memory
+    from ui.answers.learning import asked_of_course
+    from ui.runs.course import read_course
+
+    with opened_store(how.store) as opened:
+        first = learned_run(opened, run)
+        second = learned_run(opened, beside) if beside else None
+        if second and second.kind != first.kind:
+            raise ConfigError(
+                f"'{first.id}' and '{beside}' are of two kinds: name two evolutions or two trainings."
+            )
+        course, other = read_course(opened, first), read_course(opened, second) if second else None
+        more = {"choices": how.choices(), "remember": memory()}
+        how.give("evolution", asked_of_course(opened, course, update, other, **more), part)
+
+
+def learned_run(store: Store, name: str | None) -> RunSummary:
+    """The evolution or training of this id or name, else the newest, with updates. StoreError when there is none."""
+    from ui.runs.queue import LEARNING
+
+    if name is None:
+        runs = [run for kind in LEARNING for run in store.runs.list(kind=kind) if run.generations]
+        if not runs:
+            raise StoreError(
+                "No evolution or training has come to anything yet: begin one by trinity evolve."
+            )
+        return max(runs, key=lambda run: run.created)
+    known = store.runs.find(name, *LEARNING)
+    if known is None:
+        raise StoreError(f"The store holds no evolution or training '{name}'.")
+    found = store.runs.get(known)
+    if not found.generations:
+        raise StoreError(f"'{name}' has come to nothing yet: its start is not validated.")
+    return found
 
 
 class Turns(StrEnum):

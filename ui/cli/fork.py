@@ -92,7 +92,7 @@ def fork(
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
     from ui.runs import wiring
-    from ui.runs.forks.planning import found_by
+    from ui.runs.forks.planning import find_turns
     from ui.runs.plans import ForkPlan, plan_of
 
     asked = build_settings(ForkSettings, validate_settings(ForkSettings, given))
@@ -112,7 +112,7 @@ def fork(
                 query = Filter(where, run, None, flag).chosen().to_query()
                 if query and (episode, turn) == (None, None):
                     batch = urlencode(query | ({"at": at} if at else {}))
-                    picks = found_by(opened, batch, most)
+                    picks = find_turns(opened, batch, most)
                 elif not asked.right_replies and (query or None in (episode, turn)):
                     raise ConfigError(
                         "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "

@@ -174,7 +174,7 @@ def play_pilot(store: Store, parts: R) -> R:
     """Play the pilot of a run that is ready, as a run of its own; the parts with what it left of their ceiling. Where
     something is recorded of their models, nothing is played. Exit 1 when the pilot did not come to its end."""
     from ui.presentation.words import dollars
-    from ui.runs.batch import completed, prepare
+    from ui.runs.batch import complete_plan, prepare
     from ui.runs.expectation import expectation, pilot_of
     from ui.runs.spending import Price, price
 
@@ -182,7 +182,7 @@ def play_pilot(store: Store, parts: R) -> R:
     if (known := expectation(store, plan, specs)) is not None:
         say(f"No pilot is played: {known.recorded:,} replies of these models are recorded already.")
         return parts
-    pilot = prepare(store, completed(store, pilot_of(plan, specs)))
+    pilot = prepare(store, complete_plan(store, pilot_of(plan, specs)))
     whole, first = price(store, plan, specs), price(store, pilot.plan, specs)
     agree(Price(whole.most + first.most, specs, whole.ceiling_usd), pilot=first)
     n = len(pilot.tasks) * len(pilot.policies)
@@ -255,7 +255,7 @@ def follow(
     from ui.runs.play import play
     from ui.runs.queue import Ticket, enqueue
 
-    run = resume or enqueue(store, ready.plan, Ticket.new(), owner=owner())[0]
+    run = resume or enqueue(store, ready.plan, Ticket(), owner=owner())[0]
     take_over(store, run)
     say(f"Run {run}")
     command = RUN_KINDS[ready.plan.kind].resume_command(run)

@@ -69,7 +69,7 @@ def run(
     [dim]$[/] trinity run --resume rp12ab
     """
     from ui.runs import wiring
-    from ui.runs.batch import completed
+    from ui.runs.batch import complete_plan
     from ui.runs.grading import name_task_file
     from ui.runs.plans import plan_of
     from ui.runs.settings.learning import plan_from
@@ -83,7 +83,7 @@ def run(
         elif given.get("policies"):
             plan = plan_from(BatchPlan, given, settings)
             name_task_file(opened, plan.tasks)
-            plan = completed(opened, plan)
+            plan = complete_plan(opened, plan)
         else:
             raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
         _play(opened, plan, resume, validate, as_json, pilot=pilot)

@@ -101,7 +101,7 @@ def check(
 def _grade(lines: list[dict[str, Any]], folder: Path) -> list[bool]:
     """Whether each answer is right, by graders of one's own from this folder too."""
     from core.episode import Grade, Task, own_grader
-    from core.play.drive import settled
+    from core.play.drive import final_verdicts
     from core.tasks.graders import grading_of
     from core.tasks.own_graders import find_function
     from ui.runs import wiring
@@ -112,7 +112,9 @@ def _grade(lines: list[dict[str, Any]], folder: Path) -> list[bool]:
     own = {task: find_function(task.grader, folder) for task in tasks if own_grader(task.grader)}
     grade = grading_of(tasks, own, wiring.settings().processes)
     found = grade([Grade(task, one["said"]) for task, one in zip(tasks, lines, strict=True)])
-    return [verdict for one in with_progress(found, "answers", len(found)) for verdict in settled([one])]
+    return [
+        verdict for one in with_progress(found, "answers", len(found)) for verdict in final_verdicts([one])
+    ]
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

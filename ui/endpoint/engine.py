@@ -203,7 +203,7 @@ class Engine:
         thread.join(timeout=30.0)
 
     def _start(self) -> None:
-        run, _ = enqueue(self._store, self._plan, Ticket.new(), owner=owner())
+        run, _ = enqueue(self._store, self._plan, Ticket(), owner=owner())
         self._store.runs.note_pool(run, digest_of_specs(self._pool.specs))
         self.run, self._number, self._inbox, self._fault = run, 0, _Inbox(), None
         self._thread = threading.Thread(

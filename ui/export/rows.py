@@ -10,6 +10,7 @@ from typing import Any
 
 from core.episode import Role
 from ui.answers.blocks import (
+    Areas,
     Bars,
     Cloud,
     Code,
@@ -22,8 +23,10 @@ from ui.answers.blocks import (
     Grid,
     Point,
     Points,
+    Strip,
     Table,
     Tree,
+    Trend,
 )
 from ui.presentation.comparison import difference_words, p_words
 from ui.presentation.theme import percent
@@ -52,8 +55,8 @@ class Rows:
 
 
 def rows_of(block: Drawn, *, ids: bool = False) -> Rows:
-    """A block as rows, with `ids` for whoever has no links; none of a flow or a tree, whose numbers stand in the table
-    beside them."""
+    """A block as rows, with `ids` for whoever has no links; none of a flow, a tree or a strip, whose numbers stand in
+    the table beside them."""
     match block:
         case Table():
             return _table(block, ids)
@@ -67,6 +70,14 @@ def rows_of(block: Drawn, *, ids: bool = False) -> Rows:
             found = [(name, point) for name, points in block.lines.items() for point in points]
             rows = [_point(name, one, ".4g", places) for name, one in found]
             return Rows(block.title, _along(block.axes), rows)
+        case Trend():
+            return _trend(block)
+        case Areas(x, areas, axes):
+            rows = [
+                [Shown(f"{at:,.6g}", True), *(Shown(percent(one.shares[i]), True) for one in areas)]
+                for i, at in enumerate(x)
+            ]
+            return Rows(block.title, [f">{axes[0]}", *(f">{one.name}" for one in areas)], rows)
         case Cloud():
             classes = Counter(one.name for one in block.dots).most_common()
             return Rows(
@@ -78,7 +89,7 @@ def rows_of(block: Drawn, *, ids: bool = False) -> Rows:
             return Rows(block.title, _along(block.axes), [_point(name, one, ",.4g") for name, one in named])
         case Code():
             return Rows("", ("",), [[Shown(block.text)]])
-        case Flow() | Tree():
+        case Flow() | Tree() | Strip():
             return Rows()
 
 
@@ -132,6 +143,19 @@ def _bars(block: Bars) -> Rows:
         for group, of in zip(block.groups, counts, strict=True)
     ]
     return Rows(block.title, [block.axes[0], *(one.name for one in block.series)], rows)
+
+
+def _trend(block: Trend) -> Rows:
+    """A row for every update, a column for every line."""
+    lines = [{point.x: point.estimate for point in one.points} for one in block.traces]
+    rows = [
+        [
+            Shown(f"{x:,.6g}", True),
+            *(_estimate(one[x], places=block.places)[1] if x in one else Shown("") for one in lines),
+        ]
+        for x in sorted({x for one in lines for x in one})
+    ]
+    return Rows(block.title, [f">{block.axes[0]}", *(f">{one.name}" for one in block.traces)], rows)
 
 
 def _along(axes: tuple[str, str]) -> list[str]:

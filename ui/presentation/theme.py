@@ -101,6 +101,7 @@ ROLE_STYLES: dict[Role, RoleStyle] = {
     Role.WORKER: RoleStyle("W", "Worker", "■", "square"),
     Role.VERIFIER: RoleStyle("V", "Verifier", "▲", "triangle-up"),
 }
+ROLE_COLOURS = {Role.THINKER: "#7C5CBF", Role.WORKER: "#0E8A8A", Role.VERIFIER: WARN_COLOUR}
 
 ACCEPT = Mark("✓", ":material/check_circle:", "Accept", "green", RIGHT_COLOUR)
 REVISE = Mark("↻", ":material/restart_alt:", "Revise", "orange", WARN_COLOUR)

@@ -4,5 +4,5 @@ A plan (`plans`, `settings`) is priced and metered (`spending`), expected to tak
 ready and played by its kind (`batch`, `live`, `evolution` and `training` over `learning`, `forks`, `reading`; `paper`
 for the paper's tables), all through `play.play(store, run)`. Pages queue a plan (`queue`) and a worker process
 (`worker`) plays it under a `lease`. Names become policies in `policies`, pools, encoders and checkpoints in `wiring`;
-`grading` says how a run's answers are graded.
+`grading` says how a run's answers are graded, and `course` has the updates of what learned as columns.
 """

@@ -126,7 +126,7 @@ class BatchParts(Parts):
         return plan, policies
 
 
-def completed(store: Store, plan: BatchPlan) -> BatchPlan:
+def complete_plan(store: Store, plan: BatchPlan) -> BatchPlan:
     """A plan with what a run keeps besides what was asked: each policy by its own name (a checkpoint folder is put into
     the store), the pool's models, the tasks' digest. No model is loaded."""
     models = tuple(spec.name for spec in wiring.pool_specs(plan.pool))

@@ -21,7 +21,7 @@ from core.episode import (
 from core.errors import ConfigError, TrinityError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive
-from core.play.policies import Policy, WrappedPolicy, new_episode, overridden
+from core.play.policies import Policy, WrappedPolicy, new_episode, override_decision
 from core.play.session import propose
 from core.pool.pool import Pool
 from storage.recorder import record
@@ -56,7 +56,7 @@ class Steered(WrappedPolicy):
     def _one(self, request: Decide) -> Decision:
         decision = self.unsteered(request)
         choice = self.store.runs.override(request.episode_id, request.index)
-        return overridden(decision, choice, self.models) if choice else decision
+        return override_decision(decision, choice, self.models) if choice else decision
 
     def unsteered(self, request: Decide) -> Decision:
         """What whoever is in charge decides. What was proposed is not worked out once more when it is played."""

@@ -106,13 +106,8 @@ def starts_workers() -> bool:
 class Ticket:
     """Given out with each form: the same options from the same form are the same run."""
 
-    at: int
-    nonce: str
-
-    @classmethod
-    def new(cls) -> Ticket:
-        """One that nobody had before."""
-        return cls(int(time.time()), os.urandom(16).hex())
+    at: int = field(default_factory=lambda: int(time.time()))
+    nonce: str = field(default_factory=lambda: os.urandom(16).hex())
 
     def run(self, config: Mapping[str, Any]) -> str:
         """The id of the run that these options begin."""

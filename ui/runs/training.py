@@ -58,7 +58,7 @@ class TrainingParts(LearningParts):
         if at.state is not None:
             start = wiring.load_planner(at.store, at.earlier[0].checkpoint_id or "", self.plan.models)
         else:
-            start = self.start or (yield from _warmed_up(self.plan, at.stops))
+            start = self.start or (yield from _warm_planner(self.plan, at.stops))
         yield from learn(
             self.plan.learning,
             start,
@@ -127,7 +127,7 @@ def _start(store: Store, plan: TrainingPlan) -> LanguagePlanner:
     )
 
 
-def _warmed_up(
+def _warm_planner(
     plan: TrainingPlan, stops: Callable[[], bool]
 ) -> Generator[TrainingProgress, None, LanguagePlanner]:
     """A new pocket planner that knows the form of workflows, and nothing about what is good in them."""

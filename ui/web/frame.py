@@ -37,7 +37,6 @@ HELP = {
     "pair": "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
     "live": "Play a new problem now and watch every decision as it is made.",
     "forks": "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
-    "evolution": "An evolution or a training, update by update; start, watch, stop and resume one.",
     "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
     "review": "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
     "data": "Export episodes as JSON Lines, CSV, Parquet or web pages; import the files of others.",
@@ -83,7 +82,7 @@ MENU = {
     "Compare": _analyses("Compare"),
     "Run": [_page("live", "Live", "play_circle"), _page("forks", "Forks", "call_split")],
     "Analyse": [
-        _page("evolution", "Evolution and training", "trending_up"),
+        *_analyses("Learn"),
         _page("results", "Results", "leaderboard"),
         *_analyses("Analyse"),
     ],

@@ -447,4 +447,4 @@ def begin_luck(store: Store, plan: ForkPlan) -> NoReturn:
     """To the run that is under way for this episode, in another tab perhaps, else to a new one."""
     known = luck_runs(store).get(plan.branches[0].parent)
     under_way = known[0].id if known is not None and is_under_way(known[0]) else None
-    state.go("forks", run=under_way or queue.begin(store, plan, Ticket.new()))
+    state.go("forks", run=under_way or queue.begin(store, plan, Ticket()))

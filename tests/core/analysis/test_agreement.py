@@ -19,10 +19,8 @@ from core.analysis.agreement import (
     picks,
 )
 from core.analysis.head_lens import (
-    likeliest_choice,
     likeliest_choices,
     rounding,
-    sampled_choice,
     sampled_choices,
 )
 from core.analysis.metrics import ClusteredShare, exact_interval, kl_divergence
@@ -32,7 +30,7 @@ from core.heads import HeadKind, head_of, softmax
 MODELS = 4
 
 
-def test_choices_in_bulk_are_those_taken_one_by_one() -> None:
+def test_each_choice_is_by_its_own_row_and_draws_as_decisions_do() -> None:
     rng = np.random.default_rng(0)
     logits, errors = rng.normal(size=(300, 5)), rng.uniform(0, 0.2, size=(300, 5))
     logits[:40] = 0.0  # nothing preferred
@@ -41,15 +39,18 @@ def test_choices_in_bulk_are_those_taken_one_by_one() -> None:
     u = rng.random(300)
     many, drawings = likeliest_choices(logits, errors, allowed), sampled_choices(logits, errors, u, allowed)
     for row in range(300):
-        mask = tuple(allowed[row].tolist())
-        one = likeliest_choice(logits[row], errors[row], mask)
-        assert many.places[row] == one.place
-        assert bool(many.unsure[row]) == one.unsure
+        own = slice(row, row + 1)
+        one = likeliest_choices(logits[own], errors[own], allowed[own]).first
+        assert (many.places[row], bool(many.unsure[row])) == (one.place, one.unsure)
         assert math.isclose(many.leads[row], one.lead, abs_tol=1e-12)
-        assert drawings.places[row] == draw_index(softmax(logits[row], mask), float(u[row]))
-        other = sampled_choice(logits[row], np.where(allowed[row], errors[row], 0.0), float(u[row]), mask)
+        best = max(np.flatnonzero(allowed[row]), key=lambda place: logits[row][place])
+        assert one.place == best
+        assert drawings.places[row] == draw_index(softmax(logits[row], allowed[row].tolist()), float(u[row]))
+        other = sampled_choices(
+            logits[own], np.where(allowed[own], errors[own], 0.0), u[own], allowed[own]
+        ).first
         assert drawings.places[row] == other.place
-        if sum(mask) > 1:
+        if allowed[row].sum() > 1:
             assert bool(drawings.unsure[row]) == other.unsure
     assert 0 < many.unsure.sum() < 300
     assert 0 < drawings.unsure.sum() < 300

@@ -9,7 +9,7 @@ import pytest
 from core.analysis.head_lens import overruled_pair
 from core.draws import turn_key
 from core.episode import Decide, Decision, Episode, Fork, Protocol, Role, Task, Transcript
-from core.play.policies import RandomPolicy, overridden
+from core.play.policies import RandomPolicy, override_decision
 
 MODELS = ("ann", "bob", "eve")
 EPISODE = Episode(
@@ -21,7 +21,7 @@ def taken_over(index: int) -> tuple[Decision, Decision]:
     """What was drawn for a turn, and the turn as a person decided it."""
     request = Decide(Transcript("How many?"), index, turn_key(EPISODE.seed, EPISODE.task.id, index))
     [drawn] = RandomPolicy(MODELS).decide([request])
-    return drawn, overridden(drawn, ("eve", Role.VERIFIER), MODELS)
+    return drawn, override_decision(drawn, ("eve", Role.VERIFIER), MODELS)
 
 
 @pytest.mark.parametrize("index", range(8))

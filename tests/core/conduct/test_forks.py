@@ -27,7 +27,7 @@ from core.episode import (
 from core.errors import ConfigError
 from core.play.drive import drive_many
 from core.play.forking import (
-    carried_later,
+    carried_turns,
     check_change,
     child_seed,
     decision_at,
@@ -86,7 +86,7 @@ def forked(
     if change is not None:
         check_change(change, parent, index)
     child = new_child(parent, index, change, number, id="e2-1", run_id="r2", grade=grade_many)
-    carried = {("e2-1", turn): one for turn, one in carried_later(parent, index, change).items()}
+    carried = {("e2-1", turn): one for turn, one in carried_turns(parent, index, change).items()}
     return run(child, RecordedWorkflows(child.policy, child.models, carried), script, dialect)
 
 

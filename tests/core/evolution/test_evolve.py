@@ -397,20 +397,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e300, -1.0, "0.1", True])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "logit_spread",
-        "constant_spread",
-        "step_size",
-        "svf_spread",
-        "svf_step_size",
-        "learning_rate",
-        "box",
-        "diversity",
-        "turn_cost",
-    ],
-)
+@pytest.mark.parametrize("name", NUMBERS.split())
 def test_a_number_with_which_nothing_can_be_searched_is_refused_by_its_name(name: str, value: Any) -> None:
     words = f"{name} cannot be {value!r}: give"
     with pytest.raises(ConfigError, match=re.escape(words)):

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import count
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ CONFIG = LearnConfig(
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -63,6 +63,12 @@ def begun(
     return learn(config, start or tiny_planner(), **settings)  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="module")
+def straight(one_thread: None) -> list[Iteration]:
+    """A learning from its begin to its end, on a clock that counts."""
+    return iterations(validation_tasks=TASKS[:2], run="r1", clock=count().__next__)
+
+
 def roll_out(
     config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task], iteration: int, pool: Pool
 ) -> Rollouts:
@@ -71,18 +77,15 @@ def roll_out(
     return rollouts_of(config, candidates, play_all(candidates.episodes, candidates.policy, pool, grade_many))
 
 
-def test_a_killed_learning_goes_on_to_the_same_weights() -> None:
-    undisturbed = iterations(validation_tasks=TASKS[:2])
-    assert [one.index for one in undisturbed] == [0, 1, 2, 3]
-    stopped = begun(validation_tasks=TASKS[:2])
-    second = list(islice(stopped, 2))[-1]
-    stopped.close()  # type: ignore[attr-defined]
-    assert second.state is not None
-    kept = PlannerState.from_bytes(second.state.to_bytes())
-    assert kept.digest == second.state.digest
-    resumed = iterations(validation_tasks=TASKS[:2], state=kept)
+def test_a_killed_learning_goes_on_to_the_same_weights(straight: list[Iteration]) -> None:
+    assert [one.index for one in straight] == [0, 1, 2, 3]
+    last = straight[1].state
+    assert last is not None
+    kept = PlannerState.from_bytes(last.to_bytes())
+    assert kept.digest == last.digest
+    resumed = iterations(validation_tasks=TASKS[:2], run="r1", state=kept)
     assert [one.index for one in resumed] == [2, 3]
-    assert [known(one) for one in resumed] == [known(one) for one in undisturbed[2:]]
+    assert [known(one) for one in resumed] == [known(one) for one in straight[2:]]
 
 
 def known(one: Iteration) -> tuple[str, str, str]:
@@ -101,11 +104,11 @@ def planner_of(one: Iteration) -> LanguagePlanner:
     return one.planner
 
 
-def test_an_iteration_says_what_it_came_to() -> None:
-    start, first, *_, last = iterations(validation_tasks=TASKS[:3], run="r1", clock=iter(range(99)).__next__)
+def test_an_iteration_says_what_it_came_to(straight: list[Iteration]) -> None:
+    start, first, *_, last = straight
     assert start.rollouts is None
     assert start.validation is not None
-    assert (start.validation.n, start.validation.readable) == (3, 1.0)
+    assert (start.validation.n, start.validation.readable) == (2, 1.0)
     assert start.free == 0, "an untrained model writes nothing of the form without the grammar"
     assert first.validation is None
     assert math.isnan(first.free), "measured with validations alone"
@@ -127,6 +130,7 @@ def test_an_iteration_says_what_it_came_to() -> None:
         assert IterationStats.stats_of(stored).to_json() == stored
 
 
+@pytest.mark.integration
 def test_weights_move_towards_what_earns_more_and_anchors_hold_the_choice_of_models_or_all_else() -> None:
     moved = shares_of_ann()
     assert moved[0] < 0.6
@@ -237,6 +241,7 @@ def test_a_group_shares_its_question_and_its_models_but_not_its_chances() -> Non
     assert all(turn.decision.model not in one.left_out for one in played for turn in one.turns)
 
 
+@pytest.mark.integration
 def test_the_published_recipe_runs_end_to_end_on_a_tiny_model() -> None:
     sizes = (PUBLISHED.iterations, PUBLISHED.questions, PUBLISHED.rollouts, PUBLISHED.problems)
     assert sizes == (200, 4, 64, 960)

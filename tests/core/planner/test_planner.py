@@ -53,7 +53,7 @@ def test_a_reply_depends_on_its_key_and_not_on_its_neighbours() -> None:
 @pytest.mark.parametrize("allowed", [(0, 1, 2), (2,), (0, 2)])
 def test_constrained_replies_are_workflows_of_the_models_that_may_be_named(allowed: tuple[int, ...]) -> None:
     planner = tiny_planner()
-    for reply in planner.write(requests(40, allowed)):
+    for reply in planner.write(requests(20, allowed)):
         read = read_workflow(reply.text, allowed=allowed, mode=planner.mode)
         assert isinstance(read, Workflow), reply.text
     free = tiny_planner(constrained=False).write(requests(8, allowed))

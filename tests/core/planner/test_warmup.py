@@ -41,6 +41,7 @@ def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmup, "train_tokenizer", lambda texts: train_tokenizer(islice(texts, 1_000)))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("few_texts")
 def test_a_short_warm_up_is_the_same_every_time_and_learns() -> None:
     found = []
@@ -59,6 +60,7 @@ def test_a_short_warm_up_is_the_same_every_time_and_learns() -> None:
     assert new_planner(replace(SETTINGS, seed=1)).id != new_planner(SETTINGS).id
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("few_texts")
 def test_after_it_a_plan_begins_from_hidden_states_that_tell_questions_apart() -> None:
     """Else what is best on average is learned long before what is best for one kind of question."""

@@ -23,7 +23,7 @@ from core.play.policies import (
     decider_at,
     deciders_of_fork,
     deciders_with,
-    overridden,
+    override_decision,
     single_policy,
 )
 
@@ -113,14 +113,14 @@ class TestCycles:
 class TestOverride:
     def test_keeps_what_the_policy_thought(self) -> None:
         [plain] = RandomPolicy(MODELS).decide([request()])
-        turned = overridden(plain, ("cid", Role.THINKER), MODELS)
+        turned = override_decision(plain, ("cid", Role.THINKER), MODELS)
         assert (turned.model, turned.role, turned.origin) == ("cid", Role.THINKER, "override")
         assert turned.model_probs == plain.model_probs
 
     def test_an_unknown_model_is_refused(self) -> None:
         [plain] = RandomPolicy(MODELS).decide([request()])
         with pytest.raises(ConfigError, match="'eve'"):
-            overridden(plain, ("eve", Role.WORKER), MODELS)
+            override_decision(plain, ("eve", Role.WORKER), MODELS)
 
 
 class TestDraws:

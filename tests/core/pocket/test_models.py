@@ -34,6 +34,7 @@ def train(name: str, folder: Path) -> list[training.TrainingProgress]:
         torch.set_num_threads(threads)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("name", ["plato", "encoder"])
 def test_a_short_training_is_deterministic_and_learns(name: str, tmp_path: Path) -> None:

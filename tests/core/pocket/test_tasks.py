@@ -143,8 +143,8 @@ SMALL = {
 def test_a_split_gives_the_default_number_of_tasks_or_all_it_has(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if family in ("sequences", "units"):
-        monkeypatch.setattr(tasks, "PATIENCE", 2000)  # which finds all of their few
+    if family == "sequences":
+        monkeypatch.setattr(tasks, "PATIENCE", 1000)  # which finds all of its few
     for split, n in (("evolve", 1000), ("validation", 200), ("test", 100), (UNSEEN, 100)):
         questions = {
             normalise_question(task.question) for task in draw_tasks(family, split, n, 0, at_most=True)

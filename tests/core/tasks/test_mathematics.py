@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.episode import Failure, Grade, Task
-from core.play.drive import settled
+from core.play.drive import final_verdicts
 from core.processes import cores
 from core.tasks import mathematics
 from core.tasks.choices import options_of, read_choice
@@ -56,7 +56,7 @@ def test_the_corpus_is_graded_as_labelled_and_no_wrong_answer_passes() -> None:
 
 
 def same(*pairs: tuple[str, str]) -> list[bool]:
-    return settled([mathematics_verdict(*pair) for pair in pairs])
+    return final_verdicts([mathematics_verdict(*pair) for pair in pairs])
 
 
 @pytest.mark.process
@@ -127,7 +127,7 @@ def test_a_comparison_that_takes_its_time_holds_up_no_other_answer() -> None:
     assert not slow.done()
     for process in running:
         os.kill(process.pid, signal.SIGCONT)
-    assert settled([slow]) == [True]
+    assert final_verdicts([slow]) == [True]
 
 
 @given(st.text(max_size=60) | st.text(alphabet=r"\{}()[]^_0123x/,.-+<>=$ frac", max_size=60))

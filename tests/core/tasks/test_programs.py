@@ -12,7 +12,7 @@ import pytest
 
 from core.episode import Failure, Grade, Task
 from core.errors import TaskError
-from core.play.drive import settled
+from core.play.drive import final_verdicts
 from core.tasks.bubblewrap import Limits, _interpreter, check_sandbox
 from core.tasks.graders import grading_of
 from core.tasks.programs import passes, read_tests
@@ -88,8 +88,8 @@ def test_many_programs_are_graded_side_by_side_and_each_once() -> None:
     asked = [Grade(task, f"print({n})") for task in tasks for n in (0, 1, 2, 0)]
     verdicts = grade(asked)
     assert verdicts[0] is verdicts[3]
-    assert settled(verdicts) == [a.answer == f"print({a.task.id[1:]})" for a in asked]
-    assert settled(grade([Grade(Task("n", "q", "4", "number"), "4"), asked[0]])) == [True, True]
+    assert final_verdicts(verdicts) == [a.answer == f"print({a.task.id[1:]})" for a in asked]
+    assert final_verdicts(grade([Grade(Task("n", "q", "4", "number"), "4"), asked[0]])) == [True, True]
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ def lean_on(store: Store) -> tuple[str, str, str]:
     return labelled, parent, child
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("what", ["texts", "prompts"])
 def test_what_was_previewed_goes_and_what_others_lean_on_stays(store: Store, what: Removable) -> None:
     labelled, parent, child = lean_on(store)
@@ -132,6 +133,7 @@ def test_the_command_previews_asks_and_tells(
     assert held(store, "text") == 0
 
 
+@pytest.mark.integration
 def test_settings_shows_what_would_go_and_does_it(store: Store) -> None:
     page = opened("settings", part="room", what="texts", age="0", of=PLAYED)
     before = held(store, "text")

@@ -16,8 +16,9 @@ from storage.analysis.second_opinions import EpisodeScope
 from storage.analysis.standings import PolicySide
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from tests.builders.sample_store import PLAYED, checkpoint
+from tests.builders.sample_store import EVOLVED, PLAYED, checkpoint
 from tests.ui.pages import assert_literal, command, opened
+from tests.ui.web.evolutions import asked_of_learned
 from ui.answers import plain, policy
 from ui.answers.asked import Asked, asked_of, asked_of_policies
 from ui.answers.blocks import Answer
@@ -47,13 +48,17 @@ OWN_SELECTIONS = {
         ([C, B, "--run", PLAYED, "--by-draw"], {"c": f"{C},{B}", "run": PLAYED, "by": "draw"}),
         ([B, A, C, "--by-draw", "--choose", f"with={C}"], {"c": f"{B},{A},{C}", "by": "draw", "with": C}),
     ),
+    "evolution": (([EVOLVED, "--update", "8"], {"run": EVOLVED, "gen": "8"}),),
     "separability": (
         ([PLAYED, "--policy", B, "--turns", "first"], {"run": PLAYED, "policy": B, "turns": "first"}),
     ),
 }
+#: What names the part in an address, where that is not `part`.
+PART_NAMES = {"evolution": "panel"}
 ASKED = [(name, *one) for name in ANALYSES for one in OWN_SELECTIONS.get(name, SELECTIONS)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "selection", "address"), ASKED)
 def test_page_command_and_saved_page_give_the_same_numbers(
     samples: Store,
@@ -78,7 +83,7 @@ def test_page_command_and_saved_page_give_the_same_numbers(
 
     monkeypatch.setattr(page, "draw", keep)
     for part in analysis(name).parts:
-        assert_literal(opened(name, part=part.key, **address))
+        assert_literal(opened(name, **{PART_NAMES.get(name, "part"): part.key}, **address))
     print_json({key: plain.answer(one) for key, one in given.items()})
     shown = json.loads(capsys.readouterr().out)
     assert shown == {key: value for key, value in expected.items() if key != "episodes"}
@@ -115,6 +120,8 @@ def _asked(store: Store, name: str) -> Asked:
         return asked_of_policies(store, [PolicySide(A), PolicySide(B), PolicySide("random")], str)
     if name == "policy":
         return policy.asked_of_checkpoints(store, EpisodeScope(), {A: "first", B: "last"})
+    if name == "evolution":
+        return asked_of_learned(store, EVOLVED)
     if name == "separability":
         return asked_of(store, EpisodeFilter(run=PLAYED, policy=B))
     return asked_of(store, EpisodeFilter())
@@ -150,6 +157,7 @@ def test_a_choice_or_part_that_is_not_there_is_refused_in_a_sentence(
         asked_of(samples, EpisodeFilter(), A)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("table", ["4", "5", "9", "selection"])
 def test_a_table_of_results_is_the_same_on_its_page_in_json_and_saved(
     samples: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -11,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from core.checkpoint import save_checkpoint
+from core.checkpoint import load_checkpoint, save_checkpoint
+from core.planner.planner import LanguagePlanner
 from core.pool.spec import digest_of_specs
 from core.pool_file import load_specs
 from tests.builders.checkpoints import checkpoint
 from tests.builders.stores import copy_store
-from tests.ui import pages
+from tests.core.planner.tiny import tiny_planner
 from tests.ui.sums import Sums, sums
 from ui.cli.console import printable
 from ui.cli.ui import check_port
@@ -27,9 +29,7 @@ from ui.runs.lease import is_dead, owner
 def _played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("played")
     with pytest.MonkeyPatch.context() as patched, sums(folder, patched) as world:
-        assert (
-            pages.command(["run", *world.test_tasks, "--policy", "single:*", "--policy", "round-robin"]) == 0
-        )
+        world.done("run", *world.test_tasks, "--policy", "single:*", "--policy", "round-robin")
     return Path(world.store)
 
 
@@ -118,7 +118,7 @@ def test_no_episode_has_more_turns_than_a_database_can_count(played: Sums) -> No
 
 def test_episodes_and_runs_are_deleted(played: Sums) -> None:
     ids = [one["id"] for one in played.trinity("episodes", "--limit", 2, "--json").json["episodes"]]
-    assert played.trinity("episodes", "delete", *ids, "--yes").code == 0
+    played.done("episodes", "delete", *ids, "--yes")
     assert played.trinity("doctor", "--json").json["store"]["episodes"] == 34
     assert played.trinity("episodes", "show", ids[0]).code == 1
     run = played.last_run()[0].id
@@ -130,7 +130,7 @@ def test_episodes_and_runs_are_deleted(played: Sums) -> None:
 def test_deleting_what_is_not_there_deletes_nothing(played: Sums) -> None:
     one = played.trinity("episodes", "--limit", 1, "--json").json["episodes"][0]["id"]
     assert played.trinity("episodes", "delete", one, "e0", "--yes").code == 1
-    assert played.trinity("episodes", "show", one).code == 0
+    played.done("episodes", "show", one)
 
 
 def test_compare_with_a_baseline(played: Sums) -> None:
@@ -225,7 +225,7 @@ def test_a_damaged_checkpoint_is_not_imported(world: Sums) -> None:
 
 def test_pool_init_writes_a_valid_file_once(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
     path = world.folder / "mine.toml"
-    assert world.trinity("pool", "init", path).code == 0
+    world.done("pool", "init", path)
     assert "exists already" in world.trinity("pool", "init", path).err
     monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
     listed = world.trinity("pool", "list", "--pool", path)
@@ -345,3 +345,91 @@ def test_where_lists_what_the_expression_says_and_points_at_a_mistake(played: Su
     sentence, line, caret = refused.err.splitlines()
     assert sentence == "trinity: Column 15 of the filter: there is no field “trns”: did you mean turns?"
     assert line[caret.index("^") :].startswith("trns")
+
+
+def test_checkpoints_go_in_and_out_as_folders(world: Sums) -> None:
+    made = checkpoint(("adder", "guesser"), seed=1)
+    save_checkpoint(made, world.folder / "made")
+    for _ in range(2):
+        world.done("checkpoints", "import", world.folder / "made")
+    listed = world.trinity("checkpoints", "--json").json
+    found = {"system": "trinity", "id": made.id, "run": None, "generation": None, "kind": "head"}
+    assert listed == [found]
+    assert made.id in world.trinity("checkpoints").out
+    world.done("checkpoints", "export", made.id, world.folder / "out")
+    assert load_checkpoint(world.folder / "out") == made
+
+
+def test_planners_are_listed_beside_coordinators_and_go_in_and_out_as_folders(world: Sums) -> None:
+    planner = tiny_planner().frozen(models=("adder", "guesser"))
+    for _ in range(2):
+        folder = planner.save(world.folder / "planner")
+        world.done("checkpoints", "import", folder)
+    listed = world.trinity("checkpoints", "--json").json
+    found = {"system": "conductor", "id": planner.card.id, "run": None, "generation": 0, "kind": "start"}
+    assert listed == [found]
+    assert "Planners (Conductor)" in world.trinity("checkpoints").out
+    world.done("checkpoints", "export", planner.card.id, world.folder / "out")
+    assert LanguagePlanner.load(world.folder / "out").card == planner.card
+    played = world.run(
+        "--policy", world.folder / "planner", "--policy", f"conductor:{planner.card.id}", "--json"
+    )
+    assert [one["policy"] for one in played.json] == [f"conductor:{planner.card.id}"], "both are one policy"
+    assert world.run("--policy", "conductor:cabcdefghij").code == 1
+
+
+def written(path: Path, *lines: object) -> Path:
+    path.write_text("".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in lines))
+    return path
+
+
+def test_a_file_is_counted(world: Sums, tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "own.jsonl",
+        {"question": "What is 2 + 2?", "answer": "4", "grader": "math", "split": "test"},
+        {"question": "Who?", "answer": "Eva", "grader": "exact", "split": "test"},
+    )
+    listed = world.trinity("tasks", "list", file, "--json").json
+    assert [(one["split"], one["grader"], one["n"]) for one in listed] == [
+        ("test", "exact", 1),
+        ("test", "math", 1),
+    ]
+
+
+@pytest.mark.process
+def test_labelled_answers_are_graded_and_differences_shown(world: Sums, tmp_path: Path) -> None:
+    lines = [
+        {"answer": "\\frac{1}{2}", "said": "0.5", "grader": "math", "right": True},
+        {"answer": "\\frac{1}{2}", "said": "0.33", "grader": "math", "right": False},
+        {"answer": "B", "said": "Venus", "grader": "choice", "right": True, "question": "Which? A) Mars B) Venus"},
+    ]  # fmt: skip
+    agrees = world.done("tasks", "check", written(tmp_path / "a.jsonl", *lines), "--json")
+    assert agrees.json == {"n": 3, "agree": 3, "false_right": 0, "false_wrong": 0, "differs": []}
+    lines += [
+        {"answer": "42", "said": "42", "grader": "number", "right": False},
+        {"answer": "42", "said": "43", "grader": "number", "right": True},
+    ]
+    file = written(tmp_path / "b.jsonl", *lines)
+    differs = world.trinity("tasks", "check", file, "--json")
+    assert differs.code == 1
+    assert [differs.json[name] for name in ("n", "agree", "false_right", "false_wrong")] == [5, 3, 1, 1]
+    assert [one["said"] for one in differs.json["differs"]] == ["42", "43"]
+    told = world.trinity("tasks", "check", file).out
+    assert "3 of 5 answers are graded as they are labelled; 1 wrong ones count as right" in told
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "Line 1 of c.jsonl is not valid JSON"),
+        ({"answer": "1", "said": 1, "grader": "exact", "right": True}, 'needs texts for "answer", "said"'),
+        ({"answer": "1", "said": "1", "grader": "exact"}, 'needs true or false for "right"'),
+        (
+            {"answer": "1", "said": "1", "grader": "judge", "right": True},
+            "has an unknown grader 'judge': choose exact",
+        ),
+        ("", "is empty"),
+    ],
+)
+def test_a_bad_line_is_one_sentence(world: Sums, tmp_path: Path, line: object, says: str) -> None:
+    assert says in world.refused("tasks", "check", written(tmp_path / "c.jsonl", line))

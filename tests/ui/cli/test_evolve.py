@@ -21,18 +21,14 @@ from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.rows.summaries import EpisodeSummary
 from storage.shelves.learning import Learning
 from storage.store import Store, open_store
-from tests.ui.sums import Result, Sums
+from tests.builders.stores import copy_store
+from tests.ui.sums import Result, Sums, sums
 from tests.ui.test_canary import unpacked
 from ui.cli.learning import read_file
 from ui.runs.settings.learning import EvolutionPlan, plan_from
 
+pytestmark = pytest.mark.usefixtures("evolving")
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
-
-
-@pytest.fixture
-def world(evolving: Sums) -> Sums:
-    """There are tasks to evolve on, and a tiny encoder."""
-    return evolving
 
 
 def evolve(world: Sums, *more: object) -> Result:
@@ -43,6 +39,24 @@ def evolve(world: Sums, *more: object) -> Result:
 def evolved(world: Sums, *more: object) -> Result:
     """The same, which comes to its end and prints JSON."""
     return world.done("evolve", "--tasks", world.tasks, *SMALL, *more, "--json")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path) -> tuple[Result, Path]:
+    """What an evolution says that comes to its end and records every candidate; and its store."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patched, sums(folder, patched) as made:
+        made.add_tasks_to_evolve_on()
+        patched.setenv("TRINITY_ENCODER", str(tiny_encoder))
+        return evolved(made, "--record", "all"), Path(made.store)
+
+
+@pytest.fixture
+def finished(world: Sums, undisturbed: tuple[Result, Path]) -> Result:
+    """The same, and the world's store holds that evolution."""
+    result, store = undisturbed
+    copy_store(store, world.store)
+    return result
 
 
 @contextmanager
@@ -63,8 +77,10 @@ def dying(index: int, *, before: bool) -> Iterator[None]:
         yield
 
 
-def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(world: Sums) -> None:
-    result = evolved(world)
+def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(
+    world: Sums, finished: Result
+) -> None:
+    result = finished
     assert list(result.json) == ["run", "generations", "checkpoint", "digest", "best", "controls", "took"]
     assert result.json["generations"] == 3
     assert "generation 2, mean" in result.err
@@ -115,7 +131,7 @@ def test_an_evolution_begins_with_labels_whose_episodes_count(world: Sums) -> No
 
 def test_the_papers_preset_is_every_setting_of_the_paper_and_options_win_over_it(world: Sums) -> None:
     file = world.folder / "paper.toml"
-    assert world.trinity("evolve", "--preset", "paper", "--generations", 7, "--write-config", file).code == 0
+    world.done("evolve", "--preset", "paper", "--generations", 7, "--write-config", file)
     said = read_file(file, EvolutionPlan, "evolve")
     assert (said["learner"], said["step_size"], said["generations"]) == ("pycma", 0.03, 7)
     assert (said["common"], said["mirrored"], said["constant_spread"]) == (False, False, "plain")
@@ -134,9 +150,8 @@ def test_a_population_is_given_or_the_usual_one(world: Sums) -> None:
 
 
 def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
+    world: Sums, undisturbed: tuple[Result, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = evolved(world).json
     with dying(1, before=False):
         result = evolve(world)
     assert result.code == 130
@@ -154,7 +169,7 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
         said = world.trinity("evolve", "--resume", "--name", run, "--json")
     assert "sketched" not in said.err
     resumed = said.json
-    assert resumed["digest"] == undisturbed["digest"]
+    assert resumed["digest"] == undisturbed[0].json["digest"]
     assert resumed["run"] == run
     again = world.trinity("evolve", "--resume", "--name", run)
     assert again.code == 1
@@ -204,28 +219,28 @@ def test_recorded_episodes_cost_nothing_more_than_the_replies_that_they_share(wo
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_an_interrupted_evolution_records_every_episode_once(world: Sums, before: bool) -> None:
-    undisturbed = evolved(world, "--record", "all").json["run"]
+def test_an_interrupted_evolution_records_every_episode_once(
+    world: Sums, finished: Result, before: bool
+) -> None:
     with dying(2, before=before):
         stopped = evolve(world, "--record", "all")
     assert stopped.code == 130
     run = stopped.err.strip().split()[-1]
-    assert world.trinity("evolve", "--resume", "--name", run).code == 0
+    world.done("evolve", "--resume", "--name", run)
     with world.kept() as store:
         first, second = (
             [
                 (one.id.partition("-")[2], one.generation, one.strip, one.correct)
                 for one in recorded(store, name)
             ]
-            for name in (undisturbed, run)
+            for name in (finished.json["run"], run)
         )
     assert sorted(first) == sorted(second)
     assert len(first) == 3 * 4 * 4 + 3 * 4
 
 
-def test_a_candidate_whose_weights_are_gone_cannot_play_again(world: Sums) -> None:
-    begun = evolved(world, "--record", "share")
-    name = f"candidate:{begun.json['run']}/2/1"
+def test_a_candidate_whose_weights_are_gone_cannot_play_again(world: Sums, finished: Result) -> None:
+    name = f"candidate:{finished.json['run']}/2/1"
     assert "The weights of candidate 1 of gen 2" in world.run("--policy", name).err
 
 
@@ -247,7 +262,7 @@ def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_na
     assert "begun with another --head" in other.err
     assert world.trinity(*command, "--resume", "--json").json["generations"] == 3
     resumed = len(world.server.requests)
-    assert world.trinity(*command[:-1], "other", "--json").code == 0
+    world.done(*command[:-1], "other", "--json")
     assert resumed == len(world.server.requests) - resumed  # a stored reply was not asked for again
     assert begun < resumed
 
@@ -265,7 +280,7 @@ def test_every_head_and_singular_values_can_be_evolved_and_played(world: Sums, h
 
 def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) -> None:
     file = world.folder / "evolve.toml"
-    assert world.trinity("evolve", "--write-config", file).code == 0
+    world.done("evolve", "--write-config", file)
     usual = validate_settings(EvolutionPlan, {})
     assert validate_settings(EvolutionPlan, read_file(file, EvolutionPlan, "evolve")) == usual
     assert [key for key in usual if f"{key} =" not in file.read_text()] == []
@@ -286,7 +301,7 @@ def test_an_evolution_is_the_same_by_options_and_by_a_file(world: Sums) -> None:
     tiny += ["--validation", 0, "--seed", 5]
     file = world.folder / "evolve.toml"
     plain = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--json").json
-    assert world.trinity("evolve", "--tasks", world.tasks, *tiny, "--write-config", file).code == 0
+    world.done("evolve", "--tasks", world.tasks, *tiny, "--write-config", file)
     by_file = world.trinity("evolve", "--config", file, "--json").json
     assert by_file["digest"] == plain["digest"]
     file.write_text(file.read_text().replace("logit_spread = 6.0", "logit_spread = 2.0"))
@@ -346,8 +361,8 @@ def test_nothing_that_leaves_the_machine_names_a_place_of_it(
         ("pages.html.zip", "--all"),
         ("pair.html", "--pair", *played),
     ):
-        assert world.trinity("export", *how, "--out", out / name).code == 0
-    assert world.trinity("checkpoints", "export", begun.json["checkpoint"], out / "checkpoint").code == 0
+        world.done("export", *how, "--out", out / name)
+    world.done("checkpoints", "export", begun.json["checkpoint"], out / "checkpoint")
     (out / "compared").write_text(world.trinity("compare", "random", begun.json["checkpoint"], "--json").out)
     places = [str(world.folder).encode(), str(Path.home()).encode(), b"sums.jsonl/"]
     held = {file.relative_to(out).as_posix(): content for file, content in unpacked(out)}

@@ -210,7 +210,7 @@ def test_what_came_in_with_an_import_has_no_code_loaded(
         with pytest.raises(TaskError, match=begun_here):
             grading(store, [episodes(store)["yes"].task], tasks)
         task, pool = episodes(store)["yes"].task, str(world.folder / "pool.toml")
-        run_id, _ = enqueue(store, LivePlan(task, "single:coder", ("coder", "other"), pool), Ticket.new())
+        run_id, _ = enqueue(store, LivePlan(task, "single:coder", ("coder", "other"), pool), Ticket())
         assert [*play(store, run_id)] == []
         assert "called only" in str(store.runs.get(run_id).error)
         name_task_file(store, tasks)  # also when the person has named the file for a run of this store
@@ -252,7 +252,7 @@ def test_a_live_program_and_a_suite_of_ones_own_are_graded_too(world: Sums) -> N
     with world.kept() as store:
         task = Task("t", "Add two numbers. [right]", json.dumps(TESTS), "program")
         plan = LivePlan(task, "single:coder", ("coder", "other"), pool=str(world.folder / "pool.toml"))
-        run_id, _ = enqueue(store, plan, Ticket.new())
+        run_id, _ = enqueue(store, plan, Ticket())
         assert [*play(store, run_id)]
         assert [one.correct for one in store.episodes.of_run(run_id)] == [True]
         pool = wiring.resolve_pool(plan.pool)

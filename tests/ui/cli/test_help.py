@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.ui.pages import command
+from tests.zygote import forked
 from ui.cli import main
 from ui.cli.commands import Commands
 
@@ -65,6 +68,25 @@ def test_every_command_teaches_with_an_example() -> None:
         assert found is not None
         assert f"$ trinity {found[1]} " in f"{text} ".replace("\n", " ")
         assert f"\n{found[1]} " in general
+
+
+@pytest.mark.process
+def test_help_after_a_benchmarks_name_is_that_benchmarks_own(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(forked("python")))
+
+    def said(*arguments: str) -> str:
+        assert command(["bench", *arguments]) == 0
+        return capfd.readouterr().out
+
+    own = said("pool", "--help")
+    assert own.startswith("usage: trinity bench pool ")
+    assert "--per-second" in own
+    assert "usage: trinity bench page_quality " in said("page_quality", "-h")
+    general = said("--help")
+    assert "Usage: trinity bench" in general
+    assert "--per-second" not in general
 
 
 if __name__ == "__main__":

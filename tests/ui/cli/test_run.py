@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from core.episode import EndReason, Protocol, Role
+from core.episode import EndReason, Flag, Protocol, Role
 from core.evolution.cycles import CYCLES
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
@@ -288,7 +288,7 @@ def test_sigterm_ends_a_run_as_interrupted_at_once(
         evolving.server.answer = terminated
         if command == "worker":
             with evolving.kept() as store:
-                enqueue(store, plan, Ticket.new())
+                enqueue(store, plan, Ticket())
             result = evolving.trinity("worker", "--drain")
         else:
             small = ["--generations", 2, "--population", 4] if command == "evolve" else ["--policy", "random"]
@@ -405,3 +405,76 @@ def test_trials_of_role_cycles_are_kept_as_they_come_and_never_paid_twice(paid: 
     assert done.config["choice_usd"] + spent == pytest.approx(undisturbed * 18 * 10 / 1e6)
     with paid.kept() as store:
         assert store.learning.paid_replies(done.id).recall() == []
+
+
+# Replies that an earlier run has got are not paid for again
+
+
+def calls(paid: Sums) -> int:
+    """How many there were since it was asked last."""
+    n = len(paid.server.requests)
+    paid.server.requests.clear()
+    return n
+
+
+def test_a_run_takes_the_replies_of_an_earlier_one(paid: Sums) -> None:
+    run = ("--policy", "random", "--turns", 4, "--max-cost", 9)
+    first = paid.run(*run, "--json")
+    asked = calls(paid)
+    again = paid.run(*run, "--json", "--reuse")
+    assert again.json == first.json
+    assert calls(paid) == 0
+    saved = asked * 18 * 10 / 1e6
+    assert f"{asked} replies were reused from earlier runs, which saved ${saved:.4f}" in again.err
+    assert "share their luck" in again.err
+    with paid.kept() as store:
+        newest, older = (one.id for one in store.runs.list())
+        assert store.runs.spent_usd(newest) == 0 < store.runs.spent_usd(older)
+        turns = {
+            run: [turn for one in store.episodes.of_run(run) for turn in store.episodes.get(one.id).turns]
+            for run in (newest, older)
+        }
+        pairs = zip(turns[newest], turns[older], strict=True)
+        assert all(new.reply.text == old.reply.text for new, old in pairs), "draw by draw"
+        assert all(
+            (Flag.REUSED in turn.flags) == turn.reply.reused == bool(turn.messages) for turn in turns[newest]
+        )
+        assert sum(turn.reply.latency_s for turn in turns[newest]) == 0
+    compared = paid.trinity("compare", f"{newest}/random", f"{older}/random")
+    assert "Replies of earlier runs were reused here" in compared.out
+    assert paid.run(*run).code == 0
+    assert calls(paid) == asked, "nothing is reused unless it is asked for"
+
+
+def test_what_was_not_the_very_same_call_is_made(paid: Sums) -> None:
+    def reused(*more: object) -> bool:
+        alone = ("--policy", "single:adder", "--n", 2, "--max-cost", 9, "--reuse")
+        result = paid.done("run", *paid.test_tasks, *alone, *more)
+        assert ("reused from earlier runs" in result.err) == (calls(paid) == 0)
+        return "reused from earlier runs" in result.err
+
+    assert not reused()
+    assert reused()
+    assert not reused("--seed", 1), "another draw"
+    pool = paid.folder / "pool.toml"
+    before = pool.read_text()
+    pool.write_text(before + before.replace('"adder"', '"third"').replace('"guesser"', '"fourth"'))
+    assert reused(), "more models in the pool change nothing for those that were there"
+    for changed in ("temperature = 0.1", "model = 'other'", "max_tokens = 77"):
+        pool.write_text(before.replace('name = "adder"', f'name = "adder"\n{changed}'))
+        assert not reused(), changed
+    pool.write_text(before)
+    assert reused()
+
+
+@pytest.mark.usefixtures("evolving")
+def test_evolutions_that_reuse_share_their_replies(paid: Sums) -> None:
+    small = ("--generations", 2, "--population", 4, "--replicates", 4, "--turns", 2, "--max-cost", 9)
+    evolve = ("evolve", "--tasks", paid.tasks, *small, "--reuse", "--json")
+    first = paid.done(*evolve)
+    assert "No reply was reused" in first.err
+    asked = calls(paid)
+    second = paid.trinity(*evolve)
+    assert calls(paid) == 0
+    assert f"{asked} replies were reused" in second.err
+    assert second.json["digest"] == first.json["digest"], "the same evolution, for nothing"

@@ -18,6 +18,7 @@ from tests.ui.sums import Sums, answer, reply
 from ui.cli import console
 from ui.cli.console import progress
 
+pytestmark = pytest.mark.usefixtures("evolving")
 SMALL = ["--generations", 2, "--population", 4, "--replicates", 4, "--turns", 2]
 SMALL += ["--validation", 0, "--no-controls"]
 REFUSED = "response was filtered: content_filter"
@@ -36,11 +37,6 @@ def silent(request: Request) -> Answer:
     told = json.loads(chat(reply(request)))
     del told["usage"]
     return (respond(json.dumps(told).encode()),)
-
-
-@pytest.fixture
-def world(evolving: Sums) -> Sums:
-    return evolving
 
 
 def test_a_run_tells_refused_replies_from_failed_ones(world: Sums) -> None:
@@ -135,13 +131,12 @@ def test_exports_imports_and_checks_show_how_far_they_are(world: Sums, terminal:
     for form, noun in files.items():
         terminal.truncate(terminal.seek(0))
         ending = "zip" if form == "html" else form
-        said = world.trinity("export", played, "--format", form, "--out", world.folder / f"out.{ending}")
-        assert said.code == 0
+        world.done("export", played, "--format", form, "--out", world.folder / f"out.{ending}")
         done = 12 if noun == "turns" else 6
         assert re.search(rf"{noun} .*{done}/{done}.*left", terminal.getvalue()), terminal.getvalue()
     terminal.truncate(terminal.seek(0))
     other = ("--store", world.folder / "other.db")
-    assert world.trinity("import", world.folder / "out.jsonl", *other).code == 0
+    world.done("import", world.folder / "out.jsonl", *other)
     assert re.search(r"megabytes read .*/1.*out\.jsonl.*left", terminal.getvalue()), terminal.getvalue()
     for options, line in ((), "models .*2/2"), (("--roles",), "calls .*12/12"):
         terminal.truncate(terminal.seek(0))

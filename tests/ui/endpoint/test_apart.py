@@ -24,6 +24,7 @@ from tests.ui.endpoint.server import CALL_USD, CHAT, RESPONSES, Serve, Served, a
 from ui.endpoint import engine
 from ui.endpoint.ledger import Ledger
 
+pytestmark = pytest.mark.integration
 #: Puts a fault into the program that a request with the word "bad" meets, and no other.
 Put = Callable[[pytest.MonkeyPatch], None]
 

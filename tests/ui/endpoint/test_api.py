@@ -32,6 +32,7 @@ from ui.endpoint.tiers import Endpoint, Tier
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
 
+pytestmark = pytest.mark.integration
 #: The most that a call can cost is a dollar.
 DOLLAR = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 1"
 
@@ -263,7 +264,7 @@ def test_an_endpoint_s_ceiling_counts_what_its_own_pool_has_cost(
     tmp_path: Path, pool: str, usd: float
 ) -> None:
     with served(tmp_path, entry=PRICES, max_cost_usd=1.0) as one:
-        run, _ = enqueue(one.store, ServePlan(pool or one.service.pool_name, ("a",)), Ticket.new())
+        run, _ = enqueue(one.store, ServePlan(pool or one.service.pool_name, ("a",)), Ticket())
         one.store.endpoint.note(episode_id(run, 0), None, "chat", "trinity")
         one.store.endpoint.charge(episode_id(run, 0), usd)
         if pool:

@@ -20,6 +20,7 @@ from ui.endpoint import guard
 from ui.endpoint.formats import DEEPEST
 from ui.endpoint.tiers import EFFORTS, Endpoint, Tier
 
+pytestmark = pytest.mark.integration
 TALK = [{"role": "user", "content": "How many?"}]
 #: A single call of a Worker answers.
 ONE_CALL = Endpoint(tier=(Tier(name="trinity", policy="single:a", turns=1),))

@@ -12,6 +12,7 @@ from core.episode import EndReason, Flag
 from tests.core.pool.faulty_server import Request, fail, ok
 from tests.ui.endpoint.server import Serve, Served, episode_of, role_of, served, team
 
+pytestmark = pytest.mark.integration
 TOOL: Any = {
     "type": "function",
     "function": {

@@ -29,6 +29,7 @@ from ui.endpoint.service import forget_old
 from ui.endpoint.tiers import Endpoint
 from ui.runs.forks.planning import pool_of
 
+pytestmark = pytest.mark.integration
 DAY_S = 86_400.0
 ENDS = {"jsonl": "jsonl", "csv": "csv", "parquet": "parquet", "html": "zip"}
 

@@ -337,6 +337,7 @@ def test_a_full_disk_leaves_no_half_file(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.integration
 def test_the_data_page_exports_what_its_address_selects(
     samples: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +378,7 @@ def test_a_download_of_several_files_is_a_zip_that_is_named_one(samples: Store) 
         assert pq.read_table(io.BytesIO(tables.read("episodes.parquet"))).num_rows == n
 
 
+@pytest.mark.integration
 def test_an_upload_comes_in_whole_or_not_at_all(
     recorded: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

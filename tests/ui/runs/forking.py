@@ -31,7 +31,7 @@ def planned(
 
 def finished(store: Store, plan: RunPlan) -> str:
     """The run of a plan, played to its end."""
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = enqueue(store, plan, Ticket())[0]
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED, store.runs.get(run).error
     return run

@@ -53,13 +53,14 @@ def explain_at(
     return explained_turn(episode, index, episode.turns[index].decision, one, encoder, store)
 
 
+@pytest.mark.integration
 def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, episode = diffed.store, played(diffed)
     plan = AttributionPlan(episode.id, 2, (diffed.a.id, diffed.b.id), "why?")
-    run, fresh = enqueue(store, plan, Ticket.new())
-    assert (fresh, enqueue(store, plan, Ticket.new())) == (True, (run, False))
+    run, fresh = enqueue(store, plan, Ticket())
+    assert (fresh, enqueue(store, plan, Ticket())) == (True, (run, False))
     assert store.runs.claim(run, owner())
     steps = reading.AttributionParts(plan).play(store, run)
     assert next(steps).words is None
@@ -97,11 +98,12 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     assert own.chosen == (decision.model, decision.role)
     assert own.logits == pytest.approx((*decision.model_logits, *decision.role_logits), abs=1e-5)
     # Everything is kept: the next run has nothing to read.
-    again, _ = enqueue(store, plan, Ticket.new())
+    again, _ = enqueue(store, plan, Ticket())
     assert store.runs.claim(again, owner())
     assert list(reading.AttributionParts(plan).play(store, again)) == []
 
 
+@pytest.mark.integration
 def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +111,7 @@ def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     monkeypatch.setattr(reading, "LARGE", encoder_size(str(diffed.encoder.folder)) - 1)
     plan = AttributionPlan(episode.id, 2, (diffed.svf.id,))
     assert explain_at(episode, 2, diffed.svf).takes_long
-    run, _ = enqueue(store, plan, Ticket.new())
+    run, _ = enqueue(store, plan, Ticket())
     assert play_claimed(store, run) == 0
     found = found_for(diffed, plan, diffed.svf.id).words
     assert found is not None
@@ -119,7 +121,7 @@ def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     monkeypatch.setitem(sys.modules, "captum", None)
     other = explain_at(episode, 1, diffed.svf)
     assert "pip install 'trinity-inspector[attribution]'" in other.no_words
-    run, _ = enqueue(store, AttributionPlan(episode.id, 1, (diffed.svf.id,)), Ticket.new())
+    run, _ = enqueue(store, AttributionPlan(episode.id, 1, (diffed.svf.id,)), Ticket())
     assert play_claimed(store, run) == 0  # the parts are worked out all the same
     left = kept_explanation(store, other)
     assert left.parts is not None

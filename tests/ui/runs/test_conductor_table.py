@@ -25,6 +25,7 @@ from ui.runs.settings.batch import Suite
 from ui.runs.settings.learning import TrainingPlan
 from ui.runs.training import TrainingParts
 
+pytestmark = pytest.mark.integration
 TABLE = TABLES["conductor"]
 TRAINED_ROW = TABLE.rows[0]
 
@@ -53,14 +54,14 @@ def train(game: Reproduction, row: TableRow) -> str:
     tasks = load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True)
     validation = load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True)
     parts = TrainingParts(plan, game.metered, tasks, game.grade, validation, tiny_planner())
-    run = enqueue(game.store, plan, Ticket.new(), owner=owner())[0]
+    run = enqueue(game.store, plan, Ticket(), owner=owner())[0]
     assert [getattr(one, "index", None) for one in play(game.store, run, parts)] == [0, 1]
     return run
 
 
 def measure(game: Reproduction, row: TableRow) -> None:
     parts, _ = game.ready(row, 0)
-    deque(play(game.store, enqueue(game.store, parts.plan, Ticket.new(), owner=owner())[0], parts), maxlen=0)
+    deque(play(game.store, enqueue(game.store, parts.plan, Ticket(), owner=owner())[0], parts), maxlen=0)
 
 
 def test_a_training_has_three_budgets_with_the_choice_of_its_questions(game: Reproduction) -> None:

@@ -84,8 +84,7 @@ def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) 
 
 
 def every_turn(world: Sums, episode: str, *more: object) -> Any:
-    result = world.trinity("fork", episode, "--every-turn", *more, "--json")
-    assert result.code == 0, result.err
+    result = world.done("fork", episode, "--every-turn", *more, "--json")
     return result.json
 
 
@@ -215,8 +214,7 @@ def test_a_fork_is_of_the_runner_up_where_no_change_is_named(world: Sums, store:
     episode = store.episodes.of_run(recorded(world, store))[0].id
     likely = runner_up_change(store.episodes.get(episode), 0)
     assert likely is not None
-    done = world.trinity("fork", episode, "--turn", 1, "--n", 1, "--baseline", 1, "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", episode, "--turn", 1, "--n", 1, "--baseline", 1, "--json")
     assert done.json["change"] == {"kind": likely.kind, "value": likely.value}
     page = opened("forks", ep=episode, t="1")
     assert "This is the runner-up" in shown(page)
@@ -344,7 +342,7 @@ def test_plays_count_in_their_order_whichever_is_over_first() -> None:
 
 def test_a_run_that_was_stopped_goes_on_with_what_it_has(world: Sums, store: Store, missed: str) -> None:
     plan = plan_luck(store, missed)
-    run = enqueue(store, plan, Ticket.new(), owner=owner())[0]
+    run = enqueue(store, plan, Ticket(), owner=owner())[0]
     with closing(prepare(store, plan).play(store, run)) as events:
         over = (event for event in events if isinstance(event, EpisodeFinished))
         for _ in range(3):
@@ -419,7 +417,7 @@ def test_what_cannot_be_replayed_unchanged_says_why(
                 connection.execute(first.values(origin="override"))
             why = "a person chose who took turn 1"
         case _:
-            run = enqueue(store, replace(plan, policy="single:guesser", temperature=1.2), Ticket.new())[0]
+            run = enqueue(store, replace(plan, policy="single:guesser", temperature=1.2), Ticket())[0]
             assert play_claimed(store, run) == 0
             missed = store.episodes.of_run(run)[0].id
             why = "its models were asked at a temperature of 1.2"
@@ -430,8 +428,7 @@ def test_what_cannot_be_replayed_unchanged_says_why(
 
 
 def test_trinity_fork_asks_it_too(world: Sums, store: Store, missed: str) -> None:
-    done = world.trinity("fork", missed, "--luck", "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", missed, "--luck", "--json")
     told_so = {"episode": missed, "right": 0, "n": 8, "recorded_right": False, "ends_right_more_often": False}
     assert done.json.items() >= told_so.items()
     assert "in less than 5 of 100 cases" in done.err

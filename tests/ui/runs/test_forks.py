@@ -18,7 +18,7 @@ from tests.core.pool.faulty_server import fail
 from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.runs.forking import planned, played, refused
 from tests.ui.sums import Sums, answer
-from ui.runs.forks.planning import found_by
+from ui.runs.forks.planning import find_turns
 from ui.runs.forks.results import read_results
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.play import GroupControl
@@ -43,7 +43,7 @@ def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
     before = forks.episode_digests(store, [parent])
     whole = store.episodes.get(parent)
     plan = planned(world, store, (parent, 2))
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = enqueue(store, plan, Ticket())[0]
     assert plan_of(store.runs.get(run)) == plan
     world.server.requests.clear()
     start_worker(store, run)  # a process of its own
@@ -131,10 +131,10 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
 def test_pause_cancel_a_ceiling_and_a_lost_server(
     world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = enqueue(store, planned(world, store, (parent, 2)), Ticket.new())[0]
+    run = enqueue(store, planned(world, store, (parent, 2)), Ticket())[0]
     store.runs.cancel(run)
     assert store.runs.get(run).status is RunStatus.CANCELLED
-    run = enqueue(store, planned(world, store, (parent, 2)), Ticket.new())[0]
+    run = enqueue(store, planned(world, store, (parent, 2)), Ticket())[0]
     store.runs.pause(run)
     waits: list[float] = []
 
@@ -148,7 +148,7 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
     assert len(waits) == 1
     world.server.answer = lambda _request: fail(401, "no such key")
     plan = planned(world, store, (parent, 2))
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = enqueue(store, plan, Ticket())[0]
     assert play_claimed(store, run) == 0
     assert "6 episodes are missing" in (store.runs.get(run).error or "")
     world.server.answer = answer
@@ -160,22 +160,22 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
     paid = replace(planned(world, store, (parent, 2), anew=True), max_cost_usd=0.000001)
     most = price(store, paid).most
     assert (most.calls, most.cost_usd is not None) == (6 * 3, True)
-    run = enqueue(store, paid, Ticket.new())[0]
+    run = enqueue(store, paid, Ticket())[0]
     assert play_claimed(store, run) == 0
     assert (store.runs.get(run).status, world.server.requests) == (RunStatus.INTERRUPTED, [])
     assert "ceiling" in (store.runs.get(run).error or "")
 
 
 def test_many_episodes_at_once(world: Sums, store: Store, parent: str) -> None:
-    picks = found_by(store, "flag=false_accept", 10)
+    picks = find_turns(store, "flag=false_accept", 10)
     assert len(picks) == store.episodes.page(EpisodeFilter(flag="false_accept")).total.n > 1
     assert {turn for _, turn in picks} == {2}
     results = played(store, planned(world, store, *picks, batch="flag=false_accept"))
     assert len(results.grown) == len(picks)
     assert results.difference.n == 3 * len(picks)
-    assert found_by(store, "flag=false_accept", 10) == picks  # forks are never forked unasked
+    assert find_turns(store, "flag=false_accept", 10) == picks  # forks are never forked unasked
     with pytest.raises(ConfigError, match="flag=false_accept or"):
-        found_by(store, "policy=random", 10)
+        find_turns(store, "policy=random", 10)
     nowhere = Change("model", "guesser")
     with pytest.raises(ConfigError, match="changes nothing"):
         planned(world, store, *picks, change=nowhere, batch="flag=false_accept")
@@ -189,7 +189,7 @@ def test_what_cannot_be_forked_is_one_sentence(world: Sums, store: Store, parent
     with pytest.raises(ConfigError, match="already writes at 0.7"):
         planned(world, store, (parent, 2), change=Change("temperature", "0.7"))
     plan = planned(world, store, (parent, 2))
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = enqueue(store, plan, Ticket())[0]
     store.episodes.delete([parent])
     assert play_claimed(store, run) == 1
     assert "is not in the store any more" in (store.runs.get(run).error or "")
@@ -290,14 +290,12 @@ def test_a_pool_named_by_a_relative_path_is_kept_by_its_whole_path(
 ) -> None:
     monkeypatch.chdir(world.folder)
     options = ("--turn", 3, "--model", "adder", "--n", 1, "--baseline", 1, "--pool", "pool.toml", "--json")
-    done = world.trinity("fork", parent, *options)
-    assert done.code == 0, done.err
+    done = world.done("fork", parent, *options)
     assert store.runs.get(done.json["run"]).config["pool"] == str((world.folder / "pool.toml").resolve())
 
 
 def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = world.trinity("fork", parent, "--turn", 3, "--model", "adder", "--n", 2, "--baseline", 2, "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", parent, "--turn", 3, "--model", "adder", "--n", 2, "--baseline", 2, "--json")
     told = done.json
     assert (told["baseline"]["n"], told["fork"]["n"], told["parents_unchanged"]) == (2, 2, True)
     assert told["parents"][0]["turn"] == 3
@@ -319,8 +317,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
         refused(world, "fork", parent, *arguments, says=says)
     wrong_judged = 'correct == False and any(turn.role == "V")'
     many = ("--where", wrong_judged, "--at", "verifier", "--n", 1, "--baseline", 1)
-    batch = world.trinity("fork", *many, "--verdict", "REVISE", "--most", 3, "--json")
-    assert batch.code == 0, batch.err
+    batch = world.done("fork", *many, "--verdict", "REVISE", "--most", 3, "--json")
     wrong = store.episodes.page(EpisodeFilter(q=wrong_judged)).items
     assert {one["episode"] for one in batch.json["parents"]} <= {one.id for one in wrong}
     assert 1 <= len(batch.json["parents"]) <= 3
@@ -338,8 +335,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
     assert "--resume" in lost.err
     run = lost.err.split("--resume ")[1].split()[0]
     world.server.answer = answer
-    again = world.trinity("fork", "--resume", run)
-    assert again.code == 0, again.err
+    world.done("fork", "--resume", run)
     assert all(one.status is Status.FINISHED for one in store.episodes.of_run(run))
     world.price(3.0)
     monkeypatch.setenv("SUMS_KEY", "k")

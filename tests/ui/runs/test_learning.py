@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,7 @@ def evolution(case: str, encoder: Encoder) -> EvolutionParts:
 
 
 def training() -> TrainingParts:
-    plan = TrainingPlan("tiny", None, 2, "tiny", LEARNING, name="mine", models=tiny.MODELS)
-    return training_parts(plan)
+    return training_parts(replace(PLAN, learning=LEARNING))
 
 
 def parts_of(case: str, encoder: Encoder) -> Callable[[], LearningParts]:
@@ -176,6 +175,7 @@ def told(found: dict[str, Any]) -> list[list[float]]:
     return rows
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", [*EVOLUTIONS, "train"])
 def test_stopped_anywhere_and_resumed_it_keeps_the_same(case: str, encoder: Encoder, tmp_path: Path) -> None:
     make = parts_of(case, encoder)
@@ -184,20 +184,8 @@ def test_stopped_anywhere_and_resumed_it_keeps_the_same(case: str, encoder: Enco
     assert learned(tmp_path / "resumed.db", make, stops=(1, 2, 1)) == undisturbed
 
 
-SHORT = LearnConfig(
-    updates=1,
-    iterations=4,
-    questions=2,
-    rollouts=4,
-    learning_rate=1e-2,
-    problems=6,
-    probes=2,
-    save_every=2,
-    validate_every=2,
-)
-PLAN = TrainingPlan(
-    tasks="tiny", n=None, validation=2, pool="tiny", learning=SHORT, name="mine", models=tiny.MODELS
-)
+SHORT = replace(LEARNING, iterations=4, validate_every=2)
+PLAN = TrainingPlan("tiny", None, 2, "tiny", SHORT, name="mine", models=tiny.MODELS)
 
 
 @pytest.fixture
@@ -214,20 +202,10 @@ def training_parts(plan: TrainingPlan) -> TrainingParts:
 
 
 def begun(store: Store) -> str:
-    return enqueue(store, PLAN, Ticket.new(), owner=owner())[0]
+    return enqueue(store, PLAN, Ticket(), owner=owner())[0]
 
 
-def iterations_of(store: Store, run: str) -> list[dict[str, Any]]:
-    """What is kept of its iterations, but for their times and calls: a resumed one knows more replies already."""
-    found = []
-    for one in store.learning.updates(run):
-        stats = dict(one.stats)
-        for name in ("seconds", "calls", "calls_saved"):
-            stats.pop(name)
-        found.append({"index": one.index, "planner": one.checkpoint_id, "episodes": one.episodes, **stats})
-    return found
-
-
+@pytest.mark.integration
 def test_every_iteration_is_kept_with_its_planners_and_travels_in_a_file(
     store: Store, tmp_path: Path
 ) -> None:
@@ -261,7 +239,7 @@ def test_every_iteration_is_kept_with_its_planners_and_travels_in_a_file(
     added = import_file(other, tmp_path / "run.jsonl.gz").added
     assert added == {"run": 1, "checkpoint": 3, "update": 5}
     assert import_file(other, tmp_path / "run.jsonl.gz").added == {}
-    assert iterations_of(other, run) == iterations_of(store, run)
+    assert contents(other, run) == contents(store, run)
     assert plan_of(other.runs.get(run)) == PLAN
     moved = other.checkpoints.list(run, planners=True)[-1].id
     assert wiring.load_planner(other, moved, tiny.MODELS).card.id == moved
@@ -272,6 +250,7 @@ def test_every_iteration_is_kept_with_its_planners_and_travels_in_a_file(
     other.close()
 
 
+@pytest.mark.integration
 def test_a_large_state_is_kept_in_a_file(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

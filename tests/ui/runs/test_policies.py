@@ -123,8 +123,7 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
     for policy in ("majority:adder", "mixture", team):
         shown_one = next(one for one in played if one.policy == policy)
         assert str(shown_one.answer) in shown(opened_page("replay", ep=shown_one.id))
-    beside = evolving.trinity("compare", "mixture", "majority:adder", "--json")
-    assert beside.code == 0, beside.err
+    evolving.done("compare", "mixture", "majority:adder", "--json")
 
 
 def test_a_router_that_goes_on_is_taught_again_without_asking_again(evolving: Sums) -> None:
@@ -144,7 +143,7 @@ def test_a_router_that_goes_on_is_taught_again_without_asking_again(evolving: Su
         assert store.learning.paid_replies(run.id).recall()
     evolving.server.answer = answer
     evolving.server.requests.clear()
-    assert evolving.trinity("run", "--resume", run.id).code == 0
+    evolving.done("run", "--resume", run.id)
     texts = [request.body["messages"][-1]["content"] for request in evolving.server.requests]
     assert texts
     assert all("What is 10 + " in text for text in texts)

@@ -19,7 +19,7 @@ from sqlalchemy import update
 from core.episode import Change, Role
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
-from core.play.forking import decided_by, new_child
+from core.play.forking import decider_of_turn, new_child
 from core.play.policies import new_episode, single_policy
 from core.settings import read_settings
 from core.tasks.graders import grade_many
@@ -31,21 +31,16 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import SUM, opened, press, shown, until
-from tests.ui.runs.test_worker import in_background
+from tests.ui.runs.test_worker import in_background, queued
 from tests.ui.sums import Sums, answer
 from ui.export.page import episode_page, read_played
 from ui.runs import lease, queue
-from ui.runs.batch import completed
+from ui.runs.batch import complete_plan
 from ui.runs.plans import LivePlan, RunPlan
 from ui.runs.play import PATIENCE_S, LiveControl, Stopped
-from ui.runs.queue import StandBy, Ticket, begin, enqueue, is_stalled, resume, stand_by, start_worker
+from ui.runs.queue import StandBy, Ticket, begin, is_stalled, resume, stand_by, start_worker
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import play_claimed
-
-
-def queued(store: Store, plan: LivePlan) -> str:
-    """A run of the plan that waits."""
-    return enqueue(store, plan, Ticket.new())[0]
 
 
 def worker(*arguments: str) -> subprocess.Popen[bytes]:
@@ -252,9 +247,9 @@ def test_another_policy_takes_over_and_every_turn_says_who_decided_it(
     parent = store.episodes.get(name)
     told = {"id": "child", "run_id": "forks", "grade": grade_many}
     same = new_child(parent, 2, None, 0, **told)  # type: ignore[arg-type]
-    assert (same.policy, [decided_by(same, turn) for turn in range(4)]) == ("single:guesser", by)
+    assert (same.policy, [decider_of_turn(same, turn) for turn in range(4)]) == ("single:guesser", by)
     other = new_child(parent, 2, Change("policy", "random"), 0, **told)  # type: ignore[arg-type]
-    assert [decided_by(other, turn) for turn in range(4)] == [*by[:2], "random", "random"]
+    assert [decider_of_turn(other, turn) for turn in range(4)] == [*by[:2], "random", "random"]
 
 
 def _names_nothing(store: Store, name: str) -> None:
@@ -316,7 +311,7 @@ def over(store: Store, run: str) -> bool:
 
 def ended(store: Store, plan: RunPlan) -> RunSummary:
     """A run of the plan, begun as pages do, once a worker has finished it."""
-    run = begin(store, plan, Ticket.new())
+    run = begin(store, plan, Ticket())
     until(lambda: over(store, run))
     assert store.runs.get(run).status is RunStatus.FINISHED
     return store.runs.get(run)
@@ -331,9 +326,9 @@ def test_one_process_plays_what_a_person_waits_for_until_the_app_is_gone(
     assert lease.alive() == []  # it holds no slot while it waits
     for seed in range(2):
         assert pid_of(ended(store, replace(plan, seed=seed))) == worker, "no other is started"
-    tasks = completed(store, BatchPlan(("single:adder",), world.tasks, n=2, turns=3, pool=plan.pool))
+    tasks = complete_plan(store, BatchPlan(("single:adder",), world.tasks, n=2, turns=3, pool=plan.pool))
     assert pid_of(ended(store, tasks)) != worker, "what takes long does not hold it up"
-    paused = begin(store, replace(plan, step=True), Ticket.new())
+    paused = begin(store, replace(plan, step=True), Ticket())
     until(lambda: store.runs.proposal(episode_id(paused, 0), 0) is not None)
     assert pid_of(store.runs.get(paused)) == worker
     assert pid_of(ended(store, plan)) != worker, "while it is busy another worker is started"
@@ -357,7 +352,7 @@ def test_it_plays_nothing_paid_before_a_ceiling_is_agreed_and_what_it_plays_to_i
     world.price(10.0)
     monkeypatch.setenv("SUMS_KEY", "k")
     worker = psutil.Process(int(ready(store, app)))
-    refused = begin(store, plan, Ticket.new())
+    refused = begin(store, plan, Ticket())
     until(lambda: over(store, refused))
     assert store.runs.get(refused).status is RunStatus.FAILED
     assert "set a ceiling" in str(store.runs.get(refused).error)
@@ -368,7 +363,7 @@ def test_it_plays_nothing_paid_before_a_ceiling_is_agreed_and_what_it_plays_to_i
         return (0.5, *answer(request))
 
     world.server.answer = slow
-    allowed = begin(store, replace(plan, max_cost_usd=100.0), Ticket.new())
+    allowed = begin(store, replace(plan, max_cost_usd=100.0), Ticket())
     worker.wait(60)
     assert store.runs.get(allowed).status is RunStatus.FINISHED
 
@@ -378,7 +373,7 @@ def test_one_that_dies_is_replaced_and_what_it_played_can_be_resumed(
 ) -> None:
     monkeypatch.setattr(queue, "PAUSE_S", 0.0)
     first = ready(store, app)
-    run = begin(store, replace(plan, step=True), Ticket.new())
+    run = begin(store, replace(plan, step=True), Ticket())
     until(lambda: bool(store.episodes.of_run(run)))
     os.kill(int(first), signal.SIGKILL)
     until(lambda: app.takes(store) not in (None, int(first)))

@@ -17,7 +17,7 @@ from core.episode import Ask, EndReason, Episode, Failure, Protocol, Role, Statu
 from core.evolution.config import DEFAULT_BUDGET
 from core.tasks.sets import load_tasks
 from storage.rows.summaries import EpisodeSummary, RunStatus
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.pools import Line, ScriptedPool, specs
 from tests.builders.stores import record_finished_run
 from tests.ui.pages import opened, shown
@@ -49,6 +49,7 @@ from ui.runs.policies import POLICIES
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 
+pytestmark = pytest.mark.usefixtures("evolving")
 PLAYED = ("4", "combinations", "turns", "selection", "9", "5", "7", "parts")
 #: Rows that only a suite knows how to make a policy of.
 OF_THE_SUITE = (
@@ -58,18 +59,12 @@ OF_THE_SUITE = (
 OPTIONS = ("--budget", 160, "--n", 12, "--turns", 3)
 
 
-@pytest.fixture
-def world(evolving: Sums) -> Sums:
-    """There are tasks to evolve on, and a tiny encoder."""
-    return evolving
-
-
 def reproduce(world: Sums, *arguments: object) -> Result:
     return world.trinity("reproduce", *OPTIONS, *arguments, "--tasks", world.tasks, "--held-out", world.tasks)
 
 
 def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
-    world: Sums, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     result = reproduce(world, *PLAYED, "--seeds", "0", "--json")
     assert result.code == 0, result.err
@@ -99,7 +94,6 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert sizes["linear"] == {"parameters": (2 + 3) * 16}
     assert sizes["block-diagonal-10"] == {"parameters": 16}
 
-    store = open_store(world.store)
     episodes = store.episodes.of_run(learners["REINFORCE"]["runs"][0])
     assert learners["REINFORCE"]["mean"] == np.mean([bool(one.correct) for one in episodes])
     assert len({one.task_id for one in episodes}) == len(episodes) == 12
@@ -136,14 +130,14 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert reproduce(world, *PLAYED, "--seeds", "0", "--json").json == result.json
     assert len(store.runs.list(limit=1000)) == runs
     assert len(world.server.requests) == asked
-    store.close()
-    _the_rows_travel_as_a_file(world, tables, monkeypatch, tmp_path)
+    _the_rows_travel_as_a_file(world, store, tables, monkeypatch, tmp_path)
 
-    again = reproduce(world, "turns", "--seeds", "0,1", "--json").json["tables"]["turns"]["rows"]
+    two = ("turns", *(word for n in (1, 3) for word in ("--row", f"evolved:default {n} turns")))
+    again = reproduce(world, *two, "--seeds", "0,1", "--json").json["tables"]["turns"]["rows"]
     assert all(set(row["by_seed"]) == {"0", "1"} for row in again)
     evolutions = [row["evolutions"] for row in again]
     assert all(len(set(of_row)) == 2 for of_row in evolutions)
-    other = reproduce(world, "turns", "--seeds", "0,1", "--n", 10, "--task-seed", 2, "--json").json
+    other = reproduce(world, *two, "--seeds", "0,1", "--n", 10, "--task-seed", 2, "--json").json
     assert [row["evolutions"] for row in other["tables"]["turns"]["rows"]] == evolutions  # only measured anew
     printed = reproduce(world, "4", "9", "--show").out
     assert "Table 4: Learners" in printed
@@ -152,9 +146,7 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     nothing = world.trinity("reproduce", "4", "--show", "--budget", 999)
     assert "holds nothing of these tables" in nothing.out
 
-    store = open_store(world.store)
     newest, first = (suite.digest for suite, _ in suites(store))
-    store.close()
     page = opened("results", table="4", suite=first)
     assert "not on this machine" not in shown(page)
     assert "Learners at the same budget" in shown(page)
@@ -179,7 +171,7 @@ def _curves(store: Store, table: str) -> list[tuple[TableRow, Curve]]:
 
 
 def _the_rows_travel_as_a_file(
-    world: Sums, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch, folder: Path
+    world: Sums, store: Store, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     """From the store to a file, and from there to the page of a store that holds no rows."""
     saved = reproduce(world, *PLAYED, "--seeds", "0", "--show", "--save", folder / "results.json")
@@ -210,9 +202,7 @@ def _the_rows_travel_as_a_file(
     named = [table for table in TABLES if table in PLAYED]
     words = ("trinity", "reproduce", *named, "--seeds", 0, "--budget", 160, "--n", 12, "--turns", 3)
     assert (results.command or "").startswith(shlex.join(map(str, words)))
-    opened_store = open_store(world.store)
-    assert opened_store.checkpoints.get((coordinator.policies or ("",))[0])
-    opened_store.close()
+    assert store.checkpoints.get((coordinator.policies or ("",))[0])
     assert ("tokens", "mixture") in kept
     _a_file_is_added_to(world, folder / "added.json", len(tables["4"]["rows"]))
     with monkeypatch.context() as patched:
@@ -284,7 +274,7 @@ def plain(page: AppTest) -> str:
     return shown(page).replace("\\", "")
 
 
-def test_bad_input_is_one_sentence_and_plays_nothing(world: Sums) -> None:
+def test_bad_input_is_one_sentence_and_plays_nothing(world: Sums, store: Store) -> None:
     for arguments, words in (
         (("17",), "There is no table '17' to reproduce: choose all, 1, 2"),
         (("4", "--row", "nobody"), "These tables have no row 'nobody': choose evolved:reinforce"),
@@ -295,9 +285,7 @@ def test_bad_input_is_one_sentence_and_plays_nothing(world: Sums) -> None:
         result = world.trinity("reproduce", *arguments)
         assert result.code != 0
         assert words in " ".join(result.err.split())
-    store = open_store(world.store)
     assert not store.runs.list()
-    store.close()
 
 
 def test_paid_models_need_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +299,7 @@ def test_paid_models_need_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch
 
 def measure(game: Reproduction, row: TableRow, seed: int = 0) -> str:
     parts, begun = game.ready(row, seed)
-    run = begun or enqueue(game.store, parts.plan, Ticket.new(), owner=owner())[0]
+    run = begun or enqueue(game.store, parts.plan, Ticket(), owner=owner())[0]
     deque(play(game.store, run, parts), maxlen=0)
     return run
 
@@ -359,7 +347,7 @@ def test_a_suite_has_the_rows_that_its_tasks_and_pool_allow() -> None:
     assert kept(pool="pool.toml") == whole - {"hand-made"}
 
 
-def test_every_row_plays_by_the_rules_of_its_suite(world: Sums, tmp_path: Path) -> None:
+def test_every_row_plays_by_the_rules_of_its_suite(world: Sums, store: Store, tmp_path: Path) -> None:
     """What learns and what does not; rows by the paper's rules are another suite and another file."""
     ours = Suite()
     assert "protocol" not in ours.fields, "suites from before there was a choice are the same ones"
@@ -368,7 +356,6 @@ def test_every_row_plays_by_the_rules_of_its_suite(world: Sums, tmp_path: Path) 
     rules, path = (*rows, "--protocol", "released"), tmp_path / "released.json"
     result = reproduce(world, "9", *rules, "--seeds", "0", "--save", path, "--json")
     assert result.code == 0, result.err
-    store = open_store(world.store)
     ((suite, _),) = suites(store)
     cloned = Reproduction(store, suite, wiring.resolve_pool(suite.pool))
     runs = [run for row in result.json["tables"]["9"]["rows"] for run in row["runs"]]
@@ -377,7 +364,6 @@ def test_every_row_plays_by_the_rules_of_its_suite(world: Sums, tmp_path: Path) 
         assert {one.protocol for one in whole} == {Protocol.RELEASED}
         if store.checkpoints.has(whole[0].policy):
             assert store.checkpoints.load(whole[0].policy).input_format == "chat"
-    store.close()
     assert read(path).conditions.protocol == "released"
     assert (read(path).command or "").endswith("--protocol released")
     assert "holds nothing of these tables" in reproduce(world, "9", "--show").out

@@ -22,6 +22,7 @@ from ui.runs.paper.tables import COUNTED, SUBJECTS, TABLES, RowResult
 from ui.runs.wiring import SAMPLE_RUNS
 
 
+@pytest.mark.integration
 def test_a_first_start_shows_the_rows_that_came_with_the_program(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +48,7 @@ def test_a_first_start_shows_the_rows_that_came_with_the_program(
     assert "none came with the program" in shown(opened("results", table="turns"))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -93,6 +95,7 @@ def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
     assert not wiring.wants_samples(store, wiring.settings())
 
 
+@pytest.mark.integration
 def test_every_table_is_found_by_subject_in_one_list_and_stands_in_the_address(store: Store) -> None:
     offered = [table for tables in SUBJECTS.values() for table in tables]
     assert sorted(offered) == sorted(TABLES)  # each once

@@ -217,6 +217,7 @@ def paid_models(
         yield server, ["--pool", str(folder / "pool.toml"), "--tasks", str(folder / "tasks.jsonl")]
 
 
+@pytest.mark.integration
 def test_a_second_run_is_expected_to_cost_what_it_then_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -313,6 +314,7 @@ def says_what_it_read(request: Request) -> Answer:
     return ok(text)
 
 
+@pytest.mark.integration
 def test_an_evolution_is_expected_to_cost_what_it_then_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -340,6 +342,7 @@ def test_an_evolution_is_expected_to_cost_what_it_then_costs(
     assert again.cost_usd == pytest.approx(spent, rel=0.25), "a second one by what the first one shared"
 
 
+@pytest.mark.integration
 def test_an_accuracy_is_told_of_whole_episodes_and_of_what_a_ceiling_cut_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,7 @@ from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.runs.forking import finished, planned, played, refused
 from tests.ui.sums import Sums
 from ui.presentation.steps import change_words
-from ui.runs.forks.planning import found_by, plan_forks
+from ui.runs.forks.planning import find_turns, plan_forks
 from ui.runs.forks.play import ForkParts
 from ui.runs.forks.results import read_results
 from ui.runs.lease import owner
@@ -118,7 +118,7 @@ def test_a_forked_workflow_is_exported_imported_filtered_and_left_out_of_totals(
 def test_many_workflows_at_once_leave_out_what_is_no_step(world: Sums, store: Store, parent: str) -> None:
     assert world.run("--policy", "single:guesser", "--n", "4").code == 0
     batch = "at=first"
-    picks = found_by(store, batch, 20)
+    picks = find_turns(store, batch, 20)
     assert len(picks) == 8
     plan = planned(world, store, *picks, change=Change("subtask", "Plan it first."), batch=batch)
     assert (len(plan.branches), plan.skipped) == (4, 4)
@@ -145,6 +145,7 @@ def parts(store: Store, pool: ScriptedPool, plan: ForkPlan, parent: Episode) -> 
     return ForkParts(plan, pool, {parent.id: parent}, grade_many)
 
 
+@pytest.mark.integration
 def test_a_run_killed_anywhere_ends_alike_and_asks_for_no_recorded_reply_again(tmp_path: Path) -> None:
     policy = planner_policy("conductor:fixed:debate", MODELS)
     listed = specs(MODELS, "general")
@@ -239,16 +240,14 @@ def test_a_batch_of_workflows_offers_what_fits_every_step(world: Sums, store: St
 
 def test_trinity_fork_changes_a_step(world: Sums, store: Store, parent: str) -> None:
     few = ("--n", 2, "--baseline", 2)
-    done = world.trinity("fork", parent, "--turn", 2, "--model", "adder", *few, "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", parent, "--turn", 2, "--model", "adder", *few, "--json")
     assert (done.json["fork"]["right"], done.json["baseline"]["right"]) == (2, 0)
     assert "Asked again: turns 2 and 4" in done.err
     done = world.trinity("fork", parent, "--turn", 2, "--subtask", "Plan it.", *few, "--json")
     assert done.json["change"] == {"kind": "subtask", "value": "Plan it."}
     assert world.run("--policy", "conductor:fixed:debate", "--n", "1").code == 0
     debate = store.episodes.page(EpisodeFilter(policy="conductor:fixed:debate")).items[0].id
-    done = world.trinity("fork", debate, "--turn", 4, "--access", " 3,1, 2", *few, "--json")
-    assert done.code == 0, done.err
+    done = world.done("fork", debate, "--turn", 4, "--access", " 3,1, 2", *few, "--json")
     assert done.json["change"] == {"kind": "access", "value": "1,2,3"}
     assert "would be sent the same as before" in done.err, "told before it plays"
     for arguments, says in (

@@ -24,12 +24,24 @@ from tests.core.pool.faulty_server import fail, faulty_server, ok
 from tests.ui.pages import until
 from tests.ui.sums import Sums, answer
 from ui.runs import play as playing
-from ui.runs.batch import completed
-from ui.runs.plans import LivePlan
+from ui.runs.batch import complete_plan
+from ui.runs.plans import LivePlan, RunPlan
 from ui.runs.play import HaltingPool, Stopped, play
 from ui.runs.queue import Ticket, enqueue, is_stalled, log_file, start_worker
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import main, play_claimed
+
+
+def queued(store: Store, plan: RunPlan) -> str:
+    """A run of the plan that waits."""
+    return enqueue(store, plan, Ticket())[0]
+
+
+def played(store: Store, plan: RunPlan, code: int = 0) -> str:
+    """A run of the plan that was taken and left with this exit code."""
+    run = queued(store, plan)
+    assert play_claimed(store, run) == code
+    return run
 
 
 def in_background(store: Store, run: str) -> threading.Thread:
@@ -41,7 +53,7 @@ def in_background(store: Store, run: str) -> threading.Thread:
 @pytest.mark.process
 def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store, plan: LivePlan) -> None:
     """Which finds a store whose URL hides its password, too."""
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = queued(store, plan)
     start_worker(replace(store, url="postgresql://trinity:***@127.0.0.1/trinity"), run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
     episode = store.episodes.get(episode_id(run, 0))
@@ -53,7 +65,7 @@ def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store,
 def test_what_a_broken_process_says_can_be_read(
     store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = queued(store, plan)
     monkeypatch.setattr(type(store), "address", "sqlite:////proc/none/store.db")
     start_worker(store, run)
     until(lambda: log_file(run).exists() and "/proc/none" in log_file(run).read_text())
@@ -61,7 +73,7 @@ def test_what_a_broken_process_says_can_be_read(
 
 
 def test_only_one_worker_plays_a_run(store: Store, plan: LivePlan, world: Sums) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = queued(store, plan)
     assert store.runs.claim(run, "elsewhere:1")
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.RUNNING
@@ -69,27 +81,25 @@ def test_only_one_worker_plays_a_run(store: Store, plan: LivePlan, world: Sums) 
 
 
 def test_a_failure_is_told_in_one_sentence(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, policy="cgone"), Ticket.new())[0]
+    run = queued(store, replace(plan, policy="cgone"))
     assert main(["--run", run]) == 1
     ended = store.runs.get(run)
     assert ended.status is RunStatus.FAILED
     assert ended.error is not None
     assert "cgone" in ended.error
-    everybody = enqueue(store, replace(plan, left_out=("adder", "guesser")), Ticket.new())[0]
-    assert play_claimed(store, everybody) == 1
+    everybody = played(store, replace(plan, left_out=("adder", "guesser")), 1)
     assert "leave at least one in" in str(store.runs.get(everybody).error)
 
 
 def test_a_model_left_out_never_speaks(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, policy="round-robin", left_out=("adder",), turns=4), Ticket.new())[0]
-    assert play_claimed(store, run) == 0
+    run = played(store, replace(plan, policy="round-robin", left_out=("adder",), turns=4))
     episode = store.episodes.get(episode_id(run, 0))
     assert {turn.decision.model for turn in episode.turns} == {"guesser"}
     assert episode.turns[0].decision.model_mask == (False, True)
 
 
 def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    run = queued(store, replace(plan, step=True))
     worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     assert store.episodes.outline(episode_id(run, 0)) == []
@@ -110,7 +120,7 @@ def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan)
 
 
 def test_cancelling_a_waiting_run_ends_it(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    run = queued(store, replace(plan, step=True))
     worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)))
     store.runs.cancel(run)
@@ -125,19 +135,17 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
     import core.play.drive
     import ui.runs.live
 
-    undisturbed = enqueue(store, plan, Ticket.new())[0]
-    assert play_claimed(store, undisturbed) == 0
-    played = core.play.drive.drive
+    undisturbed = played(store, plan)
+    drive = core.play.drive.drive
 
     def broken(*arguments: object, **options: object) -> Iterator[object]:
-        for count, event in enumerate(played(*arguments, **options)):  # type: ignore[arg-type]
+        for count, event in enumerate(drive(*arguments, **options)):  # type: ignore[arg-type]
             if count == 5:
                 raise KeyboardInterrupt
             yield event
 
     monkeypatch.setattr(ui.runs.live, "drive", broken)
-    run = enqueue(store, plan, Ticket.new())[0]
-    assert play_claimed(store, run) == 130
+    run = played(store, plan, 130)
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
     monkeypatch.undo()
     assert play_claimed(store, run) == 0
@@ -150,8 +158,7 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
 def test_a_run_whose_episode_was_over_when_its_worker_died_is_finished(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
-    assert play_claimed(store, run) == 0
+    run = played(store, plan)
     calls = len(world.server.requests)
     with writing(store.engine) as connection:  # as a kill right after the last event leaves it
         connection.exec_driver_sql("UPDATE run SET status = 'running', heartbeat = 0, finished = NULL")
@@ -163,7 +170,7 @@ def test_a_run_whose_episode_was_over_when_its_worker_died_is_finished(
 def test_the_decision_is_in_the_store_before_the_model_is_asked(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
-    run = enqueue(store, replace(plan, pace_s=0.5, turns=1), Ticket.new())[0]
+    run = queued(store, replace(plan, pace_s=0.5, turns=1))
     worker = in_background(store, run)
     until(lambda: bool(store.episodes.of_run(run)) and bool(store.episodes.outline(episode_id(run, 0))))
     outline = store.episodes.outline(episode_id(run, 0))
@@ -174,7 +181,7 @@ def test_the_decision_is_in_the_store_before_the_model_is_asked(
 
 @pytest.mark.parametrize("claimed", [True, False], ids=["silent", "claimed by nobody"])
 def test_a_run_that_nobody_plays_is_called_stalled(store: Store, plan: LivePlan, claimed: bool) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = queued(store, plan)
     if claimed:
         store.runs.claim(run, "elsewhere:1")
     summary = store.runs.get(run)
@@ -185,8 +192,7 @@ def test_a_run_that_nobody_plays_is_called_stalled(store: Store, plan: LivePlan,
 
 def test_a_run_stopped_by_its_server_says_why_and_goes_on(store: Store, plan: LivePlan, world: Sums) -> None:
     world.server.answer = lambda _request: fail(401, "no such key")
-    run = enqueue(store, plan, Ticket.new())[0]
-    assert play_claimed(store, run) == 0
+    run = played(store, plan)
     stopped = store.runs.get(run)
     assert stopped.status is RunStatus.INTERRUPTED
     assert stopped.error is not None
@@ -202,8 +208,7 @@ def test_a_paid_pool_keeps_its_ceiling(
 ) -> None:
     world.price(1e6)
     monkeypatch.setenv("SUMS_KEY", "k")
-    run = enqueue(store, replace(plan, max_cost_usd=0.000001), Ticket.new())[0]
-    assert play_claimed(store, run) == 0
+    run = played(store, replace(plan, max_cost_usd=0.000001))
     assert store.episodes.summary(episode_id(run, 0)).end_reason is EndReason.COST_CEILING
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
     assert not world.server.requests
@@ -215,12 +220,11 @@ def test_a_batch_run_is_played_by_a_worker_and_its_lost_episodes_after_an_outage
     asked = BatchPlan(
         ("single:*", "random"), str(world.tasks), "test", None, 0, 3, False, str(world.folder / "pool.toml")
     )
-    plan = completed(store, asked)
+    plan = complete_plan(store, asked)
     assert plan.policies == ("single:adder", "single:guesser", "random")
     lost = "10 + 13"
     world.server.answer = lambda one: fail(401, "no key") if lost in str(one.body) else answer(one)
-    run, _ = enqueue(store, plan, Ticket.new())
-    assert play_claimed(store, run) == 0
+    run = played(store, plan)
     stopped = store.runs.get(run)
     assert stopped.status is RunStatus.INTERRUPTED
     assert "missing: models could not be asked" in str(stopped.error)
@@ -243,14 +247,12 @@ def test_a_waiting_batch_run_can_be_cancelled_and_paid_models_need_a_ceiling(
     monkeypatch.setattr(playing, "LOOK_S", 0.0)  # a run as short as this one is over before it looks again
     world.price(10.0)
     pool = str(world.folder / "pool.toml")
-    plan = completed(store, BatchPlan(("random",), str(world.tasks), "test", None, 0, 3, False, pool))
-    run, _ = enqueue(store, plan, Ticket.new())
-    assert play_claimed(store, run) == 1
+    plan = complete_plan(store, BatchPlan(("random",), str(world.tasks), "test", None, 0, 3, False, pool))
+    run = played(store, plan, 1)
     assert "set a ceiling" in str(store.runs.get(run).error)
-    run, _ = enqueue(store, replace(plan, max_cost_usd=0.0), Ticket.new())
-    assert play_claimed(store, run) == 0
+    run = played(store, replace(plan, max_cost_usd=0.0))
     assert (store.runs.get(run).status, world.server.requests) == (RunStatus.INTERRUPTED, [])
-    run, _ = enqueue(store, replace(plan, max_cost_usd=100.0), Ticket.new())
+    run = queued(store, replace(plan, max_cost_usd=100.0))
     events = play(store, run)
     assert store.runs.get(run).status is RunStatus.QUEUED
     next(events)
@@ -261,7 +263,7 @@ def test_a_waiting_batch_run_can_be_cancelled_and_paid_models_need_a_ceiling(
 
 
 def test_closing_what_is_played_stops_it_and_it_can_be_resumed(store: Store, plan: LivePlan) -> None:
-    run, _ = enqueue(store, plan, Ticket.new())
+    run = queued(store, plan)
     events = play(store, run)
     next(events)
     assert store.runs.get(run).status is RunStatus.RUNNING
@@ -297,7 +299,7 @@ def test_a_batch_run_plays_the_others_and_goes_on_without_paying_again(
     asked = BatchPlan(
         ("single:adder",), str(world.tasks), "test", None, 0, 3, False, str(world.folder / "pool.toml")
     )
-    run, _ = enqueue(store, completed(store, asked), Ticket.new())
+    run = queued(store, complete_plan(store, asked))
     cannot_read(monkeypatch, "answer 23")
     assert play_claimed(store, run) == 0
     stopped = store.runs.get(run)
@@ -309,15 +311,15 @@ def test_a_batch_run_plays_the_others_and_goes_on_without_paying_again(
     before = len(world.server.requests)
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
-    played = store.episodes.get(lost.id)
+    ended = store.episodes.get(lost.id)
     calls = len(world.server.requests) - before
-    assert calls == len(played.turns) - len(lost.turns) - 1, "its reply was stored"
+    assert calls == len(ended.turns) - len(lost.turns) - 1, "its reply was stored"
 
 
 def test_a_live_run_says_what_happened_and_can_be_resumed(
     store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = queued(store, plan)
     cannot_read(monkeypatch, "answer 23")
     assert play_claimed(store, run) == 0
     stopped = store.runs.get(run)

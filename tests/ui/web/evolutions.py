@@ -9,6 +9,9 @@ from typing import Any
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.ui.sums import Sums
+from ui.answers.asked import Asked
+from ui.answers.learning import asked_of_course
+from ui.runs.course import read_course
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.learning import EvolutionPlan, learning_sets
 from ui.runs.worker import play_claimed
@@ -45,7 +48,15 @@ def plan(world: Sums, name: str = "", svf: str = "", **evolution: Any) -> Evolut
 
 def finished_by_worker(store: Store, world: Sums) -> str:
     """A run as the page queues it, played in this process."""
-    run, _ = enqueue(store, plan(world), Ticket.new())
+    run, _ = enqueue(store, plan(world), Ticket())
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
     return run
+
+
+def asked_of_learned(
+    store: Store, run: str, update: int | None = None, second: str | None = None, **choices: str
+) -> Asked:
+    """A stored evolution or training is asked about, and a second one beside it."""
+    course, *others = (read_course(store, store.runs.get(one)) for one in (run, second) if one)
+    return asked_of_course(store, course, update, *others, choices=choices)

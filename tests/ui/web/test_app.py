@@ -15,7 +15,7 @@ from ui.presentation.glossary import SECTIONS, define
 from ui.presentation.theme import MODEL_COLOURS, ink_on, label, model_colour, one_line, plain
 from ui.web.kit import state
 
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 
 
 @pytest.mark.parametrize("name", sorted(state.VIEWS))

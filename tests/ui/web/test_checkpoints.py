@@ -36,11 +36,10 @@ from tests.builders.stores import begin_run
 from tests.tables import compare_counts
 from tests.ui.pages import assert_literal, command, opened, plainly, shown
 from ui.answers import comparison, plain
-from ui.answers.asked import Asked, asked_of_policies
+from ui.answers.asked import Asked, asked_of_policies, side_words
 from ui.answers.blocks import Address, Answer, Curve, Estimate, Estimates, Grid, Line, Table
 from ui.answers.checkpoints import config, entropies, flat, lengths, routing
 from ui.answers.comparison import ahead, families, played, tasks
-from ui.answers.policies import side_words
 from ui.presentation.comparison import basis, leading, plays_words, tasks_words, verdict
 from ui.presentation.glossary import define
 from ui.presentation.theme import percent
@@ -50,7 +49,7 @@ from ui.web.pickers.checkpoints import prefers_nothing
 from ui.web.pickers.line import compared_in_address, line_of, listed, parted, within
 
 FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 FIVE, ONE = Setting(5, False, Protocol.PAPER, "3fa9c2d1"), Setting(1, True, Protocol.RELEASED, "3fa9c2d1")
 WHO = [
     PolicyInRun("r2", "a", FIVE, 3),
@@ -219,7 +218,7 @@ def test_evolution_and_checkpoints_say_what_their_accuracies_are_of_and_lead_to_
     assert (asked["run"], asked["gen"]) == ([EVOLVED], [str(other)])
     page = opened("evolution")
     words = plainly(page)
-    assert f"Generation {other} is the best validated**: 75.0 % (60 to 86)" in words
+    assert f"Generation {other} is the best validated: 75.0 % (60 to 86)" in words
     assert "on 40 validation tasks of pocket (math, logic, knowledge, code), each played once" in words
     assert "recorded episodes of other plays: 11 tasks of the test split, each played once." in words
     assert f"There gen {best} is the best with {percent(right[best].accuracy)} (" in words

@@ -26,7 +26,7 @@ from ui.presentation.words import strip_key
 from ui.web.pickers.facets import flag_word
 from ui.web.views.episodes import EXAMPLES
 
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 
 
 def listed(page: AppTest) -> int:

@@ -27,6 +27,7 @@ from ui.runs.plans import plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
 
+pytestmark = pytest.mark.integration
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
 
@@ -83,7 +84,7 @@ def test_page_and_command_line_begin_the_same_evolution(world: Sums, store: Stor
 
 @pytest.mark.usefixtures("forked_workers")
 def test_a_process_of_its_own_evolves_to_the_end(world: Sums, store: Store) -> None:
-    run, fresh = enqueue(store, plan(world), Ticket.new())
+    run, fresh = enqueue(store, plan(world), Ticket())
     assert fresh
     queue.start_worker(store, run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED, 120)
@@ -101,7 +102,7 @@ def test_stopped_and_resumed_it_ends_the_same_and_asks_nothing_twice(
 ) -> None:
     undisturbed = finished_by_worker(store, world)
     asked = len(world.server.requests)
-    run, _ = enqueue(store, plan(world, "stopped"), Ticket.new())
+    run, _ = enqueue(store, plan(world, "stopped"), Ticket())
     if where == "between generations":
         add = Learning.add
 
@@ -169,7 +170,7 @@ def test_two_clicks_are_one_run(world: Sums, store: Store) -> None:
     assert fresh
     assert other != again
     found: list[tuple[str, bool]] = []
-    new = Ticket.new()
+    new = Ticket()
     clicks = [
         threading.Thread(target=lambda: found.append(enqueue(store, plan(world, "both"), new)))
         for _ in range(4)
@@ -184,16 +185,16 @@ def test_two_clicks_are_one_run(world: Sums, store: Store) -> None:
 
 
 def test_a_name_is_given_once(world: Sums, store: Store) -> None:
-    enqueue(store, plan(world, "mine"), Ticket.new())
+    enqueue(store, plan(world, "mine"), Ticket())
     with pytest.raises(ConfigError, match="an evolution or a training named 'mine'"):
-        enqueue(store, plan(world, "mine", seed=1), Ticket.new())
+        enqueue(store, plan(world, "mine", seed=1), Ticket())
     page = press(filled(world, ev_name="mine"), "begin")
     assert "an evolution or a training named" in shown(page)
     assert len(store.runs.list(kind="evolve")) == 1
 
 
 def test_only_one_worker_evolves_a_run(world: Sums, store: Store) -> None:
-    run, _ = enqueue(store, plan(world), Ticket.new())
+    run, _ = enqueue(store, plan(world), Ticket())
     assert store.runs.claim(run, "elsewhere:1")
     assert play_claimed(store, run) == 0
     assert not world.server.requests
@@ -202,7 +203,7 @@ def test_only_one_worker_evolves_a_run(world: Sums, store: Store) -> None:
 
 @pytest.mark.usefixtures("no_workers")
 def test_a_dead_worker_is_called_stalled_and_another_goes_on(world: Sums, store: Store) -> None:
-    run, _ = enqueue(store, plan(world), Ticket.new())
+    run, _ = enqueue(store, plan(world), Ticket())
     assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("evolution", run=run)
     assert "has gone silent" in shown(page)
@@ -214,7 +215,7 @@ def test_a_dead_worker_is_called_stalled_and_another_goes_on(world: Sums, store:
 
 
 def test_a_running_one_is_watched_and_can_be_stopped(world: Sums, store: Store) -> None:
-    run, _ = enqueue(store, plan(world), Ticket.new())
+    run, _ = enqueue(store, plan(world), Ticket())
     assert store.runs.claim(run, f"{socket.gethostname()}:{os.getpid()}")
     page = opened("evolution", run=run)
     assert "evolving" in shown(page)
@@ -227,7 +228,7 @@ def test_a_running_one_is_watched_and_can_be_stopped(world: Sums, store: Store) 
 def test_what_cannot_be_evolved_fails_with_its_sentence_and_leaves_its_name(
     world: Sums, store: Store
 ) -> None:
-    run, _ = enqueue(store, plan(world, "wrong", "9"), Ticket.new())
+    run, _ = enqueue(store, plan(world, "wrong", "9"), Ticket())
     assert play_claimed(store, run) == 1
     page = opened("evolution", run=run)
     assert "SVF cannot use" in page.error[0].value.replace("\\", "")
@@ -328,6 +329,6 @@ def test_a_paid_pool_needs_a_ceiling_keeps_below_it_and_goes_on_under_a_higher_o
         RunStatus.FINISHED,
         9.0,
     )
-    without, _ = enqueue(store, plan(world, "no ceiling"), Ticket.new())
+    without, _ = enqueue(store, plan(world, "no ceiling"), Ticket())
     assert play_claimed(store, without) == 1
     assert "set a ceiling" in str(store.runs.get(without).error)

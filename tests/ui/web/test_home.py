@@ -16,6 +16,7 @@ from ui.web.kit.widgets import Standing, standings_figure
 pytestmark = pytest.mark.usefixtures("samples")
 
 
+@pytest.mark.integration
 def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
     page = opened("home")
     assert [one.value for one in page.markdown if one.value[2:5] in ("1 ·", "2 ·", "3 ·")] == [

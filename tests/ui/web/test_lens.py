@@ -19,10 +19,10 @@ from core.analysis.head_lens import (
     compare_logits,
     decision_without,
     lens_of,
-    likeliest_choice,
+    likeliest_choices,
     recorded_draws,
     rounding,
-    sampled_choice,
+    sampled_choices,
 )
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.draws import uniform
@@ -55,6 +55,7 @@ from ui.web.turns.panels import has_no_preference, nearest
 from ui.web.turns.recording import open_recording
 from ui.web.views.pair import choice_kls
 
+pytestmark = pytest.mark.integration
 WIDTH = 64
 
 
@@ -105,7 +106,7 @@ def test_recorded_logits_are_within_the_tolerance_of_the_head_that_made_them_and
 def test_nothing_that_rounding_leaves_open_is_claimed() -> None:
     checkpoint = made()
     vector = checkpoint.head_vector.astype(np.float64)
-    source, unsure = np.random.default_rng(2), 0
+    source, unsure, every = np.random.default_rng(2), 0, np.ones((1, len(MODELS)), bool)
     for _ in range(300):
         exact = source.normal(size=WIDTH)
         kept = exact.astype("<f2").astype(np.float64)
@@ -113,11 +114,12 @@ def test_nothing_that_rounding_leaves_open_is_claimed() -> None:
         error = rounding(checkpoint.head, kept[None], vector)[0][: len(MODELS)]
         near[1] = near[0] + (z[1] - z[0]) * 1e-3  # two that are nearly level
         z[1] = z[0] + (z[1] - z[0]) * 1e-3
-        u = float(source.uniform())
-        for told, truth in (
-            (likeliest_choice(near, error), int(z.argmax())),
-            (sampled_choice(near, error, u), sampled_choice(z, error * 0, u).place),
-        ):
+        u = source.uniform(size=1)
+        drawn, truly = (
+            sampled_choices(of[None], e[None], u, every).first for of, e in ((near, error), (z, error * 0))
+        )
+        likeliest = likeliest_choices(near[None], error[None], every).first
+        for told, truth in ((likeliest, int(z.argmax())), (drawn, truly.place)):
             assert told.unsure or told.place == truth
             unsure += told.unsure
     assert 10 < unsure < 500

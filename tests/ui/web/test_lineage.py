@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,29 +22,19 @@ from core.evolution.config import EvolveConfig
 from core.evolution.fitness import EpisodeStatistics, GenerationStats
 from core.learning import statistics_json, statistics_of_json
 from storage.analysis.counterfactual import RecordedTurn, score
-from storage.rows.summaries import CandidateSummary, EpisodeSummary, RunStatus
-from storage.store import open_store
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.summaries import CandidateSummary, EpisodeSummary, RunStatus, UpdateSummary
+from storage.store import Store, open_store
 from tests.builders.checkpoints import checkpoint
-from tests.builders.stores import kept_generation
+from tests.builders.stores import begin_run, kept_generation
+from tests.ui.web.evolutions import asked_of_learned
+from ui.answers.asked import Asked, Side
+from ui.answers.blocks import Areas, Estimates, Points, Strip, Trend
+from ui.answers.evolution import choices, cosine_grid, distances_of, manners, population
+from ui.answers.learning import Shown, fitness, pace, standings
+from ui.runs.course import Lineage, binomial_error, control_words, rank_correlation, share_entropy, tasks_each
 from ui.runs.settings.learning import EvolutionPlan
-from ui.web.analysis.figures import grid
-from ui.web.evolution.course import (
-    Lineage,
-    binomial_error,
-    control_words,
-    rank_correlation,
-    share_entropy,
-    tasks_each,
-)
-from ui.web.evolution.figures import (
-    candidates_figure,
-    fitness_figure,
-    line_figure,
-    manner_figure,
-    shares_figure,
-)
-from ui.web.evolution.head_figures import choices_strip
-from ui.web.evolution.panels import _cosines, distances_of
+from ui.web.analysis.draw import figure_of
 
 MODELS = ("alpha", "<b>beta</b>", "gamma")
 HEADS = ["linear", "low-rank", "sparse", "block-diagonal-2", "block-diagonal-10", "turn-aware"]
@@ -82,39 +76,61 @@ def lineage(generations: int = 4, **evolution: Any) -> Lineage:
     return Lineage("r1", plan, tuple(entries))
 
 
-def test_a_candidates_band_is_binomial_and_the_means_knows_common_tasks() -> None:
+def asked(store: Store, at: int, second: Lineage | None = None, **chosen: str) -> Asked:
+    """A made-up evolution is asked about, and a second one beside it."""
+    subject = Shown(lineage(), at, second)
+    return Asked(store, (), Side("", "r1", EpisodeFilter()), choices=chosen, subject=subject)
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Store]:
+    """A store that holds nothing."""
+    with closing(open_store(tmp_path / "store.db")) as opened:
+        yield opened
+
+
+def test_a_candidates_band_is_binomial_and_the_means_knows_common_tasks(empty: Store) -> None:
     assert binomial_error(0.5, 8) == pytest.approx(math.sqrt(0.25 / 8))
     assert binomial_error(1.2, 8) == 0.0
     assert binomial_error(0.5, 0) == 0.0
     assert tasks_each(lineage(), 2) == 4
     assert tasks_each(lineage(), 0) is None
-    drawn = fitness_figure(lineage(), "gen", 1, None)
-    candidate, mean = (trace for trace in drawn.data if "standard error" in str(trace.name))
-    assert max(candidate.y[:3]) == pytest.approx(0.3 + binomial_error(0.3, 4))
-    assert max(mean.y[:3]) == pytest.approx(0.3 + 0.07)
+    error = binomial_error(0.3, 4)
+    [trend] = fitness(asked(empty, 1)).blocks
+    assert isinstance(trend, Trend)
+    candidate, mean = trend.bands.values()
+    assert candidate[2] == pytest.approx((3, 0.3 - error, 0.3 + error))
+    assert mean[2] == pytest.approx((3, 0.3 - 0.07, 0.3 + 0.07))
 
 
-def test_validations_and_controls_stand_with_their_intervals() -> None:
-    made = lineage(5)
-    assert made.best == 4
-    names = [one.name for one in made.standings()]
-    assert names == [
-        "generation 0 (start), n 50",
-        "generation 4 (best, last), n 50",
-        "random walk, n 50",
-        "best single: alpha (T W V), n 50",
+def test_validations_and_controls_stand_with_their_intervals(empty: Store) -> None:
+    one = asked(empty, 1)
+    best = standings(replace(one, subject=Shown(lineage(5), 1, None)))
+    assert best is not None
+    assert best.sentence == (
+        "Generation 4 (best, last): 60.0 % (46 to 72); best single: alpha (T W V): 30.0 % (19 to 44)."
+    )
+    [lines] = best.blocks
+    assert isinstance(lines, Estimates)
+    assert [(line.name, line.estimate.k, line.plain) for line in lines.lines] == [
+        ("generation 4 (best, last)", 30, False),
+        ("best single: alpha (T W V)", 15, True),
+        ("generation 0 (start)", 10, True),
+        ("random walk", 5, True),
     ]
     measured = statistics_of_json(EpisodeStatistics, told(0.6, 50))
     assert measured.interval == wilson_interval(30, 50)
     assert statistics_json(EpisodeStatistics, measured) == told(0.6, 50)
     assert control_words("random walk") == "random walk"
-    validation = next(t for t in fitness_figure(made, "gen", 1, None).data if t.name == "validation")
-    drawn = fitness_figure(made, "gen", 1, None)
-    assert not drawn.layout.annotations  # names of controls cover nothing: they stand in the legend
-    assert [one.name for one in drawn.data[-2:]] == ["best single: alpha (T W V) 30.0%", "random walk 10.0%"]
-    low, high = wilson_interval(30, 50)
-    assert validation.error_y.array[-1] == pytest.approx(high - 0.6)
-    assert validation.error_y.arrayminus[-1] == pytest.approx(0.6 - low)
+    [trend] = fitness(one).blocks
+    assert isinstance(trend, Trend)
+    names = ["best", "mean", "median", "validation", "random walk", "best single: alpha (T W V)"]
+    assert [trace.name for trace in trend.traces] == names
+    validated = trend.traces[3].points
+    assert [(point.x, point.estimate.ci95) for point in validated] == [
+        (0, wilson_interval(10, 50)),
+        (2, wilson_interval(20, 50)),
+    ]
 
 
 def test_learners_are_named_and_an_older_run_is_sep_cma_es() -> None:
@@ -194,7 +210,7 @@ def test_a_choice_within_rounding_is_not_claimed() -> None:
     assert found.slots[0, 1] == 2
     assert found.leads[0, 1] == pytest.approx(0.5)
     assert found.deviation is None
-    figure = choices_strip(found, 1, "#000000")
+    figure = figure_of(Strip(found, 1))
     assert figure.data[0].z[0][0] < 0
     assert "too close to tell" in figure.data[0].customdata[0][0]
     assert figure.data[1].text[0] == "?"
@@ -237,39 +253,58 @@ def test_rows_are_what_each_logit_reads(kind: str) -> None:
     assert (np.abs(found) <= 1 + 1e-9).all()
 
 
-def test_every_figure_is_one_that_plotly_takes_and_draws_names_as_text() -> None:
-    one, other = lineage(), lineage(6)
+@pytest.mark.parametrize("axis", ["gen", "episodes", "time"])
+@pytest.mark.parametrize("by", ["pair", "model", "role"])
+def test_every_picture_is_one_that_plotly_takes_and_draws_names_as_text(
+    empty: Store, axis: str, by: str
+) -> None:
+    one = asked(empty, 1, lineage(6), x=axis, by=by)
     found = score([made("linear", 1), made("linear", 2)], [line(0)], [decision(np.ones(24))])
     rows = head_rows(made("linear", 1))
     assert rows is not None
+    manner = manners(one)
+    assert manner is not None
+    shares = choices(one).blocks
+    blocks = [*fitness(one).blocks, *pace(one).blocks, *shares, *manner.blocks, Strip(found, 1)]
+    for block in (*blocks, cosine_grid(rows, [*MODELS, "t", "w", "v"])):
+        figure = figure_of(cast(Any, block)).to_dict()
+        go.Figure(figure)  # validates
+        assert "<b>beta" not in str(figure)
+        assert "<i>math" not in str(figure)
+    for areas in shares:
+        assert isinstance(areas, Areas)
+        assert np.sum([area.shares for area in areas.areas], axis=0) == pytest.approx(1)
+
+
+def test_a_row_of_zeros_has_no_direction() -> None:
+    cells = cosine_grid(np.zeros((6, 24)), MODELS * 2).cells
+    assert {cell.value for of in cells for cell in of} == {None}
+
+
+def test_candidates_are_told_with_what_is_missing(empty: Store) -> None:
+    stats = {"best": 0.75, "mean": 0.5, "median": 0.5, "sigma": 0.5, "distances": [1.0, 2.0, 3.0]}
+    begin_run(empty, "r1", "evolve", {})
     candidates = [
         CandidateSummary(0, 0.5, 4),
         CandidateSummary(1, None, 4, 4),
         CandidateSummary(2, 0.75, 4, 1),
     ]
-    figures = [
-        fitness_figure(one, "gen", 1, other),
-        fitness_figure(one, "episodes", 0, None),
-        line_figure(one, (("a", "solid", (1.0, None, 2.0, 3.0)),), "time", 1),
-        *(shares_figure(one, by, "gen", 1.0, (0.0, 5.0), "#000000") for by in ("pair", "model", "role")),
-        *(manner_figure(one, other, what, "pair", "gen", 1) for what in ("entropy", "turns", "accepted")),
-        candidates_figure(candidates, [1.0, 2.0, 3.0], 0.5),
-        candidates_figure(candidates, None, 0.5),
-        choices_strip(found, 1, "#000000"),
-        grid(_cosines(rows, [*MODELS, "t", "w", "v"]), "#000000"),
+    empty.learning.add(UpdateSummary("r1", 1, 12, 1.0, stats=stats), candidates=candidates)
+    answer = population(asked_of_learned(empty, "r1"))
+    assert answer.sentence == (
+        "3 candidates, best 75.0 %, mean 50.0 %. 1 have no fitness: all of their episodes are missing."
+    )
+    [points] = answer.blocks
+    assert isinstance(points, Points)
+    assert [(point.x, point.estimate.value, point.estimate.n) for point in points.points] == [
+        (1.0, 0.5, 4),
+        (3.0, 0.75, 3),
     ]
-    for figure in figures:
-        go.Figure(figure.to_dict())  # validates
-        assert "<b>beta" not in str(figure.to_dict())
-        assert "<i>math" not in str(figure.to_dict())
-    stacked = shares_figure(one, "pair", "gen", None, (0.0, 5.0), "#000000").data
-    totals = np.sum([trace.y for trace in stacked], axis=0)
-    assert totals == pytest.approx(np.ones(len(totals)))
-    assert {cell.value for of in _cosines(np.zeros((6, 24)), MODELS * 2).cells for cell in of} == {None}
+    go.Figure(figure_of(points).to_dict())  # validates
 
 
-def test_a_ceiling_changes_only_while_nobody_works(tmp_path: Any) -> None:
-    store = open_store(tmp_path / "store.db")
+def test_a_ceiling_changes_only_while_nobody_works(empty: Store) -> None:
+    store = empty
     store.runs.create("r1", "evolve", {"max_cost_usd": 1.0, "name": "x"}, owner="elsewhere:1")
     with pytest.raises(StoreError, match="stop it first"):
         store.runs.allow("r1", 2.0)
@@ -277,4 +312,3 @@ def test_a_ceiling_changes_only_while_nobody_works(tmp_path: Any) -> None:
     store.runs.finish("r1", RunStatus.INTERRUPTED, owner="elsewhere:1")
     store.runs.allow("r1", 3.0)
     assert store.runs.get("r1").config == {"max_cost_usd": 3.0, "name": "x"}
-    store.close()

@@ -42,6 +42,8 @@ from ui.web.live.form import MOST_LISTED, drawn_task
 from ui.web.live.steering import STEPS
 from ui.web.pickers.checkpoints import playable, plays_whole, startable
 
+pytestmark = pytest.mark.integration
+
 
 def test_the_form_offers_what_fits_the_pool(store: Store, world: Sums) -> None:
     page = opened("live")
@@ -193,7 +195,7 @@ def test_the_rules_are_chosen_and_a_checkpoint_plays_by_its_own(store: Store) ->
 
 
 def test_two_clicks_are_one_run_and_another_visit_is_another(store: Store, plan: LivePlan) -> None:
-    ticket = Ticket.new()
+    ticket = Ticket()
     stepwise = replace(plan, step=True)
     run, fresh = enqueue(store, stepwise, ticket)
     assert (fresh, enqueue(store, stepwise, ticket)) == (True, (run, False))
@@ -209,7 +211,7 @@ def test_two_clicks_are_one_run_and_another_visit_is_another(store: Store, plan:
 def test_a_paid_pool_asks_for_a_ceiling_first(
     world: Sums, store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = enqueue(store, plan, Ticket.new())[0]
+    played = enqueue(store, plan, Ticket())[0]
     play_claimed(store, played)
     world.price(3.0)
     monkeypatch.setenv("SUMS_KEY", "k")
@@ -241,7 +243,7 @@ def test_an_unknown_price_is_told_before_anything_is_queued(
 
 
 def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = enqueue(store, plan, Ticket())[0]
     play_claimed(store, run)
     page = opened("live", run=run)
     text = shown(page)
@@ -255,7 +257,7 @@ def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePla
 
 
 def test_a_wrong_run_leads_to_the_turn_that_made_it_so(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, task=replace(plan.task, answer="24")), Ticket.new())[0]
+    run = enqueue(store, replace(plan, task=replace(plan.task, answer="24")), Ticket())[0]
     play_claimed(store, run)
     page = opened("live", run=run)
     assert store.episodes.of_run(run)[0].correct is False
@@ -269,7 +271,7 @@ def test_a_wrong_run_leads_to_the_turn_that_made_it_so(store: Store, plan: LiveP
 
 
 def test_before_the_first_turn_one_step_is_named_at_a_time(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = enqueue(store, plan, Ticket())[0]
     said = shown(opened("live", run=run))
     assert f"**{STEPS[1]} …**" in said
     assert f":gray[:material/radio_button_unchecked: {STEPS[2]}]" in said
@@ -291,7 +293,7 @@ def test_before_the_first_turn_one_step_is_named_at_a_time(store: Store, plan: L
 def test_a_policy_beside_coordinators_is_played_live(
     store: Store, plan: LivePlan, policy: str, turns: int
 ) -> None:
-    run = enqueue(store, replace(plan, policy=policy), Ticket.new())[0]
+    run = enqueue(store, replace(plan, policy=policy), Ticket())[0]
     assert play_claimed(store, run) == 0
     [played] = store.episodes.of_run(run)
     assert (played.policy, played.answer) == (policy, "23")
@@ -306,7 +308,7 @@ def test_a_policy_beside_coordinators_is_played_live(
 
 
 def test_a_failed_run_says_why(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, policy="cgone"), Ticket.new())[0]
+    run = enqueue(store, replace(plan, policy="cgone"), Ticket())[0]
     play_claimed(store, run)
     page = opened("live", run=run)
     assert "cgone" in page.error[0].value
@@ -314,7 +316,7 @@ def test_a_failed_run_says_why(store: Store, plan: LivePlan) -> None:
 
 
 def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    run = enqueue(store, replace(plan, step=True), Ticket())[0]
     _stop_before_the_second_turn(store, run)
     page = opened("live", run=run)
     assert "waiting for you" in shown(page)
@@ -337,7 +339,7 @@ def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) ->
 
 
 def test_who_is_put_in_charge_is_kept_by_id(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    run = enqueue(store, replace(plan, step=True), Ticket())[0]
     worker = _stop_before_the_second_turn(store, run)
     name = episode_id(run, 0)
     until(lambda: store.runs.proposal(name, 1) is not None)
@@ -353,7 +355,7 @@ def test_who_is_put_in_charge_is_kept_by_id(store: Store, plan: LivePlan) -> Non
 
 
 def test_two_tabs_that_step_from_one_turn_play_one_turn(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    run = enqueue(store, replace(plan, step=True), Ticket())[0]
     _stop_before_the_second_turn(store, run)
     one, other = opened("live", run=run), opened("live", run=run)
     one.button(key="next_turn").click().run()
@@ -381,7 +383,7 @@ def test_a_run_without_a_worker_is_called_stalled_and_another_goes_on(
     store: Store, plan: LivePlan, claimed: bool
 ) -> None:
     early = replace(store.runs, now=lambda: time.time() - 60)
-    run = enqueue(replace(store, runs=early), plan, Ticket.new())[0]
+    run = enqueue(replace(store, runs=early), plan, Ticket())[0]
     if claimed:
         assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("live", run=run)
@@ -396,7 +398,7 @@ def test_a_run_whose_key_is_refused_says_so_here_and_in_its_replay(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
     world.server.answer = lambda _request: fail(401)
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = enqueue(store, plan, Ticket())[0]
     play_claimed(store, run)
     page = opened("live", run=run)
     assert "refused the key" in page.error[0].value
@@ -408,7 +410,7 @@ def test_a_run_whose_key_is_refused_says_so_here_and_in_its_replay(
 
 
 def test_the_replay_of_a_cancelled_run_does_not_speak_of_a_dead_process(store: Store, plan: LivePlan) -> None:
-    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    run = enqueue(store, replace(plan, step=True), Ticket())[0]
     worker = _stop_before_the_second_turn(store, run)
     store.runs.cancel(run)
     worker.join(60)
@@ -424,7 +426,7 @@ def test_a_store_that_fails_meanwhile_is_told_in_one_sentence(
     def full(*_: object) -> None:
         raise StoreError("Nothing was stored: the disk is full.")
 
-    run = enqueue(store, plan, Ticket.new())[0]
+    run = enqueue(store, plan, Ticket())[0]
     assert store.runs.claim(run, owner())
     monkeypatch.setattr(Runs, "pause", full)
     page = opened("live", run=run)

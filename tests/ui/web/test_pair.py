@@ -25,7 +25,7 @@ from ui.presentation.comparison import signed
 from ui.web.turns.recording import open_recording
 from ui.web.views.pair import aligned, choice_kls, visible
 
-pytestmark = pytest.mark.usefixtures("recorded")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("recorded")]
 #: What is said of two episodes that differ from their first row on.
 FIRST_ROW = (
     *("first differ in **row 1**", "**Row 1 of 5**", "first divergence", "| Expected | 32 | 32 |"),

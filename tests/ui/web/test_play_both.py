@@ -21,7 +21,7 @@ from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.builders.diffed import DIFFED, Diffed
 from tests.builders.stores import mark_samples
-from tests.ui.pages import opened, press, shown, waiting
+from tests.ui.pages import opened, plainly, press, waiting
 from tests.ui.sums import Sums
 from ui.runs.plans import kind_of, plan_of
 from ui.runs.queue import Ticket, enqueue
@@ -31,11 +31,8 @@ from ui.runs.worker import play_claimed
 from ui.web.checkpoints.form import check_encoders, command
 from ui.web.pickers.checkpoints import own_and_shipped, playable
 
+pytestmark = pytest.mark.integration
 BOTH = "single:adder,single:guesser"
-
-
-def words(page: AppTest) -> str:
-    return shown(page).replace("\\", "").replace("\u2060", "")
 
 
 def form(world: Sums, **query: str) -> AppTest:
@@ -80,29 +77,29 @@ def test_it_plays_in_the_background_and_then_compares_exactly_these(
     world.run("--policy", "random", "--n", "3")
     _, run = begun(world, store)
     address = {"run": run, "c": BOTH, "base": "single:adder", "b": "single:guesser"}
-    waits = words(opened("checkpoints", **address))
+    waits = plainly(opened("checkpoints", **address))
     assert "The comparison stands here once all of it is played" in waits
     assert "Accuracy is the share" not in waits
     assert play_claimed(store, run) == 0
     page = opened("checkpoints", **address)
     assert page.multiselect(key="policies").value == ["single:adder", "single:guesser"]
     assert list(page.dataframe[0].value["name"]) == ["A · adder alone", "B · guesser alone"]
-    assert "6 tasks of the test split" in words(page)
-    assert "not played to its end" not in words(page)
+    assert "6 tasks of the test split" in plainly(page)
+    assert "not played to its end" not in plainly(page)
 
 
 def test_a_run_that_was_stopped_says_so_and_can_go_on(world: Sums, store: Store, no_workers: None) -> None:
     _, run = begun(world, store)
     store.runs.cancel(run)
     page = opened("checkpoints", run=run, c=BOTH)
-    assert "No episode was played to its end" in words(page)
-    again = enqueue(store, plan_of(store.runs.get(run), BatchPlan), Ticket.new())[0]
+    assert "No episode was played to its end" in plainly(page)
+    again = enqueue(store, plan_of(store.runs.get(run), BatchPlan), Ticket())[0]
     assert play_claimed(store, again) == 0
     with writing(store.engine) as connection:
         stopped = {"status": RunStatus.INTERRUPTED.value, "error": "The server was gone."}
         connection.execute(update(run_table).where(run_table.c.id == again).values(**stopped))
     page = opened("checkpoints", run=again, c=BOTH)
-    assert "It was not played to its end" in words(page)
+    assert "It was not played to its end" in plainly(page)
     assert page.button(key="resume").label == "Go on"
 
 
@@ -118,7 +115,7 @@ def test_a_run_that_was_stopped_says_so_and_can_go_on(world: Sums, store: Store,
 def test_what_cannot_be_played_is_said(world: Sums, store: Store, chosen: str, says: str) -> None:
     page = opened("checkpoints", panel="play", c=chosen)
     assert len(page.multiselect(key="play_policies").value) >= 1
-    assert says in words(page)
+    assert says in plainly(page)
 
 
 def test_tasks_and_their_number_stand_in_the_address(world: Sums, store: Store) -> None:
@@ -140,13 +137,13 @@ def test_bad_input_gets_a_sentence(world: Sums, store: Store, tmp_path: Path) ->
     page = form(world)
     page.text_input(key="both_file").set_value("/nowhere/tasks.jsonl").run()
     assert page.button(key="play_both").disabled
-    assert "There is no task file /nowhere/tasks.jsonl: give its path." in words(page)
+    assert "There is no task file /nowhere/tasks.jsonl: give its path." in plainly(page)
     bare = tmp_path / "bare.jsonl"
     bare.write_text(json.dumps({"question": "1 + 1?", "answer": "2", "grader": "number", "split": "evolve"}))
     page.text_input(key="both_file").set_value(str(bare)).run()
-    assert "has no task in split 'test'" in words(page)
+    assert "has no task in split 'test'" in plainly(page)
     page.text_input(key="both_file").set_value("").run()
-    assert "Name the file of tasks first." in words(page)
+    assert "Name the file of tasks first." in plainly(page)
     page.multiselect(key="play_policies").set_value(["random"]).run()
     page.multiselect(key="play_policies").set_value([]).run()
     assert not page.exception
@@ -158,8 +155,8 @@ def test_what_costs_money_says_how_much_and_wants_a_ceiling(
     monkeypatch.setenv("SUMS_KEY", "k")
     world.price(1.0)
     page = form(world)
-    assert "These models cost money: up to" in words(page)
-    assert "nothing is recorded of these models yet" in words(page)
+    assert "These models cost money: up to" in plainly(page)
+    assert "nothing is recorded of these models yet" in plainly(page)
     assert page.button(key="play_both").disabled
     page.number_input(key="both_max_cost").set_value(0.5).run()
     press(page, "play_both")
@@ -190,7 +187,7 @@ def test_a_shipped_one_is_the_baseline_where_there_is_one(diffed: Diffed) -> Non
 def test_a_checkpoint_of_another_pool_says_what_it_chooses_among(diffed: Diffed) -> None:
     page = opened("checkpoints", panel="play", c=f"{diffed.stranger.id},{diffed.a.id}")
     assert page.multiselect(key="play_policies").value[-1] == diffed.a.id
-    said = words(page)
+    said = plainly(page)
     assert f"chooses among {', '.join(diffed.stranger.models)}; the pool at hand has" in said
     assert "One checkpoint of this store chooses among other models than the pocket pool has" in said
 

@@ -40,6 +40,7 @@ from ui.runs.play import Stopped
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
 
+pytestmark = pytest.mark.integration
 EVERYTHING = EpisodeScope()
 
 
@@ -96,8 +97,8 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     assert before.readable()[diffed.svf.id] == total
     plan = reading.plan_for(before, EVERYTHING, store.now())
     assert plan is not None
-    run, fresh = enqueue(store, plan, Ticket.new())
-    assert (fresh, enqueue(store, plan, Ticket.new())) == (True, (run, False))
+    run, fresh = enqueue(store, plan, Ticket())
+    assert (fresh, enqueue(store, plan, Ticket())) == (True, (run, False))
     assert store.runs.claim(run, owner())
     batches = reading.RereadParts(plan).play(store, run)
     first = next(batches)
@@ -313,7 +314,7 @@ def test_a_reading_that_stands_still_leads_back_to_its_page(diffed: Diffed) -> N
     scope = EpisodeScope(EpisodeFilter(correct="wrong"))
     plan = reading.plan_for(read_diff(store, scope, [diffed.a.id, diffed.svf.id]), scope, store.now())
     assert plan is not None
-    run, _ = enqueue(store, plan, Ticket.new())
+    run, _ = enqueue(store, plan, Ticket())
     assert plan_of(store.runs.get(run)) == plan
     assert plan.address() == {"c": f"{diffed.a.id},{diffed.svf.id}", "correct": "wrong"}
     links = [str(link.proto) for link in opened("settings", part="work").page_link]

@@ -16,6 +16,8 @@ from tests.builders.sample_store import sample_store
 from tests.builders.stores import new_store
 from tests.ui.pages import opened, plainly, press, shown
 
+pytestmark = pytest.mark.integration
+
 
 def test_each_model_is_left_out_alone_before_any_is_chosen(samples: Store) -> None:
     page = opened("pool")

@@ -32,7 +32,7 @@ from ui.web.kit import state
 from ui.web.kit.text import beginning
 from ui.web.turns.recording import open_recording
 
-pytestmark = pytest.mark.usefixtures("recorded")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("recorded")]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from tests.ui.sums import Sums
 from ui.runs.wiring import login
 from ui.web.views.review import KEYS
 
+pytestmark = pytest.mark.integration
 QUEUE = {"family": "user", "order": "oldest"}  # eight episodes of the hostile tasks
 
 

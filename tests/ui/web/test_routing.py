@@ -19,7 +19,7 @@ from storage.store import Store
 from tests.browsing import visit
 from tests.builders.sample_store import MODELS, checkpoint, sample_store
 from tests.ui.conftest import Served
-from tests.ui.pages import assert_literal, opened, plainly, press, shown
+from tests.ui.pages import assert_literal, opened, plainly, press, shown, table_with
 from ui.answers import plain
 from ui.answers.asked import asked_of
 from ui.answers.blocks import Flow, Tree
@@ -30,7 +30,7 @@ from ui.web.analysis.flows import flow, tree
 from ui.web.kit.figures import MatrixCell, matrix
 from ui.web.pickers.checkpoints import best_and_baseline
 
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 
 
 def test_the_page_counts_what_the_store_holds(samples: Store) -> None:
@@ -165,7 +165,7 @@ def test_a_link_of_a_move_and_of_a_step_shows_their_turns(samples: Store) -> Non
         page = opened("routing", policy="random", into=said)
         assert "Turns behind it" in shown(page)
     rows = opened("routing", policy="random", part="order", into=f"{move_key(here)}>{move_key(there)}")
-    table = next(one.value for one in rows.dataframe if "question" in one.value)
+    table = table_with(rows, "question")
     assert len(table) == min(n, 50)
     assert table["open"][0].startswith("/replay?ep=")
     stale = opened("routing", into="nobody>nothing")

@@ -19,8 +19,10 @@ from storage.store import Store
 from tests.builders.stores import filled_store
 from tests.builders.trainings import record_training
 from tests.builders.workflows import ASKED, FIXED, RANDOM, record_workflows
-from tests.ui.pages import command, opened, shown
+from tests.ui.pages import command, opened, shown, table_with
 from ui.web.pickers.checkpoints import policy_label
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def said(page: AppTest) -> str:
 
 def test_several_policies_are_listed_apart_and_one_of_them_is_shown(recorded: Store) -> None:
     page = opened("routing", part="workflows")
-    table = next(one.value for one in page.dataframe if "readable" in one.value)
+    table = table_with(page, "readable")
     names = ["random workflows", "workflow solvers of ann, ann, bob, ann", "workflows by cid"]
     assert sorted(table["policy"]) == names
     assert list(table["n"]) == [17, 17, 6]
@@ -60,7 +62,7 @@ def test_one_policy_alone_says_why_its_plans_could_not_be_read(recorded: Store) 
     plans = workflow_use(recorded, EpisodeFilter())[ASKED].plans
     assert f"6 of {plans} replies could not be read." in text
     assert "5 more failed with their model." in text
-    rounds = next(one.value for one in page.dataframe if "outcome" in one.value)
+    rounds = table_with(page, "outcome")
     assert dict(zip(rounds["outcome"], rounds["n"], strict=True)) == {
         "The planner kept the answer": 3,
         "A new workflow, the same answer": 1,

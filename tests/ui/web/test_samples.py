@@ -19,6 +19,7 @@ from tests.builders.stores import begin_run, mark_samples
 from tests.ui.pages import opened, plainly, shown
 from ui.presentation.runs import run_name, run_names
 
+pytestmark = pytest.mark.integration
 OWN = "rown"
 
 

@@ -73,6 +73,7 @@ def rows_of(answer: Answer, key: str) -> list[dict[str, object]]:
     return [dict(zip([one.key for one in table.columns], row, strict=True)) for row in table.rows]
 
 
+@pytest.mark.integration
 def test_it_opens_on_the_last_generation_of_the_newest_run_with_states(samples: Store) -> None:
     page = opened("separability")
     assert page.selectbox(key="stated_run").value == PLAYED
@@ -117,6 +118,7 @@ def test_rare_classes_are_named_and_a_single_class_is_one_sentence(samples: Stor
     assert [isinstance(one, Cloud) for one in drawn.blocks] == [False, False, True, True]
 
 
+@pytest.mark.integration
 def test_turns_policy_and_projection_stand_in_the_address(samples: Store) -> None:
     page = opened("separability", policy=checkpoint(8).id, turns="first", projection="tsne", run="rgone")
     assert [one.value.split()[1] for one in page.info] == ["rgone"]
@@ -130,6 +132,7 @@ def test_turns_policy_and_projection_stand_in_the_address(samples: Store) -> Non
     assert not page.exception
 
 
+@pytest.mark.integration
 def test_a_run_of_chance_is_not_offered_and_unknown_words_are_the_defaults(played: Store) -> None:
     page = opened("separability", run="r2", policy="random", turns="third", projection="<b>")
     assert (page.selectbox(key="stated_run").value, len(page.selectbox(key="stated_run").options)) == (
@@ -141,12 +144,14 @@ def test_a_run_of_chance_is_not_offered_and_unknown_words_are_the_defaults(playe
     assert "directions in which the points vary most" in shown(page)
 
 
+@pytest.mark.integration
 def test_too_few_points_are_one_sentence(played: Store) -> None:
     page = opened("separability", policy="few", turns="first")
     assert "few in run r1 has 2 turns with a hidden state" in shown(page)
     assert not page.subheader
 
 
+@pytest.mark.integration
 def test_chance_alone_leaves_no_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = new_store(tmp_path / "trinity.db")
     store.runs.create("r2", "run", {})

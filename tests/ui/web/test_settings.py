@@ -23,6 +23,8 @@ from ui.runs.settings.learning import EvolutionPlan
 from ui.web.kit import state
 from ui.web.views.settings import PARTS, key_sheets, tail
 
+pytestmark = pytest.mark.integration
+
 
 def test_the_store_is_told_in_full(samples: Store) -> None:
     page, health = opened("settings"), samples.health()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Decimal
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from ui.presentation.theme import percent
+
+pytestmark = pytest.mark.integration
 
 
 def test_a_column_that_tells_no_rows_apart_is_left_out() -> None:

@@ -43,6 +43,7 @@ from ui.runs.plans import LivePlan, to_config
 from ui.runs.worker import play_claimed
 from ui.web.views.settings import key_sheets
 
+pytestmark = pytest.mark.integration
 FIRST, LAST = checkpoint(0).id, checkpoint(30).id
 LIVE = "rliveread"
 

@@ -16,9 +16,10 @@ from storage.rows.schema import episode
 from storage.store import Store
 from tests.builders.sample_store import PLAYED, checkpoint, sample_store
 from tests.builders.stores import begin_run
-from tests.ui.pages import assert_literal, opened, shown
+from tests.ui.pages import assert_literal, opened, shown, table_with
 from ui.presentation.words import not_alone
 
+pytestmark = pytest.mark.integration
 LAST = checkpoint(30).id
 BY_TWO = "decided by hand, or by two coordinators"
 
@@ -98,17 +99,13 @@ def test_no_policys_figures_count_it(store: Store) -> None:
     assert f"{n} finished episodes" in plainly("routing", policy=LAST)
     with_forks = plainly("routing", policy=LAST, forks="with")
     assert f"{n + 2} finished episodes" in with_forks
-    costs = next(
-        one.value
-        for one in opened("verifier", part="cost", mix="all", forks="with").dataframe
-        if "tokens_per_solved" in one.value
-    )
+    costs = table_with(opened("verifier", part="cost", mix="all", forks="with"), "tokens_per_solved")
     by_policy = dict(zip(costs["name"], zip(costs["episodes"], costs["open"], strict=True), strict=True))
     assert by_policy["gen 30"][0] == n + 2
     assert by_policy[BY_TWO][0] == 2
     assert parse_qs(urlsplit(by_policy[BY_TWO][1]).query)["q"] == [TWO_DECIDED]
     matrix = opened("routing", part="tasks", by="policy", mix="all", forks="with")
-    rows = next(one.value for one in matrix.dataframe if "name" in one.value)
+    rows = table_with(matrix, "name")
     assert BY_TWO in list(rows["name"])
     table = opened("checkpoints", base=checkpoint(0).id, b=LAST).dataframe[0].value
     (link,) = (one for one in table["open"] if f"policy={LAST}&" in one)

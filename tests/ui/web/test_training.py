@@ -15,18 +15,23 @@ from streamlit.testing.v1 import AppTest
 from core.analysis.metrics import wilson_interval
 from core.planner.statistics import IterationStats, PlanStatistics
 from core.pocket import MODELS as POCKET
-from storage.rows.summaries import RunStatus, RunSummary, UpdateSummary
+from storage.rows.summaries import RunStatus, UpdateSummary
 from storage.store import Store
 from tests.builders.stores import begin_run, new_store
 from tests.builders.trainings import PLAN, record_training
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
+from tests.ui.web.evolutions import asked_of_learned
+from ui.answers.asked import Asked
+from ui.answers.blocks import Areas, Block, Code, Drawn, Table, Trend
+from ui.answers.evolution import ANALYSIS
+from ui.answers.learning import FREE, rollouts
+from ui.answers.training import MOST_WORDS, measures, steps
 from ui.runs import wiring
 from ui.runs.plans import plan_of, to_config
 from ui.runs.settings.learning import TrainingPlan, plan_from
-from ui.web.evolution import training_panels as figures
-from ui.web.evolution.course import Training, read_course
-from ui.web.evolution.figures import FREE, line_figure
-from ui.web.evolution.training_panels import PANELS, _readable
+from ui.web.analysis.draw import figure_of
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -47,11 +52,21 @@ def metrics(page: AppTest) -> dict[str, str]:
     return {one.label: one.value for one in page.metric}
 
 
-def trained(store: Store, run: RunSummary) -> Training:
-    """A training as its page reads it."""
-    found = read_course(store, run)
-    assert isinstance(found, Training)
-    return found
+PANELS = ["progress", "workflows", "plans", "kept"]
+
+
+def drawn(asked: Asked) -> dict[str, Drawn]:
+    """Every block of every answer, by the keys of both."""
+    there = [part for part in ANALYSIS.parts if part.there(asked)]
+    found = [one for part in there for one in part.answers(asked)]
+    blocks: list[tuple[str, Block]] = [(one.key, block) for one in found for block in one.blocks]
+    return {f"{key} {block.key}": block for key, block in blocks if not isinstance(block, str)}
+
+
+def lines_of(block: object) -> dict[str, list[float | None]]:
+    """The values of a trend's lines."""
+    assert isinstance(block, Trend)
+    return {one.name: [point.estimate.value for point in one.points] for one in block.traces}
 
 
 def test_a_training_stands_in_the_list_with_evolutions_and_the_newest_is_shown(kept: Store) -> None:
@@ -73,17 +88,17 @@ def test_a_training_stands_in_the_list_with_evolutions_and_the_newest_is_shown(k
 def test_what_came_of_it_and_what_it_took(kept: Store) -> None:
     record_training(kept)
     text = said(opened("evolution"))
-    assert "**Iteration 4 is the best validated**: 40.0 % (22 to 61) of 20 held-apart tasks." in text
-    assert "**92** episodes in **15 s**, 6 a second" in text
-    assert (
-        f"**{100 * (1 + 2 + 3 + 4) + 3 * 50:,}** tokens of the pool, **160** written by the planner" in text
-    )
-    assert "**25.0 %** of replies from cache" in text
+    assert "Iteration 4 is the best validated: 40.0 % (22 to 61) of 20 held-apart tasks." in text
+    assert "92 episodes in 15 s, with validation, 6 a second" in text
+    assert f"{100 * (1 + 2 + 3 + 4) + 3 * 50:,} tokens of the pool, 160 written by the planner" in text
+    assert "25.0 % of replies from cache" in text
     assert "$1.00 so far" in text.replace("\\", "")
     assert "iteration **4** of 4" in text
     assert "4 questions with 4 rollouts each" in text
-    low, high = wilson_interval(8, 20)
-    assert f"validated **40.0 %** of 20 ({100 * low:.1f} % to {100 * high:.1f} %)" in text
+    assert (
+        "25.0 % of 16 rollouts right; 75.0 % readable, mean reward 0.62; validated 40.0 % (22 to 61) of 20."
+        in text
+    )
 
 
 @pytest.mark.parametrize("panel", PANELS)
@@ -123,9 +138,8 @@ def test_kept_planners_lead_to_their_episodes_and_to_what_can_be_typed(kept: Sto
 
 def test_readable_plans_are_told_to_be_forced_and_what_was_written_freely(kept: Store) -> None:
     record_training(kept)
-    run = trained(kept, kept.runs.get("rtrain"))
-    assert not run.forced, "some plans of it could not be read"
-    assert [name for name, _, _ in _readable(run)] == ["readable"]
+    readable = measures(asked_of_learned(kept, "rtrain")).blocks[0]
+    assert list(lines_of(readable)) == ["readable"], "some plans of it could not be read"
     forced = [
         IterationStats(index=index, rollouts=PlanStatistics(n=16, right=0.5, readable=1.0), free=share)
         for index, share in enumerate((0.95, math.nan, 0.0))
@@ -134,13 +148,8 @@ def test_readable_plans_are_told_to_be_forced_and_what_was_written_freely(kept: 
     for one in forced:
         kept.learning.add(UpdateSummary("rforced", one.index, 16, 1.0, stats=one.to_json()))
     kept.runs.finish("rforced", RunStatus.FINISHED)
-    seen = trained(kept, kept.runs.get("rforced"))
-    assert seen.forced
-    lines = {name: values for name, _, values in _readable(seen)}
-    assert list(lines) == ["forced by the grammar", FREE]
-    assert lines[FREE] == (0.95, None, 0.0)
-    figure = line_figure(seen, tuple(_readable(seen)), "gen", 2, as_shares=True)
-    assert figure.data[1].connectgaps
+    readable = measures(asked_of_learned(kept, "rforced")).blocks[0]
+    assert lines_of(readable) == {"forced by the grammar": [1.0, 1.0, 1.0], FREE: [0.95, 0.0]}
     assert "100.0 % readable (forced by the grammar)" in said(opened("evolution", run="rforced", gen="1"))
 
 
@@ -253,45 +262,47 @@ def test_a_stored_planner_of_the_same_pool_can_learn_on(kept: Store) -> None:
     assert plan_of(kept.runs.get(waiting(kept)[0]), TrainingPlan).planner == ids[4]
 
 
-# Figures
+# What the answers hold
 
 
-def test_the_figures_are_valid_and_their_shares_add_up(kept: Store) -> None:
+@pytest.mark.parametrize(
+    ("update", "choices"), [(3, {}), (0, {"x": "time"}), (2, {"family": "math", "step": "2"})]
+)
+def test_every_picture_is_one_that_plotly_takes_and_shares_add_up(
+    kept: Store, update: int, choices: dict[str, str]
+) -> None:
     record_training(kept)
     record_training(kept, "rother", plan=replace(PLAN, name="<b>other"), done=2)
-    one, two = (trained(kept, kept.runs.get(run)) for run in ("rtrain", "rother"))
-    drawn = [
-        *(
-            figures.progress_figure(one, axis, 3, second)
-            for axis in ("gen", "time")
-            for second in (None, two)
-        ),
-        line_figure(one, (("a", "solid", one.of_rollouts("readable")),), "episodes", 0, as_shares=True),
-        figures.topologies_figure(one, "", "gen", 2, "#000000"),
-        figures.models_figure(one, "math", 0, "gen", 2, "#000000"),
-        figures.subtasks_figure(one, "", 1, "time", 2, "#000000"),
-        figures.faults_figure(one, "gen", 2),
-    ]
-    for figure in drawn:
-        go.Figure(figure.to_dict())  # validates
-        for foreign in ("<b>bob", "<i>solve", "<b>other"):
-            assert foreign not in str(figure.to_dict())
-    for figure in drawn[-4:-1]:
-        assert np.sum([trace.y for trace in figure.data], axis=0) == pytest.approx(1)
-    progress = drawn[0].data
-    assert list(progress[0].y) == [None, 1 / 16, 2 / 16, 3 / 16, 4 / 16]
-    validation = progress[2]
-    assert list(validation.x) == [0, 2, 4]
-    low, high = wilson_interval(4, 20)
-    assert validation.error_y.array[0] == pytest.approx(high - 0.2)
-    assert validation.error_y.arrayminus[0] == pytest.approx(0.2 - low)
+    blocks = drawn(asked_of_learned(kept, "rtrain", update, "rother", **choices))
+    stacked = {key: block for key, block in blocks.items() if isinstance(block, Areas)}
+    assert list(stacked) == ["shapes areas", "steps models", "steps subtasks"]
+    for areas in stacked.values():
+        assert np.sum([one.shares for one in areas.areas], axis=0) == pytest.approx(1)
+    for block in blocks.values():
+        if not isinstance(block, Table | Code):
+            figure = figure_of(block).to_dict()
+            go.Figure(figure)  # validates
+            assert not [one for one in ("<b>bob", "<i>solve", "<b>other") if one in str(figure)]
 
 
-def test_rarer_first_words_are_one_area() -> None:
+def test_right_rollouts_and_validations_with_their_intervals(kept: Store) -> None:
+    record_training(kept)
+    trend = rollouts(asked_of_learned(kept, "rtrain")).blocks[0]
+    assert lines_of(trend)["right rollouts"] == [1 / 16, 2 / 16, 3 / 16, 4 / 16]
+    assert isinstance(trend, Trend)
+    validation = trend.traces[2].points
+    assert [one.x for one in validation] == [0, 2, 4]
+    assert validation[0].estimate.ci95 == wilson_interval(4, 20)
+
+
+def test_rarer_first_words_are_one_area(kept: Store) -> None:
     words = {(0, f"w{number}"): share for number, share in enumerate((0.5, 0.2, *[0.03] * 10))}
     stats = IterationStats(index=1, rollouts=PlanStatistics(n=100, subtasks=words))
-    one = Training("r1", None, (UpdateSummary("r1", 1, 100, 1.0, stats=stats.to_json()),))
-    drawn = figures.subtasks_figure(one, "", 0, "gen", 0, "#000000").data
-    assert [trace.name for trace in drawn][:2] == ["w0", "w1"]
-    assert len(drawn) == figures.MOST_WORDS + 1
-    assert (drawn[-1].name, list(drawn[-1].y)) == ("others", [pytest.approx(0.12)])
+    begin_run(kept, "r1", "train", {})
+    kept.learning.add(UpdateSummary("r1", 1, 100, 1.0, stats=stats.to_json()))
+    subtasks = steps(asked_of_learned(kept, "r1")).blocks[1]
+    assert isinstance(subtasks, Areas)
+    assert [one.name for one in subtasks.areas][:2] == ["w0", "w1"]
+    assert len(subtasks.areas) == MOST_WORDS + 1
+    assert subtasks.areas[-1].name == "others"
+    assert list(subtasks.areas[-1].shares) == pytest.approx([0.12])

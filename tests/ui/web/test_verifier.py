@@ -28,12 +28,12 @@ from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, text
 from storage.store import Store
 from tests.builders.sample_store import checkpoint, sample_store
-from tests.ui.pages import assert_literal, opened, plainly, press, shown
+from tests.ui.pages import assert_literal, opened, plainly, press, shown, table_with
 from ui.answers.costs import solved_cost
 from ui.answers.verifier import into_verdict, worst
 from ui.web.analysis.figures import label_sides
 
-pytestmark = pytest.mark.usefixtures("samples")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("samples")]
 
 
 def book(model: str, wrong_accepted: int, wrong_revised: int) -> VerifierLedger:
@@ -95,7 +95,7 @@ def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) ->
     assert solved_cost(policy_costs(samples, EpisodeFilter())) in plainly(
         opened("verifier", part="cost", mix="all")
     )
-    table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
+    table = table_with(page, "accepted_wrong")
     assert list(table["model"]) == [one.model for one in books]
     assert list(table["accepted_wrong"]) == [
         one.counts.get(VerdictOutcome.ACCEPTED_WRONG, 0) for one in books
@@ -121,7 +121,7 @@ def test_where_the_two_sides_judged_too_little_the_first_answer_is_of_all_polici
     assert "Too few" not in answer(None)
     assert answer(None) in plainly(page)
     assert "its verdicts under all policies" in shown(page)
-    table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
+    table = table_with(page, "accepted_wrong")
     assert table["model"].is_unique  # the part below counts what the answer counts
     press(page, "choose_verdicts")
     assert page.query_params["verdicts"] == "sides"
@@ -150,26 +150,12 @@ def test_a_decision_by_hand_counts_only_when_asked_for(
     switch.set_value("with").run()
     assert page.query_params["forks"] == "with"
     assert re.search(rf"A Verifier ended \d+ of {every:,} episodes", plainly(page))
-    table = next(
-        one.value
-        for one in opened("verifier", part="cost", mix="all").dataframe
-        if "tokens_per_solved" in one.value
-    )
+    table = table_with(opened("verifier", part="cost", mix="all"), "tokens_per_solved")
     assert table["episodes"].sum() == counted
     assert all("forks=without" in link for link in table["open"])
     shares = [float(one.split(" %")[0]) for one in table["accuracy"]]
     assert shares == sorted(shares, reverse=True)
     store.close()
-
-
-def test_where_a_role_was_always_kept_to_there_is_no_list_of_lapses() -> None:
-    table = next(
-        one.value for one in opened("verifier", part="roles", mix="all").dataframe if "kept" in one.value
-    )
-    whole = table["kept"].str.startswith("100.0 %")
-    assert 0 < whole.sum() < len(table)
-    assert table["open"][whole].isna().all()
-    assert table["open"][~whole].str.startswith("/episodes?").all()
 
 
 def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(
@@ -195,10 +181,10 @@ def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(
     monkeypatch.setenv("TRINITY_STORE", store.url)
     page = press(opened("verifier", part="roles", mix="all"), "choose_plans")
     assert page.query_params["plans"] == "read"
-    table = next(one.value for one in page.dataframe if "verdict" in one.value)
+    table = table_with(page, "verdict")
     astray = [one for one in thinker_plans(store, EpisodeFilter()) if one.breach]
     assert table["answer"].sum() + table["verdict"].sum() == len(astray)
-    behind = next(one.value for one in page.dataframe if "question" in one.value)
+    behind = table_with(page, "question")
     first = astray[0].turn
     assert behind["open"][0] == f"/replay?ep={first.episode_id}&t={first.index + 1}"
     store.close()
@@ -208,7 +194,7 @@ def test_a_link_of_a_verdict_shows_its_turns(samples: Store) -> None:
     books = ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
     model, n = next((one.model, k) for one in books if (k := one.counts.get(VerdictOutcome.REVISED_WRONG, 0)))
     page = opened("verifier", mix="all", into=f"revised_wrong:{model}")
-    table = next(one.value for one in page.dataframe if "question" in one.value)
+    table = table_with(page, "question")
     assert len(table) == min(n, 50)
     press(page, "into_close")
     assert "into" not in page.query_params
@@ -247,11 +233,10 @@ def of(turns: Iterable[Turn]) -> list[str]:
     return sorted({turn.episode_id for turn in turns})
 
 
-@pytest.fixture
-def with_a_lost_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, list[Episode]]]:
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[Episode]]]:
     """A store of which one episode of a checkpoint was lost, and the episodes that totals count."""
-    store = sample_store(tmp_path / "trinity.db", 12)
-    monkeypatch.setenv("TRINITY_STORE", store.url)
+    store = sample_store(tmp_path_factory.mktemp("lost") / "trinity.db", 12)
     lost = store.episodes.page(EpisodeFilter(policy=checkpoint(30).id), limit=1).items[0].id
     with writing(store.engine) as connection:
         connection.execute(episode.update().where(episode.c.id == lost).values(status="missing"))
@@ -260,13 +245,20 @@ def with_a_lost_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     store.close()
 
 
+@pytest.fixture
+def with_a_lost_one(
+    lost: tuple[Store, list[Episode]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Store, list[Episode]]:
+    """That store, which the app opens."""
+    monkeypatch.setenv("TRINITY_STORE", lost[0].url)
+    return lost
+
+
 def test_the_ledgers_links_list_the_episodes_that_its_numbers_count(
     with_a_lost_one: tuple[Store, list[Episode]],
 ) -> None:
     store, episodes = with_a_lost_one
-    table = next(
-        one.value for one in opened("verifier", mix="all").dataframe if "accepted_wrong" in one.value
-    )
+    table = table_with(opened("verifier", mix="all"), "accepted_wrong")
     more = 0
     for row in table.to_dict("records"):
         turns = turns_by(episodes, row["model"], Role.VERIFIER)
@@ -291,7 +283,7 @@ def test_lists_of_judgements_and_of_wrong_ends_hold_what_is_counted(
     ):
         what, n = list(one.counts.items())[place % len(one.counts)]
         page = opened("verifier", mix="all", into=f"{what.value}:{one.model}")
-        table = next(found.value for found in page.dataframe if "question" in found.value)
+        table = table_with(page, "question")
         assert len(table) == min(n, 50)
         query = link_query(page, "Their episodes")
         assert listed(store, f"/episodes?{query}") == of_links(table["open"]) or n > 50
@@ -312,18 +304,14 @@ def of_links(links: Iterable[str]) -> list[str]:
 
 def test_costs_and_roles_list_what_they_count(with_a_lost_one: tuple[Store, list[Episode]]) -> None:
     store, episodes = with_a_lost_one
-    costs = next(
-        one.value
-        for one in opened("verifier", part="cost", mix="all").dataframe
-        if "tokens_per_solved" in one.value
-    )
+    costs = table_with(opened("verifier", part="cost", mix="all"), "tokens_per_solved")
     assert sum(costs["episodes"]) == len(episodes)
     for row in costs.to_dict("records"):
         assert len(listed(store, row["open"])) == row["episodes"]
-    kept = next(
-        one.value for one in opened("verifier", part="roles", mix="all").dataframe if "kept" in one.value
-    )
-    failed = 0
+    kept = table_with(opened("verifier", part="roles", mix="all"), "kept")
+    failed, whole = 0, kept["kept"].str.startswith("100.0 %")
+    assert 0 < whole.sum() < len(kept)
+    assert kept["open"][whole].isna().all(), "where a role was always kept to there is no list of lapses"
     for row in kept.to_dict("records"):
         role = next(one for one in Role if one.value in row["role"].lower())
         turns = [
@@ -344,7 +332,7 @@ def test_a_links_own_conditions_are_kept_beside_those_of_the_page(
     """The page counts the episodes of a filter: a number's list is within it, whatever the filter asks for."""
     store, episodes = with_a_lost_one
     page = opened("verifier", mix="all", q="turns > 2 or correct == True", flag="low_margin")
-    table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
+    table = table_with(page, "accepted_wrong")
     assert table["accepted_wrong"].sum() > 0
     for row in table.to_dict("records"):
         assert len(listed(store, row["false"])) == row["accepted_wrong"]

@@ -34,7 +34,7 @@ from tests.browsing import serving_app, settled
 from tests.builders.diffed import DIFFED, Diffed
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
-from tests.ui.pages import assert_literal, opened, press, shown, waiting
+from tests.ui.pages import assert_literal, opened, plainly, press, shown, waiting
 from ui.presentation.story import reason
 from ui.presentation.theme import percent
 from ui.presentation.words import ordinal, pair_words
@@ -43,6 +43,8 @@ from ui.runs.worker import play_claimed
 from ui.web.components.weighed_words import MOST_CHARACTERS, WeighedText, block
 from ui.web.turns import why
 from ui.web.turns.figures import PartBars, parts_figure
+
+pytestmark = pytest.mark.integration
 
 
 def played(diffed: Diffed, turns: int = 3) -> Episode:
@@ -59,10 +61,6 @@ def said_first(diffed: Diffed, body: str) -> Episode:
     return episode
 
 
-def said(page: Any) -> str:
-    return shown(page).replace("\\", "").replace("\u2060", "")
-
-
 def explained(diffed: Diffed, episode: Episode, index: int) -> tuple[Attribution, list[WordLeftOut]]:
     """What leaving out parts, and words, finds for the recorded pair."""
     decision, request = episode.turns[index].decision, request_at(episode, index)
@@ -75,7 +73,7 @@ def test_each_part_says_what_would_have_been_chosen_without_it(diffed: Diffed) -
     episode = played(diffed)
     found, each = explained(diffed, episode, 2)
     page = opened("replay", ep=episode.id, t="3", panel="why")
-    words = said(page)
+    words = plainly(page)
     unreadable = Flag.VERDICT_UNREADABLE
     verdicts = {
         one.index: one.verdict for one in episode.turns if one.verdict and unreadable not in one.flags
@@ -112,10 +110,10 @@ def test_it_is_worked_out_once(diffed: Diffed, monkeypatch: pytest.MonkeyPatch) 
         return decide(policy, requests)
 
     monkeypatch.setattr(Coordinator, "decide", noted)
-    first = said(opened("replay", ep=episode.id, t="2", panel="why"))
+    first = plainly(opened("replay", ep=episode.id, t="2", panel="why"))
     assert asked
     asked.clear()
-    assert said(opened("replay", ep=episode.id, t="2", panel="why")) == first
+    assert plainly(opened("replay", ep=episode.id, t="2", panel="why")) == first
     assert asked == []
     opened("replay", ep=episode.id, t="2", panel="why", beside=diffed.b.id)
     assert asked  # of the other checkpoint
@@ -124,13 +122,13 @@ def test_it_is_worked_out_once(diffed: Diffed, monkeypatch: pytest.MonkeyPatch) 
 def test_two_checkpoints_side_by_side(diffed: Diffed) -> None:
     episode = played(diffed)
     page = opened("replay", ep=episode.id, t="3", panel="why", beside=diffed.svf.id)
-    assert "is its likeliest choice here" in said(page)
+    assert "is its likeliest choice here" in plainly(page)
     [table] = [one.value for one in page.markdown if one.value.startswith("| Without")]
     assert len(table.splitlines()) == 2 + 3  # the question and two replies
     assert page.selectbox(key="why_beside").value == diffed.svf.id
     page.selectbox(key="why_beside").select("").run()
     assert "beside" not in page.query_params
-    assert "is its likeliest choice here" not in said(page)
+    assert "is its likeliest choice here" not in plainly(page)
 
 
 def test_a_recorded_decision_that_is_not_found_again_is_said(diffed: Diffed) -> None:
@@ -150,7 +148,7 @@ def test_what_takes_long_is_left_to_a_worker(
     monkeypatch.setattr(reading, "AT_ONCE_FLOP", 1.0)
     store, episode = diffed.store, played(diffed)
     page = opened("replay", ep=episode.id, t="3", panel="why")
-    assert "- Without" not in said(page)
+    assert "- Without" not in plainly(page)
     press(page, "attribute")
     [run] = waiting(store)
     assert store.runs.get(run).kind == "attribute"
@@ -159,7 +157,7 @@ def test_what_takes_long_is_left_to_a_worker(
     assert "attribute" not in {one.key for one in again.button}
     assert play_claimed(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED
-    done = said(opened("replay", ep=episode.id, t="3", panel="why"))
+    done = plainly(opened("replay", ep=episode.id, t="3", panel="why"))
     assert "- Without the question" in done
     assert "Each word was left out alone" in done
 
@@ -171,7 +169,7 @@ def test_gradients_say_their_error(diffed: Diffed, monkeypatch: pytest.MonkeyPat
     press(page, "attribute")
     [run] = waiting(diffed.store)
     assert play_claimed(diffed.store, run) == 0
-    done = said(opened("replay", ep=episode.id, t="2", panel="why"))
+    done = plainly(opened("replay", ep=episode.id, t="2", panel="why"))
     assert "By integrated gradients, an approximation" in done
     assert "with an error of" in done
 
@@ -179,7 +177,7 @@ def test_gradients_say_their_error(diffed: Diffed, monkeypatch: pytest.MonkeyPat
 def test_texts_that_were_removed_explain_nothing(diffed: Diffed) -> None:
     episode = played(diffed)
     prune(diffed.store, "texts", EpisodeFilter(run=DIFFED), everything=True)
-    words = said(opened("replay", ep=episode.id, t="2", panel="why"))
+    words = plainly(opened("replay", ep=episode.id, t="2", panel="why"))
     assert "The texts of this episode were removed on" in words
     assert "- Without" not in words
 

@@ -19,6 +19,7 @@ from tests.builders.pools import ScriptedPool, specs
 from tests.ui.pages import opened, shown
 from ui.web.turns.workflow import Round, chosen_by, graph_figure, graph_words, legend_words, step_words
 
+pytestmark = pytest.mark.integration
 MODELS = ("ann", "bob", "cid")
 TASK = Task("t1", "What is six times seven?", "42", "number")
 

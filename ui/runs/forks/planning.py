@@ -17,15 +17,15 @@ from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (
     check_change,
     child_seed,
-    decided_by,
+    decider_of_turn,
     forked_step,
     forked_turn,
     is_held,
     keeps_answer,
     possible_changes,
     prefix_digest,
+    replayed_turns,
     right_reply,
-    turns_anew,
     turns_left,
 )
 from core.play.policies import Cycle, needs_no_checkpoint
@@ -84,7 +84,7 @@ def turn_at(episode: Episode, place: str) -> int | None:
     return next(broke, None)
 
 
-def found_by(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
+def find_turns(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
     """Episode ids and turns that a batch is about: the newest `most` that the filter's address finds and that have
     such a turn.
 
@@ -299,7 +299,7 @@ def _check_playable(
         )
     if parent.plans:  # all is planned, so whoever planned it is not asked
         return
-    decided = decided_by(parent, turn)
+    decided = decider_of_turn(parent, turn)
     for policy in dict.fromkeys((decided, change.value if change and change.kind == "policy" else decided)):
         _known(store, parent, policy)
     model = parent.turns[turn].decision.model
@@ -350,7 +350,7 @@ def _plan(
     branches = []
     for parent, turn, change in turns:
         plan, left = _plan_behind(store, parent), turns_left(parent, turn, change)
-        asked_again = turns_anew(parent, turn) if change else tuple(one.index for one in parent.turns)
+        asked_again = replayed_turns(parent, turn) if change else tuple(one.index for one in parent.turns)
         branch = Branch(
             parent.id,
             turn,
@@ -400,7 +400,7 @@ def _standing(
         own = change if part == FORK else None
         held = is_held(change, part)
         wanted = Fork(parent.id, branch.turn, own, number, branch.prefix, pool_digest, held)
-        in_charge = decided_by(parent, branch.turn)
+        in_charge = decider_of_turn(parent, branch.turn)
         policy = change.value if part == FORK and change and change.kind == "policy" else in_charge
         budget = branch.turn if part == FORK and change and change.kind == "stop" else parent.turn_budget
         same = (one.fork, one.left_out, one.summary.policy) == (wanted, branch.left_out, policy)

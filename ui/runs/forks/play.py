@@ -17,7 +17,7 @@ from core.play.drive import GradeMany, drive_many
 from core.play.forking import (
     HeldDecisions,
     at_temperatures,
-    carried_later,
+    carried_turns,
     decision_at,
     is_held,
     new_child,
@@ -159,7 +159,7 @@ def siblings(
                 left_out=branch.left_out,
             )
             decision = decision_at(parent, branch.turn, change) if held else None
-            carried = {} if plan.asks_luck else carried_later(parent, branch.turn, change)
+            carried = {} if plan.asks_luck else carried_turns(parent, branch.turn, change)
             found.append(Sibling(child, branch, decision, temperature, carried))
         place += branch.baseline + branch.n
     return found

@@ -269,7 +269,7 @@ def read_rows(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[Played
         row = plan.reproduction
         if row is None or row.row not in keys or (row.row, plan.seed) in found:
             continue
-        learned = learned_under(store, row.learning)
+        learned = learning_config(store, row.learning)
         if newest.setdefault(row.row, learned) == learned:
             kept = StoredRow(run, plan.policies[0], plan.seed, row.learning)
             episodes = tuple(store.episodes.of_run(run))
@@ -280,7 +280,7 @@ def read_rows(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[Played
     return rows
 
 
-def learned_under(store: Store, evolution: str) -> dict[str, Any]:
+def learning_config(store: Store, evolution: str) -> dict[str, Any]:
     """The configuration of the evolution or training behind a row, without what differs from seed to seed; empty for
     none."""
     if not evolution:

@@ -160,10 +160,10 @@ class BatchPlan:
     def load_tasks(self) -> list[Task]:
         """The tasks, the same at every call; TaskError when their file changed since the run began."""
         seed = self.seed if self.task_seed is None else self.task_seed
-        return unchanged(load_tasks(self.tasks, self.split, self.n, seed), self)
+        return check_same_tasks(load_tasks(self.tasks, self.split, self.n, seed), self)
 
 
-def unchanged(tasks: list[Task], plan: BatchPlan | LearningPlan) -> list[Task]:
+def check_same_tasks(tasks: list[Task], plan: BatchPlan | LearningPlan) -> list[Task]:
     """The tasks; TaskError when they are not those that the run began with."""
     if plan.digest and digest_of_tasks(tasks) != plan.digest:
         raise TaskError(

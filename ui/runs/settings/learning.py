@@ -13,10 +13,12 @@ from core.errors import ConfigError, TaskError
 from core.evolution.config import (
     PAPER_SETTING,
     SEARCHES,
+    SKETCHES,
+    SVF_CANDIDATES,
+    SVF_SKETCHES,
     EvolveConfig,
     RecordName,
     shape_of,
-    transcripts_surveyed,
 )
 from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings
 from core.heads import HeadKind
@@ -25,7 +27,7 @@ from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool, Settings
 from core.tasks.sets import load_tasks
 from core.workflow import AccessMode
 from ui.runs.settings import absolute_encoder, absolute_pool, absolute_tasks
-from ui.runs.settings.batch import BatchPlan, Reuse, unchanged
+from ui.runs.settings.batch import BatchPlan, Reuse, check_same_tasks
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
@@ -97,7 +99,7 @@ class EvolutionPlan:
     @property
     def survey_words(self) -> str:
         """What is done before generation 0, for people who wait; once, as its result is kept with it."""
-        read = transcripts_surveyed(bool(self.svf))
+        read = SKETCHES + (SVF_CANDIDATES * SVF_SKETCHES if self.svf else 0)
         return f"The encoder reads {read} sketched transcripts once, to set the first step size"
 
 
@@ -142,7 +144,7 @@ LearningPlan = EvolutionPlan | TrainingPlan
 
 def learning_sets(plan: LearningPlan) -> tuple[list[Task], list[Task], list[str]]:
     """The tasks that a plan learns on, those to validate with, and what is worth telling about them."""
-    tasks = unchanged(load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True), plan)
+    tasks = check_same_tasks(load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True), plan)
     try:
         if plan.validation:
             return tasks, load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True), []

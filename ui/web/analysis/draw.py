@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from ui.answers.blocks import (
     Answer,
+    Areas,
     Bars,
     Block,
     Choice,
@@ -27,13 +29,16 @@ from ui.answers.blocks import (
     Grid,
     Mark,
     Points,
+    Strip,
     Table,
     Tree,
+    Trend,
 )
 from ui.export.rows import cell_words
 from ui.presentation.glossary import define, is_word
 from ui.presentation.theme import label
-from ui.web.analysis import figures, flows
+from ui.presentation.words import distinct
+from ui.web.analysis import figures, flows, updates
 from ui.web.kit import state
 from ui.web.kit.figures import clickable, picked, plot
 from ui.web.kit.tables import link, number, row_table, text
@@ -66,14 +71,16 @@ def draw(one: Answer, page: str, *, first: bool = False) -> None:
 
 
 def _places(blocks: Sequence[Block]) -> Iterator[DeltaGenerator]:
-    """Where each block is drawn: two clouds beside each other, all else one below the other."""
-    pair: list[DeltaGenerator] = []
-    for block in blocks:
-        if isinstance(block, Cloud):
-            pair = pair or list(st.columns(2))
-            yield pair.pop(0)
-        else:
-            yield st.container()
+    """Where each block is drawn: small ones, such as clouds, beside the next, all else one below the other."""
+    for small, alike in groupby(blocks, _is_small):
+        n = len(list(alike))
+        across = 1 if not small else 4 if n == 4 else min(n, 3)
+        for begin in range(0, n, across):
+            yield from st.columns(across)[: n - begin] if small else [st.container()]
+
+
+def _is_small(block: Block) -> bool:
+    return isinstance(block, Cloud) or (isinstance(block, Trend | Areas | Grid) and block.small)
 
 
 def draw_measured(answers: Sequence[Answer], page: str, further: Callable[[], None] = lambda: None) -> None:
@@ -126,14 +133,20 @@ def _choose(choice: Choice) -> None:
     if choice.look == "several":
         st.session_state[key] = choice.value.split(",") if choice.value else []
         chosen = partial(_several, write, key, choice.options)
-        st.pills(
-            choice.words,
-            list(choice.options),
-            key=key,
-            selection_mode="multi",
-            format_func=label,
-            on_change=chosen,
-        )
+        options, names = list(choice.options), distinct(choice.options)
+        if choice.most is None:
+            st.pills(
+                choice.words, options, key=key, selection_mode="multi", format_func=label, on_change=chosen
+            )
+        else:
+            st.multiselect(
+                choice.words,
+                options,
+                key=key,
+                max_selections=choice.most,
+                format_func=names.__getitem__,
+                on_change=chosen,
+            )
     elif choice.look == "list":
         state.select(choice.words, choice.options, choice.value, write, key=key, width=280)
     elif choice.look == "flip":
@@ -155,7 +168,8 @@ def _block(block: Block, one: Answer, page: str, key: str) -> None:
         st.caption(label(block, _SENTENCE))
         return
     if block.title:
-        st.markdown(f"**{label(block.title, 80)}**")
+        help = define(block.term) if isinstance(block, Trend) and block.term else None
+        st.markdown(f"**{label(block.title, 80)}**", help=help)
     if isinstance(block, Table):
         draw_table(block, key)
         return
@@ -184,9 +198,17 @@ def _look_into(into: str) -> None:
     state.set_params(into=into)
 
 
-def figure_of(block: Estimates | Grid | Bars | Curve | Points | Cloud | Flow | Tree) -> go.Figure:
+def figure_of(
+    block: Estimates | Grid | Bars | Curve | Trend | Areas | Strip | Points | Cloud | Flow | Tree,
+) -> go.Figure:
     """The picture of a block."""
     match block:
+        case Trend():
+            return updates.trend(block)
+        case Areas():
+            return updates.areas(block, ink())
+        case Strip():
+            return updates.strip(block, ink())
         case Flow():
             return flows.flow(block)
         case Tree():

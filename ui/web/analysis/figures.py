@@ -32,9 +32,11 @@ from ui.web.kit.figures import (
     band,
     error_bars,
     estimates_figure,
+    line_at,
     literal,
     matrix,
     shares,
+    tinted,
     unvalidated,
     values,
 )
@@ -125,8 +127,8 @@ def bars(block: Bars) -> go.Figure:
     data, level = [], block.level
     groups = [literal(group, 30) for group in block.groups]
     keys = [key_of(mark) for mark in block.marks] or [""] * len(groups)
-    for one in block.series:
-        colour, pattern = _TONES[one.tone]
+    for place, one in enumerate(block.series):
+        colour, pattern = _TONES.get(one.tone, (CLASS_COLOURS[place % len(CLASS_COLOURS)], ""))
         look = {"shape": pattern, "fgcolor": "rgba(255,255,255,0.55)", "fillmode": "overlay"}
         data.append(
             go.Bar(
@@ -211,8 +213,7 @@ def _ends(one: Point) -> tuple[float, float]:
 def _band(line: Sequence[Point], colour: str) -> dict[str, Any]:
     """The 95 % intervals of a curve as one tinted area."""
     low, high = [_ends(one)[0] for one in line], [_ends(one)[1] for one in line]
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return band([one.x for one in line], low, high, f"rgba({red},{green},{blue},0.15)", showlegend=False)
+    return band([one.x for one in line], low, high, tinted(colour, 0.15), showlegend=False)
 
 
 def _side_of(one: Point, lines: Sequence[Sequence[Point]]) -> str:
@@ -240,6 +241,7 @@ def marks(block: Points) -> go.Figure:
             hovermode="closest",
             xaxis={"title": {"text": block.axes[0]}, "range": [left, right], "zeroline": False},
             yaxis={"title": {"text": block.axes[1]}, "tickformat": ".0%", "rangemode": "tozero"},
+            shapes=[] if block.level is None else [line_at(y=block.level, width=1.5, dash="longdash")],
         ),
     )
 

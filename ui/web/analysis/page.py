@@ -35,31 +35,33 @@ def show(name: str) -> None:
     show_answers(name, asked)
 
 
-def show_answers(name: str, asked: Asked, further: Callable[[], None] = lambda: None) -> None:
-    """Render the answers of this analysis: its parts, one of them at a time, with the turns behind a click; `further`
-    draws what a page alone says in the fold."""
-    found = analysis(name)
+def show_answers(
+    page: str, asked: Asked, further: Callable[[], None] = lambda: None, *, name: str = "part"
+) -> None:
+    """Render the answers of the analysis of this page: its parts, one of them at a time as `name` in the address says,
+    with the turns behind a click; `further` draws what a page alone says in the fold."""
+    found = analysis(page)
     parts = {one.key: one for one in found.parts if one.there(asked)}
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         words, part = {key: one.words for key, one in parts.items()}, next(iter(parts))
         if len(parts) > 1:
-            part = state.address_select("Part", words, name="part", key=f"{name}_part", forgets=("into",))
-        saved = partial(_saved, name, asked)
+            part = state.address_select("Part", words, name=name, key=f"{page}_part", forgets=("into",))
+        saved = partial(_saved, page, asked)
         download(
             "Save as a web page",
             saved,
-            f"trinity-{name}.html",
+            f"trinity-{page}.html",
             "text/html",
-            key=f"{name}_save",
+            key=f"{page}_save",
             type="tertiary",
         )
     found_answers, into = parts[part].answers(asked), state.param("into")
     there = [into in [key_of(mark) for mark in marks(one)] for one in found_answers]
     for i, one in enumerate(found_answers):
-        draw(one, name, first=not i)
+        draw(one, page, first=not i)
         if into and (there[i] or (not i and not any(there))):
             _into(found, asked, into)
-    draw_measured(found_answers, f"{name}_{part}", further)
+    draw_measured(found_answers, f"{page}_{part}", further)
 
 
 def _into(found: Analysis, asked: Asked, into: str) -> None:

@@ -21,7 +21,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name
 from ui.runs import wiring
-from ui.runs.batch import completed, with_choosing
+from ui.runs.batch import complete_plan, with_choosing
 from ui.runs.expectation import expectation
 from ui.runs.grading import name_task_file
 from ui.runs.queue import begin
@@ -175,7 +175,7 @@ def _priced(
     if len(plan.policies) < 2:
         return None, "Choose two policies or more."
     try:
-        plan = completed(store, plan)
+        plan = complete_plan(store, plan)
         check_encoders(store, plan)
         plan, cycles = with_choosing(plan, wiring.resolve_pool(plan.pool))
         quote = price(store, plan, specs)

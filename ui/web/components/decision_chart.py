@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.episode import ROLE_ORDER
-from ui.presentation.odds import Option
+from ui.presentation.odds import JointCell, Option
 from ui.presentation.theme import NEUTRAL_COLOUR, ROLE_STYLES, one_line
 from ui.web.components import component
 from ui.web.kit import state
@@ -75,24 +75,20 @@ def chart_data(
         "roles": [_bar(option) for option in roles],
         "columns": [one_line(option.name, 14) for option in models],
         "cells": [
-            [
-                {
-                    "heat": round(option.joint[line].p / most, 3),
-                    "percent": option.joint[line].percent,
-                    "chosen": option.joint[line].chosen,
-                    "likeliest": option.joint[line].likeliest,
-                    "proposed": option.joint[line].proposed,
-                    "title": f"{role.name} on {one_line(option.name, 28)}: {option.joint[line].p:.4f}",
-                }
-                for option in models
-            ]
-            for line, role in enumerate(roles)
-        ]
-        if grid
-        else [],
+            [_cell(f"{role.name} on {one.name}", one.joint[line], most) for one in models]
+            for line, role in enumerate(roles if grid else ())
+        ],
         "pick": None,
         "said": " ".join([what, *(f"{words}." for words in heard)]),
         "saved": {"name": file_name(key), "format": image_format()},
+    }
+
+
+def _cell(pair: str, joint: JointCell, most: float) -> dict[str, Any]:
+    return {
+        **{field: getattr(joint, field) for field in ("percent", "chosen", "likeliest", "proposed")},
+        "heat": round(joint.p / most, 3),
+        "title": f"{one_line(pair, 40)}: {joint.p:.4f}",
     }
 
 
@@ -102,10 +98,6 @@ def _bar(option: Option) -> dict[str, Any]:
     return {
         "name": name,
         "colour": option.colour or NEUTRAL_COLOUR,
-        "p": option.p,
-        "words": option.words,
-        "chosen": option.chosen,
-        "note": option.note,
-        "other": option.other,
+        **{field: getattr(option, field) for field in ("p", "words", "chosen", "note", "other")},
         "title": f"{name}: {option.p:.4f}{logit}",
     }

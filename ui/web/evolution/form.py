@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,22 +11,21 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from core.conduct.planners import CONDUCTOR
-from core.episode import ROLE_ORDER, Task
+from core.episode import ROLE_ORDER
 from core.errors import ConfigError, TrinityError
 from core.evolution.config import DEFAULT_BUDGET, shape_of
 from core.fields import Field, settings_of
-from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL, Settings
 from core.tasks.sets import digest_of_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
-from ui.presentation.words import Generations, policy_name
+from ui.presentation.words import policy_name
 from ui.runs import wiring
+from ui.runs.course import LEARNERS
 from ui.runs.settings import absolute_encoder
 from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
 from ui.runs.spending import paid_models, price, training_episodes
-from ui.web.evolution.course import LEARNERS
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw, draw_all, draw_groups
@@ -54,38 +52,37 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
     specs = pool_specs(settings.pool)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        chosen = _tasks(EvolutionPlan)
+        with st.container(border=True):
+            tasks, n = choose_tasks("ev", POCKET_TASKS[EvolutionPlan], None)
+        chosen: dict[str, Any] = {"tasks": tasks, "n": n}
         with st.container(border=True):
             chosen["learner"] = _learner()
             sizes = _settings(EvolutionPlan, chosen["learner"], size=True)
             chosen |= draw_all(sizes, "ev", {key: {"value": "min"} for key in shape_of("pycma")})
-            st.caption(f"{_episodes(chosen):,} episodes in all, besides validation.")
+            each = chosen.get("population", 1) * chosen["tasks_per_candidate"]
+            st.caption(f"{chosen['generations'] * each:,} episodes in all, besides validation.")
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             barred = [*(one.name for one in specs), *(role.value for role in ROLE_ORDER)]
             look = {"options": barred, "format_func": lambda value: one_line(str(value), 30)}
             chosen |= draw_groups(_settings(EvolutionPlan, chosen["learner"]), "ev", {"barred": look})
     with right, st.container(border=True):
         named = settings.encoder or (POCKET_POOL if settings.pool == POCKET_POOL else "not named")
-        chosen["name"] = _name(EvolutionPlan, settings, specs, f" · encoder {label(named, 60)}")
-        try:
-            encoder = absolute_encoder(wiring.encoder_for(settings.pool, settings.encoder))
-            plan, *_ = _plan(EvolutionPlan, chosen, replace(settings, encoder=encoder), specs)
-            return _with_ceiling(store, plan, specs)
-        except TrinityError as error:
-            return None, str(error)
+        return _plan(EvolutionPlan, "ev", store, chosen, settings, f" · encoder {label(named, 60)}")
 
 
 def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | None, str]:
     """What was chosen, and what has to be done before it may begin (empty when nothing)."""
-    specs = pool_specs(settings.pool)
+    models = tuple(one.name for one in pool_specs(settings.pool))
     left, right = st.columns([3, 2], gap="large")
     with left:
-        chosen = _tasks(
-            TrainingPlan,
-            "Questions are chosen from these: those that single models and random workflows disagree on.",
-        )
         with st.container(border=True):
-            planner = chosen["planner"] = _planner(store, settings.pool, tuple(one.name for one in specs))
+            help = (
+                "Questions are chosen from these: those that single models and random workflows disagree on."
+            )
+            tasks, n = choose_tasks("tr", POCKET_TASKS[TrainingPlan], help)
+        chosen: dict[str, Any] = {"tasks": tasks, "n": n}
+        with st.container(border=True):
+            planner = chosen["planner"] = _planner(store, settings.pool, models)
             sizes = _settings(TrainingPlan, size=True)
             chosen |= draw_all(
                 [one for one in sizes if planner == POCKET_POOL or one.key != "warm_up_steps"], "tr", {}
@@ -95,30 +92,7 @@ def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | No
         with st.expander("Learning, rewards and validation", icon=":material/tune:"):
             chosen |= draw_groups(_settings(TrainingPlan), "tr")
     with right, st.container(border=True):
-        chosen["name"] = _name(TrainingPlan, settings, specs)
-        if planner is None:
-            return None, (
-                "The pocket planner plans for the pocket models alone, and no stored one was made for this pool: begin "
-                "with a language model of yours by trinity train --planner FOLDER."
-            )
-        if importlib.util.find_spec("trl") is None:
-            return (
-                None,
-                "Planners learn by a library that is missing: pip install 'trinity-inspector[conductor]'.",
-            )
-        try:
-            plan, tasks, validation = _plan(TrainingPlan, chosen, settings, specs)
-            parts = training_episodes(plan, len(specs), len(tasks), len(validation))
-            most = ", ".join(f"{n:,} episodes for {words}" for words, n in parts.items() if n)
-            st.caption(f"At most {most}.")
-            return _with_ceiling(store, plan, specs)
-        except TrinityError as error:
-            return None, str(error)
-
-
-def _form(kind: type[P]) -> str:
-    """How the keys of a form's widgets begin."""
-    return "ev" if kind is EvolutionPlan else "tr"
+        return _plan(TrainingPlan, "tr", store, chosen, settings)
 
 
 def _settings(kind: type[P], learner: str = "", *, size: bool = False) -> list[Field]:
@@ -132,49 +106,50 @@ def _settings(kind: type[P], learner: str = "", *, size: bool = False) -> list[F
     ]
 
 
-def _tasks(kind: type[P], help: str | None = None) -> dict[str, Any]:
-    with st.container(border=True):
-        tasks, n = choose_tasks(_form(kind), POCKET_TASKS[kind], help)
-    return {"tasks": tasks, "n": n}
-
-
-def _name(kind: type[P], settings: Settings, specs: Sequence[ModelSpec], more: str = "") -> str:
-    """What it is to be called, and by which models it is played."""
+def _plan(
+    kind: type[P], form: str, store: Store, chosen: dict[str, Any], settings: Settings, more: str = ""
+) -> tuple[P | None, str]:
+    """What is `chosen` besides its name and its ceiling, which are asked for here, with the digest of its tasks; else
+    what has to be done first. Says by which models it is played, what is worth knowing of its tasks, and the most that
+    it can ask for and cost. `form`: how the keys of its widgets begin."""
     st.markdown("**Name and cost**")
     command = "evolve" if kind is EvolutionPlan else "train"
     help = f"To find it again, and for `trinity {command} --resume --name`."
-    name: str = draw(
-        st.container(), settings_of(kind)["name"], f"{_form(kind)}_name", max_chars=60, help=help
-    )
-    models = label(", ".join(one.name for one in specs), 200)
-    st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {models}{more}")
-    return name
-
-
-def _plan(
-    kind: type[P], chosen: dict[str, Any], settings: Settings, specs: Sequence[ModelSpec]
-) -> tuple[P, Sequence[Task], Sequence[Task]]:
-    """What was chosen, with the digest of its tasks; these, and those of its validation. What is worth knowing of them
-    is said. TrinityError for what cannot be."""
-    if chosen["tasks"] is None:
-        raise ConfigError("Name the file of tasks first.")
-    plan = plan_from(kind, chosen, settings)
-    tasks, validation, notes = learning_sets(plan)
-    for note in notes:
-        st.info(label(note, 300), icon=":material/info:")
-    plan = replace(plan, models=tuple(one.name for one in specs), digest=digest_of_tasks(tasks))
-    return plan, tasks, validation
-
-
-def _with_ceiling(store: Store, plan: P, specs: tuple[ModelSpec, ...]) -> tuple[P | None, str]:
-    """The plan with its ceiling, after saying the most that it can ask for and cost; None, and what has to be done
-    first, where it may not begin."""
-    if not paid_models(specs):
-        st.markdown(":green[:material/savings:] These models are free.")
-        return plan, ""
-    ceiling, to_do = spending(
-        price(store, plan, specs), plan.max_cost_usd, key=f"{_form(type(plan))}_max_cost"
-    )
+    name = draw(st.container(), settings_of(kind)["name"], f"{form}_name", max_chars=60, help=help)
+    specs = pool_specs(settings.pool)
+    models = tuple(one.name for one in specs)
+    st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}{more}")
+    try:
+        if kind is EvolutionPlan:
+            encoder = absolute_encoder(wiring.encoder_for(settings.pool, settings.encoder))
+            settings = replace(settings, encoder=encoder)
+        elif chosen["planner"] is None:
+            raise ConfigError(
+                "The pocket planner plans for the pocket models alone, and no stored one was made for this pool: begin "
+                "with a language model of yours by trinity train --planner FOLDER."
+            )
+        elif importlib.util.find_spec("trl") is None:
+            raise ConfigError(
+                "Planners learn by a library that is missing: pip install 'trinity-inspector[conductor]'."
+            )
+        if chosen["tasks"] is None:
+            raise ConfigError("Name the file of tasks first.")
+        plan = plan_from(kind, {**chosen, "name": name}, settings)
+        tasks, validation, notes = learning_sets(plan)
+        for note in notes:
+            st.info(label(note, 300), icon=":material/info:")
+        plan = replace(plan, models=models, digest=digest_of_tasks(tasks))
+        if isinstance(plan, TrainingPlan):
+            parts = training_episodes(plan, len(specs), len(tasks), len(validation))
+            most = ", ".join(f"{n:,} episodes for {words}" for words, n in parts.items() if n)
+            st.caption(f"At most {most}.")
+        if not paid_models(specs):
+            st.markdown(":green[:material/savings:] These models are free.")
+            return plan, ""
+        quote = price(store, plan, specs)
+    except TrinityError as error:
+        return None, str(error)
+    ceiling, to_do = spending(quote, plan.max_cost_usd, key=f"{form}_max_cost")
     return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")
 
 
@@ -185,10 +160,6 @@ def _fill(learner: str, budget: int = DEFAULT_BUDGET) -> None:
     """Fill in how a learner spreads so many episodes."""
     for key, value in shape_of(learner, budget).items():
         st.session_state[f"ev_{key}"] = value
-
-
-def _episodes(sizes: dict[str, Any]) -> int:
-    return int(sizes["generations"] * sizes.get("population", 1) * sizes["tasks_per_candidate"])
 
 
 def _learner() -> str:
@@ -225,15 +196,9 @@ def _planner(store: Store, pool: str, models: tuple[str, ...]) -> str | None:
     names = [*([POCKET_POOL] if pool == POCKET_POOL else []), *stored]
     if not names:
         return None
-    return st.selectbox(
-        "What learns",
-        names,
-        key="tr_planner",
-        format_func=lambda name: _planner_words(name, ages),
-        help=define("Conductor"),
-    )
 
+    def words(name: str) -> str:
+        policy = CONDUCTOR + name
+        return policy_name(policy, ages.get(policy)) if policy in ages else "a new pocket planner"
 
-def _planner_words(name: str, ages: Generations) -> str:
-    policy = CONDUCTOR + name
-    return policy_name(policy, ages.get(policy)) if policy in ages else "a new pocket planner"
+    return st.selectbox("What learns", names, key="tr_planner", format_func=words, help=define("Conductor"))

@@ -15,7 +15,7 @@ from core.errors import TrinityError
 from core.fields import settings_of
 from core.play.forking import (
     ForkedStep,
-    decided_by,
+    decider_of_turn,
     forked_step,
     forked_turn,
     possible_changes,
@@ -34,7 +34,7 @@ from ui.presentation.words import turns_words
 from ui.runs import wiring
 from ui.runs.forks.planning import (
     PLACES,
-    found_by,
+    find_turns,
     place_in_address,
     plan_forks,
     pool_of,
@@ -155,7 +155,7 @@ def _one_of(
 
 
 def _policy(store: Store, parent: Episode, index: int) -> str:
-    named, own = policy_label(store), decided_by(parent, index)
+    named, own = policy_label(store), decider_of_turn(parent, index)
     others = {name: label(named(name), 90) for name in playable(store, parent.models) if name != own}
     return _one_of("Decided by", others, define("Policy"))
 
@@ -294,7 +294,7 @@ def choose_batch(store: Store) -> tuple[str, list[Pick]]:
         lambda place: state.set_params(batch=urlencode({**dict(parse_qsl(batch)), "at": place or ""})),
         key="fork_place",
     )
-    picks = found_by(store, batch, int(most))
+    picks = find_turns(store, batch, int(most))
     conditions = ", ".join(
         f"{label(name, 20)} {label(value, 40)}" for name, value in parse_qsl(batch) if name != "at"
     )

@@ -112,6 +112,12 @@ def line_at(
     return {"type": "line", **ends, "line": {"color": colour, **stroke}, "opacity": opacity}
 
 
+def tinted(colour: str, strength: float) -> str:
+    """A #RRGGBB colour through which the ground shows, at a strength in 0 to 1."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{strength:g})"
+
+
 def band(
     x: Sequence[float], low: Sequence[float], high: Sequence[float], fill: str, **more: Any
 ) -> dict[str, Any]:

@@ -287,7 +287,7 @@ def arrive(page: str) -> None:
         st.session_state[_PLACE_KEY] = page, st.query_params.to_dict()
     place = page, param("run")
     if _TICKET not in st.session_state or st.session_state[_TICKET][0] != place:
-        st.session_state[_TICKET] = place, Ticket.new()
+        st.session_state[_TICKET] = place, Ticket()
 
 
 def ticket() -> Ticket:

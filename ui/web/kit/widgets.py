@@ -86,7 +86,7 @@ def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:
     st.markdown(f":gray[{icon} {sentence}]")
 
 
-def popover(words: str, key: str, draw: Callable[[], None], *, icon: str = "", **look: Any) -> None:
+def popover(words: str, key: str, draw: Callable[[], object], *, icon: str = "", **look: Any) -> None:
     """A popover whose contents are read and drawn only while it is open. `icon` is the name of a Material symbol,
     `look` further arguments of the popover."""
     symbol = f":material/{icon}:" if icon else None

@@ -13,9 +13,9 @@ from storage.analysis import defaults
 from storage.analysis.standings import PolicySide, policies_with_episodes
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
 from storage.store import Store
-from ui.answers.policies import like_chance as like_chance_words
-from ui.answers.policies import prefers_nothing as has_no_preference
-from ui.answers.policies import side_words
+from ui.answers.asked import like_chance as like_chance_words
+from ui.answers.asked import prefers_nothing as has_no_preference
+from ui.answers.asked import side_words
 from ui.presentation.theme import plain
 from ui.presentation.words import Generations, distinct, generations_of, policy_name
 from ui.runs.policies import POLICIES, named_policy

@@ -442,7 +442,7 @@ def _work(context: DecisionContext, sides: Sequence[_Side]) -> None:
             button(
                 "Compute it",
                 "attribute",
-                lambda: queue.begin(store, plan, Ticket.new()),  # a second click finds the first one's run
+                lambda: queue.begin(store, plan, Ticket()),  # a second click finds the first one's run
                 icon="manage_search",
                 type="primary",
             )

@@ -30,8 +30,7 @@ from ui.runs.queue import LEARNING
 from ui.runs.settings.batch import BatchPlan
 from ui.web.analysis.page import show_answers
 from ui.web.checkpoints.form import play_form
-from ui.web.evolution.course import read_course
-from ui.web.evolution.progress import WHY_APART
+from ui.web.evolution.page import WHY_APART, read_once
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.widgets import button, nothing_here
@@ -120,7 +119,7 @@ def _validated(store: Store, line: ComparedPolicies, found: Sequence[Figures], n
     ages = generation_of(store)
     for run in runs:
         learned = store.runs.get(run)
-        course = read_course(store, learned)
+        course = read_once(store, learned)
         if (
             learned.kind not in LEARNING
             or course.best is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -13,10 +14,10 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.runs import wiring
+from ui.runs.course import course_of
 from ui.runs.grading import name_task_file
 from ui.runs.queue import LEARNING
 from ui.web.components.transport import keys_of
-from ui.web.evolution.course import course_of
 from ui.web.evolution.form import choose_evolution, choose_training
 from ui.web.evolution.page import run_page
 from ui.web.kit import state
@@ -25,6 +26,10 @@ from ui.web.progress import begin, begin_button
 
 #: The panels in the address that are the forms of an evolution and of a training.
 BEGIN, BEGIN_TRAINING = "begin", "train"
+_FORMS = {
+    BEGIN: ("Begin an evolution", "begin_form", "add"),
+    BEGIN_TRAINING: ("Begin a training", "begin_training_form", "school"),
+}
 #: Of a given width, so that the row of buttons breaks on a phone before their words are there.
 _BUTTON_PX = 165
 KEYS = keys_of("generation")
@@ -54,35 +59,25 @@ def _empty() -> None:
             "An evolution makes a coordinator: candidates are drawn, play, and the best of them move the mean. "
             "A small one on the pocket world takes a minute, needs no key and costs nothing."
         )
-        _begin_button(primary=True)
+        _begin_button(BEGIN, type="primary")
     with st.container(border=True):
         st.subheader("No training yet", anchor=False)
         st.write(
             "A training makes a planner, a language model that writes whole workflows: it writes several for each "
             "question, they are played, and those that did better are made likelier."
         )
-        _begin_training_button()
+        _begin_button(BEGIN_TRAINING, help=define("Conductor"))
 
 
-def _begin_button(*, primary: bool = False) -> None:
-    look, act = "primary" if primary else "secondary", partial(state.replace_params, {"panel": BEGIN})
-    button("Begin an evolution", "begin_form", act, icon="add", type=look, width=_BUTTON_PX)
-
-
-def _begin_training_button() -> None:
-    act = partial(state.replace_params, {"panel": BEGIN_TRAINING})
-    button(
-        "Begin a training",
-        "begin_training_form",
-        act,
-        icon="school",
-        help=define("Conductor"),
-        width=_BUTTON_PX,
-    )
+def _begin_button(panel: str, **look: Any) -> None:
+    """The way to the form of an evolution or a training."""
+    words, key, icon = _FORMS[panel]
+    act = partial(state.replace_params, {"panel": panel})
+    button(words, key, act, icon=icon, width=_BUTTON_PX, **look)
 
 
 def _form_page(store: Store, runs: Sequence[RunSummary], *, training: bool) -> None:
-    st.title("Begin a training" if training else "Begin an evolution")
+    st.title(_FORMS[BEGIN_TRAINING if training else BEGIN][0])
     what = (
         "Trains a planner, which writes whole workflows. Runs in the background"
         if training
@@ -136,8 +131,8 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
         )
     with right, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         _newest_of_the_other_kind(runs, by_id[chosen])
-        _begin_button()
-        _begin_training_button()
+        _begin_button(BEGIN)
+        _begin_button(BEGIN_TRAINING, help=define("Conductor"))
     return by_id[chosen], by_id.get(other)
 
 

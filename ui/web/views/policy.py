@@ -249,7 +249,7 @@ def _begin_button(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
         button(
             f"Read {plan.turns:,} turns again",
             "reencode",
-            lambda: queue.begin(store, plan, Ticket.new()),  # a second click finds the first one's run
+            lambda: queue.begin(store, plan, Ticket()),  # a second click finds the first one's run
             icon="menu_book",
             type="primary",
         )
