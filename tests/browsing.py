@@ -15,7 +15,7 @@ from types import MappingProxyType
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
 from tests.zygote import forked
 
@@ -24,6 +24,8 @@ APP = Path(__file__).parents[1] / "ui" / "app.py"
 PATIENCE_S = 240
 #: What a browser says on its console where a page asks for what its own policy forbids.
 POLICY = "Content Security Policy"
+#: What a page may ask of: this machine.
+HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 #: How often a page looks whether its script still runs, in milliseconds, and how many looks in a row must see none.
 LOOK_MS, LOOKS = 40, 6
 
@@ -123,6 +125,34 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
         except OSError:
             time.sleep(0.2)
     pytest.fail(f"The app did not start: {log.read_text()}")
+
+
+def new_tab(browser: Browser, address: str | None = None, width: int = 1280) -> Page:
+    """A tab in a window of its own, where paths are of this address, nothing moves by itself, and a busy machine is
+    given its time."""
+    context = browser.new_context(base_url=address, viewport={"width": width, "height": 900})
+    context.set_default_timeout(PATIENCE_S * 1000)
+    context.add_init_script(CALM)
+    return context.new_page()
+
+
+def watch(page: Page, own: Sequence[str] = HERE) -> list[str]:
+    """What goes wrong in a tab from here on: errors of scripts, breaches of the page's own policy, and requests of
+    addresses that do not begin as its `own` do."""
+    trouble: list[str] = []
+
+    def heard(said: ConsoleMessage) -> None:
+        if POLICY in said.text:
+            trouble.append(f"{page.url}: {said.text}")
+
+    def asked(request: Request) -> None:
+        if not request.url.startswith(tuple(own)):
+            trouble.append(f"{page.url} asks {request.url}")
+
+    page.on("pageerror", lambda error: trouble.append(f"{page.url}: {error}"))
+    page.on("console", heard)
+    page.on("request", asked)
+    return trouble
 
 
 def settled(page: Page) -> None:

@@ -1,7 +1,7 @@
 """Settings of the whole suite, the browser, and the three lanes that are told apart from the quick tests.
 
 Property tests draw the same few examples in every run; with HYPOTHESIS_PROFILE=searching a thousand, always others. No
-test starts helper processes unless they are its subject: the suite itself has a process for each core.
+test starts helper processes unless they are its subject: the suite itself has a process for each core, and one more.
 
 A test that drives Chromium asks for the fixture `chromium` (most by way of `tab`) and is marked `browser` by that. A
 test that starts processes, of the program, a server or PostgreSQL, is marked `process` by hand. One that plays a run,
@@ -59,30 +59,33 @@ LONGEST = (
     "test_ten_checks.py",
     "test_navigation.py",
     "test_page_quality.py",
-    "test_readme.py",
-    "test_hostile.py",
-    "test_strip.py",
     "test_own_models.py",
-    "test_pilot.py",
+    "test_hostile.py",
+    "test_readme.py",
     "test_reproduction.py",
-    "test_clicks.py",
     "test_kill.py",
-    "test_first_visit.py",
+    "test_pilot.py",
+    "test_clicks.py",
     "test_live.py",
+    "test_first_visit.py",
     "test_endpoint_in_app.py",
-    "test_warmup.py",
-    "test_decision_chart.py",
-    "test_mathematics.py",
-    "test_standby.py",
-    "test_serve.py",
-    "test_app.py",
+    "test_faults.py",
+    "test_strip.py",
+    "test_evolve.py",
     "test_processes.py",
-    "test_why.py",
-    "test_palette.py",
-    "test_export.py",
+    "test_mathematics.py",
+    "test_queue.py",
+    "test_serve.py",
     "test_episodes.py",
-    "test_released_vector.py",
+    "test_warmup.py",
+    "test_run.py",
+    "test_evolution.py",
+    "test_palette.py",
+    "test_throttle.py",
     "test_learn.py",
+    "test_export.py",
+    "test_why.py",
+    "test_review.py",
 )
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
@@ -105,6 +108,13 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
         yield browser
         browser.close()
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Tests of browsers and processes wait as much as they work: beside the process for each core another uses the
+    time."""
+    quick = all(f"not {lane}" in config.getoption("markexpr") for lane in ("browser", "process"))
+    return None if quick else (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

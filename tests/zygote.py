@@ -73,7 +73,8 @@ PATIENCE_S = 600  # a busy machine is no failure
 class Command:
     """What a forked process is to run: `trinity` or `python -m` with arguments as `sys.argv` has them, or a function of
     a module, as `module:function`, which gets the arguments and returns an exit status. `modules` are imported once for
-    all that come after it. `caller`: the process that stands for the one that runs it; a store names it so."""
+    all that come after it. `caller`: the process that stands for the one that runs it; a store knows it by that one's
+    name."""
 
     argv: list[str]
     folder: str

@@ -29,7 +29,7 @@ from storage.store import Store
 from storage.store import open_store as open_store_at
 from ui.answers import pages, plain
 from ui.answers.asked import asked_of
-from ui.answers.blocks import Answer, Bars, Code, Curve, Drawn
+from ui.answers.blocks import Answer, Bars, Code, Curve, Drawn, Trend
 from ui.runs import wiring
 from ui.runs.policies import Policies
 
@@ -152,7 +152,7 @@ def _table(block: Drawn) -> pd.DataFrame:
     found = plain.values(block)
     if isinstance(block, Bars):
         return pd.DataFrame(found)
-    if isinstance(block, Curve):
+    if isinstance(block, Curve | Trend):
         found = [{"line": name, **point} for name, points in found.items() for point in points]
     return pd.json_normalize(found)
 

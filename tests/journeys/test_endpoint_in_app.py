@@ -18,7 +18,7 @@ from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
-from tests.browsing import CALM, PATIENCE_S, serving, settled
+from tests.browsing import PATIENCE_S, new_tab, serving, settled
 from tests.core.pool.faulty_server import Answer, Request, faulty_server
 from tests.ui.endpoint.server import role_of, team
 from tests.ui.pages import until
@@ -71,11 +71,9 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture
 def page(chromium: Browser, shop: Shop) -> Iterator[Page]:
-    opened = chromium.new_page(base_url=shop.address)
-    opened.set_default_timeout(PATIENCE_S * 1000)
-    opened.add_init_script(CALM)
+    opened = new_tab(chromium, shop.address)
     yield opened
-    opened.close()
+    opened.context.close()
 
 
 def test_a_request_to_the_endpoint_is_seen_live_replayed_and_forked_in_the_app(
@@ -135,9 +133,8 @@ def test_a_first_start_brings_samples_and_names_them(tmp_path: Path, chromium: B
         store = open_store(tmp_path / "own.db")
         assert store.runs.sample_ids() == {run.id for run in store.runs.list()}
         assert store.health().episodes > 0
-        page = chromium.new_page(base_url=address)
-        page.set_default_timeout(PATIENCE_S * 1000)
+        page = new_tab(chromium, address)
         page.goto("/")
         page.get_by_text("These are sample runs").wait_for()
-        page.close()
+        page.context.close()
         store.close()

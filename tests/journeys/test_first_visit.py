@@ -7,13 +7,11 @@ import re
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlparse
 
-import httpx
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browsing import press
+from tests.browsing import press, settled
 from tests.journeys.newcomer import Newcomer, newcomer
-from ui.web.kit.state import VIEWS
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +27,6 @@ def test_the_sample_runs_are_there(person: Newcomer) -> None:
     assert len({one["generation"] for one in checkpoints}) >= 3
 
 
-@pytest.mark.parametrize("view", ["", *(name for name in VIEWS if name not in ("replay", "pair"))])
-def test_every_view_opens_within_its_own_policy_and_nothing_leaves_the_page(
-    person: Newcomer, view: str
-) -> None:
-    person.open(f"/{view}")
-    policy = httpx.get(f"{person.address}/{view}").headers["content-security-policy"]
-    assert "default-src 'none'" in policy
-    assert person.page.locator('[data-testid="stException"]').count() == 0
-    assert person.page.get_by_text("This view cannot be shown").count() == 0
-    assert person.errors == []
-    assert person.strayed == []
-
-
 def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer) -> None:
     page = json.loads(person.trinity("episodes", "--where", "turns >= 3", "--limit", "1", "--json"))
     episode = page["episodes"][0]["id"]
@@ -51,13 +36,13 @@ def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer)
     person.page.get_by_text("Turn 1 of").last.wait_for()  # the keys belong to buttons of the drawn page
     press(person.page, "j")
     person.page.wait_for_url(re.compile(r"[?&]t=\d"))
-    person.settle()
+    settled(person.page)
     turn = parse_qs(urlparse(person.page.url).query)["t"][0]
     link = person.page.url
     person.open("/glossary")
     person.page.goto(link)
-    person.settle()
-    assert person.errors == []
+    settled(person.page)
+    assert person.trouble == []
     assert parse_qs(urlparse(person.page.url).query)["ep"] == [episode]
     person.page.get_by_text(f"Turn {turn} of").last.wait_for()
     assert person.page.get_by_text("This view cannot be shown").count() == 0

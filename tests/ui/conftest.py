@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
 from core.analysis.separability import Synthetic
 from storage.store import Store, open_store
-from tests.browsing import CALM, PATIENCE_S, POLICY, serving_app
+from tests.browsing import new_tab, serving_app, watch
 from tests.builders.diffed import Diffed, diffed_store
 from tests.builders.encoder import tiny_qwen3
 from tests.builders.recorded import episode, recorded_store
@@ -29,8 +29,6 @@ from ui.runs.wiring import remember_encoder
 #: An address of the app's server that runs no script.
 HEALTH = "/_stcore/health"
 WINDOW: ViewportSize = {"width": 1280, "height": 900}
-#: What a page may ask of.
-HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 
 
 @pytest.fixture(scope="session")
@@ -100,7 +98,7 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers that this process starts are forked, as those of a forked app are, and need not import anything."""
+    """The workers that this process starts are forked, as a forked app's are: they have imported what they need."""
     monkeypatch.setattr(queue, "PYTHON", str(forked("python")))
 
 
@@ -166,12 +164,10 @@ def recorded_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def _window(chromium: Browser, served: Served) -> Iterator[BrowserContext]:
     """One window for all tests, so that its scripts are fetched and compiled once; a tab at an address of the app that
     shows next to nothing keeps it, and the process behind it, between two tests."""
-    context = chromium.new_context(viewport=WINDOW, base_url=served.address)
-    context.set_default_timeout(PATIENCE_S * 1000)
-    context.add_init_script(CALM)
-    context.new_page().goto(HEALTH)
-    yield context
-    context.close()
+    empty = new_tab(chromium, served.address)
+    empty.goto(HEALTH)
+    yield empty.context
+    empty.context.close()
 
 
 @pytest.fixture(scope="module")
@@ -189,22 +185,12 @@ def tab(_window: BrowserContext, _forgets: None) -> Iterator[Page]:
     that leaves this machine fails the test."""
     page = _window.new_page()
     page.set_viewport_size(WINDOW)
-    errors: list[str] = []
-    asked: set[str] = set()
-    hear = {
-        "pageerror": lambda error: errors.append(str(error)),
-        "console": lambda said: errors.append(said.text) if POLICY in said.text else None,
-        "request": lambda request: asked.add(request.url),
-    }
-    for event, heard in hear.items():
-        page.on(event, heard)  # type: ignore[call-overload]
+    trouble = watch(page)
     yield page
-    for event, heard in hear.items():
-        page.remove_listener(event, heard)
+    trouble = [*trouble]  # without what comes of its end
     for opened in _window.pages[1:]:
         opened.close()
-    assert not errors
-    assert not [url for url in asked if not url.startswith(HERE)]
+    assert not trouble
 
 
 def _forget(empty: Page, asked: Iterable[str]) -> None:

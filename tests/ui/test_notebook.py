@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -20,12 +21,15 @@ from core.play.drive import drive_many
 from core.play.session import visible_text
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
+from storage.analysis.counterfactual import RecordedTurn, Rescored
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from tests.builders.sample_store import MODELS, scripted
 from ui.answers import pages, plain
 from ui.answers.asked import asked_of
 from ui.answers.blocks import (
+    Area,
+    Areas,
     Arrow,
     Bars,
     Cell,
@@ -43,8 +47,11 @@ from ui.answers.blocks import (
     Point,
     Points,
     Series,
+    Strip,
     Table,
+    Trace,
     Tree,
+    Trend,
 )
 from ui.answers.blocks import Path as Played
 from ui.notebook import _table, answers, coordinator, decide, episodes, open_store, turns
@@ -57,6 +64,8 @@ EXAMPLES: list[Drawn] = [
     Grid(["jack"], ["logic"], ("row", "column"), [[Cell(0.5)]]),
     Bars(["1"], [Series("right", [2]), Series("wrong", [0])], ("turn", "episodes")),
     Curve({"random": [Point(1, HALF)]}, ("turns", "share")),
+    Trend([Trace("validation", [Point(1, HALF)])], ("generation", "share"), 1),
+    Areas([1], [Area("jack", [1.0], "grey")], ("generation", "share"), 1, (0, 1)),
     Points([Point(1, HALF, "jack")], ("tokens", "share")),
     Cloud([Dot(1.0, 2.0, "jack", "a turn")], ("x", "y")),
     Flow([], [Arrow(None, (0, 0), "to jack", 2, 1.0)], [], [], MODELS),
@@ -110,7 +119,12 @@ def test_an_answers_tables_hold_the_numbers_of_the_commands_json(samples: Store)
 
 
 def test_every_kind_of_block_but_a_command_is_a_table(samples: Store) -> None:
-    tables = {type(block): _table(block) for block in EXAMPLES}
+    [first, *_] = episodes(samples)["id"]
+    recorded = RecordedTurn(samples.episodes.summary(first), 0, MODELS[0], ROLE_ORDER[0])
+    place, chance = np.zeros((1, 1), np.int64), np.full((1, 1), 0.5)
+    never = np.zeros((1, 1), bool)
+    found = Rescored(MODELS, (1,), (recorded,), place, place, chance, chance, never, 0.0, None)
+    tables = {type(block): _table(block) for block in [*EXAMPLES, Strip(found, 1)]}
     assert tables.keys() == {*get_args(Drawn)} - {Code}
     assert {kind.__name__: list(one.columns) for kind, one in tables.items()} == {
         "Table": ["who", "right.k", "right.n", "right.share", "right.ci95"],
@@ -118,6 +132,9 @@ def test_every_kind_of_block_but_a_command_is_a_table(samples: Store) -> None:
         "Grid": ["row", "column", "share"],
         "Bars": ["right", "wrong"],
         "Curve": ["line", "x", "k", "n", "share", "ci95"],
+        "Trend": ["line", "x", "k", "n", "share", "ci95"],
+        "Areas": ["generation", "jack"],
+        "Strip": ["episode", "turn", "generation", "model", "role", "p", "unsure"],
         "Points": ["name", "x", "k", "n", "share", "ci95"],
         "Cloud": ["name", "x", "y"],
         "Flow": ["step", "n", "share"],

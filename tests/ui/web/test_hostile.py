@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, Request, expect
+from playwright.sync_api import Browser, Dialog, Page, expect
 
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from tests.browsing import CALM, PATIENCE_S, serving, serving_app, settled, visit
+from tests.browsing import PATIENCE_S, new_tab, serving, serving_app, settled, visit, watch
 from tests.builders.hostile_store import EPISODES, EVOLUTION, RUN, hostile_store
 from tests.hostile import HOSTILE
 from tests.zygote import forked
@@ -117,18 +117,15 @@ def test_no_page_draws_runs_or_fetches_what_a_hostile_text_asks_for(
 ) -> None:
     database = Path(hostile.url.removeprefix("sqlite:///"))
     with serving_app(tmp_path, database, variables={"TRINITY_WORKERS": "0"}) as address:
-        page = chromium.new_page(base_url=address)
-        page.set_default_timeout(PATIENCE_S * 1000)
-        page.add_init_script(CALM)
-        trouble: list[str] = []
-        _watch(page, trouble, (address, address.replace("http", "ws"), "data:", "blob:"))
+        page = new_tab(chromium, address)
+        trouble = _watched(page, address)
         for where in _addresses():
             visit(page, f"/{where}")
             trouble += [f"{where}: {found}" for found in page.evaluate(DRAWN)]
             trouble += [f"{where}: {box}" for box in page.get_by_test_id("stException").all_inner_texts()]
         visit(page, "/replay?ep=eh-00000&t=1")
         body = page.get_by_test_id("stCode").first.locator("code").text_content() or ""
-        page.close()
+        page.context.close()
     assert not trouble, "\n".join(trouble)
     assert body[:5000] == plain("\n".join(HOSTILE)[:CUT])[:5000]
 
@@ -148,12 +145,10 @@ def test_two_hundred_rendered_replies_draw_run_and_fetch_nothing_and_stay_in_the
         "127.0.0.1",
     ]
     quiet = ["--browser.gatherUsageStats", "false", "--server.headless", "true", "--server.port"]
-    trouble: list[str] = []
     ours = {"PYTHONPATH": str(Path(__file__).parents[3])}
     with serving([*server, *quiet], tmp_path, variables=ours) as address:
-        page = chromium.new_page(base_url=address)
-        page.set_default_timeout(PATIENCE_S * 1000)
-        _watch(page, trouble, (address, address.replace("http", "ws"), "data:", "blob:"))
+        page = new_tab(chromium, address)
+        trouble = _watched(page, address)
         page.goto("/")
         frames = page.locator('[class*="st-key-rendered_"]')
         frames.nth(len(HOSTILE) - TOO_DEEP).wait_for(state="attached")
@@ -173,7 +168,7 @@ def test_two_hundred_rendered_replies_draw_run_and_fetch_nothing_and_stay_in_the
         trouble += drawn.evaluate_all("found => found.map((one) => one.outerHTML.slice(0, 200))")
         green = page.locator(".katex", has_text="ACCEPT").count()
         shown = page.get_by_text("costs $5 and $6").count()
-        page.close()
+        page.context.close()
     assert not trouble, "\n".join(trouble)
     assert len(HOSTILE) >= 200
     assert count == len(HOSTILE) + 1 - TOO_DEEP
@@ -191,9 +186,8 @@ def test_saved_pages_open_from_disk_and_show_every_text_as_text(
     both = pair_page(read_played(hostile, "eh-00000"), read_played(hostile, "eh-00001"))
     (tmp_path / "pair.html").write_text(both, "utf-8")
     names = ["index", "pair", "eh-00000", f"eh-{EPISODES - 1:05d}", f"eh-{EPISODES:05d}"]
-    trouble: list[str] = []
-    page = chromium.new_page(viewport={"width": 390, "height": 800})
-    _watch(page, trouble, tuple(f"{(tmp_path / name).as_uri()}.html" for name in names))
+    page = new_tab(chromium, width=390)
+    trouble = _watched(page, *(f"{(tmp_path / name).as_uri()}.html" for name in names))
     for name in names:
         page.goto(f"{(tmp_path / name).as_uri()}.html")
         trouble += [f"{name}: {found}" for found in page.evaluate(DRAWN)]
@@ -210,18 +204,15 @@ def test_saved_pages_open_from_disk_and_show_every_text_as_text(
     assert said == plain("\n".join(HOSTILE).replace("\x00", "\ufffd"))
 
 
-def _watch(page: Page, trouble: list[str], allowed: tuple[str, ...]) -> None:
-    """Tell of requests that go elsewhere, dialogs, script errors and windows that open."""
-
-    def asked(request: Request) -> None:
-        if not request.url.startswith(allowed):
-            trouble.append(request.url)
+def _watched(page: Page, *own: str) -> list[str]:
+    """What goes wrong in a tab: what `watch` tells, dialogs, and windows that open."""
+    sockets = (address.replace("http", "ws", 1) for address in own)
+    trouble = watch(page, (*own, *sockets, "data:", "blob:"))
 
     def spoke(dialog: Dialog) -> None:
         trouble.append(f"dialog {dialog.message}")
         dialog.dismiss()
 
-    page.on("request", asked)
     page.on("dialog", spoke)
-    page.on("pageerror", lambda error: trouble.append(f"script error {error}"))
     page.on("popup", lambda popup: trouble.append(f"window {popup.url}"))
+    return trouble

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Browser
 
+from tests.browsing import watch
 from tests.ui.conftest import Served
 from tests.ui.page_quality import (
     COVERED,
@@ -28,13 +29,16 @@ def test_contrast_is_that_of_the_guidelines() -> None:
 
 
 def test_every_page_holds_still_and_can_be_read(chromium: Browser, served: Served) -> None:
-    """Each page is loaded once, in a wide window, and then looked at as on a phone."""
+    """Each page is loaded once, in a wide window, within its own policy, and then looked at as on a phone."""
     page = window(chromium, "light", WIDE)
+    trouble = watch(page)
     try:
         load(page, served.address)  # the scripts are fetched once
         found = []
         for name, path in addresses(served.store).items():
             one = measure(page, name, served.address + path, "light", WIDE)
+            trouble += page.get_by_test_id("stException").all_inner_texts()
+            trouble += page.get_by_text("This view cannot be shown").all_inner_texts()
             page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
             drawn(page)
             covered = (*one.covered, *page.evaluate(COVERED))
@@ -44,6 +48,7 @@ def test_every_page_holds_still_and_can_be_read(chromium: Browser, served: Serve
             found.append(replace(one, covered=covered, shift=min(each.shift for each in shifts)))
     finally:
         page.context.close()
+    assert trouble == []
     assert {one.page: one.covered for one in found if one.covered} == {}
     assert {one.page: one.faint for one in found if one.faint} == {}
     assert {one.page: (one.shift, one.moved[:3]) for one in found if one.shift >= SHIFT} == {}

@@ -29,7 +29,7 @@ from ui.runs.settings.batch import BatchPlan
 from ui.runs.wiring import keep_checkpoint
 from ui.runs.worker import play_claimed
 from ui.web.checkpoints.form import check_encoders, command
-from ui.web.pickers.checkpoints import own_and_shipped
+from ui.web.pickers.checkpoints import own_and_shipped, playable
 
 pytestmark = pytest.mark.integration
 BOTH = "single:adder,single:guesser"
@@ -203,6 +203,12 @@ def test_two_encoders_cannot_be_the_one_that_is_set(diffed: Diffed) -> None:
     check_encoders(
         store, replace(plan, policies=(diffed.a.id, diffed.b.id, "random"), encoder="some/encoder")
     )
+
+
+def test_a_cascade_that_has_played_is_offered_to_pools_with_its_models(world: Sums, store: Store) -> None:
+    world.run("--policy", "cascade:adder+guesser", "--n", "2")
+    assert "cascade:adder+guesser" in playable(store, ("adder", "guesser"))
+    assert "cascade:adder+guesser" not in playable(store, ("adder", "another"))
 
 
 def links_to_the_form(page: AppTest) -> list[dict[str, list[str]]]:
