@@ -40,7 +40,7 @@ from tests.core.pool.faulty_server import (
 TEXT = "The answer is 42."
 PIECES = ("The answer ", "is 42.")
 #: A call has so many tries, and so long for all of them together, in seconds.
-ATTEMPTS, TIMEOUT_S = 3, 0.8
+ATTEMPTS, TIMEOUT_S = 3, 1.5
 LIMITS = Limits(response_bytes=2**20, wait_initial_s=0.01, wait_max_s=0.05)
 
 
