@@ -95,6 +95,8 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
     # All tabs at one address share a process: each need not compile the app's scripts again.
     "--process-per-site",
+    # A page lives for seconds: what a compiler optimises for it comes too late.
+    "--js-flags=--no-opt",
 ]
 
 
