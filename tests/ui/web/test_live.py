@@ -488,7 +488,9 @@ def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
     chart.locator(f"rect.open[aria-pressed=true][aria-label='{own}']").wait_for()
     run = tab.url.split("run=")[1]
     # Another coordinator takes over, kept by its id; Enter then does not swap once more.
+    settled(tab)
     tab.get_by_text("Another coordinator from here on").click()
+    settled(tab)
     tab.locator(".st-key-put_in_charge button").first.click()
     until(lambda: served.store.runs.decider(episode_id(run, 0), 0) != "random")
     swapped = served.store.runs.decider(episode_id(run, 0), 0)
