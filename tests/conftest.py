@@ -67,6 +67,7 @@ LONGEST = (
     "test_pilot.py",
     "test_clicks.py",
     "test_live.py",
+    "test_live_in_browser.py",
     "test_first_visit.py",
     "test_endpoint_in_app.py",
     "test_faults.py",

@@ -56,7 +56,7 @@ class Policy(ABC):
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """One planner's reply per request, in order. Pure as `decide`; asked only of a policy that writes workflows."""
-        raise NotImplementedError
+        raise TypeError(f"The policy {self.id} writes no workflows.")
 
     def policy_for(self, episode: Episode) -> Policy:
         """Whoever plays this episode: this policy, or one of several that it leaves episodes to."""

@@ -142,7 +142,7 @@ def small(
         trace(course, axis, name, values, **look, look="lines+markers" if name == FREE else "lines")
         for (name, values), look in zip(lines.items(), looks, strict=False)
     ]
-    words = " and ".join(lines)
+    words = next(iter(lines)) if len(lines) == 1 else title.lower()  # a legend tells several apart
     return trend(asked, axis, traces, words, places=places, small=True, title=title, key=key, term=term)
 
 
