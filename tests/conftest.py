@@ -27,6 +27,8 @@ import pytest
 from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.zygote import share
+
 settings.register_profile("repeatable", derandomize=True, max_examples=40)
 settings.register_profile("searching", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
@@ -111,6 +113,11 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
         yield browser
         browser.close()
+
+
+def pytest_configure() -> None:
+    """The process that forks commands is one for all workers, and ends with the process that starts them."""
+    share()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

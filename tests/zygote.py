@@ -3,12 +3,13 @@
 To import torch, transformers and Streamlit takes a process longer than most tests play. What `forked` names is called
 as the program and the interpreter are: it hands its arguments, folder, environment and streams to this process, which
 forks one that runs the command; it passes signals on, and ends as the command ends. The workers that a forked app
-starts are forked too.
+starts are forked too. All processes of a test run share one that forks.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import json
 import os
@@ -17,7 +18,6 @@ import selectors
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -65,6 +65,8 @@ PRELOADED = (
 )
 #: What stands for `trinity` and `python`: a script that this interpreter runs without its libraries.
 STANDS_FOR = ("trinity", "python")
+#: The variable that names the folder in which to ask for forks.
+FOLDER = "ZYGOTE_FOLDER"
 CALLER = Path(__file__).with_name("zygote_caller.py")
 PATIENCE_S = 600  # a busy machine is no failure
 
@@ -108,8 +110,7 @@ class Command:
 
 @cache
 def forked(name: str) -> Path:
-    """What is called in place of `trinity` or `python`. The process is started with the first, and ends with this
-    one."""
+    """What is called in place of `trinity` or `python`. The process that forks is started with the first."""
     return _folder() / name
 
 
@@ -140,27 +141,43 @@ def begin(command: Command, streams: Sequence[int]) -> Child:
     return Child(int(answers.readline()), answers)
 
 
+def share() -> Path:
+    """The folder by which this process and all that it starts ask one process to fork for them. That one ends with
+    whoever called this first: its standard input is a pipe that nobody else holds open."""
+    if FOLDER not in os.environ:
+        folder = Path(mkdtemp(prefix="zygote"))
+        os.mkfifo(folder / "held")
+        held = os.open(folder / "held", os.O_RDWR)
+        os.environ[FOLDER] = str(folder)
+        atexit.register(_end, held, folder)
+    return Path(os.environ[FOLDER])
+
+
+def _end(held: int, folder: Path) -> None:
+    os.close(held)
+    shutil.rmtree(folder)
+
+
 @cache
 def _folder() -> Path:
-    folder = Path(mkdtemp(prefix="zygote"))
-    for name in STANDS_FOR:
-        (folder / name).write_text(f"#!{sys.executable} -SE\n{CALLER.read_text('utf-8')}")
-        (folder / name).chmod(0o755)
-    own = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", __name__, str(folder / "socket")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=own, cwd=CALLER.parents[1])
-    atexit.register(_end, process, folder)
+    """The folder to ask in; whoever comes first starts the process that forks."""
+    folder = share()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / STANDS_FOR[0]).exists():
+            for name in STANDS_FOR:
+                (folder / name).write_text(f"#!{sys.executable} -SE\n{CALLER.read_text('utf-8')}")
+                (folder / name).chmod(0o755)
+            own = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CALLER.parents[1])}
+            command = [sys.executable, "-m", __name__, str(folder / "socket")]
+            held = (os.POSIX_SPAWN_OPEN, 0, str(folder / "held"), os.O_RDONLY, 0)
+            os.posix_spawn(sys.executable, command, own, file_actions=[held])
     return folder
-
-
-def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
-    process.communicate()  # the end of its standard input is its own
-    shutil.rmtree(folder)
 
 
 @dataclass
 class Zygote:
-    """Forks for everybody who asks, until the process that started this one is gone."""
+    """Forks for everybody who asks, until its standard input ends."""
 
     listener: socket.socket
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)

@@ -89,7 +89,7 @@ class FaultyServer:
             if self.ended:
                 return False
             self.idle.add(connection)
-        select.select([connection], [], [])
+        _readable(connection, None)
         with self.lock:
             self.idle.remove(connection)
         return True
@@ -169,6 +169,13 @@ def _read_request(connection: socket.socket) -> Request | None:
     return Request(start.split()[1], headers, json.loads(body) if body else None)
 
 
+def _readable(connection: socket.socket, wait_ms: float | None) -> bool:
+    """Whether something arrives, or the connection ends, in so many milliseconds (None: however long it takes)."""
+    waiting = select.poll()  # `select` refuses the numbers that sockets have in a process with many files
+    waiting.register(connection, select.POLLIN)
+    return bool(waiting.poll(wait_ms))
+
+
 def _send(connection: socket.socket, step: Step) -> bool:
     """Do one step of an answer; False when the client has left."""
     try:
@@ -182,10 +189,8 @@ def _send(connection: socket.socket, step: Step) -> bool:
             socket.socket.sendall(connection, b"\xff" * 64)
             return True
         until = time.monotonic() + step
-        waiting = select.poll()  # `select` refuses the numbers that sockets have in a process with many files
-        waiting.register(connection, select.POLLIN)
         while (left := until - time.monotonic()) > 0:
-            if waiting.poll(1000 * left) and not connection.recv(1):
+            if _readable(connection, 1000 * left) and not connection.recv(1):
                 return False
     except OSError:
         return False
