@@ -8,7 +8,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urljoin
 
 from PIL import Image
 from playwright.sync_api import Browser, Page
@@ -27,6 +27,8 @@ SHIFT = 0.1
 TAP_PX = 24
 #: After the last script has ended, what draws by itself (figures, tables) is given this long.
 DRAWN_MS = 400
+#: An address of the app that shows next to nothing.
+EMPTY = "/_stcore/health"
 #: A page is measured down to this height, in pixels.
 TALLEST = 9000
 
@@ -52,7 +54,9 @@ new PerformanceObserver(list => {
   }
 }).observe({type: "layout-shift", buffered: true});
 window.trinityStop = [];  // what lies over the button that stops a page while it is computed
-new MutationObserver(() => {
+let due = false;
+const look = () => {  // once before a page that has changed is painted: to ask at every change lays it out as often
+  due = false;
   const stop = document.querySelector('[data-testid="stStatusWidget"]')?.getBoundingClientRect();
   if (!stop?.width) return;
   for (const other of document.querySelectorAll('.st-key-palette, [data-testid="stMainMenu"]')) {
@@ -61,6 +65,11 @@ new MutationObserver(() => {
       window.trinityStop.push("“Go to” or the menu over “Stop”");
     }
   }
+};
+new MutationObserver(() => {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(look);
 }).observe(document, {childList: true, subtree: true});
 """
 
@@ -255,6 +264,7 @@ def measure(
 ) -> Quality:
     """Load a page in a window of this size and measure it from top to bottom; its `texts`, too, if asked for."""
     width, height = size
+    page.goto(urljoin(url, EMPTY))  # what is open would be drawn once more, at this size
     page.set_viewport_size({"width": width, "height": height})
     shift = load(page, url)
     what = moved(page)

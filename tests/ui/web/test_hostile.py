@@ -187,17 +187,18 @@ def test_saved_pages_open_from_disk_and_show_every_text_as_text(
     (tmp_path / "pair.html").write_text(both, "utf-8")
     names = ["index", "pair", "eh-00000", f"eh-{EPISODES - 1:05d}", f"eh-{EPISODES:05d}"]
     page = new_tab(chromium, width=390)
+    said = None
     trouble = _watched(page, *(f"{(tmp_path / name).as_uri()}.html" for name in names))
     for name in names:
-        page.goto(f"{(tmp_path / name).as_uri()}.html")
+        page.goto(f"{(tmp_path / name).as_uri()}.html" + ("#t2" if name == "eh-00000" else ""))
         trouble += [f"{name}: {found}" for found in page.evaluate(DRAWN)]
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         trouble += [f"{name} is {wide} px too wide"] if wide > 0 else []
-    page.goto(f"{(tmp_path / 'eh-00000').as_uri()}.html#t2")
-    said = page.locator("#t2 pre").first.text_content()
-    assert page.locator("#t2").evaluate("one => one.getBoundingClientRect().top") < 100
-    assert page.locator("script").count() == 0
-    page.goto(f"{(tmp_path / f'eh-{EPISODES:05d}').as_uri()}.html")
+        if name == "eh-00000":
+            said = page.locator("#t2 pre").first.text_content()
+            assert page.locator("#t2").evaluate("one => one.getBoundingClientRect().top") < 100
+            assert page.locator("script").count() == 0
+    # The last is still open.
     assert "The first 400,000 of 5,250,000 characters" in page.locator("#t1").inner_text()
     page.close()
     assert not trouble, "\n".join(trouble)
