@@ -6,6 +6,7 @@ The directions of import are import-linter's (`lint-imports`, in the check line)
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,18 +193,6 @@ BANNED_MODULES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"
 BANNED_ARGUMENTS = {"unsafe_allow_html", "unsafe_allow_javascript", "trust_remote_code", "allow_pickle"}
 
 
-@pytest.mark.process
-def test_importing_anything_but_the_torch_rooms_is_light() -> None:
-    # The app's frame runs when it is imported, so the next test opens it instead.
-    names = [module_name(path) for path in MODULES]
-    light = [
-        n for n in names if not n.startswith(TORCH_ROOMS) and ".migrations" not in n and n != "ui.web.frame"
-    ]
-    code = f"import importlib, sys\nfor name in {light!r}: importlib.import_module(name)\n"
-    result = run_python(code + "print([n for n in ('torch', 'transformers', 'scipy') if n in sys.modules])")
-    assert result.stdout.strip() == "[]", result.stdout + result.stderr
-
-
 #: What only a page, or a statistics over hidden states, needs.
 SCREEN = (
     "streamlit",
@@ -215,13 +205,6 @@ SCREEN = (
     "ui.web.kit.figures",
 )
 HEAVY = ("torch", "transformers", "scipy", "sklearn", *SCREEN)
-
-
-@pytest.mark.process
-def test_the_worker_imports_nothing_of_a_screen() -> None:
-    result = run_python(f"import sys, ui.runs.worker\nprint([n for n in {HEAVY!r} if n in sys.modules])")
-    assert result.stdout.strip() == "[]", result.stdout + result.stderr
-
 
 #: Commands that look something up, in an empty store; each with what it may import of HEAVY for its work.
 LIGHT = (
@@ -241,34 +224,68 @@ LIGHT = (
 )
 
 
-@pytest.mark.process
-def test_a_light_command_imports_nothing_heavy(tmp_path: Path) -> None:
-    code = (
-        "import os, sys\nfrom ui.cli import main\n"
-        f"os.chdir({str(tmp_path)!r})\n"
-        f"for command in {LIGHT!r}:\n"
-        "    try: main(command.split())\n"
-        "    except SystemExit: pass\n"
-        f"    found = [n for n in {HEAVY!r} if n in sys.modules]\n"
-        "    if found: break\n"
-        "print(); print(command, found)"
+#: What a fresh interpreter does one after the other, the lightest first, and what it says of each as a line: what is
+#: imported stays so, and a step is only held to what those before it were held to as well.
+STEPS = """
+import importlib, json, os, sys
+from ui.cli import main
+
+def say(found):
+    print(); print("FOUND", json.dumps(found), flush=True)
+
+def imported(names):
+    return [name for name in names if name in sys.modules]
+
+def called(arguments):
+    try: main(arguments)
+    except SystemExit: pass
+
+for arguments in (["--help"], ["doctor", "--help"], ["run", "--help"]):
+    ours = sorted(name for name in sys.modules if name.startswith("ui."))
+    called(arguments)
+say([ours, imported(["numpy", "sqlalchemy", "streamlit", "torch", "httpx"])])
+
+import ui.runs.worker
+say(imported({HEAVY!r}))
+
+os.chdir({folder!r})
+heavy = dict()
+for command in {LIGHT!r}:
+    called(command.split())
+    heavy[command] = imported({HEAVY!r})
+say(heavy)
+
+for name in {light!r}: importlib.import_module(name)
+say(imported(["torch", "transformers", "scipy"]))
+
+from streamlit.testing.v1 import AppTest
+app = AppTest.from_file({frame!r}, default_timeout=240).run()
+assert not app.exception, app.exception
+say(imported(["torch"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each of STEPS was found to import."""
+    folder = tmp_path_factory.mktemp("steps")
+    # The app's frame runs when it is imported: the last step opens it instead.
+    names = [module_name(path) for path in MODULES]
+    light = [
+        n for n in names if not n.startswith(TORCH_ROOMS) and ".migrations" not in n and n != "ui.web.frame"
+    ]
+    code = STEPS.format(
+        HEAVY=HEAVY, LIGHT=LIGHT, folder=str(folder), light=light, frame=str(ROOT / "ui" / "web" / "frame.py")
     )
-    result = run_python(code, TRINITY_STORE=str(tmp_path / "store.db"), XDG_DATA_HOME=str(tmp_path))
-    assert result.stdout.splitlines()[-1:] == [f"{LIGHT[-1]} []"], result.stdout[-2000:] + result.stderr
+    result = run_python(code, TRINITY_STORE=str(folder / "store.db"), XDG_DATA_HOME=str(folder))
+    said = [line.removeprefix("FOUND ") for line in result.stdout.splitlines() if line.startswith("FOUND ")]
+    assert len(said) == 5, result.stdout[-2000:] + result.stderr
+    return [json.loads(line) for line in said]
 
 
 @pytest.mark.process
-def test_a_command_imports_no_other_command_and_help_nothing_heavy() -> None:
-    code = (
-        "import sys\nfrom ui.cli import main\n"
-        "for arguments in (['--help'], ['doctor', '--help'], ['run', '--help']):\n"
-        "    ours = sorted(n for n in sys.modules if n.startswith('ui.'))\n"
-        "    try: main(arguments)\n"
-        "    except SystemExit: pass\n"
-        "heavy = [n for n in ('numpy', 'sqlalchemy', 'streamlit', 'torch', 'httpx') if n in sys.modules]\n"
-        "print(); print([ours, heavy])"
-    )
-    ours, heavy = ast.literal_eval(run_python(code).stdout.splitlines()[-1])
+def test_a_command_imports_no_other_command_and_help_nothing_heavy(found: list[Any]) -> None:
+    ours, heavy = found[0]
     assert ours == [
         "ui.answers",
         "ui.answers.pages",  # what analyses there are, none of them imported
@@ -278,22 +295,31 @@ def test_a_command_imports_no_other_command_and_help_nothing_heavy() -> None:
     assert heavy == []
 
 
+@pytest.mark.process
+def test_the_worker_imports_nothing_of_a_screen(found: list[Any]) -> None:
+    assert found[1] == []
+
+
+@pytest.mark.process
+def test_a_light_command_imports_nothing_heavy(found: list[Any]) -> None:
+    assert found[2] == {command: [] for command in LIGHT}
+
+
+@pytest.mark.process
+def test_importing_anything_but_the_torch_rooms_is_light(found: list[Any]) -> None:
+    assert found[3] == []
+
+
+@pytest.mark.process
+def test_opening_the_app_does_not_import_torch(found: list[Any]) -> None:
+    assert found[4] == []
+
+
 def test_every_listed_command_is_there_and_helps() -> None:
     from ui.cli.commands import Commands
 
     found = {name: one.load(name) for name, one in Commands.listed.items()}
     assert [name for name, command in found.items() if command.name != name or not command.help] == []
-
-
-@pytest.mark.process
-def test_opening_the_app_does_not_import_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
-        f"app = AppTest.from_file({str(ROOT / 'ui' / 'web' / 'frame.py')!r}, default_timeout=240).run()\n"
-        "assert not app.exception, app.exception\nsys.exit('torch' in sys.modules)"
-    )
-    result = run_python(code, TRINITY_STORE=str(tmp_path / "store.db"), XDG_DATA_HOME=str(tmp_path))
-    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.process

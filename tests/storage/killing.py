@@ -6,6 +6,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fcntl import F_SETPIPE_SZ, fcntl
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -19,6 +20,9 @@ START = multiprocessing.get_context("forkserver")
 START.set_forkserver_preload(["tests.storage.writer"])
 #: A writer is killed when at most so much was acknowledged to it, and a little later.
 MOST_HEARD = 150
+#: Bytes of what a writer has said and nobody has heard, more than a hundred messages; then it waits. On a busy machine
+#: it would write on and on while the other one is heard.
+UNHEARD = 8192
 STAGES = {"TurnStarted": 0, "Replied": 1, "Turn": 2}
 STORED = {"asked": 0, "replied": 1, "finished": 2}
 
@@ -39,14 +43,14 @@ class Killed:
         return sum(kind == "EpisodeFinished" for kind, _, _ in self.acknowledged)
 
 
-def killed_writers(file: Path, kills: int) -> Killed:
+def killed_writers(file: Path, kills: int, most_heard: int = MOST_HEARD) -> Killed:
     """Two writers at a time on one store, each killed at another moment, an even number of kills in all. Moments are
     counted in what a writer has recorded, so that a busy machine does not make them all the first one."""
     open_store(file).close()
     found = Killed(kills)
     for pair in range(kills // 2):
         for i, (process, heard) in enumerate([_writer(file, f"r{pair}{side}") for side in "ab"]):
-            found.acknowledged += [heard.recv() for _ in range(1 + (pair * 37 + i * 19) % MOST_HEARD)]
+            found.acknowledged += [heard.recv() for _ in range(1 + (pair * 37 + i * 19) % most_heard)]
             time.sleep(0.001 * ((pair * 7 + i * 3) % 20))
             process.kill()
             process.join()
@@ -77,6 +81,7 @@ def _lost(store: Store, killed: Killed) -> Iterator[Heard]:
 
 def _writer(file: Path, run: str) -> tuple[ForkServerProcess, Connection[None, Heard]]:
     heard, said = START.Pipe(duplex=False)
+    fcntl(said.fileno(), F_SETPIPE_SZ, UNHEARD)
     process = START.Process(target=write, args=(str(file), run, said))
     process.start()
     said.close()

@@ -15,11 +15,12 @@ from tests.storage.killing import killed_writers
 pytestmark = pytest.mark.process
 
 KILLS = 20
+#: `trinity bench soak` has more of both.
+MOST_HEARD = 60
 
 
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    """Twenty kills in all; `trinity bench soak` has many more."""
-    found = killed_writers(tmp_path / "trinity.db", KILLS)
+    found = killed_writers(tmp_path / "trinity.db", KILLS, MOST_HEARD)
     assert len(found.acknowledged) > 10 * KILLS
     assert found.episodes > KILLS  # many had ended
     assert found.lost == []

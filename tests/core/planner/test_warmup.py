@@ -66,7 +66,9 @@ def test_after_it_a_plan_begins_from_hidden_states_that_tell_questions_apart() -
     """Else what is best on average is learned long before what is best for one kind of question."""
     told_apart = {}
     for weight in (0.0, 1.0):
-        settings = replace(SETTINGS, width=64, layers=2, steps=150, recall_weight=weight)
+        settings = replace(
+            SETTINGS, width=64, layers=2, steps=120, batch=4, peak_rate=8e-3, recall_weight=weight
+        )
         planner = new_planner(settings)
         for _ in warm_up(planner, settings):
             pass

@@ -44,6 +44,10 @@ class Ended:
     out: str
     err: str
 
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
 
 @dataclass
 class Nursery:
@@ -80,6 +84,12 @@ class Nursery:
         """Run a command to its end."""
         self.born(command)
         return self.ended()
+
+    def done(self, *command: object) -> Ended:
+        """What a command says that does what it is asked for."""
+        ended = self.lives(command)
+        assert ended.code == 0, ended.err
+        return ended
 
     def _die_in_call(self, command: Sequence[object], after: int) -> None:
         child: list[int] = []
