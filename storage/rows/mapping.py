@@ -75,6 +75,11 @@ def from_row(kind: type[T], row: Rows, **given: Any) -> T:
     return kind(**{name: row[name] for name in names if name not in given}, **given)
 
 
+def to_row(value: object) -> Row:
+    """The columns with the names of a value's fields; what they hold is not copied."""
+    return _columns(value, _names(type(value)))  # type: ignore[arg-type]  # a class has a hash
+
+
 def _columns(value: object, names: Iterable[str]) -> Row:
     return {name: getattr(value, name) for name in names}
 
@@ -184,7 +189,7 @@ def replied_row(reply: Reply) -> Row:
     return {
         "stage": "replied",
         "finish_reason": well_formed(reply.finish_reason),
-        **asdict(reply.usage),
+        **to_row(reply.usage),
         "latency_s": reply.latency_s,
         "error_kind": reply.error.kind if reply.error else None,
         "error": well_formed(reply.error.message) if reply.error else None,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Column, Connection, Engine, case, delete, exists, insert, literal, not_, select, update
@@ -18,7 +18,7 @@ from core.errors import StoreError
 from core.play.policies import needs_no_checkpoint
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, fetch_scalar, reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
-from storage.rows.mapping import Row, Rows, from_row
+from storage.rows.mapping import Row, Rows, from_row, to_row
 from storage.rows.schema import candidate, checkpoint, episode, learning_update, optimiser
 from storage.rows.summaries import PLANNER_KINDS, CandidateSummary, CheckpointSummary, UpdateSummary
 from storage.shelves.replies import PaidReplies
@@ -251,10 +251,10 @@ class Learning:
 def insert_update(
     connection: Connection, entry: UpdateSummary, candidates: Sequence[CandidateSummary]
 ) -> None:
-    row = asdict(entry)
+    row = to_row(entry)
     connection.execute(insert(learning_update), {"idx": row.pop("index"), **row})
     of = {"run_id": entry.run_id, "generation": entry.index}
-    if rows := [{**of, "idx": one.pop("index"), **one} for one in map(asdict, candidates)]:
+    if rows := [{**of, "idx": one.pop("index"), **one} for one in map(to_row, candidates)]:
         connection.execute(insert(candidate), rows)
 
 

@@ -1,5 +1,5 @@
 """`trinity ui --no-samples` with models of one's own: its endpoint answers on the same port, and what was asked there
-is seen live, replayed and forked in the app. And the samples that a start without that option brings."""
+is seen live, replayed and forked in the app."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
-from tests.browsing import PATIENCE_S, new_tab, serving, settled
+from tests.browsing import PATIENCE_S, new_tab, serving, settled, visit
 from tests.core.pool.faulty_server import Answer, Request, faulty_server
 from tests.ui.endpoint.server import role_of, team
 from tests.ui.pages import until
@@ -80,8 +80,6 @@ def test_a_request_to_the_endpoint_is_seen_live_replayed_and_forked_in_the_app(
     shop: Shop, page: Page
 ) -> None:
     assert shop.store.health().runs == 0  # no samples
-    page.goto("/")
-    page.get_by_text("Nothing is recorded yet").wait_for()
     client = OpenAI(base_url=f"{shop.address}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S)
     assert [model.id for model in client.models.list()] == ["trinity"]
     question = "How much is 6 times 7?"
@@ -97,7 +95,7 @@ def test_a_request_to_the_endpoint_is_seen_live_replayed_and_forked_in_the_app(
         asked = elsewhere.submit(ask)
         until(lambda: bool(shop.store.episodes.page(EpisodeFilter(forks="with")).items))
         [running] = shop.store.episodes.page(EpisodeFilter(forks="with")).items
-        page.goto(f"/replay?ep={running.id}")
+        visit(page, f"/replay?ep={running.id}")
         page.get_by_text("This episode is still being played").wait_for()
         page.get_by_text(question).first.wait_for()
         shop.models.go.set()
@@ -108,8 +106,7 @@ def test_a_request_to_the_endpoint_is_seen_live_replayed_and_forked_in_the_app(
 
     # The page that was open all the while has seen it end.
     expect(page.get_by_text("This episode is still being played")).to_have_count(0, timeout=PATIENCE_S * 1000)
-    page.goto(f"{url}&t=2&show=rendered")
-    settled(page)
+    visit(page, f"{url}&t=2&show=rendered")
     page.get_by_text("Turn 2 of 3").first.wait_for()
     expect(page.locator(".katex")).to_have_count(1, timeout=PATIENCE_S * 1000)
 
@@ -122,19 +119,6 @@ def test_a_request_to_the_endpoint_is_seen_live_replayed_and_forked_in_the_app(
     forks = shop.store.episodes.page(EpisodeFilter(forks="only")).items
     assert forks
     assert {one.status for one in forks} == {Status.FINISHED}
-    page.reload()
-    settled(page)
+    visit(page, page.url)
     assert page.get_by_test_id("stException").count() == 0
     assert page.get_by_text("This view cannot be shown").count() == 0
-
-
-def test_a_first_start_brings_samples_and_names_them(tmp_path: Path, chromium: Browser) -> None:
-    with serving([forked("trinity"), "ui", "--port"], tmp_path, tmp_path / "own.db") as address:
-        store = open_store(tmp_path / "own.db")
-        assert store.runs.sample_ids() == {run.id for run in store.runs.list()}
-        assert store.health().episodes > 0
-        page = new_tab(chromium, address)
-        page.goto("/")
-        page.get_by_text("These are sample runs").wait_for()
-        page.context.close()
-        store.close()

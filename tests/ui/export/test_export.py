@@ -409,7 +409,8 @@ def opened_with(name: str, content: bytes, called: str) -> AppTest:
 
 
 def test_figures_and_pages_are_saved_from_the_browser(tab: Page, served: Served) -> None:
-    one = served.store.episodes.page(EpisodeFilter(run=PLAYED)).items[0].id
+    several = served.store.episodes.page(EpisodeFilter(run=PLAYED, min_turns=3), limit=200).items
+    one = next(each.id for each in several if each.checkpoint_id)
     visit(tab, f"/replay?ep={one}")
     tab.locator(".st-key-more button").first.click()
     with tab.expect_download() as saving:
@@ -417,17 +418,27 @@ def test_figures_and_pages_are_saved_from_the_browser(tab: Page, served: Served)
     page = Path(saving.value.path()).read_text("utf-8")
     assert saving.value.suggested_filename == f"{one}.html"
     assert page == episode_page(read_played(served.store, one))
-    for kind, begins in (("svg", b"<svg"), ("png", b"\x89PNG")):
-        visit(tab, "/data")
-        tab.get_by_role("radio", name=kind.upper()).or_(
-            tab.get_by_role("button", name=kind.upper())
-        ).first.click()
-        settled(tab)
-        tab.get_by_role("link", name="Home").first.click()
-        settled(tab)
-        figure = tab.get_by_test_id("stPlotlyChart").first
-        figure.hover()
-        with tab.expect_download() as saving:
-            figure.locator(".modebar-btn").first.click()
-        assert re.fullmatch(rf"trinity-[\w-]+\.{kind}", saving.value.suggested_filename)
-        assert Path(saving.value.path()).read_bytes().startswith(begins)
+    visit(tab, "/")
+    assert _camera_of_home(tab, "svg").startswith(b"<svg")
+    visit(tab, "/data")
+    tab.get_by_role("radio", name="PNG").or_(tab.get_by_role("button", name="PNG")).first.click()
+    settled(tab)
+    visit(tab, f"/replay?ep={one}")  # the choice is kept from page to page
+    tab.locator(".decision svg.odds text").first.wait_for()
+    tab.locator(".decision").hover()
+    with tab.expect_download() as saving:
+        tab.get_by_role("button", name="Save as PNG").click()
+    assert saving.value.suggested_filename == "trinity-decision-chart.png"
+    assert Path(saving.value.path()).read_bytes().startswith(b"\x89PNG")
+    visit(tab, "/")
+    assert _camera_of_home(tab, "png").startswith(b"\x89PNG")
+
+
+def _camera_of_home(tab: Page, kind: str) -> bytes:
+    """What the camera of the first figure of Home hands over."""
+    figure = tab.get_by_test_id("stPlotlyChart").first
+    figure.hover()
+    with tab.expect_download() as saving:
+        figure.locator(".modebar-btn").first.click()
+    assert re.fullmatch(rf"trinity-[\w-]+\.{kind}", saving.value.suggested_filename)
+    return Path(saving.value.path()).read_bytes()

@@ -14,18 +14,12 @@ from ui.presentation.odds import options
 from ui.web.turns.recording import open_recording
 
 
-def went(tab: Page, served: Served) -> str:
-    """An episode that a checkpoint decided, of several turns, opened in Replay."""
+def test_a_step_changes_the_chart_where_it_stands_and_it_fits_a_phone(tab: Page, served: Served) -> None:
     page = served.store.episodes.page(EpisodeFilter(min_turns=3), limit=200)
     episode = next(one.id for one in page.items if one.checkpoint_id)
     visit(tab, f"/replay?ep={episode}&t=1")
     tab.locator(".decision svg.odds text").first.wait_for()
     settled(tab)
-    return episode
-
-
-def test_a_step_changes_the_chart_where_it_stands_and_it_fits_a_phone(tab: Page, served: Served) -> None:
-    episode = went(tab, served)
     chart = tab.locator(".decision svg.odds")
     chart.evaluate("node => { node.dataset.kept = 'yes'; }")
     tab.keyboard.press("j")
@@ -42,7 +36,11 @@ def test_a_step_changes_the_chart_where_it_stands_and_it_fits_a_phone(tab: Page,
             text.startswith(option.words) for text in tab.locator(".decision text").all_text_contents()
         )
     assert tab.locator(".decision title", has_text=f"logit {decision.model_logits[0]:+.4f}").count() == 1
-    drawing = ElementTree.fromstring(saved(tab, "svg"))
+    tab.locator(".decision").hover()
+    with tab.expect_download() as saving:
+        tab.get_by_role("button", name="Save as SVG").click()
+    assert saving.value.suggested_filename == "trinity-decision-chart.svg"
+    drawing = ElementTree.fromstring(Path(saving.value.path()).read_bytes())
     texts = ["".join(node.itertext()) for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
     assert texts == tab.locator(".decision text").all_text_contents(), "its camera saves what it shows"
     for width in (1280, 390):
@@ -59,25 +57,3 @@ def test_a_step_changes_the_chart_where_it_stands_and_it_fits_a_phone(tab: Page,
                 });
             }"""
         )
-
-
-def saved(tab: Page, kind: str) -> bytes:
-    """What the camera hands over."""
-    tab.locator(".decision").hover()
-    with tab.expect_download() as saving:
-        tab.get_by_role("button", name=f"Save as {kind.upper()}").click()
-    assert saving.value.suggested_filename == f"trinity-decision-chart.{kind}"
-    return Path(saving.value.path()).read_bytes()
-
-
-def test_its_camera_saves_pixels_to_those_who_asked_for_them(tab: Page, served: Served) -> None:
-    went(tab, served)
-    tab.get_by_test_id("stTopNav").get_by_role("button", name="More").click()
-    tab.get_by_role("menuitem", name="Data").click()
-    settled(tab)
-    tab.get_by_role("radio", name="PNG").or_(tab.get_by_role("button", name="PNG")).first.click()
-    settled(tab)
-    tab.go_back()
-    tab.locator(".decision svg.odds text").first.wait_for()
-    settled(tab)
-    assert saved(tab, "png").startswith(b"\x89PNG")

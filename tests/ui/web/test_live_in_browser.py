@@ -25,19 +25,7 @@ def _is_over(store: Store, run: str) -> bool:
     return store.runs.get(run).status not in (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
-def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
-    _choose_random(tab)
-    tab.locator(".st-key-play button").click()
-    tab.wait_for_url("**/live?run=*")
-    run = tab.url.split("run=")[1]
-    tab.close()
-    until(lambda: _is_over(served.store, run))
-    ended = served.store.runs.get(run)
-    assert (ended.status, ended.error) == (RunStatus.FINISHED, None)
-    assert served.store.episodes.outline(episode_id(run, 0))
-
-
-def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
+def test_the_grid_follows_what_is_picked_and_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
     _choose_random(tab)
     tab.get_by_text("Step by step").first.click()
     settled(tab)
@@ -76,3 +64,15 @@ def test_the_grid_follows_what_is_picked(tab: Page, served: Served) -> None:
     served.store.runs.cancel(run)  # unless the turn was its last
     until(lambda: _is_over(served.store, run))
     served.store.runs.delete(run)  # no other test shall come upon it
+    # The next one is left to itself.
+    _choose_random(tab)
+    tab.get_by_text("Watch it").first.click()
+    settled(tab)
+    tab.locator(".st-key-play button").click()
+    tab.wait_for_url("**/live?run=*")
+    alone = tab.url.split("run=")[1]
+    tab.close()
+    until(lambda: _is_over(served.store, alone))
+    ended = served.store.runs.get(alone)
+    assert (ended.status, ended.error) == (RunStatus.FINISHED, None)
+    assert served.store.episodes.outline(episode_id(alone, 0))

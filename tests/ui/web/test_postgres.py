@@ -83,7 +83,7 @@ def _serving(folder: Path, as_server: list[str]) -> Iterator[str]:
 def test_commands_and_pages_answer_as_on_sqlite(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = sample_store(database, n=12)
+    store = sample_store(database, n=8)
     episode = store.episodes.page(EpisodeFilter(correct="wrong")).items[0].id
     sqlite = f"sqlite:///{tmp_path / 'trinity.db'}"
 
@@ -99,7 +99,7 @@ def test_commands_and_pages_answer_as_on_sqlite(
         said(sqlite, "import", str(tmp_path / name))
     exported = (tmp_path / "from-postgres.jsonl").read_bytes()
     assert exported == (tmp_path / "from-sqlite.jsonl").read_bytes()
-    assert exported.count(b'"kind":"episode"') == 4 * (12 + 2) + 1  # policies, tasks, and an interrupted one
+    assert exported.count(b'"kind":"episode"') == 4 * (8 + 2) + 1  # policies, tasks, and an interrupted one
     for asked in READS:
         assert said(database, *asked) == said(sqlite, *asked), asked
     monkeypatch.setenv("TRINITY_STORE", database)
