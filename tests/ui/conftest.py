@@ -180,16 +180,43 @@ def _forgets(_window: BrowserContext) -> Iterator[None]:
 
 
 @pytest.fixture
-def tab(_window: BrowserContext, _forgets: None) -> Iterator[Page]:
+def tab(_window: BrowserContext, _forgets: None, _kept: list[Page]) -> Iterator[Page]:
     """A fresh browser tab in the window of all tests; a script error, a breach of the page's own policy, or a request
     that leaves this machine fails the test."""
-    page = _window.new_page()
+    yield from _watched(_window, _window.new_page(), _kept)
+
+
+@pytest.fixture(scope="module")
+def _kept(_window: BrowserContext, _forgets: None) -> Iterator[list[Page]]:
+    """The tab, once there is one, that a module's tests share."""
+    kept: list[Page] = []
+    yield kept
+    for page in kept:
+        page.close()
+
+
+@pytest.fixture
+def same_tab(_window: BrowserContext, _kept: list[Page], request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A tab as `tab`, but one for all tests of a module that ask for it: its first visit loads the app, which takes as
+    long as ten steps within it, and later visits go on in it, with its session. A test that fails leaves it to none."""
+    if not _kept:
+        _kept.append(_window.new_page())
+    failed = request.session.testsfailed
+    try:
+        yield from _watched(_window, _kept[0], _kept)
+    finally:
+        if request.session.testsfailed > failed:
+            _kept.pop().close()
+
+
+def _watched(window: BrowserContext, page: Page, kept: list[Page]) -> Iterator[Page]:
     page.set_viewport_size(WINDOW)
     trouble = watch(page)
     yield page
     trouble = [*trouble]  # without what comes of its end
-    for opened in _window.pages[1:]:
-        opened.close()
+    for opened in window.pages[1:]:
+        if opened not in kept:
+            opened.close()
     assert not trouble
 
 

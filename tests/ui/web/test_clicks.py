@@ -15,13 +15,10 @@ from ui.runs.plans import LivePlan, to_config
 MARKS = ".scatterlayer .point, .barlayer .point path"
 
 
-def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -> None:
+def test_what_is_clicked_leads_to_what_is_behind_it(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     store = served.store
-    # Verdicts: the turns of the verifier that was clicked.
-    click_highest(at(tab, "/verifier", "verifier_false_accept"))
-    tab.wait_for_url("**into=accepted_wrong*")
-    tab.locator(".st-key-into_close").first.wait_for()
-    # Cost: the episodes of the policy that was clicked.
+    # Verdicts are in test_navigation.py. Cost: the episodes of the policy that was clicked.
     click_first(at(tab, "/verifier?part=cost", "verifier_cost"))
     tab.wait_for_url("**/episodes?*")
     asked = parameters(tab)
@@ -31,13 +28,18 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     tab.get_by_text(f"{found} episode").first.wait_for()
     # Lengths: episodes of one policy that took so many turns.
     both = f"/checkpoints?c={checkpoint(8).id},{checkpoint(30).id}&part=course"
-    click_highest(at(tab, both, "checkpoints_lengths"))
+    lengths = at(tab, both, "checkpoints_lengths")
+    left = tab.url
+    click_highest(lengths)
     tab.wait_for_url("**/episodes?*")
     asked = parameters(tab)
     assert asked["min_turns"] == asked["max_turns"]
     found = store.episodes.page(EpisodeFilter.from_query(asked)).total
     assert found.n > 0
     tab.get_by_text(f"{found} episode").first.wait_for()
+    settled(tab)
+    tab.go_back()
+    tab.wait_for_url(left)
     # A replay's timeline: the turn that was clicked, in the same episode.
     long = store.episodes.page(EpisodeFilter(run=PLAYED, policy=checkpoint(30).id, min_turns=3)).items[0]
     click_first(at(tab, f"/replay?ep={long.id}&t=3", "doubt"))
@@ -46,19 +48,21 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     tab.wait_for_url(f"**/replay?ep={long.id}&t=3")
 
 
-def test_a_link_from_a_page_to_itself_is_an_address(tab: Page, served: Served) -> None:
+def test_a_link_from_a_page_to_itself_is_an_address(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     visit(tab, "/forks")
     asked = served.store.episodes.page(EpisodeFilter(flag="false_accept"))
     tab.locator("[data-testid=stPageLink]", has_text=asked.items[0].question[:30]).first.click()
     tab.wait_for_url(f"**/forks?ep={asked.items[0].id}&t={asked.items[0].turns}")
-    tab.reload()
     tab.get_by_text("What if this turn had gone otherwise?").wait_for()
+    settled(tab)
     tab.go_back()
     tab.get_by_text("Begin with a turn that went wrong").wait_for()
     assert not parameters(tab)
 
 
-def test_a_run_of_the_queue_is_opened_by_a_click(tab: Page, served: Served) -> None:
+def test_a_run_of_the_queue_is_opened_by_a_click(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     plan = LivePlan(Task("mine", "Is this run opened?", "yes"), "random", ("ada", "bob"))
     served.store.runs.create("rclicked", "live", to_config(plan))
     served.store.runs.finish("rclicked")
@@ -74,8 +78,9 @@ def test_a_run_of_the_queue_is_opened_by_a_click(tab: Page, served: Served) -> N
 
 @pytest.mark.parametrize("view", ["replay", "evolution"])
 def test_space_plays_after_a_click_on_a_control_of_the_transport(
-    tab: Page, served: Served, view: str
+    same_tab: Page, served: Served, view: str
 ) -> None:
+    tab = same_tab
     long = served.store.episodes.page(EpisodeFilter(run=PLAYED, min_turns=4)).items[0]
     visit(tab, f"/replay?ep={long.id}" if view == "replay" else "/evolution?gen=0")
     bar = tab.locator(".st-key-tools_transport")
@@ -96,7 +101,8 @@ def test_space_plays_after_a_click_on_a_control_of_the_transport(
     bar.get_by_role("button", name="Pause").wait_for()
 
 
-def test_the_tools_of_a_table_cover_no_button(tab: Page, served: Served) -> None:
+def test_the_tools_of_a_table_cover_no_button(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     visit(tab, "/episodes")
     tab.get_by_test_id("stDataFrame").hover()
     tools = tab.get_by_test_id("stElementToolbar").bounding_box()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from playwright.sync_api import Locator, Page, Position
 
 from storage.filters.episode_filter import EpisodeFilter
 from tests import browsing
 from tests.browsing import arrive, at, settled, still, visit
-from tests.builders.sample_store import checkpoint
 from tests.ui.conftest import Served
 from tests.ui.web.test_clicks import click_highest
 
 PHONE = {"width": 390, "height": 844}
 
 
-def test_a_row_of_a_filtered_list_carries_the_list_along(tab: Page, served: Served) -> None:
+def test_a_row_of_a_filtered_list_carries_the_list_along(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     listed = [one.id for one in served.store.episodes.page(EpisodeFilter(correct="wrong"), limit=50).items]
     everything = [one.id for one in served.store.episodes.page(EpisodeFilter(), limit=50).items]
     assert listed[:3] != everything[:3]
@@ -39,34 +37,28 @@ def test_a_row_of_a_filtered_list_carries_the_list_along(tab: Page, served: Serv
         press(replay, "n", "/replay", ep=episode)
     replay.reload()
     press(replay, "p", "/replay", ep=listed[1])
+    left = replay.url
     press(replay, "Escape", "/episodes", correct="wrong")
     replay.locator(".st-key-chip_correct").wait_for()
     still(replay)
     replay.go_back()
+    replay.wait_for_url(left)
     arrive(replay, "/replay", ep=listed[1])
     replay.locator(".strip button").first.wait_for()
 
 
-def test_one_back_returns_to_the_page_as_it_was_left(tab: Page, served: Served) -> None:
-    # By a button, by a chart, by a click in the strip of a peek: each is one step.
+def test_one_back_returns_to_the_page_as_it_was_left(same_tab: Page, served: Served) -> None:
+    # By a button, by a click in the strip of a peek: each is one step. So are the key of the button back to the list,
+    # above, and a click in a chart, in test_clicks.py.
+    tab = same_tab
     one = served.store.episodes.page(EpisodeFilter(correct="wrong", min_turns=3)).items[0].id
-    compared = f"{checkpoint(8).id},{checkpoint(30).id}"
-    chart = tab.locator(".st-key-checkpoints_lengths .js-plotly-plot").first
-
-    def in_chart() -> None:
-        chart.scroll_into_view_if_needed()
-        click_highest(chart)
-
-    ways: dict[str, tuple[Callable[[], None], str]] = {
-        f"/replay?ep={one}&t=2": (tab.locator(".st-key-back_to_list button").first.click, "/episodes"),
-        f"/replay?ep={one}&t=3": (tab.locator(".st-key-fork_here button").first.click, "/forks"),
-        f"/checkpoints?c={compared}&part=course": (in_chart, "/episodes"),
-        f"/episodes?correct=wrong&peek={one}": (tab.locator(".strip button").first.click, "/replay"),
-    }
-    for address, (leave, there) in ways.items():
+    for address, button, there in (
+        (f"/replay?ep={one}&t=3", ".st-key-fork_here button", "/forks"),
+        (f"/episodes?correct=wrong&peek={one}", ".strip button", "/replay"),
+    ):
         at(tab, address)
         left = tab.url
-        leave()
+        tab.locator(button).first.click()
         arrive(tab, there)
         tab.go_back()
         tab.wait_for_url(left)
@@ -74,18 +66,21 @@ def test_one_back_returns_to_the_page_as_it_was_left(tab: Page, served: Served) 
         assert tab.url == left
 
 
-def test_what_the_app_does_by_itself_is_no_step_back(tab: Page, served: Served) -> None:
+def test_what_the_app_does_by_itself_is_no_step_back(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     one = served.store.episodes.page(EpisodeFilter(min_turns=3)).items[0]
-    at(tab, f"/replay?ep={one.id}&t=1")
+    begin = str(one.turns - 2)
+    at(tab, f"/replay?ep={one.id}&t={begin}")
     steps: int = tab.evaluate("history.length")
-    tab.keyboard.press(" ")  # plays to the last turn
+    tab.keyboard.press(" ")  # plays to the last turn, over the one before it
     arrive(tab, "/replay", t=str(one.turns))
     assert tab.evaluate("history.length") == steps + 1
     tab.go_back()
-    arrive(tab, "/replay", t="1")
+    arrive(tab, "/replay", t=begin)
 
 
-def test_esc_in_a_field_leaves_the_field_and_not_the_page(tab: Page, served: Served) -> None:
+def test_esc_in_a_field_leaves_the_field_and_not_the_page(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     one = served.store.episodes.page(EpisodeFilter(min_turns=3)).items[0]
     at(tab, f"/replay?ep={one.id}&t=1")
     tab.locator(".st-key-jump button").first.click()
@@ -100,7 +95,8 @@ def test_esc_in_a_field_leaves_the_field_and_not_the_page(tab: Page, served: Ser
     press(tab, "Escape", "/episodes")
 
 
-def test_the_drawer_is_closed_when_a_page_is_chosen(tab: Page, served: Served) -> None:
+def test_the_drawer_is_closed_when_a_page_is_chosen(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     tab.set_viewport_size(PHONE)  # type: ignore[arg-type]
     at(tab, "/")
     drawer = tab.get_by_test_id("stSidebar")
@@ -116,7 +112,8 @@ def test_the_drawer_is_closed_when_a_page_is_chosen(tab: Page, served: Served) -
     closed.wait_for(state="attached")
 
 
-def test_filters_leave_no_empty_bar_behind(tab: Page, served: Served) -> None:
+def test_filters_leave_no_empty_bar_behind(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     at(tab, "/episodes")
     bar = tab.get_by_test_id("stSidebar")
     bar.get_by_text("Filters").wait_for()
@@ -129,7 +126,8 @@ def test_filters_leave_no_empty_bar_behind(tab: Page, served: Served) -> None:
     bar.get_by_text("Filters").wait_for()
 
 
-def test_an_unknown_address_is_said_to_be_none(tab: Page, served: Served) -> None:
+def test_an_unknown_address_is_said_to_be_none(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     tab.goto("/nosuchpage")
     tab.get_by_text("There is no page /nosuchpage").wait_for()
     settled(tab)
@@ -143,16 +141,21 @@ def test_an_unknown_address_is_said_to_be_none(tab: Page, served: Served) -> Non
     assert not tab.get_by_role("dialog").count()
 
 
-def test_what_a_click_on_a_chart_lists_comes_into_sight(tab: Page, served: Served) -> None:
+def test_what_a_click_on_a_chart_lists_comes_into_sight(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     wide = {"width": 1280, "height": 720}
-    for size, chart in ((wide, "verifier_false_accept"), (PHONE, "verifier_false_revise")):
+    for size, chart, listed in (
+        (wide, "verifier_false_accept", "accepted_wrong"),
+        (PHONE, "verifier_false_revise", "revised_right"),
+    ):
         tab.set_viewport_size(size)  # type: ignore[arg-type]
         visit(tab, "/glossary")  # nothing stays chosen on the page that was left
         at(tab, "/verifier")
         drawn = tab.locator(f".st-key-{chart} .js-plotly-plot").first
         drawn.scroll_into_view_if_needed()
         click_highest(drawn)
-        tab.wait_for_url("**into=*")
+        tab.wait_for_url(f"**into={listed}*")
+        tab.locator(".st-key-into_close").first.wait_for()
         opened = tab.locator(".st-key-behind")
         opened.wait_for()
         settled(tab)
@@ -160,7 +163,8 @@ def test_what_a_click_on_a_chart_lists_comes_into_sight(tab: Page, served: Serve
         assert in_sight(tab, opened, at_least=200), (size, chart)
 
 
-def test_back_takes_what_was_opened_on_a_page_away_again(tab: Page, served: Served) -> None:
+def test_back_takes_what_was_opened_on_a_page_away_again(same_tab: Page, served: Served) -> None:
+    tab = same_tab
     at(tab, "/checkpoints")
     before = tab.url
     tab.locator(".st-key-choose_cell").get_by_text("won by B").click()
@@ -191,7 +195,7 @@ def test_nothing_that_a_page_asks_for_is_missing(tab: Page, served: Served) -> N
     episode = served.store.episodes.page(limit=1).items[0].id
     missing: list[str] = []
     tab.on("response", lambda answer: missing.append(answer.url) if answer.status >= 400 else None)
-    for address in ("/episodes?correct=wrong", f"/replay?ep={episode}"):
-        tab.goto(address)
-        still(tab)
+    tab.goto(f"/replay?ep={episode}")
+    still(tab)
+    at(tab, "/episodes?correct=wrong")  # what only a list needs is fetched now
     assert missing == []

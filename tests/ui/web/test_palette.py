@@ -50,13 +50,16 @@ def test_enter_takes_the_first_which_is_a_page_where_one_begins_so() -> None:
 def test_a_key_and_a_name_lead_there_from_any_page(tab: Page, served: Served) -> None:
     listed = served.store.episodes.page(EpisodeFilter(), limit=50).items
     at(tab, f"/replay?ep={listed[0].id}&t=1")
-    go_to(tab, "verif")
+    open_palette(tab)
+    tab.keyboard.type("verif")  # one key of the page after the other, which all rest in a field
+    tab.keyboard.press("Enter")
     arrive(tab, "/verifier")
     go_to(tab, "gen 30")
     arrive(tab, "/episodes", policy=checkpoint(30).id)
     go_to(tab, listed[-1].id)
     arrive(tab, "/replay", ep=listed[-1].id)
-    type_there(tab, "no such words anywhere")
+    open_palette(tab)
+    tab.keyboard.insert_text("no such words anywhere")
     tab.get_by_role("option", name="Go to, or search for: no such words anywhere").wait_for()
     assert not tab.get_by_text("Add: ").count()
     tab.keyboard.press("Enter")
@@ -75,13 +78,14 @@ def test_a_key_and_a_name_lead_there_from_any_page(tab: Page, served: Served) ->
 
 
 def go_to(tab: Page, typed: str) -> None:
-    """Open the palette, type, and press Enter."""
-    type_there(tab, typed)
+    """Open the palette, enter this at once, and press Enter."""
+    open_palette(tab)
+    tab.keyboard.insert_text(typed)  # each key would have the places that it may mean drawn anew
     tab.keyboard.press("Enter")
 
 
-def type_there(tab: Page, typed: str) -> None:
-    """Open the palette and type."""
+def open_palette(tab: Page) -> None:
+    """Open the palette, which listens to what is typed."""
     settled(tab)
     tab.locator(f".st-key-{PALETTE} button").first.wait_for()
     tab.keyboard.press("g")
@@ -89,4 +93,3 @@ def type_there(tab: Page, typed: str) -> None:
     field.wait_for()
     tab.wait_for_function("() => document.activeElement?.closest('.st-key-palette_choice')")
     settled(tab)
-    tab.keyboard.type(typed)

@@ -55,7 +55,10 @@ def go(page: Page, address: str) -> None:
     settled(page)
 
 
-def test_1_from_the_flip_table_to_the_first_diverging_turn_in_two_clicks(tab: Page, served: Served) -> None:
+def test_1_from_the_flip_table_to_the_first_diverging_turn_in_two_clicks(
+    same_tab: Page, served: Served
+) -> None:
+    tab = same_tab
     sides = PolicySide(FIRST), PolicySide(LAST)
     cell = next(cell for cell in CELLS if read_shared_tasks(served.store, *sides, (), cell=cell))
     visit(tab, f"{served.address}/checkpoints")
@@ -98,9 +101,9 @@ def test_3_a_pasted_link_restores_page_filters_episode_turn_panel_and_compare_se
     tab: Page, recorded_app: Served
 ) -> None:
     go(tab, f"{recorded_app.address}/replay?ep=e-wrong&t=2&only=changed")
-    for key, at in (("x", {"basket": "e-wrong"}), ("2", {"panel": "why"}), ("j", {"t": "4"})):
-        tab.keyboard.press(key)
-        arrive(tab, **at)
+    # That a key writes what it opens into the address, the fourth check tells.
+    tab.keyboard.press("x")
+    arrive(tab, basket="e-wrong")
     tab.keyboard.press("n")
     arrive(tab, t="1")
     tab.keyboard.press("x")
@@ -133,52 +136,76 @@ def test_3_a_pasted_link_restores_page_filters_episode_turn_panel_and_compare_se
         fresh.close()
 
 
-#: What each key of Replay's sheet is to do, from e-wrong, turn 2: the keys pressed in turn, and where they lead.
-REPLAY: dict[str, list[tuple[str, dict[str, str | None]]]] = {
-    "J  or  →": [("j", {"t": "3"}), ("ArrowRight", {"t": "4"})],
-    "K  or  ←": [("k", {"t": "3"}), ("ArrowLeft", {"t": "2"})],
-    "Home / End": [("End", {"t": "5"}), ("Home", {"t": "1"})],
-    "V": [("v", {"t": "3"}), ("v", {"t": "5"})],
-    "B": [("b", {"t": "3"}), ("b", {"t": "4"})],
-    "O": [("o", {"t": "2"})],
-    "S": [("Home", {"t": "1"}), ("s", {"t": "4"})],
-    "M": [("m", {"t": "1"}), ("m", {"t": "2"})],
-    "L": [("l", {"labels": "open"}), ("l", {"labels": None})],
-    "Z": [("z", {"zen": "1"}), ("z", {"zen": None})],
-    "X": [("x", {"basket": "e-wrong"}), ("x", {"basket": None})],
-    "1 to 5": [
-        ("2", {"panel": "why"}),
-        ("3", {"panel": "other"}),
-        ("4", {"panel": "without"}),
-        ("5", {"panel": "near"}),
-        ("1", {"panel": None}),
-    ],
-    "Space": [("Home", {"t": "1"}), (" ", {"t": "5"})],  # playing goes on by itself, to the last turn
-}
-PAIR: dict[str, list[tuple[str, dict[str, str | None]]]] = {
-    "J  or  →": [("j", {"t": "3"}), ("ArrowRight", {"t": "4"})],
-    "K  or  ←": [("k", {"t": "3"}), ("ArrowLeft", {"t": "2"})],
-    "Home / End": [("End", {"t": "5"}), ("Home", {"t": "1"})],
-    "A  or  D": [("a", {"a": "e-wrong", "b": "e-right"}), ("d", {"a": "e-right", "b": "e-wrong"})],
-    "Space": [(" ", {"t": "5"})],
-    "F": [("f", {"t": None})],
-}
-EVOLUTION: dict[str, list[tuple[str, dict[str, str | None]]]] = {
-    "Home / End": [("Home", {"gen": "0"}), ("End", {"gen": "30"})],
-    "K  or  ←": [("k", {"gen": "8"}), ("ArrowLeft", {"gen": "0"})],
-    "J  or  →": [("j", {"gen": "8"}), ("ArrowRight", {"gen": "30"})],
-    "Space": [("Home", {"gen": "0"}), (" ", {"gen": "30"})],
-}
+#: What keys of a sheet do: the line they stand on, the key pressed, and where it leads.
+Keys = list[tuple[str, str, dict[str, str | None]]]
+#: Replay's, from e-wrong, turn 2.
+REPLAY: Keys = [
+    ("J  or  →", "j", {"t": "3"}),
+    ("J  or  →", "ArrowRight", {"t": "4"}),
+    ("K  or  ←", "k", {"t": "3"}),
+    ("K  or  ←", "ArrowLeft", {"t": "2"}),
+    ("Home / End", "End", {"t": "5"}),
+    ("Home / End", "Home", {"t": "1"}),
+    ("V", "v", {"t": "3"}),
+    ("Space", " ", {"t": "5"}),  # playing goes on by itself, to the last turn
+    ("B", "b", {"t": "3"}),
+    ("O", "o", {"t": "5"}),
+    ("M", "m", {"t": "1"}),
+    ("S", "s", {"t": "4"}),
+    ("L", "l", {"labels": "open"}),
+    ("L", "l", {"labels": None}),
+    ("Z", "z", {"zen": "1"}),
+    ("Z", "z", {"zen": None}),
+    ("X", "x", {"basket": "e-wrong"}),
+    ("X", "x", {"basket": None}),
+    ("1 to 5", "2", {"panel": "why"}),
+    ("1 to 5", "3", {"panel": "other"}),
+    ("1 to 5", "4", {"panel": "without"}),
+    ("1 to 5", "5", {"panel": "near"}),
+    ("1 to 5", "1", {"panel": None}),
+]
+#: A pair's, from row 2.
+PAIR: Keys = [
+    ("J  or  →", "j", {"t": "3"}),
+    ("J  or  →", "ArrowRight", {"t": "4"}),
+    ("K  or  ←", "ArrowLeft", {"t": "3"}),
+    ("Space", " ", {"t": "5"}),
+    ("K  or  ←", "k", {"t": "4"}),
+    ("Home / End", "Home", {"t": "1"}),
+    ("Home / End", "End", {"t": "5"}),
+    ("A  or  D", "a", {"a": "e-wrong", "b": "e-right"}),
+    ("A  or  D", "d", {"a": "e-right", "b": "e-wrong"}),
+    ("F", "f", {"t": None}),
+]
+#: An evolution's, from the second of its three generations.
+EVOLUTION: Keys = [
+    ("Home / End", "End", {"gen": "30"}),
+    ("K  or  ←", "k", {"gen": "8"}),
+    ("K  or  ←", "ArrowLeft", {"gen": "0"}),
+    ("J  or  →", "j", {"gen": "8"}),
+    ("J  or  →", "ArrowRight", {"gen": "30"}),
+    ("Home / End", "Home", {"gen": "0"}),
+    ("Space", " ", {"gen": "30"}),
+]
 
 
 def test_4_all_keys_on_the_help_sheet_work_with_the_strip_focused_and_not(
-    tab: Page, served: Served, recorded_app: Served
+    same_tab: Page, served: Served, recorded_app: Served
 ) -> None:
+    tab = same_tab
     sheets = {title: dict(keys) for title, keys in key_sheets().items()}
-    tested = {title: {"H", *keys} for title, keys in (("Two episodes", PAIR), ("Evolution", EVOLUTION))}
+    for title, keys, others in (
+        ("Replay", REPLAY, {"N / P", "F", "Esc"}),
+        ("Two episodes", PAIR, set()),
+        ("Evolution", EVOLUTION, set()),
+    ):
+        assert {"H", *others, *(line for line, _, _ in keys)} == set(sheets[title])
+    visit(tab, f"{served.address}/evolution?run={EVOLVED}&gen=8")
+    tab.get_by_text("Generation 8 of 30").wait_for()
+    _press_all(tab, EVOLUTION, strip=False)
     replay = recorded_app.address + "/replay?ep=e-wrong&t=2"
-    tab.goto(replay)  # with nothing in the basket
-    _press_all(tab, replay, REPLAY, strip=True)
+    go(tab, replay)  # with nothing in the basket
+    _press_all(tab, REPLAY, strip=True)
     for key in "np":
         before = parameters(tab)["ep"]
         tab.keyboard.press(key)
@@ -192,54 +219,42 @@ def test_4_all_keys_on_the_help_sheet_work_with_the_strip_focused_and_not(
     tab.locator('.strip [tabindex="0"]').first.focus()
     tab.keyboard.press("Escape")
     tab.wait_for_url("**/episodes*")
-    _press_all(tab, f"{recorded_app.address}/pair?a=e-right&b=e-wrong&t=2", PAIR, strip=True)
-    assert {"H", "N / P", "F", "Esc", *REPLAY} == set(sheets["Replay"])
-    visit(tab, f"{served.address}/evolution?run={EVOLVED}")
-    tab.get_by_text("Generation 30 of 30").wait_for()
-    settled(tab)
-    _press_all(tab, "", EVOLUTION, strip=False)
+    go(tab, f"{recorded_app.address}/pair?a=e-right&b=e-wrong&t=2")
+    _press_all(tab, PAIR, strip=True)
     ids = [one.id for one in recorded_app.store.episodes.page(EpisodeFilter(correct="right"), limit=2).items]
-    visit(tab, f"{recorded_app.address}/episodes?correct=right&peek={ids[0]}")
-    tab.locator(".strip button").first.wait_for()
-    settled(tab)
+    go(tab, f"{recorded_app.address}/episodes?correct=right&peek={ids[0]}")
     for key, one in (("j", ids[1]), ("k", ids[0])):
         tab.keyboard.press(key)
         arrive(tab, peek=one)
     assert list(sheets["Episodes"]) == ["J / K"]
-    for title, keys in tested.items():
-        assert keys == set(sheets[title])
     # Review presses its own in tests/ui/web/test_review.py, Live its one in test_live.py.
     assert set(sheets) == {"Replay", "Two episodes", "Evolution", "Episodes", "Review", "Live"}
 
 
-def _press_all(
-    page: Page, address: str, keys: dict[str, list[tuple[str, dict[str, str | None]]]], *, strip: bool
-) -> None:
-    """Press every key at an address, and first the one that shows the sheet, on which they must all stand. With
-    `strip` a cell of the strip has the focus."""
-    if address:
-        go(page, address)
+def _press_all(page: Page, keys: Keys, *, strip: bool) -> None:
+    """Press every key of the page that is open, and first the one that shows the sheet, on which they must all stand.
+    With `strip` a cell of the strip has the focus."""
     page.locator(".st-key-help button").wait_for(state="attached")  # it hears the key
     browsing.press(page, "h")
     dialog = page.get_by_role("dialog")
     dialog.wait_for()
-    said = dialog.inner_text()
-    assert not [key for key in keys if key.replace("  ", " ") not in re.sub(r"\s+", " ", said)]
+    said = re.sub(r"\s+", " ", dialog.inner_text())
+    assert not [line for line, _, _ in keys if line.replace("  ", " ") not in said]
     page.keyboard.press("Escape")
     dialog.wait_for(state="hidden")
     settled(page)
-    for presses in keys.values():
-        for key, there in presses:
-            # With a cell focused Space presses that cell: so a page that plays has the focus elsewhere.
-            if strip and key != " ":
-                page.locator('.strip [tabindex="0"]').first.focus()
-            elif strip:
-                page.get_by_role("heading").first.click()
-            page.keyboard.press(key)
-            arrive(page, **there)
+    for _, key, there in keys:
+        # With a cell focused Space presses that cell: so a page that plays has the focus elsewhere.
+        if strip and key != " ":
+            page.locator('.strip [tabindex="0"]').first.focus()
+        elif strip:
+            page.get_by_role("heading").first.click()
+        page.keyboard.press(key)
+        arrive(page, **there)
 
 
-def test_5_an_episode_of_2000_turns_and_a_reply_of_5_mb_open(tab: Page, recorded_app: Served) -> None:
+def test_5_an_episode_of_2000_turns_and_a_reply_of_5_mb_open(same_tab: Page, recorded_app: Served) -> None:
+    tab = same_tab
     go(tab, f"{recorded_app.address}/replay?ep=e-2000&t=1000")
     tab.get_by_text("Turn 1000 of 2000").first.wait_for()
     assert tab.locator(".strip button").count() == 200
@@ -275,9 +290,7 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
                 return
 
     play(4)
-    tab.goto(f"{recorded_app.address}/live?run={LIVE}&t=4")
-    tab.locator(".strip button").first.wait_for()
-    settled(tab)
+    go(tab, f"{recorded_app.address}/live?run={LIVE}&t=4")
     tab.get_by_text("Turn 4 of 4").first.wait_for()
     assert not tab.get_by_role("switch", name="Follow").or_(tab.get_by_label("Follow")).first.is_checked()
     tab.mouse.wheel(0, 120)
