@@ -101,6 +101,10 @@ def test_jumps_go_to_the_next_of_their_kind_and_round(app: AppTest) -> None:
         press(app, "next_blunder")
         assert app.query_params["t"] == at
         assert said in shown(app)
+    opened(app, ep="e-wrong", t="4")
+    for at in ("1", "2"):  # round, and on to the next
+        press(app, "next_low_margin")
+        assert app.query_params["t"] == at
     assert opened(app, ep="e-right", t="1").button(key="next_blunder").disabled, "it has none"
 
 
