@@ -98,8 +98,6 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
     # All tabs at one address share a process: each need not compile the app's scripts again.
     "--process-per-site",
-    # Nothing scrolls or moves by itself: a thread of its own that draws it only costs.
-    "--disable-threaded-compositing",
     # A page lives for seconds: what a compiler optimises for it comes too late.
     "--js-flags=--no-opt",
 ]
