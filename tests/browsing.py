@@ -179,12 +179,17 @@ def parameters(page: Page) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
 
 
+def is_at(page: Page, path: str | None = None, **wanted: str | None) -> bool:
+    """Whether the address is of this page and holds these parameters (None: not this one)."""
+    return path in (None, urlsplit(page.url).path) and all(
+        parameters(page).get(name) == value for name, value in wanted.items()
+    )
+
+
 def arrive(page: Page, path: str | None = None, **wanted: str | None) -> None:
-    """The address comes to be of this page and to hold these parameters (None: not this one), and the page is still."""
+    """The address comes to be as `is_at` has it, and the page is still."""
     end = time.monotonic() + PATIENCE_S
-    while path not in (None, urlsplit(page.url).path) or any(
-        parameters(page).get(name) != value for name, value in wanted.items()
-    ):
+    while not is_at(page, path, **wanted):
         assert time.monotonic() < end, (page.url, path, wanted)
         page.wait_for_timeout(20)
     settled(page)

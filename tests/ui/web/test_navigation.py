@@ -6,11 +6,13 @@ from playwright.sync_api import Locator, Page, Position
 
 from storage.filters.episode_filter import EpisodeFilter
 from tests import browsing
-from tests.browsing import arrive, at, settled, still, visit
+from tests.browsing import arrive, at, is_at, settled, still, visit
 from tests.ui.conftest import Served
 from tests.ui.web.test_clicks import click_highest
 
 PHONE = {"width": 390, "height": 844}
+#: A key from which nothing comes for so many milliseconds was lost.
+LOST_MS = 20_000
 
 
 def test_a_row_of_a_filtered_list_carries_the_list_along(same_tab: Page, served: Served) -> None:
@@ -175,9 +177,18 @@ def test_back_takes_what_was_opened_on_a_page_away_again(same_tab: Page, served:
 
 
 def press(tab: Page, key: str, path: str, **wanted: str) -> None:
-    """A key of the page that leads there."""
-    still(tab)
-    browsing.press(tab, key)
+    """A key of the page that leads there. The page may ask its server for something else just then, and lose the key:
+    it is pressed again where nothing came of it for a long time."""
+    for _ in range(3):
+        still(tab)
+        browsing.press(tab, key)
+        for _ in range(LOST_MS // 100):
+            if is_at(tab, path, **wanted):
+                break
+            tab.wait_for_timeout(100)
+        else:
+            continue
+        break
     arrive(tab, path, **wanted)
 
 
