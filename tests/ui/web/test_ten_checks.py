@@ -227,7 +227,7 @@ def test_4_all_keys_on_the_help_sheet_work_with_the_strip_focused_and_not(
         tab.keyboard.press(key)
         arrive(tab, peek=one)
     assert list(sheets["Episodes"]) == ["J / K"]
-    # Review presses its own in tests/ui/web/test_review.py, Live its one in test_live.py.
+    # Review presses its own in tests/ui/web/test_review.py, Live its one in test_live_in_browser.py.
     assert set(sheets) == {"Replay", "Two episodes", "Evolution", "Episodes", "Review", "Live"}
 
 
