@@ -181,8 +181,9 @@ class Zygote:
 
     listener: socket.socket
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-    #: The file of a process that runs -> its id, and who waits for its end.
-    running: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
+    #: The id of a process that runs -> who waits for its end. Not its file: the next process may get that number
+    #: while events of this one are still to be handled.
+    running: dict[int, socket.socket] = field(default_factory=dict)
 
     def serve(self) -> Command | None:
         """In a forked process: what it is to run. In this one: None, at the end."""
@@ -191,8 +192,8 @@ class Zygote:
         while True:
             for ready, _ in self.selector.select():
                 if ready.data is None:
-                    for process in self.running:
-                        self._kill(process)
+                    for pid in self.running:
+                        self._kill(pid)
                     return None
                 command = ready.data()
                 if command is not None:
@@ -214,26 +215,25 @@ class Zygote:
         if not pid:
             return command
         process = os.pidfd_open(pid)
-        self.running[process] = pid, asker
-        self.selector.register(process, selectors.EVENT_READ, partial(self._ended, process))
-        self.selector.register(asker, selectors.EVENT_READ, partial(self._kill, process))
+        self.running[pid] = asker
+        self.selector.register(process, selectors.EVENT_READ, partial(self._ended, pid, process))
+        self.selector.register(asker, selectors.EVENT_READ, partial(self._kill, pid))
         asker.sendall(f"{pid}\n".encode())
         return None
 
-    def _kill(self, process: int) -> None:
+    def _kill(self, pid: int) -> None:
         """Who waited for it is gone."""
-        if process in self.running:
-            pid, asker = self.running[process]
+        if pid in self.running:
             os.kill(pid, signal.SIGKILL)
-            self.selector.unregister(asker)
+            self.selector.unregister(self.running[pid])
 
-    def _ended(self, process: int) -> None:
-        pid, asker = self.running.pop(process)
+    def _ended(self, pid: int, process: int) -> None:
+        asker = self.running.pop(pid)
         _, status = os.waitpid(pid, 0)
         with asker, suppress(BrokenPipeError):
             asker.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-        with suppress(KeyError, ValueError):
-            self.selector.unregister(asker)
+            with suppress(KeyError):
+                self.selector.unregister(asker)
         self.selector.unregister(process)
         os.close(process)
 

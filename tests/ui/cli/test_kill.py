@@ -164,7 +164,7 @@ def test_a_killed_training_loses_nothing_and_ends_the_same_bit_for_bit(
     expected = kept(born.done(*command, "--json").json["run"])
     assert [one["index"] for one in expected] == list(range(8))
     assert len({one["weights"] for one in expected if one["weights"]}) == 5, "it learned between checkpoints"
-    run = killed(born, world, command, resume, lambda n: 4 + n % 3, lambda n: 9 + 3 * (n % 4))
+    run = killed(born, world, command, resume, lambda n: 4 + n % 3, lambda n: 9 + 2 * (n % 4))
     assert 0 < len(kept(run)) < len(expected)
     born.done(*resume, run, "--json")
     assert kept(run) == expected
