@@ -37,7 +37,7 @@ def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reproducti
     torch.set_num_threads(1)
     lines = [
         json.dumps({"id": f"t{n}", "question": f"What is {n} plus {n}?", "answer": str(2 * n), "grader": "number"})
-        for n in range(80)
+        for n in range(40)
     ]  # fmt: skip
     (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
     store = open_store(tmp_path / "store.db")
@@ -53,7 +53,9 @@ def train(game: Reproduction, row: TableRow) -> str:
     assert isinstance(plan, TrainingPlan)
     tasks = load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True)
     validation = load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True)
-    parts = TrainingParts(plan, game.metered, tasks, game.grade, validation, tiny_planner())
+    parts = TrainingParts(
+        plan, game.metered, tasks, game.grade, validation, tiny_planner().frozen(most_steps=2)
+    )
     run = enqueue(game.store, plan, Ticket(), owner=owner())[0]
     assert [getattr(one, "index", None) for one in play(game.store, run, parts)] == [0, 1]
     return run
