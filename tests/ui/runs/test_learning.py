@@ -22,6 +22,7 @@ from core.evolution.config import EvolveConfig
 from core.planner import card as archive
 from core.planner.config import LearnConfig
 from core.planner.learn import Iteration
+from core.planner.planner import LanguagePlanner
 from core.planner.statistics import IterationStats
 from core.tasks.graders import grade_many
 from storage.files.interchange import import_file
@@ -118,7 +119,7 @@ def evolution(case: str, encoder: Encoder) -> EvolutionParts:
 
 
 def training() -> TrainingParts:
-    return training_parts(replace(PLAN, learning=LEARNING))
+    return training_parts(replace(PLAN, learning=LEARNING), tiny.tiny_planner())
 
 
 def parts_of(case: str, encoder: Encoder) -> Callable[[], LearningParts]:
@@ -195,10 +196,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def training_parts(plan: TrainingPlan) -> TrainingParts:
-    return TrainingParts(
-        plan, tiny.tiny_pool(), tiny.TASKS[2:], grade_many, tiny.TASKS[:2], tiny.tiny_planner()
-    )
+def training_parts(plan: TrainingPlan, planner: LanguagePlanner | None = None) -> TrainingParts:
+    """Where no planner is given, it is one whose lists are short."""
+    planner = planner or tiny.tiny_planner().frozen(most_steps=1)
+    return TrainingParts(plan, tiny.tiny_pool(), tiny.TASKS[2:], grade_many, tiny.TASKS[:2], planner)
 
 
 def begun(store: Store) -> str:

@@ -61,7 +61,7 @@ def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store,
     assert [turn.decision.role for turn in episode.turns] == [Role.THINKER, Role.WORKER, Role.VERIFIER]
 
 
-@pytest.mark.process
+@pytest.mark.usefixtures("forked_workers")
 def test_what_a_broken_process_says_can_be_read(
     store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
