@@ -60,7 +60,12 @@ def begun(
     config: LearnConfig = CONFIG, start: LanguagePlanner | None = None, **parts: object
 ) -> Iterator[Iteration]:
     settings = {"pool": tiny_pool(), "grade": grade_many, "tasks": TASKS, **parts}
-    return learn(config, start or tiny_planner(), **settings)  # type: ignore[arg-type]
+    return learn(config, start or short_lists(), **settings)  # type: ignore[arg-type]
+
+
+def short_lists() -> LanguagePlanner:
+    """A tiny planner that has written all it may after two steps."""
+    return tiny_planner().frozen(most_steps=2)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +156,7 @@ def shares_of_ann(**anchors: float) -> list[float]:
         subset_share=0.0,
         **anchors,  # type: ignore[arg-type]
     )
-    start = tiny_planner().frozen(most_steps=2)
+    start = short_lists()
     planner = start.frozen()
     optimiser, found = new_optimiser(planner, config), []
     for index in range(1, config.iterations + 1):
@@ -166,7 +171,7 @@ def shares_of_ann(**anchors: float) -> list[float]:
 
 @pytest.mark.integration
 def test_the_learning_leaves_the_planner_that_it_began_with_as_it_was() -> None:
-    start = tiny_planner()
+    start = short_lists()
     before = start.frozen().card.weights_sha256
     done = iterations(replace(CONFIG, iterations=1, rollouts=16), start)
     assert start.frozen().card.weights_sha256 == before
