@@ -316,7 +316,7 @@ def says_what_it_read(request: Request) -> Answer:
 
 @pytest.mark.integration
 def test_an_evolution_is_expected_to_cost_what_it_then_costs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     splits = ["evolve", "evolve", "evolve", "validation"] * 4
     with paid_models(tmp_path, says_what_it_read, "abc", splits=splits) as (_, own):
@@ -326,7 +326,7 @@ def test_an_evolution_is_expected_to_cost_what_it_then_costs(
             begin_run(store, "rother", "evolve", {})  # of another pool, whose candidates shared nearly all
             add_update(store, "rother", 1, {"calls": 1, "calls_saved": 999})
         capsys.readouterr()
-        evolve = ["evolve", *own, "--encoder", "pocket", "--validation", "4", "--generations", "2"]
+        evolve = ["evolve", *own, "--encoder", str(tiny_encoder), "--validation", "4", "--generations", "2"]
         assert command([*evolve, "--population", "4", "--replicates", "2"]) == 0
         told = " ".join(capsys.readouterr().err.split())
         with closing(open_store(tmp_path / "t.db")) as store:
