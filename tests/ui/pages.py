@@ -57,7 +57,7 @@ def _scripts() -> ScriptCache:
 
 
 for _runs in (app_test, local_script_runner):
-    _runs.ScriptCache = _scripts  # type: ignore[misc,assignment]
+    _runs.ScriptCache = _scripts  # type: ignore[attr-defined]
 
 
 @cache

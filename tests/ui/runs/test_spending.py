@@ -39,7 +39,7 @@ from storage.analysis.costs import CallMeans, PoolMeans, pool_means, shared_call
 from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import begin_run, empty_store, new_store
 from tests.core.pool.faulty_server import (
     QUICK,
     Answer,
@@ -209,6 +209,7 @@ def paid_models(
         {"question": f"{n} + 3?", "answer": "5", "grader": "number", "split": split}
         for n, split in enumerate(splits)
     ]
+    empty_store(folder / "t.db")
     (folder / "tasks.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in tasks))
     with faulty_server(answer) as server, pytest.MonkeyPatch.context() as patch:
         models = (f'[[model]]\nname = "{name}"\nbase_url = "{server.url}"\n{price}\n' for name in names)
