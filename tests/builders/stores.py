@@ -1,7 +1,8 @@
-"""Stores that are there at once: the first of a kind is made, the others of a process are copies of its file."""
+"""Stores that are there at once: the first of a kind is made, the others of a test run are copies of its file."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.schema import run
 from storage.rows.summaries import RunKind, UpdateSummary
 from storage.store import Store, open_store
+from tests.zygote import FOLDER
 
 #: A digest of the models that answered, as a run of the product has one.
 POOL = "3fa9c2d155"
@@ -67,13 +69,19 @@ def _nothing(store: Store, n: int) -> None:
 
 @cache
 def _file(fill: Callable[[Store, int], None], n: int = 0) -> bytes:
-    """The file of a store that was filled and closed."""
-    with TemporaryDirectory() as folder:
+    """The file of a store that was filled and closed, which the processes of a test run share."""
+    with TemporaryDirectory(dir=os.environ.get(FOLDER)) as folder:
         path = Path(folder) / "trinity.db"
+        kept = Path(folder).with_name(f"{fill.__module__}.{fill.__qualname__}.{n}.db")
+        if FOLDER in os.environ and kept.exists():
+            return kept.read_bytes()
         store = open_store(path)
         fill(store, n)
         store.close()
-        return path.read_bytes()
+        made = path.read_bytes()
+        if FOLDER in os.environ:
+            path.rename(kept)  # at once whole, whoever else makes it meanwhile
+        return made
 
 
 def _put(file: bytes, path: Path | str) -> None:

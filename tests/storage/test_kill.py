@@ -14,7 +14,7 @@ from tests.storage.killing import killed_writers
 
 pytestmark = pytest.mark.process
 
-KILLS = 20
+KILLS = 12
 #: `trinity bench soak` has more of both.
 MOST_HEARD = 60
 

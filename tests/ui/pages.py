@@ -15,7 +15,8 @@ from sqlalchemy import Engine
 from sqlalchemy.event import listen, remove
 from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.config import set_option
-from streamlit.testing.v1 import AppTest
+from streamlit.runtime.scriptrunner.script_cache import ScriptCache
+from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 
 from core.episode import Task
 from storage.rows.summaries import RunStatus
@@ -32,13 +33,31 @@ SUM = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
 
 def app() -> AppTest:
     """The app at its first page, as `trinity ui` runs it; the store is named by the environment."""
-    settings = tomllib.loads((APP.parent / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
-    for section in ("browser", "runner"):
-        for name, value in settings[section].items():
-            set_option(f"{section}.{name}", value)
+    for name, value in _options().items():
+        set_option(name, value)
     page = AppTest.from_file(str(FRAME), default_timeout=PATIENCE_S)
     page._bidi_component_manager = _components()
     return page
+
+
+@cache
+def _options() -> dict[str, Any]:
+    """What the app's own file of settings says of browsers and of how scripts are run."""
+    settings = tomllib.loads((APP.parent / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
+    return {
+        f"{part}.{name}": value for part in ("browser", "runner") for name, value in settings[part].items()
+    }
+
+
+@cache
+def _scripts() -> ScriptCache:
+    """The compiled scripts of the pages: one for a process, as the server has it. Left to itself an AppTest compiles
+    the frame and the page anew whenever it runs them."""
+    return ScriptCache()
+
+
+for _runs in (app_test, local_script_runner):
+    _runs.ScriptCache = _scripts  # type: ignore[attr-defined]
 
 
 @cache

@@ -204,7 +204,7 @@ def test_a_damaged_cursor_shows_the_first_page(filled: tuple[Store, list[Episode
     assert store.episodes.page(after=cursor).items == store.episodes.page().items
 
 
-@SLOW
+@settings(SLOW, max_examples=settings().max_examples // 2)  # each asks for twenty lists
 @given(where=FILTERS)
 def test_facets_count_what_a_click_would_show(
     filled: tuple[Store, list[Episode]], where: EpisodeFilter

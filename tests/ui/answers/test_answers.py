@@ -128,7 +128,7 @@ def _asked(store: Store, name: str) -> Asked:
 
 
 @pytest.mark.parametrize("name", ANALYSES)
-def test_every_answer_has_a_sentence_and_a_name_of_its_own(samples: Store, name: str) -> None:
+def test_every_answer_has_a_sentence_and_a_name_of_its_own(samples: Store, made_up: None, name: str) -> None:
     found = [one for of in answers(name, _asked(samples, name)).values() for one in of]
     assert [one.key for one in found if not one.sentence.strip() or not one.question.endswith("?")] == []
     assert [key for key, n in Counter(one.key for one in found).items() if n > 1] == []

@@ -58,7 +58,7 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     diffed: Diffed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, episode = diffed.store, played(diffed)
-    plan = AttributionPlan(episode.id, 2, (diffed.a.id, diffed.b.id), "why?")
+    plan = AttributionPlan(episode.id, 1, (diffed.a.id, diffed.b.id), "why?")
     run, fresh = enqueue(store, plan, Ticket())
     assert (fresh, enqueue(store, plan, Ticket())) == (True, (run, False))
     assert store.runs.claim(run, owner())
@@ -83,7 +83,7 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     assert kept.count(Attribution) == 1  # of the second checkpoint: that of the first was there
     for checkpoint in (diffed.a, diffed.b):
         found = found_for(diffed, plan, checkpoint.id)
-        turn = explain_at(episode, 2, checkpoint)
+        turn = explain_at(episode, 1, checkpoint)
         policy = Coordinator(checkpoint, diffed.encoder)
         assert found.parts is not None
         assert found.words is not None
@@ -92,7 +92,7 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
         assert [*found.words.words] == leave_out(policy, turn.request, found.parts, places)
         assert found.words.complete
         assert found.complete(turn)
-    decision = episode.turns[2].decision
+    decision = episode.turns[1].decision
     own = found_for(diffed, plan, diffed.a.id).parts
     assert own is not None
     assert own.chosen == (decision.model, decision.role)

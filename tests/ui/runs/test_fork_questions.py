@@ -33,6 +33,7 @@ from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.runs.forking import finished, refused
 from tests.ui.sums import Sums
+from ui.runs.forks import planning
 from ui.runs.forks.planning import more_of, plan_every_turn, plan_luck, runner_up_change
 from ui.runs.forks.play import prepare
 from ui.runs.forks.results import (
@@ -262,7 +263,7 @@ WRONG = EpisodeFilter(q="correct == False")
 @pytest.fixture
 def missed(world: Sums, store: Store) -> str:
     """An episode that ends wrong whoever replays it: its only model is one too high, and nobody else is asked."""
-    world.run("--policy", "single:guesser", "--n", "4", "--validate", "0")
+    world.run("--policy", "single:guesser", "--n", "2", "--validate", "0")
     return store.episodes.page(WRONG).items[0].id
 
 
@@ -299,9 +300,10 @@ def test_it_is_replayed_until_it_can_be_told_and_no_more(world: Sums, store: Sto
         more_of(store, plan, 8)
 
 
-def test_what_is_drawn_is_drawn_anew(world: Sums, store: Store) -> None:
+def test_what_is_drawn_is_drawn_anew(world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a random policy also the first choice, which may have been the unlucky draw."""
-    world.run("--policy", "random", "--n", "12", "--turns", "3")
+    monkeypatch.setattr(planning, "MOST_PLAYS", 8)
+    world.run("--policy", "random", "--n", "4", "--turns", "3")
     wrong = store.episodes.page(WRONG).items
     run, _ = played(store, plan_luck(store, wrong[0].id))
     first = [store.episodes.get(one.id).turns[0].decision for one in forks.of_runs(store, [run])[run]]
@@ -369,7 +371,7 @@ def test_a_workflow_is_kept_and_every_step_asked_again(
     world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = "conductor:fixed:solvers:guesser+guesser+adder+guesser"
-    assert world.run("--policy", policy, "--n", "4").code == 0
+    assert world.run("--policy", policy, "--n", "2").code == 0
     wrong = store.episodes.page(WRONG).items[0].id
     plan, parent = plan_luck(store, wrong), store.episodes.get(wrong)
     assert plan.branches[0].anew == (0, 1, 2, 3)
@@ -450,15 +452,11 @@ def test_a_wrong_episode_has_the_button_and_then_the_answer(
     assert waiting(store) == [run], "a second tab comes to the run that is under way"
     assert play_claimed(store, run) == 0
     said = "Replayed unchanged it was right 0 times in 8: the miss was no bad luck, it is the rule."
-    for name, query in (
-        ("forks", {"run": run}),
-        ("replay", {"ep": missed, "t": "1"}),
-        ("episodes", {"peek": missed}),
-    ):
-        page = opened(name, **query)
-        assert said in words(page), name
+    told = opened("forks", run=run)
+    assert "in less than 5 of 100 cases" in words(told)
+    for page in (told, opened("replay", ep=missed, t="1"), opened("episodes", peek=missed)):
+        assert said in words(page), page.title
         assert f"luck_{missed}" not in {one.key for one in page.button}
-    assert "in less than 5 of 100 cases" in words(opened("forks", run=run))
     assert "replayed unchanged, right 0 of 8" in words(opened("forks"))
     world.run("--policy", "single:adder", "--n", "1", "--validate", "0")
     right = store.episodes.page(EpisodeFilter(policy="single:adder")).items[0].id
@@ -471,7 +469,7 @@ def test_what_costs_money_is_asked_for_first(
 ) -> None:
     monkeypatch.setenv("SUMS_KEY", "k")
     world.price(1.0)
-    world.run("--policy", "single:guesser", "--n", "4", "--validate", "0", "--max-cost", "1")
+    world.run("--policy", "single:guesser", "--n", "2", "--validate", "0", "--max-cost", "1")
     missed = store.episodes.page(WRONG).items[0].id
     press(opened("replay", ep=missed, t="1"), f"luck_{missed}")
     assert waiting(store) == []

@@ -301,7 +301,8 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
     assert told["parents"][0]["turn"] == 3
     assert "points" in told["verdict"]
     (world.folder / "reply.txt").write_text("answer 7\n")
-    edited = world.trinity("fork", parent, "--turn", 2, "--reply", world.folder / "reply.txt", "--n", 1)
+    reply = ("--reply", world.folder / "reply.txt", "--n", 1, "--baseline", 1)
+    edited = world.trinity("fork", parent, "--turn", 2, *reply)
     assert "Baseline, unchanged" in edited.out
     for arguments, says in (
         (["--turn", 3], "exactly one thing"),  # of a policy without odds, which has no runner-up
@@ -330,7 +331,7 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
     ):
         refused(world, "fork", *arguments, says=says)
     world.server.answer = lambda _request: fail(401, "no such key")
-    lost = world.trinity("fork", parent, "--turn", 3, "--role", "thinker", "--n", 1, "--baseline", 9)
+    lost = world.trinity("fork", parent, "--turn", 3, "--role", "thinker", "--n", 1, "--baseline", 3)
     assert lost.code == 1
     assert "--resume" in lost.err
     run = lost.err.split("--resume ")[1].split()[0]

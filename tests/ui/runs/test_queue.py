@@ -28,7 +28,8 @@ from storage.files.parquet import export_parquet
 from storage.rows.engine import writing
 from storage.rows.schema import episode as rows
 from storage.rows.summaries import RunStatus, RunSummary
-from storage.store import Store, open_store
+from storage.store import Store
+from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import SUM, opened, press, shown, until
 from tests.ui.runs.test_worker import in_background, queued
@@ -321,7 +322,7 @@ def test_one_process_plays_what_a_person_waits_for_until_the_app_is_gone(
     store: Store, plan: LivePlan, world: Sums, app: StandBy, tmp_path: Path
 ) -> None:
     worker = ready(store, app)
-    with closing(open_store(tmp_path / "other.db")) as other_store:
+    with closing(new_store(tmp_path / "other.db")) as other_store:
         assert app.takes(other_store) is None, "it is of one store"
     assert lease.alive() == []  # it holds no slot while it waits
     for seed in range(2):

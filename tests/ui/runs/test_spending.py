@@ -39,7 +39,7 @@ from storage.analysis.costs import CallMeans, PoolMeans, pool_means, shared_call
 from storage.rows.engine import writing
 from storage.rows.schema import candidate, learning_update
 from storage.store import Store, open_store
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import begin_run, empty_store, new_store
 from tests.core.pool.faulty_server import (
     QUICK,
     Answer,
@@ -209,6 +209,7 @@ def paid_models(
         {"question": f"{n} + 3?", "answer": "5", "grader": "number", "split": split}
         for n, split in enumerate(splits)
     ]
+    empty_store(folder / "t.db")
     (folder / "tasks.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in tasks))
     with faulty_server(answer) as server, pytest.MonkeyPatch.context() as patch:
         models = (f'[[model]]\nname = "{name}"\nbase_url = "{server.url}"\n{price}\n' for name in names)
@@ -316,7 +317,7 @@ def says_what_it_read(request: Request) -> Answer:
 
 @pytest.mark.integration
 def test_an_evolution_is_expected_to_cost_what_it_then_costs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     splits = ["evolve", "evolve", "evolve", "validation"] * 4
     with paid_models(tmp_path, says_what_it_read, "abc", splits=splits) as (_, own):
@@ -326,7 +327,7 @@ def test_an_evolution_is_expected_to_cost_what_it_then_costs(
             begin_run(store, "rother", "evolve", {})  # of another pool, whose candidates shared nearly all
             add_update(store, "rother", 1, {"calls": 1, "calls_saved": 999})
         capsys.readouterr()
-        evolve = ["evolve", *own, "--encoder", "pocket", "--validation", "4", "--generations", "2"]
+        evolve = ["evolve", *own, "--encoder", str(tiny_encoder), "--validation", "4", "--generations", "2"]
         assert command([*evolve, "--population", "4", "--replicates", "2"]) == 0
         told = " ".join(capsys.readouterr().err.split())
         with closing(open_store(tmp_path / "t.db")) as store:

@@ -19,9 +19,10 @@ from storage.files.interchange import import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.recorder import record
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.interchange import export_runs
 from tests.builders.pools import ScriptedPool, specs
+from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.runs.forking import finished, planned, played, refused
 from tests.ui.sums import Sums
@@ -102,7 +103,7 @@ def test_a_forked_workflow_is_exported_imported_filtered_and_left_out_of_totals(
 ) -> None:
     run = finished(store, planned(world, store, (parent, 2), change=Change("access", "1,2")))
     export_runs(store, [run], file := tmp_path / "out.jsonl")
-    other = open_store(f"sqlite:///{tmp_path / 'b.db'}")
+    other = new_store(tmp_path / "b.db")
     import_file(other, file)
     for one in forks.of_runs(store, [run])[run]:
         assert other.episodes.get(one.id) == store.episodes.get(one.id)
@@ -150,8 +151,8 @@ def test_a_run_killed_anywhere_ends_alike_and_asks_for_no_recorded_reply_again(t
     policy = planner_policy("conductor:fixed:debate", MODELS)
     listed = specs(MODELS, "general")
 
-    def new_store(name: str) -> tuple[Store, Episode, ForkPlan, str]:
-        store = open_store(f"sqlite:///{tmp_path / name}")
+    def begun_at(name: str) -> tuple[Store, Episode, ForkPlan, str]:
+        store = new_store(tmp_path / name)
         store.runs.create("r1", "run", {})
         first = new_episode("r1", 0, TASK, policy, turns=5, seed=1, argmax=False)
         *_, last = record(store, drive_many([first], policy, ScriptedPool(listed, told), grade_many))
@@ -163,7 +164,7 @@ def test_a_run_killed_anywhere_ends_alike_and_asks_for_no_recorded_reply_again(t
         store.runs.create("r2", "fork", to_config(plan), owner=owner())
         return store, store.episodes.get(first.id), plan, "r2"
 
-    store, parent, plan, run = new_store("straight.db")
+    store, parent, plan, run = begun_at("straight.db")
     pool = ScriptedPool(listed, told)
     total = len([*parts(store, pool, plan, parent).play(store, run)])
     straight = [store.episodes.get(one.id) for one in forks.of_runs(store, [run])[run]]
@@ -171,7 +172,7 @@ def test_a_run_killed_anywhere_ends_alike_and_asks_for_no_recorded_reply_again(t
     assert calls == 4 * 4, "all but the first of the two that begin"
     store.close()
     for stops in range(0, total, 17):
-        store, parent, plan, run = new_store(f"{stops}.db")
+        store, parent, plan, run = begun_at(f"{stops}.db")
         first = ScriptedPool(listed, told)
         events = parts(store, first, plan, parent).play(store, run)
         begun: dict[tuple[str, int], TurnStarted] = {}
