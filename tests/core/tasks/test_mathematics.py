@@ -21,6 +21,7 @@ from core.tasks import mathematics
 from core.tasks.choices import options_of, read_choice
 from core.tasks.graders import grading_of
 from core.tasks.mathematics import COMPARERS, Comparers, math_answer, mathematics_verdict
+from tests.zygote import forked
 
 CORPUS = Path(__file__).parent / "data" / "answers.jsonl"
 #: Of all answers of the corpus, so many have to be graded as its labels say; none of the wrong ones may pass.
@@ -98,6 +99,7 @@ def test_a_process_that_dies_or_hangs_loses_one_answer_and_no_more(monkeypatch: 
 def test_many_answers_are_compared_side_by_side_by_no_more_processes_than_are_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(mathematics, "_WORKER", (str(forked("python")), "-m", "core.tasks.math_worker"))
     comparers = Comparers()
     slow = [(rf"\\frac{{x^{n}+1}}{{x+{n}}}", rf"\\frac{{1+x^{n}}}{{{n}+x}}") for n in range(2, 18)]
     assert comparers.same(("1+1", "2"), 2), "it starts"
