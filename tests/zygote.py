@@ -41,6 +41,7 @@ PRELOADED = (
     "uvicorn.lifespan.on",
     "streamlit.web.cli",
     "plotly.graph_objects",
+    "math_verify",
     "tests.ui.cli.dying",
     "core.pool_file",
     "core.pool.pool",
@@ -247,9 +248,11 @@ def serve(path: str) -> Command | None:
             import_module(name)
         gc.freeze()  # no forked process looks for garbage in what is imported
         gc.enable()
+        from core.tasks import mathematics
         from ui.runs import queue
 
         queue.PYTHON = str(Path(path).with_name("python"))
+        mathematics._WORKER = (queue.PYTHON, "-m", "core.tasks.math_worker")
         assert threading.active_count() == 1, "a thread would not be there in a forked process"
         listener.listen(100)
         return Zygote(listener).serve()

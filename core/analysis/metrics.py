@@ -202,7 +202,7 @@ def _reach(estimated: float, known: float, freedom: int, confidence: float = CON
     )
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        beyond = 2 * float(np.mean(ndtr(-middle / spreads)))
+        beyond = 2 * float(ndtr(-middle / spreads).sum()) / PLACES
         low, high = (middle, high) if beyond > outside else (low, middle)
     return high
 

@@ -192,7 +192,8 @@ def tied_weights(fitness: Vector, weights: Vector) -> Vector:
     order = np.argsort(-fitness, kind="stable")
     shared = np.empty(len(fitness))
     shared[order] = weights
-    for value in np.unique(fitness):
+    values, counts = np.unique(fitness, return_counts=True)
+    for value in values[counts > 1]:
         tied = fitness == value
         shared[tied] = shared[tied].mean()
     return shared

@@ -53,7 +53,7 @@ def test_the_list_asks_as_much_of_a_large_store_as_of_a_small_one_and_reads_no_t
 ) -> None:
     same, larger = tmp_path / "same.db", tmp_path / "larger.db"  # neither was opened before
     copy_store(large, same)
-    assert list(large_store(larger, 120))[-1] == 120
+    assert list(large_store(larger, 80))[-1] == 80
     asked = []
     for path in (same, larger):
         monkeypatch.setenv("TRINITY_STORE", str(path))

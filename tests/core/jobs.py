@@ -4,6 +4,8 @@ import os
 import time
 from typing import Any
 
+from core.processes import serve_jobs
+
 
 def worker(job: Any) -> list[Any]:
     """The job and who works on it."""
@@ -25,3 +27,7 @@ def deadly(job: Any) -> Any:
 def failing(job: Any) -> Any:
     """Is never answered."""
     raise ValueError("This job cannot be done.")
+
+
+if __name__ == "__main__":
+    serve_jobs()

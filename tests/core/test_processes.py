@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from core.processes import Processes
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from tests.core import jobs
+from tests.zygote import forked
 
 pytestmark = pytest.mark.process
 
@@ -172,6 +173,18 @@ def test_helpers_end_with_the_process_they_help_even_when_they_are_busy(how: sig
             parent.kill()
 
 
+def forked_helper(preload: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """As `start_helper`, forked off a process that has imported torch."""
+    return subprocess.Popen(
+        [forked("python"), "-m", "tests.core.jobs", "helper", *preload],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="ascii",
+        start_new_session=True,
+    )
+
+
 def played(processes: Processes) -> tuple[list[Episode], int, int]:
     """Episodes of a run, without the seconds that replies took, with the calls made and saved."""
     pool = CachedPool(PocketPool(processes=processes))
@@ -219,6 +232,7 @@ def test_a_run_and_an_evolution_are_the_same_in_one_process_and_in_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(search, "SKETCHES", 48)
+    monkeypatch.setattr(module, "start_helper", forked_helper)
     alone, two = Processes(1), Processes(2, preload=["core.coordinator.encoder"], worth_s=0)
     helped, counted = two._helped, Counter[str]()
 

@@ -127,7 +127,7 @@ def test_shapes(reads: list[tuple[int, ...]], topology: str, depth: int, width: 
 def test_random_workflows_are_legal_and_name_only_allowed_models(
     drawn: Callable[[str, tuple[int, ...]], Workflow],
 ) -> None:
-    for number in range(500):
+    for number in range(200):
         workflow = drawn(f"key/{number}", (1, 4))
         read = read_workflow(write_workflow(workflow), allowed=(1, 4), mode=AccessMode.CHOOSE_POSITION)
         assert read == workflow

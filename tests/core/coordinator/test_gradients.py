@@ -59,7 +59,7 @@ def test_all_words_together_are_what_the_lead_changes_on_the_way(
     moved = sum(abs(one.gives) for one in found.words)
     assert moved > 0.1
     assert 0 < found.error < 0.1 * moved
-    monkeypatch.setattr(gradients, "GRADIENTS", 32)
+    monkeypatch.setattr(gradients, "GRADIENTS", 16)
     *_, finer = word_gradients(policy, REQUEST, parts.chosen, parts.rival)
     assert finer.error < min(0.01 * moved, found.error)
 
@@ -85,7 +85,7 @@ def test_a_checkpoint_with_svf_reads_with_its_own_weights(
     )
     chosen = choice(plain)
     rival = by_part(plain, REQUEST, chosen).rival
-    monkeypatch.setattr(gradients, "GRADIENTS", 24)
+    monkeypatch.setattr(gradients, "GRADIENTS", 16)
     gives = []
     for policy in (plain, changed):
         *_, found = word_gradients(policy, REQUEST, chosen, rival)

@@ -107,11 +107,12 @@ def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(straight: list[
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("constant_spread", [None, 1.0])
+@pytest.mark.parametrize(("constant_spread", "generations"), [(None, 6), (1.0, 12)])
 def test_it_learns_however_constant_preferences_are_searched(
-    encoder: Encoder, constant_spread: float | None
+    encoder: Encoder, constant_spread: float | None, generations: int
 ) -> None:
-    found = run(encoder, replace(CONFIG, constant_spread=constant_spread), validation_tasks=())
+    config = replace(CONFIG, constant_spread=constant_spread, generations=generations)
+    found = run(encoder, config, validation_tasks=())
     assert accuracy(found[-1].episodes) > accuracy(found[1].episodes) + 0.2
 
 
@@ -300,7 +301,7 @@ def test_more_tasks_are_played_while_candidates_are_not_told_apart_and_fewer_whe
 
 @pytest.mark.integration
 def test_an_adaptive_evolution_plays_more_or_fewer_tasks(encoder: Encoder) -> None:
-    config = replace(CONFIG, generations=6, adaptive=True)
+    config = replace(CONFIG, generations=3, adaptive=True)
     straight = run(encoder, config)
     assert len({generation.tasks_per_candidate for generation in straight[1:]}) > 1
     assert all(
@@ -353,7 +354,8 @@ def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encode
     turns = [request.index for request in requests]
     z = np.array([template.head.logits(states, vector, turns) for vector in vectors])
     assert np.sqrt(z.var(axis=0).mean()) == pytest.approx(5.0, rel=0.2)
-    steps = run(encoder, replace(CONFIG, generations=2), template, validation_tasks=())
+    small = replace(CONFIG, generations=2, tasks_per_candidate=4)
+    steps = run(encoder, small, template, validation_tasks=())
     assert steps[-1].checkpoint.head_kind == kind
     assert (steps[-1].checkpoint.vector != template.vector).any()
 
@@ -367,7 +369,8 @@ def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encode
     assert around.survey.steps["svf"].logit_spread == pytest.approx(2.0)
     given = space(encoder, template, **spreads, constant_spread=None, svf_step_size=0.03)
     assert given.survey.steps["svf"].step_size == 0.03
-    steps = run(encoder, replace(CONFIG, **spreads), template, validation_tasks=())
+    small = replace(CONFIG, **spreads, tasks_per_candidate=4)
+    steps = run(encoder, small, template, validation_tasks=())
     points = steps[0].state.ask()
     svf, head = points[:, : template.svf_size], points[:, template.svf_size :]
     assert svf.std() == pytest.approx(around.survey.steps["svf"].step_size, rel=0.2)

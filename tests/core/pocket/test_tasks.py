@@ -17,17 +17,18 @@ from core.tasks.graders import evaluate_many
 
 @cache
 def problems(family: str, split: str) -> list[Problem]:
-    """300 problems of a split, drawn once for all tests."""
-    return list(islice(draw_problems(family, split, seed=1), 300))
+    """Problems of a split, drawn once for all tests: 300 where each is looked at, 100 where a split is small, in which
+    one takes ten draws and all are alike by what decides of their split."""
+    return list(islice(draw_problems(family, split, seed=1), 300 if split in ("train", UNSEEN) else 100))
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_no_question_is_in_two_splits(split: str) -> None:
     """Whatever its seed, family and dress; the dress shows that the question itself decides."""
     for family in FAMILIES:
-        for problem in problems(family, split)[:200]:
+        for problem in problems(family, split)[:100]:
             dressed = "  ".join(problem.question.upper().split()) + "\n"
-            assert [name for name in SPLITS if name == split_of(dressed)] == [split]
+            assert split_of(dressed) == split
 
 
 def test_the_splits_share_out_all_questions() -> None:
@@ -53,7 +54,7 @@ def test_every_family_has_five_templates_and_one_in_a_split_of_its_own(
 
     monkeypatch.setitem(BY_NAME, family, replace(generator, unseen=marked))
     for split in (*SPLITS, UNSEEN):
-        drawn = [p.question.startswith("UNSEEN") for p in islice(draw_problems(family, split, 5), 300)]
+        drawn = [p.question.startswith("UNSEEN") for p in islice(draw_problems(family, split, 5), 60)]
         assert all(drawn) if split == UNSEEN else not any(drawn)
 
 
@@ -143,8 +144,8 @@ SMALL = {
 def test_a_split_gives_the_default_number_of_tasks_or_all_it_has(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if family == "sequences":
-        monkeypatch.setattr(tasks, "PATIENCE", 1000)  # which finds all of its few
+    if family in ("units", "sequences"):  # these find all of their few
+        monkeypatch.setattr(tasks, "PATIENCE", {"units": 3000, "sequences": 400}[family])
     for split, n in (("evolve", 1000), ("validation", 200), ("test", 100), (UNSEEN, 100)):
         questions = {
             normalise_question(task.question) for task in draw_tasks(family, split, n, 0, at_most=True)

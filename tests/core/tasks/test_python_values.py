@@ -3,6 +3,7 @@
 import pytest
 
 from core.episode import Grade, Task
+from core.tasks import graders
 from core.tasks.graders import evaluate_many, grade_many, is_allowed
 
 pytestmark = pytest.mark.process
@@ -40,7 +41,10 @@ def test_bad_style_is_read_in_silence(recwarn: pytest.WarningsRecorder) -> None:
     assert not recwarn.list
 
 
-def test_a_bomb_ends_its_child_and_not_the_batch() -> None:
+def test_a_bomb_ends_its_child_and_not_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sooner = graders._CHILD.replace('("CPU", 2)', '("CPU", 1)')
+    assert sooner != graders._CHILD
+    monkeypatch.setattr(graders, "_CHILD", sooner)
     assert evaluate_many(["1 + 1", "sum(range(99999999999))", "2 + 2"]) == ["2", None, "4"]
     assert evaluate_many(["'a' * 99999999999", "3 + 3"]) == [None, "6"]
 
