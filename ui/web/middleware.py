@@ -33,6 +33,8 @@ _STATIC = Path(st.__file__).parent / "static"
 FILTERED = ("episodes", "policy")
 #: How every page looks from its first byte.
 STYLE = Path(__file__).parents[1] / "assets" / "page.css"
+#: What says on the page's root what the style asks about its parts.
+MARKS = STYLE.with_name("marks.js")
 #: What most pages are made of. Fetched only when first drawn, each would stand there as a bar of another height before.
 _PARTS = """
     Selectbox Multiselect TextInput NumberInput ButtonGroup Button PageLink Checkbox Slider Metric DownloadButton
@@ -155,8 +157,9 @@ class PageBegins:
 
 def _first_script() -> bytes:
     """The script that names the server, where the page comes from, below `server.baseUrlPath` if that is set
-    (`window.__streamlit` is Streamlit's own hook for whoever hosts a page elsewhere), fetches the parts, and on a page
-    with filters keeps the place of the bar at its side until that is there."""
+    (`window.__streamlit` is Streamlit's own hook for whoever hosts a page elsewhere), fetches the parts, on a page with
+    filters keeps the place of the bar at its side until that is there, and says on the page's root what the style asks
+    about its parts."""
     below = str(st.get_option("server.baseUrlPath") or "").strip("/")
     path = f' + "/{below}"' if below else ""
     folder = _STATIC / "static" / "js"
@@ -167,9 +170,6 @@ def _first_script() -> bytes:
         f"window.__streamlit = {{ BACKEND_BASE_URL: location.origin{path} }};"
         'addEventListener("DOMContentLoaded", () => {'
         f"for (const part of {parts}) import(`${{window.__streamlit.BACKEND_BASE_URL}}/static/js/${{part}}`); }});"
-        "const begun = location.pathname, page = document.documentElement.dataset;"
-        f"if ({json.dumps(FILTERED)}.includes(begun.split('/').pop())) {{ page.filtered = ''; const looking = "
-        "setInterval(() => { if (location.pathname === begun && "
-        "!document.querySelector('[data-testid=\"stSidebar\"]')) return; "
-        "delete page.filtered; clearInterval(looking); }, 100); }"
-    ).encode()
+        f"if ({json.dumps(FILTERED)}.includes(location.pathname.split('/').pop())) "
+        "document.documentElement.dataset.filtered = '';"
+    ).encode() + MARKS.read_bytes()

@@ -22,6 +22,14 @@ from tests.ui.page_quality import (
     window,
 )
 
+#: What shimmers or turns while a page is computed moves nothing, and is most of what a browser draws meanwhile.
+STEADY = """
+const steady = new CSSStyleSheet();
+steady.replaceSync("[data-testid=stSkeleton], [data-testid=stSkeleton] *, [data-testid=stStatusWidget] * {"
+  + " animation: none !important }");
+document.adoptedStyleSheets = [...document.adoptedStyleSheets, steady];
+"""
+
 
 def test_contrast_is_that_of_the_guidelines() -> None:
     assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
@@ -32,6 +40,7 @@ def test_every_page_holds_still_and_can_be_read(chromium: Browser, served: Serve
     """Each page is loaded once, in a wide window, within its own policy, and then one with figures is looked at as on a
     phone."""
     page = window(chromium, "light", WIDE)
+    page.context.add_init_script(STEADY)
     trouble = watch(page)
     try:
         load(page, served.address)  # the scripts are fetched once

@@ -50,12 +50,12 @@ function drawerCloses() {
 // which then shows nowhere while the menu moves. Shut, the name is back in the bar above; what comes to put something
 // into it finds it open as it was left.
 function emptyBarShuts() {
-  const within = '[data-testid="stSidebar"]', filled = `${within} :is(nav, .stElementContainer)`;
+  const said = document.documentElement.dataset; // by marks.js
   let shut = false;
   const look = () => {
-    const bar = document.querySelector(within);
-    if (!bar || window.innerWidth <= DRAWER_PX) return;
-    const open = bar.dataset.collapsed === "false", full = document.querySelector(filled) !== null;
+    if (!said.side || window.innerWidth <= DRAWER_PX) return;
+    const bar = document.querySelector('[data-testid="stSidebar"]');
+    const open = bar.dataset.collapsed === "false", full = said.side === "full";
     if (open && !full) {
       shut = true;
       bar.querySelector('[data-testid="stSidebarCollapseButton"] button')?.click();
