@@ -323,9 +323,11 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
     go(tab, f"{recorded_app.address}/live?run={LIVE}&t=4")
     tab.get_by_text("Turn 4 of 4").first.wait_for()
     assert not tab.get_by_role("switch", name="Follow").or_(tab.get_by_label("Follow")).first.is_checked()
+    tab.mouse.move(640, 500)  # over what scrolls
     tab.mouse.wheel(0, 120)
     tab.wait_for_timeout(300)
     place = tab.get_by_test_id("stMain").evaluate("one => one.scrollTop")
+    assert place > 0
     play(12)
     tab.get_by_text("12 new turns").first.wait_for()
     tab.get_by_text("Turn 4 of 16").first.wait_for()
