@@ -34,8 +34,6 @@ def test_the_sample_runs_are_there(person: Newcomer) -> None:
 def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer) -> None:
     page = json.loads(person.trinity("episodes", "--where", "turns >= 3", "--limit", "1", "--json"))
     episode = page["episodes"][0]["id"]
-    person.open("/pair")
-    person.open(f"/forks?ep={episode}")
     person.open(f"/replay?ep={episode}")
     person.page.get_by_text("Turn 1 of").last.wait_for()  # the keys belong to buttons of the drawn page
     press(person.page, "j")
@@ -43,7 +41,6 @@ def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer)
     settled(person.page)
     turn = parse_qs(urlparse(person.page.url).query)["t"][0]
     link = person.page.url
-    person.open("/glossary")
     person.page.goto(link)
     settled(person.page)
     assert person.trouble == []

@@ -230,20 +230,6 @@ def test_more_than_are_counted_for_a_page_are_told_by_the_facets(
     assert f"**{wrong:,}** episodes" in shown(opened("episodes", correct="wrong", status="finished"))
 
 
-def test_a_views_words_stand_in_the_filter_line(tab: Page, served: Served) -> None:
-    view = served.store.views.add("Long ones", {"q": "turns > 3"})
-    try:
-        visit(tab, f"/episodes?view={view.id}")
-        line = tab.get_by_role("combobox", name="Filter expression")
-        line.wait_for()
-        assert line.input_value() == "turns > 3"
-        line.fill("turns > 2")
-        line.press("Enter")
-        tab.wait_for_url(lambda url: "view=" not in url and "q=turns" in url)
-    finally:
-        served.store.views.delete(view.id)
-
-
 @pytest.mark.parametrize("filter_text", EXAMPLES.values())
 def test_the_examples_are_written_as_filters_are(filter_text: str) -> None:
     assert as_expression(EpisodeFilter(q=filter_text)) == filter_text
@@ -282,25 +268,43 @@ def test_every_flag_has_words() -> None:
     assert [flag for flag in EPISODE_FLAGS if not flag_word(flag)] == []
 
 
-def test_a_link_restores_the_list_and_a_click_changes_it(tab: Page, served: Served) -> None:
-    visit(tab, "/episodes?family=math&correct=wrong")
+def test_a_link_restores_the_list_and_a_click_changes_it(same_tab: Page, served: Served) -> None:
+    tab = same_tab
+    tab.goto("/episodes?family=math&correct=wrong&text=what")
     tab.locator(".st-key-chip_family button").first.wait_for()
+    tab.locator(".st-key-chip_text button").first.wait_for()
     settled(tab)
+    search = tab.get_by_placeholder("Search questions")
+    assert search.input_value() == "what"
     tab.locator(".st-key-chip_correct button").first.click()
     tab.wait_for_url(lambda url: "correct" not in url)
     assert "family=math" in tab.url
     tab.locator(".st-key-facet_correct").get_by_text("right").first.click()
     tab.wait_for_url(lambda url: "correct=right" in url)
-    tab.get_by_placeholder("Search questions").fill("what")
-    tab.get_by_placeholder("Search questions").press("Enter")
-    tab.wait_for_url(lambda url: "text=what" in url)
+    search.fill("how")
+    search.press("Enter")
+    tab.wait_for_url(lambda url: "text=how" in url)
     settled(tab)
-    tab.reload()
-    tab.locator(".st-key-chip_text button").first.wait_for()
-    assert tab.get_by_placeholder("Search questions").input_value() == "what"
+    assert search.input_value() == "how"
 
 
-def test_the_filter_line_completes_while_one_types(tab: Page) -> None:
+def test_a_views_words_stand_in_the_filter_line(same_tab: Page, served: Served) -> None:
+    tab = same_tab
+    view = served.store.views.add("Long ones", {"q": "turns > 3"})
+    try:
+        visit(tab, f"/episodes?view={view.id}")
+        line = tab.get_by_role("combobox", name="Filter expression")
+        line.wait_for()
+        assert line.input_value() == "turns > 3"
+        line.fill("turns > 2")
+        line.press("Enter")
+        tab.wait_for_url(lambda url: "view=" not in url and "q=turns" in url)
+    finally:
+        served.store.views.delete(view.id)
+
+
+def test_the_filter_line_completes_while_one_types(same_tab: Page) -> None:
+    tab = same_tab
     visit(tab, "/episodes")
     line = tab.get_by_role("combobox", name="Filter expression")
     line.wait_for()

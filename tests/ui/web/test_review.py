@@ -1,4 +1,4 @@
-"""Review and labels: a queue worked through by button, form, command and key, blind first, and nothing lost."""
+"""Review and labels: a queue worked through by button, form and command, blind first, and nothing lost."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
 from streamlit.testing.v1 import AppTest
 
 from core.errors import ConfigError
 from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.labels import Place, find_span
 from storage.store import Store, open_store
-from tests import browsing
-from tests.browsing import arrive, settled, visit
 from tests.builders.stores import copy_store
 from tests.hostile import HOSTILE
-from tests.ui.conftest import Served
-from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown, until
+from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown
 from tests.ui.sums import Sums
 from ui.runs.wiring import login
-from ui.web.views.review import KEYS
 
 pytestmark = pytest.mark.integration
 QUEUE = {"family": "user", "order": "oldest"}  # eight episodes of the hostile tasks
@@ -203,42 +198,3 @@ def test_labels_on_the_command_line(mine: Store, world: Sums, monkeypatch: pytes
     assert page.button(key="quick_label_1").label == r"style\: terse"
     monkeypatch.setenv("TRINITY_LABELS", "good")
     assert "must list 1 to 9 labels" in world.trinity("labels").err
-
-
-def test_every_key_on_the_sheet_does_what_it_says(tab: Page, served: Served) -> None:
-    store = served.store
-    ids = [one.id for one in store.episodes.page(EpisodeFilter(family="user"), order="oldest").items]
-
-    def key(name: str) -> None:
-        tab.keyboard.press(name)
-        settled(tab)
-
-    visit(tab, "/review?family=user&order=oldest")
-    tab.locator(".st-key-quick_label_1").wait_for()
-    tab.locator(".st-key-help button").wait_for(state="attached")  # it hears the key
-    browsing.press(tab, "h")
-    sheet = tab.get_by_role("dialog")
-    sheet.wait_for()
-    assert all(name in sheet.inner_text() for name, _ in KEYS)
-    key("Escape")
-    sheet.wait_for(state="hidden")
-    key("2")
-    until(lambda: [one.value for one in store.labels.of(ids[0])] == ["bad"])
-    key("j")
-    arrive(tab, ep=ids[1])
-    key("p")
-    arrive(tab, ep=ids[0])
-    key("n")
-    key("n")
-    arrive(tab, ep=ids[2])
-    key("k")
-    arrive(tab, ep=ids[1])
-    key("z")
-    arrive(tab, blind="1")
-    key("a")
-    arrive(tab, on="1")
-    key("1")
-    arrive(tab, ep=ids[2])
-    key("u")
-    arrive(tab, ep=ids[1])
-    until(lambda: store.labels.of(ids[1]) == ())

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
 
 from core.episode import Role
 from storage.analysis.regret import replicates
@@ -16,9 +15,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.engine import writing
 from storage.rows.schema import episode
 from storage.store import Store
-from tests.browsing import visit
 from tests.builders.sample_store import MODELS, checkpoint, sample_store
-from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, plainly, press, shown, table_with
 from ui.answers import plain
 from ui.answers.asked import asked_of
@@ -225,16 +222,3 @@ def test_the_moves_of_a_policy_are_counted_once_each(samples: Store) -> None:
     }
     assert sum(one["turns"] for one in moves) == found.total
     assert sum(one["opens"] for one in moves) == found.episodes
-
-
-def test_a_cell_is_clicked_and_its_turns_open(tab: Page, served: Served) -> None:
-    visit(tab, "/routing")
-    plot = tab.locator(".st-key-routing_who .nsewdrag").first
-    plot.wait_for()
-    box = plot.bounding_box()
-    assert box
-    # The Worker row, the first model: the middle of the second row of three.
-    tab.mouse.click(box["x"] + box["width"] / len(MODELS) / 2, box["y"] + box["height"] / 2)
-    tab.wait_for_url("**into=worker*")
-    tab.get_by_text("Turns behind it").wait_for()
-    tab.get_by_role("link", name=f"Episodes with Worker on {MODELS[0]}").first.wait_for()

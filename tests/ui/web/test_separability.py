@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from playwright.sync_api import Page
 
 from core.analysis import curvature
 from core.analysis.curvature import block_separability
@@ -18,12 +17,10 @@ from core.play.policies import RandomPolicy
 from storage.analysis.hidden_states import policies_with_states, read_choices, read_states
 from storage.recorder import record
 from storage.store import Store
-from tests.browsing import settled
 from tests.builders.checkpoints import checkpoint as tiny_checkpoint
 from tests.builders.play import MODELS, HashPolicy, births, events, grade, pool, tasks
 from tests.builders.sample_store import PLAYED, checkpoint
 from tests.builders.stores import new_store
-from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, command, opened, shown
 from ui.answers import separability
 from ui.answers.asked import Asked
@@ -240,30 +237,6 @@ def test_models_keep_their_slot_colour_and_small_classes_share_one() -> None:
     assert len({look.name for look in shared.values()}) == MOST_CLASSES + 1
     assert shared["f29"].name == "all others"
     assert len({(look.colour, look.symbol) for look in shared.values()}) == MOST_CLASSES + 1
-
-
-def test_a_point_is_clicked_in_a_browser(tab: Page, served: Served) -> None:
-    states = read_states(served.store, PLAYED, checkpoint(8).id)
-    tab.goto(f"/separability?policy={checkpoint(8).id}")
-    points = tab.locator(".st-key-separability_clouds .scatterlayer .point")
-    points.first.wait_for()
-    settled(tab)
-    points.first.scroll_into_view_if_needed()
-    point = points.first.bounding_box()
-    assert point is not None
-    tab.mouse.click(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
-    tab.wait_for_url("**into=*")
-    here = tab.url
-    tab.get_by_role("link", name="Open turn").click()
-    tab.wait_for_url("**/replay?*")
-    turns = [f"?ep={one.episode_id}&t={one.index + 1}" for one in states.turns]
-    assert any(tab.url.endswith(turn) for turn in turns)
-    settled(tab)
-    tab.go_back()
-    tab.wait_for_url(here)
-    tab.get_by_role("link", name="Open turn").wait_for()
-    tab.go_back()
-    tab.wait_for_url(f"**/separability?policy={checkpoint(8).id}")
 
 
 @pytest.mark.parametrize(

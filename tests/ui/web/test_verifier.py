@@ -106,7 +106,7 @@ def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) ->
 def test_where_the_two_sides_judged_too_little_the_first_answer_is_of_all_policies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = sample_store(tmp_path / "trinity.db", 40)
+    store = sample_store(tmp_path / "trinity.db", 34)
     monkeypatch.setenv("TRINITY_STORE", store.url)
 
     def answer(policy: str | None) -> str:
