@@ -196,6 +196,7 @@ def test_a_lone_prompt_is_padded_to_few_rows_where_these_give_the_same_bits(
     requests = [decide(one) for one in random_transcripts(20, 3)]
     together = load_encoder(folder).encode(requests).states
     encoder = load_encoder(folder)
+    monkeypatch.setattr("core.coordinator.encoder._same_bits", {})  # as in a fresh process
     if not same:
         monkeypatch.setattr(torch, "equal", lambda one, other: False)
     encoder.encode(requests[:10])
