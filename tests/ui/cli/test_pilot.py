@@ -33,7 +33,7 @@ RUN = ("run", *OWN, "--max-cost", CEILING_USD, "--policy", "single:bootes", "--p
 def test_what_a_pilot_tells_is_within_a_factor_of_two(
     tmp_path: Path, tiny_encoder: Path, command: tuple[object, ...]
 ) -> None:
-    with engineer(tmp_path, each=11, per_second=100, families=FAMILIES) as me:
+    with engineer(tmp_path, each=12, per_second=100, families=FAMILIES) as me:
         said = me.trinity(*command, "--encoder", tiny_encoder, "--json")
         assert said.code == 0, said.err
         pilot, run = runs_of(me)
