@@ -27,11 +27,12 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from tempfile import mkdtemp
 from typing import TextIO
 from unittest.mock import patch
 
-#: What commands import before they do anything.
+#: What commands import before they do anything, and what they import for what they are asked for.
 PRELOADED = (
     "torch",
     "transformers.models.qwen3.modeling_qwen3",
@@ -40,34 +41,38 @@ PRELOADED = (
     "uvicorn.protocols.http.auto",
     "uvicorn.lifespan.on",
     "streamlit.web.cli",
+    "streamlit.material_icon_names",
     "plotly.graph_objects",
     "math_verify",
+    "genai_prices.data_snapshot",
+    "encodings.idna",
     "tests.ui.cli.dying",
     "core.pool_file",
     "core.pool.pool",
     "core.pool.hosted",
+    "core.pocket.pool",
     "core.play.role_check",
-    "ui.cli.commands",
-    "ui.cli.pool",
-    "ui.cli.run",
-    "ui.cli.learning",
-    "ui.cli.analysis",
-    "ui.cli.serve",
-    "ui.cli.ui",
-    "ui.endpoint.api",
-    "ui.endpoint.service",
-    "ui.runs.batch",
-    "ui.runs.evolution",
-    "ui.runs.live",
-    "ui.runs.reading",
-    "ui.runs.worker",
-    "ui.web.kit.state",
-    "ui.web.turns.recording",
 )
+#: Packages all of whose modules they import, some in one command and some on one page of the app.
+PRELOADED_WHOLE = (
+    "storage",
+    "ui.answers",
+    "ui.cli",
+    "ui.endpoint",
+    "ui.export",
+    "ui.presentation",
+    "ui.runs",
+    "ui.web",
+)
+#: What is a script in them: it draws a page, or changes a database, as it is imported.
+SCRIPTS = ("ui.web.frame", "ui.web.views.", "storage.migrations.")
 #: What stands for `trinity` and `python`: a script that this interpreter runs without its libraries.
 STANDS_FOR = ("trinity", "python")
 #: The variable that names the folder in which to ask for forks.
 FOLDER = "ZYGOTE_FOLDER"
+#: Memory that a forked process has had it keeps: to give back and ask for again what each step of a model needs took a
+#: sixth of the time of what works with models.
+KEPT = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 CALLER = Path(__file__).with_name("zygote_caller.py")
 PATIENCE_S = 600  # a busy machine is no failure
 
@@ -169,7 +174,7 @@ def _folder() -> Path:
             for name in STANDS_FOR:
                 (folder / name).write_text(f"#!{sys.executable} -SE\n{CALLER.read_text('utf-8')}")
                 (folder / name).chmod(0o755)
-            own = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CALLER.parents[1])}
+            own = {**os.environ, **KEPT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CALLER.parents[1])}
             command = [sys.executable, "-m", __name__, str(folder / "socket")]
             held = (os.POSIX_SPAWN_OPEN, 0, str(folder / "held"), os.O_RDONLY, 0)
             os.posix_spawn(sys.executable, command, own, file_actions=[held])
@@ -244,8 +249,7 @@ def serve(path: str) -> Command | None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         gc.disable()
-        for name in PRELOADED:
-            import_module(name)
+        _import_all()
         gc.freeze()  # no forked process looks for garbage in what is imported
         gc.enable()
         from core.tasks import mathematics
@@ -256,6 +260,19 @@ def serve(path: str) -> Command | None:
         assert threading.active_count() == 1, "a thread would not be there in a forked process"
         listener.listen(100)
         return Zygote(listener).serve()
+
+
+def _import_all() -> None:
+    """What is preloaded, and what transformers makes once for all models that are loaded."""
+    for name in PRELOADED:
+        import_module(name)
+    for package in PRELOADED_WHOLE:
+        for found in walk_packages(import_module(package).__path__, f"{package}."):
+            if not found.name.startswith(SCRIPTS):
+                import_module(found.name)
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+    get_checkpoint_conversion_mapping("qwen3")  # type: ignore[no-untyped-call]
 
 
 def _leave() -> None:

@@ -38,6 +38,9 @@ _LARGEST_BATCH_WITH_OFFSETS = 4
 _LENGTH_RASTER = 16  # tokens
 _CACHE_BYTES = 64 * 2**20
 _ENTERING_BYTES = 512 * 2**20  # of what enters the layers that SVF changes
+#: Whether few rows of a length give the same bits as a full batch, as a model's shape, both numbers of rows and the
+#: length decide it.
+_same_bits: dict[tuple[str, int, int, int], bool] = {}
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -100,7 +103,7 @@ class Encoder:
         self._split: SplitModel | None = None
         self._entering: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._offsets_key = b""
-        self._same_bits: dict[tuple[int, int], bool] = {}  # by few rows and length
+        self._shape = f"{self.dtype} { {**model.config.to_dict(), '_name_or_path': ''} }"
         #: Hidden states given, and what they took, in forwards of one prompt through all layers.
         self.states_given, self.forwards = 0, 0.0
         embedding = model.get_input_embeddings().weight.numel()
@@ -224,7 +227,8 @@ class Encoder:
         few = 1 << (n - 1).bit_length()
         if few >= full or self._offsets_key or not self._small or self.device != "cpu":
             return full
-        if (few, length) not in self._same_bits:
+        tried = (self._shape, few, length, full)
+        if tried not in _same_bits:
             vocabulary = int(self.model.get_input_embeddings().weight.shape[0])
             ids = np.random.default_rng(length).integers(0, vocabulary, (full, length))
             with torch.inference_mode():
@@ -232,8 +236,8 @@ class Encoder:
                     self.model(input_ids=torch.from_numpy(some), use_cache=False).last_hidden_state
                     for some in (ids, ids[:few])
                 )
-            self._same_bits[few, length] = bool(torch.equal(whole[:few], part))
-        return few if self._same_bits[few, length] else full
+            _same_bits[tried] = bool(torch.equal(whole[:few], part))
+        return few if _same_bits[tried] else full
 
     def _states(
         self, batches: Sequence[Sequence[bytes]], jobs: Sequence[Any], prompts: Mapping[bytes, Prompt]

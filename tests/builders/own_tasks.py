@@ -54,9 +54,8 @@ def exercises(each: int, seed: int = 0) -> list[Exercise]:
 
 def task_file(tasks: Sequence[Exercise], splits: Sequence[str] = SPLITS) -> str:
     """The text of a task file in which each family has as many tasks in each of the splits, as far as they go."""
-    return "".join(
-        one.line(splits[number // len(FAMILIES) % len(splits)]) for number, one in enumerate(tasks)
-    )
+    families = len({one.family for one in tasks})
+    return "".join(one.line(splits[number // families % len(splits)]) for number, one in enumerate(tasks))
 
 
 _NAMES = ("Ada", "Bruno", "Chidi", "Dora", "Emil", "Farah")

@@ -20,7 +20,7 @@ from core.episode import Episode, Role
 from storage.store import Store, open_store
 from tests.browsing import environment
 from tests.builders.own_models import KEY, KEY_VARIABLE, MODELS, Call, Team
-from tests.builders.own_tasks import exercises, task_file
+from tests.builders.own_tasks import FAMILIES, exercises, task_file
 from tests.core.pool.faulty_server import FaultyServer, faulty_server
 from tests.ui.cli.dying import Nursery
 
@@ -136,10 +136,18 @@ class Engineer:
 
 
 @contextmanager
-def engineer(folder: Path, *, each: int, per_second: float, faulty: bool = False) -> Iterator[Engineer]:
-    """An engineer with so many tasks of each family. A good server's limits stand in the pool file; a faulty one does
-    not say them."""
-    team = Team(exercises(each), per_second, faulty=faulty)
+def engineer(
+    folder: Path,
+    *,
+    each: int,
+    per_second: float,
+    faulty: bool = False,
+    families: Sequence[str] = tuple(FAMILIES),
+) -> Iterator[Engineer]:
+    """An engineer with so many tasks of each of these families. A good server's limits stand in the pool file; a faulty
+    one does not say them."""
+    tasks = [one for one in exercises(each) if one.family in families]
+    team = Team(tasks, per_second, faulty=faulty)
     with faulty_server(team) as server:
         (folder / "tasks.jsonl").write_text(task_file(team.tasks))
         limits = "" if faulty else f"requests_per_minute = {60 * per_second}\n"

@@ -23,9 +23,9 @@ README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
 POOL = '[[model]]\nname = "{name}"\nbase_url = "{url}"\nprice_in = 0.1\nprice_out = 0.2\n'
 #: What plays long -> what it is told in place of README's numbers.
 FEWER = {
-    "trinity run --pool": "--n 6 --validate 4",
-    "trinity run": "--n 20 --validate 4",
-    "trinity evolve": "--generations 1 --population 4 --replicates 2 --validation 4 --no-controls",
+    "trinity run --pool": "--n 2 --validate 1",
+    "trinity run": "--n 20 --validate 1",
+    "trinity evolve": "--generations 1 --population 4 --replicates 2 --validation 2 --turns 2 --no-controls",
     "trinity fork": "--most 2 --n 2 --baseline 2",
 }
 

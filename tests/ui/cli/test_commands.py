@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from core.checkpoint import load_checkpoint, save_checkpoint
+from core.evolution import cycles
+from core.evolution.cycles import Tried, try_temperatures
 from core.planner.planner import LanguagePlanner
 from core.pool.spec import digest_of_specs
 from core.pool_file import load_specs
@@ -260,7 +262,18 @@ def test_pool_list_of_the_pocket_needs_no_weights(world: Sums) -> None:
     assert [row["provider"] for row in listed] == ["pocket"] * 7
 
 
-def test_pocket_temperatures_plays_every_cycle_at_every_temperature(world: Sums) -> None:
+def test_pocket_temperatures_plays_every_cycle_at_every_temperature(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: dict[str, list[Tried]] = {}
+
+    def once(model: str, *how: Any) -> list[Tried]:
+        """What was played for one way of telling it is told in the other."""
+        if model not in kept:
+            kept[model] = list(try_temperatures(model, *how))
+        return kept[model]
+
+    monkeypatch.setattr(cycles, "try_temperatures", once)
     tried = world.trinity("pocket", "temperatures", "pip", "--n", 1, "--json").json["pip"]
     assert sorted({one["temperature"] for one in tried}) == [0.25, 0.5, 0.75, 1.0]
     assert len(tried) == 16

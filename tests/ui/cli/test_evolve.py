@@ -101,7 +101,8 @@ def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(
 
 
 def test_an_evolution_by_the_released_rules_leaves_checkpoints_that_play_by_them(world: Sums) -> None:
-    result = evolved(world, "--name", "mine", "--protocol", "released")
+    small = ("--generations", 1, "--no-controls", "--name", "mine")
+    result = evolved(world, *small, "--protocol", "released")
     name = result.json["checkpoint"]
     assert world.run("--policy", name, "--policy", "random", "--n", 3).code == 0
     with world.kept() as store:
@@ -116,12 +117,12 @@ def test_an_evolution_by_the_released_rules_leaves_checkpoints_that_play_by_them
     assert "was evolved under the protocol 'released' and cannot play by 'paper'" in " ".join(
         refused.err.split()
     )
-    again = evolve(world, "--name", "mine", "--protocol", "paper", "--resume")
+    again = evolve(world, *small, "--protocol", "paper", "--resume")
     assert "was begun with another --protocol" in again.err
 
 
 def test_an_evolution_begins_with_labels_whose_episodes_count(world: Sums) -> None:
-    result = evolved(world, "--labels", 8, "--no-controls")
+    result = evolved(world, "--generations", 1, "--labels", 8, "--no-controls")
     with world.kept() as store:
         first, second, *_ = store.learning.updates(result.json["run"])
         assert (first.episodes, second.episodes) == (label_episodes(2, 8), label_episodes(2, 8) + 16)
@@ -211,9 +212,9 @@ def test_an_evolution_records_the_episodes_of_none_a_share_or_all_of_its_candida
 
 def test_recorded_episodes_cost_nothing_more_than_the_replies_that_they_share(world: Sums) -> None:
     world.price(1000.0)
+    small = ("--generations", 2, "--no-controls", "--max-cost", 100)
     none, every = (
-        spent(world, evolved(world, "--max-cost", 100, "--record", record).json["run"])
-        for record in ("none", "all")
+        spent(world, evolved(world, *small, "--record", record).json["run"]) for record in ("none", "all")
     )
     assert 0 < none == every
 
@@ -249,7 +250,8 @@ def test_real_models_need_a_named_encoder(world: Sums, monkeypatch: pytest.Monke
     refused = evolve(world)
     assert refused.code == 1
     assert "Name the language model that reads the transcripts of adder, guesser" in refused.err
-    assert "window 1,024 tokens" in evolved(world, "--encoder", "pocket").err
+    small = ("--generations", 1, "--no-controls", "--encoder", "pocket")
+    assert "window 1,024 tokens" in evolved(world, *small).err
 
 
 def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_name(world: Sums) -> None:

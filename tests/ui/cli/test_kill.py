@@ -19,7 +19,6 @@ from sqlalchemy import select
 from core.episode import Episode
 from storage.rows.engine import fetch_rows
 from storage.rows.schema import episode
-from tests.builders.encoder import tiny_qwen3
 from tests.core.planner.tiny import tiny_planner
 from tests.ui.cli.dying import Nursery
 from tests.ui.cli.spending import AT_ONCE, CALL_USD, Bill, killed_runs, killed_servers
@@ -32,7 +31,7 @@ KILLS = int(os.environ.get("TRINITY_KILLS", "6"))
 #: Of what spends money, where every death takes a ceiling of calls.
 SPENDING_KILLS = int(os.environ.get("TRINITY_KILLS", "4"))
 EVOLVE = ["--generations", 5, "--population", 6, "--replicates", 2, "--turns", 3, "--validate-every", 3]
-EVOLVE += ["--record", "all"]
+EVOLVE += ["--record", "all", "--no-controls"]
 TRAIN = ["--iterations", 7, "--questions", 2, "--rollouts", 3, "--validation", 2]
 TRAIN += ["--save-every", 2, "--validate-every", 4]
 TRAINING = "problems = 4\nprobes = 1\nupdates = 1\nlearning_rate = 0.01\n"
@@ -100,11 +99,10 @@ def test_a_killed_run_loses_nothing_and_ends_the_same(world: Sums) -> None:
 
 
 def test_a_killed_evolution_loses_nothing_and_ends_the_same_bit_for_bit(
-    world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evolving: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRINITY_ENCODER", str(tiny_qwen3(tmp_path / "encoder")))
+    world = evolving
     monkeypatch.setenv("ASKED_TWICE", str(tmp_path / "asked twice"))
-    world.add_tasks_to_evolve_on()
     command, resume = ["evolve", "--tasks", world.tasks, *EVOLVE], ["evolve", "--resume", "--name"]
 
     def generations(run: str) -> list[tuple[int, str | None]]:

@@ -17,9 +17,11 @@ from ui.runs.wiring import pool_specs
 
 OWN = ("--pool", "pool.toml", "--tasks", "tasks.jsonl", "--pilot")
 CEILING_USD = 5.0
+#: Without algebra, for whose answers each command would start processes that compare them.
+FAMILIES = ("shop", "science", "strings")
 EVOLVE = (
     *("evolve", *OWN, "--max-cost", CEILING_USD),
-    *("--no-controls", "--population", 6),
+    *("--no-controls", "--population", 6, "--turns", 3),
 )
 TWO_GENERATIONS = ("--generations", 2, "--replicates", 2, "--validation", 6, "--validate-every", 2)
 ONE_GENERATION = ("--generations", 1, "--replicates", 1, "--validation", 2)
@@ -31,7 +33,7 @@ RUN = ("run", *OWN, "--max-cost", CEILING_USD, "--policy", "single:bootes", "--p
 def test_what_a_pilot_tells_is_within_a_factor_of_two(
     tmp_path: Path, tiny_encoder: Path, command: tuple[object, ...]
 ) -> None:
-    with engineer(tmp_path, each=8, per_second=100) as me:
+    with engineer(tmp_path, each=12, per_second=100, families=FAMILIES) as me:
         said = me.trinity(*command, "--encoder", tiny_encoder, "--json")
         assert said.code == 0, said.err
         pilot, run = runs_of(me)
@@ -53,7 +55,7 @@ def test_what_a_pilot_tells_is_within_a_factor_of_two(
 
 @pytest.mark.process
 def test_a_pilot_asks_no_model_that_the_run_does_not_ask(tmp_path: Path, tiny_encoder: Path) -> None:
-    with engineer(tmp_path, each=6, per_second=100) as me:
+    with engineer(tmp_path, each=8, per_second=100, families=FAMILIES) as me:
         one = ("--max-cost", CEILING_USD, "--policy", "single:grus", "--n", 1)
         assert me.trinity("run", *OWN, *one).code == 0
         barred = tmp_path / "barred.toml"

@@ -39,8 +39,8 @@ def test_the_json_contract(world: Sums) -> None:
 
 def test_the_released_rules_end_an_episode_whose_verifier_speaks_first(world: Sums) -> None:
     """And the cycles of roles are chosen by the same rules, apart from those chosen by the paper's."""
-    world.add_tasks("validation", 6)
-    run = ("--policy", "single:adder", "--policy", "random", "--validate", 6)
+    world.add_tasks("validation", 2)
+    run = ("--policy", "single:adder", "--policy", "random", "--validate", 2)
     for rules in ("paper", "released"):
         assert world.run(*run, "--protocol", rules).code == 0
     with world.kept() as store:
@@ -195,7 +195,7 @@ def test_transcripts_that_were_shortened_to_fit_a_window_are_told(world: Sums) -
 
 
 def test_an_outage_leaves_no_choice_behind(world: Sums) -> None:
-    world.add_tasks("validation", 6)
+    world.add_tasks("validation", 3)
     file = world.folder / "pool.toml"
     file.write_text(file.read_text().replace("[[model]]", "[[model]]\nattempts = 1"))
     world.server.answer = lambda request: fail(500) if "50 + 2" in str(request.body) else answer(request)
@@ -263,7 +263,7 @@ def test_a_run_that_breaks_off_does_not_look_alive(world: Sums, monkeypatch: pyt
 def test_a_data_folder_that_cannot_be_written_stops_no_run(
     world: Sums, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.add_tasks("validation", 6)
+    world.add_tasks("validation", 1)
     monkeypatch.setenv("XDG_DATA_HOME", "/proc/self")  # not even root may write there
     assert world.run("--policy", "single:adder", "--n", 1).code == 0
     assert "Role cycles will be chosen again" in caplog.text

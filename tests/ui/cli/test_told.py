@@ -97,7 +97,7 @@ def test_what_the_encoders_window_would_cut_is_told_before_anything_is_played_or
     world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uvicorn, "run", lambda *_, **__: None)
-    first = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json")
+    first = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--generations", 1, "--json")
     assert "All questions fit the encoder's window" in first.err
     assert "nothing is recorded of these models" in first.err
     assert "would cut is not known yet" in world.trinity("serve").err
@@ -107,7 +107,7 @@ def test_what_the_encoders_window_would_cut_is_told_before_anything_is_played_or
     share = re.search(r"window cut the transcript in (\d+) of (\d+) turns", played.err)
     assert share, played.err
     cut = f"would cut {100 * int(share[1]) / int(share[2]):.1f} % of {share[2]} recorded transcripts"
-    assert cut in world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").err
+    assert cut in world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--generations", 1, "--json").err
     assert re.search(rf"Warning: .* {cut}", world.trinity("serve").err)
 
 
