@@ -53,11 +53,11 @@ def url(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     log = home / "log"
-    served: list[str | Path] = [forked("python"), "-m", "tests.core.pool.model_server", "serve", weights / NAME]
+    call: list[str | Path] = [forked("python"), "-m", "tests.core.pool.model_server", "serve", weights / NAME]
     options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
     with log.open("wb") as output:
         server = subprocess.Popen(
-            [*served, *options],
+            [*call, *options],
             env={**os.environ, "HF_HUB_CACHE": str(hub)},
             stdout=output,
             stderr=subprocess.STDOUT,
