@@ -44,7 +44,9 @@ PRELOADED = (
     "streamlit.material_icon_names",
     "plotly.graph_objects",
     "math_verify",
+    "genai_prices.data",
     "genai_prices.data_snapshot",
+    "rich._emoji_codes",
     "encodings.idna",
     "tests.ui.cli.dying",
     "core.pool_file",
@@ -70,8 +72,8 @@ SCRIPTS = ("ui.web.frame", "ui.web.views.", "storage.migrations.")
 STANDS_FOR = ("trinity", "python")
 #: The variable that names the folder in which to ask for forks.
 FOLDER = "ZYGOTE_FOLDER"
-#: Memory that a forked process has had it keeps: to give back and ask for again what each step of a model needs took a
-#: sixth of the time of what works with models.
+#: Memory that a process of the suite has had it keeps: to give back and ask for again what each step of a model needs
+#: took a sixth of the time of what works with models.
 KEPT = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 CALLER = Path(__file__).with_name("zygote_caller.py")
 PATIENCE_S = 600  # a busy machine is no failure
@@ -154,7 +156,7 @@ def share() -> Path:
         folder = Path(mkdtemp(prefix="zygote"))
         os.mkfifo(folder / "held")
         held = os.open(folder / "held", os.O_RDWR)
-        os.environ[FOLDER] = str(folder)
+        os.environ |= {FOLDER: str(folder), **KEPT}
         atexit.register(_end, held, folder)
     return Path(os.environ[FOLDER])
 
@@ -174,7 +176,7 @@ def _folder() -> Path:
             for name in STANDS_FOR:
                 (folder / name).write_text(f"#!{sys.executable} -SE\n{CALLER.read_text('utf-8')}")
                 (folder / name).chmod(0o755)
-            own = {**os.environ, **KEPT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CALLER.parents[1])}
+            own = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CALLER.parents[1])}
             command = [sys.executable, "-m", __name__, str(folder / "socket")]
             held = (os.POSIX_SPAWN_OPEN, 0, str(folder / "held"), os.O_RDONLY, 0)
             os.posix_spawn(sys.executable, command, own, file_actions=[held])

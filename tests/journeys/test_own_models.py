@@ -13,12 +13,13 @@ import pytest
 from openai import OpenAI
 
 from core.episode import Episode
+from tests.builders.encoder import tiny_qwen3
 from tests.builders.own_models import KEY, MODELS, Call, seen
 from tests.journeys.engineer import ALL, ASKED_TWICE, Engineer, Said, calls_of, engineer, truth
 from tests.ui.pages import opened, shown
 
 OWN = ("--pool", "pool.toml", "--max-cost", 5)
-#: Small enough for the suite: with the pocket encoder every decision takes its time.
+#: Small enough for the suite.
 SMALL = ("--generations", 1, "--population", 4, "--replicates", 2, "--validation", 4, "--no-controls")
 #: So many times a run is resumed whose episodes went missing, at most.
 RESUMED = 6
@@ -30,10 +31,12 @@ def test_from_a_pool_file_to_a_served_coordinator(tmp_path: Path, monkeypatch: p
         every_role_is_checked(me)
         first = looked_at_first(me)
         run = killed_and_resumed(me)
-        checkpoint = evolved(me)
+        # What a decision is made of is not looked at here: one that reads little takes next to no time.
+        encoder = ("--encoder", tiny_qwen3(tmp_path / "encoder", max_position_embeddings=128))
+        checkpoint = evolved(me, encoder)
         played = compared(me, run, checkpoint)
         inspected(me, played, monkeypatch)
-        served(me)
+        served(me, *encoder)
         assert len({call.fault for call in me.team.calls}) > 4
         assert truth(me.team, [*first, *played]).unreadable_share < 0.01
     nothing_holds_the_key(me)
@@ -87,10 +90,9 @@ def killed_and_resumed(me: Engineer) -> str:
     return killed.run
 
 
-def evolved(me: Engineer) -> str:
+def evolved(me: Engineer, encoder: Sequence[object]) -> str:
     """An evolution that dies in the middle: no reply is paid for twice. The checkpoint that it comes to."""
-    tasks = ("--tasks", "tasks.jsonl", "--encoder", "pocket")
-    command = ("evolve", *OWN, *tasks, *SMALL, "--name", "own", "--json")
+    command = ("evolve", *OWN, "--tasks", "tasks.jsonl", *encoder, *SMALL, "--name", "own", "--json")
     killed = me.trinity(*command, killed_after=20)
     ended = whole(me, "evolve", "--name", "own", "--resume", "--json")
     assert not (me.folder / ASKED_TWICE).exists()
@@ -132,7 +134,7 @@ def served(me: Engineer, *options: object) -> None:
     """The pool as one model: a reply to a question, with what it took."""
     task = next(one for one in me.team.tasks if one.family == "shop")
     with (
-        me.serving("serve", *OWN, "--encoder", "pocket", *options) as address,
+        me.serving("serve", *OWN, *options) as address,
         OpenAI(base_url=address, api_key="none", max_retries=RESUMED) as client,
     ):
         answer = client.chat.completions.create(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +21,7 @@ from core.pocket.training import new_model, train_tokenizer
 from core.pool.hosted import HttpPool
 from core.pool.pool import check_pool
 from core.pool_file import load_pool
+from tests.zygote import forked
 
 pytestmark = pytest.mark.process
 
@@ -48,15 +48,17 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the served model; the server is stopped at the end."""
     home = tmp_path_factory.mktemp("huggingface")
-    (home / "hub").mkdir()  # without one, /v1/models is an error
+    hub = home / "hub"
+    hub.mkdir()  # without one, /v1/models is an error
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     log = home / "log"
+    call: list[str | Path] = [forked("python"), "-m", "tests.core.pool.model_server", "serve", weights / NAME]
+    options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
     with log.open("wb") as output:
         server = subprocess.Popen(
-            [str(Path(sys.executable).parent / "transformers"), "serve", str(weights / NAME)]
-            + ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"],
-            env={**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+            [*call, *options],
+            env={**os.environ, "HF_HUB_CACHE": str(hub)},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
