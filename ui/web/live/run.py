@@ -353,11 +353,14 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
         name="Turns of this run",
         said=turn_words(outlines[cursor], len(outlines)),
     )
+    news, planned = st.container(), st.container()  # always there: the columns would be drawn anew, and the page jump
     if not seen.over:
-        _news(seen, total - 1 - cursor)
+        with news:
+            _news(seen, total - 1 - cursor)
     if recording.episode.plans:
         names = generation_of(store)
-        workflow_panel(recording.episode, cursor, recording.turns, names=names, forks=seen.over)
+        with planned:
+            workflow_panel(recording.episode, cursor, recording.turns, names=names, forks=seen.over)
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     at_most = recording.episode.turn_budget if recording.running else None
@@ -376,8 +379,9 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
     if cursor:  # quick models answer before one has read: their words stay for a turn
         with left, st.container(border=True):
             before_card(outlines, cursor, recording.reply_text, at_most)
+    waiting = right.container()
     if seen.waits:
-        with right, st.container(border=True):
+        with waiting, st.container(border=True):
             next_turn_panel(store, seen.run, recording, number=seen.played + 1)
     with right, st.container(border=True):
         st.markdown(f"**Decision of turn {cursor + 1}**" if seen.waits else "**Decision**")
