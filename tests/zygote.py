@@ -115,7 +115,9 @@ class Command:
             sys.exit(getattr(import_module(module), function)(*arguments))
         assert arguments[0] == "-m"
         if arguments[1] == math_worker.__name__:  # what a fork has from here is no memory of its own
-            math_worker.MEMORY += int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            math_worker.MEMORY += int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf(
+                "SC_PAGE_SIZE"
+            )
             sys.exit(math_worker.main())  # type: ignore[func-returns-value]
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)

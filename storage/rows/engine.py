@@ -6,6 +6,7 @@ import errno
 import re
 import shlex
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -230,9 +231,20 @@ def _open_file(path: str, read_only: bool) -> sqlite3.Connection:
         "mmap_size=0",
         "cache_size=-16000",
         "temp_store=MEMORY",
-        *(() if read_only else ("journal_mode=WAL",)),
     ):
         connection.execute(f"PRAGMA {pragma}").close()
+    until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while not read_only:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+            break
+        except (
+            sqlite3.OperationalError
+        ) as error:  # somebody else makes this store: here SQLite waits for nobody
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                connection.close()
+                raise
+            time.sleep(0.01)
     return connection
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from alembic.script import ScriptDirectory
@@ -343,6 +344,15 @@ def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     assert {one.health().schema for one in opened} == {engine.SCHEMA_REVISION}
     for one in opened:
         one.close()
+
+
+def test_a_new_store_that_somebody_else_is_making_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        Timer(0.3, other.execute, ["COMMIT"]).start()
+        with closing(open_store(path)) as store:
+            assert store.health().schema == engine.SCHEMA_REVISION
 
 
 @pytest.fixture(scope="module")
