@@ -140,10 +140,10 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Tests of browsers and processes wait as much as they work: beside the process for each core two others use the
+    """Tests of browsers and processes wait as much as they work: beside the process for each core another uses the
     time."""
     quick = all(f"not {lane}" in config.getoption("markexpr") for lane in ("browser", "process"))
-    return None if quick else (os.cpu_count() or 1) + 2
+    return None if quick else (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
