@@ -102,8 +102,6 @@ class Command:
 
             with patch("os.getpid", return_value=self.caller):
                 lease.owner()  # which is remembered
-        from core.tasks import math_worker
-
         name, *arguments = self.argv
         if Path(name).name == "trinity":
             sys.argv = self.argv
@@ -114,11 +112,13 @@ class Command:
         if called:
             sys.exit(getattr(import_module(module), function)(*arguments))
         assert arguments[0] == "-m"
-        if arguments[1] == math_worker.__name__:  # what a fork has from here is no memory of its own
-            math_worker.MEMORY += int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf(
-                "SC_PAGE_SIZE"
-            )
-            sys.exit(math_worker.main())  # type: ignore[func-returns-value]
+        if arguments[1] == "core.tasks.math_worker":  # what a fork has from here is no memory of its own
+            from core.tasks import math_worker
+
+            pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+            math_worker.MEMORY += pages * os.sysconf("SC_PAGE_SIZE")
+            math_worker.main()
+            return
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
 

@@ -233,19 +233,26 @@ def _open_file(path: str, read_only: bool) -> sqlite3.Connection:
         "temp_store=MEMORY",
     ):
         connection.execute(f"PRAGMA {pragma}").close()
+    if not read_only:
+        try:
+            _enter_wal(connection)
+        except sqlite3.Error:
+            connection.close()
+            raise
+    return connection
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """Where somebody else is making the same store, SQLite refuses at once, whatever `busy_timeout` says."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-    while not read_only:
+    while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL").close()
-            break
-        except (
-            sqlite3.OperationalError
-        ) as error:  # somebody else makes this store: here SQLite waits for nobody
+            return
+        except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                connection.close()
                 raise
-            time.sleep(0.01)
-    return connection
+        time.sleep(0.01)
 
 
 def _begin(connection: Connection) -> None:

@@ -353,10 +353,8 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
         name="Turns of this run",
         said=turn_words(outlines[cursor], len(outlines)),
     )
-    news, planned = (
-        st.container(),
-        st.container(),
-    )  # always there: the columns would be drawn anew, and the page jump
+    # Slots that are always there, as in `_watch`: else the columns would be drawn anew, and the page would jump.
+    news, planned = st.container(), st.container()
     if not seen.over:
         with news:
             _news(seen, total - 1 - cursor)
