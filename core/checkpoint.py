@@ -28,7 +28,7 @@ from core.ids import checkpoint_id
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-InputFormat = Literal["segments", "chat"]
+InputFormat = Literal["segments", "turns", "plain", "chat"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Float32Vector = NDArray[np.float32]
 
@@ -294,7 +294,7 @@ def _check(checkpoint: Checkpoint) -> None:
         )
     if checkpoint.input_format not in get_args(InputFormat):
         raise CheckpointError(
-            f"The input format must be 'segments' or 'chat', not {checkpoint.input_format!r}."
+            f"The input format must be one of {', '.join(get_args(InputFormat))}, not {checkpoint.input_format!r}."
         )
     if checkpoint.dtype not in get_args(Dtype):
         raise CheckpointError(

@@ -142,7 +142,7 @@ def as_decided(request: Decide, decision: Decision, *, reads_chat: bool) -> Deci
 
 def check_gradients(input_format: str) -> None:
     """ConfigError where words cannot be told apart by gradients: captum is missing, or a chat is read."""
-    if input_format != "segments":
+    if input_format == "chat":
         raise ConfigError(
             "This checkpoint reads the transcript as one chat message, in which gradients cannot tell words apart."
         )

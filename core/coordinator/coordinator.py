@@ -179,6 +179,7 @@ def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] |
             f"Checkpoint {checkpoint.id} was made on {checkpoint.dtype} states; "
             f"load the encoder with that dtype, not {encoder.dtype}."
         )
+    encoder.tokens.check(checkpoint.input_format)
     check_layout(encoder.model, checkpoint.svf_layout)
     if checkpoint.svf_dead != dead_blocks(encoder.model, checkpoint.svf_layout):
         raise CheckpointError(

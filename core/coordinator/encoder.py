@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
+from typing import Protocol as Interface
 
 import numpy as np
 import torch
@@ -22,25 +22,17 @@ from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat
+from core.coordinator.batches import BatchReader
+from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
-from core.episode import Decide
+from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
-from core.tokens import POCKET_ENCODER, POCKET_FOLDER, Prompt, PromptTokens
+from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER
+from core.tokens.prompts import Prompt, PromptTokens
 
-#: Arithmetic of one batch: enough to hide a small model's overhead, little enough for one quick decision.
-_BATCH_FLOP = {"cpu": 2e9}
-_BATCH_FLOP_ACCELERATOR = 1e13
-_LARGEST_BATCH = 64
-#: With SVF offsets a candidate's few transcripts are read alone: rows beyond them would only be padding.
-_LARGEST_BATCH_WITH_OFFSETS = 4
-_LENGTH_RASTER = 16  # tokens
 _CACHE_BYTES = 64 * 2**20
-_ENTERING_BYTES = 512 * 2**20  # of what enters the layers that SVF changes
-#: Whether few rows of a length give the same bits as a full batch, as a model's shape, both numbers of rows and the
-#: length decide it.
-_same_bits: dict[tuple[str, int, int, int], bool] = {}
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -69,13 +61,23 @@ class Encoded:
         )
 
 
+class Reader(Interface):
+    """How an encoder reads prompts."""
+
+    forwards: float
+
+    def read(
+        self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...
+
+    def forget(self) -> None: ...
+
+
 class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
-    A state depends on its own tokens only, to the last bit: prompts are padded on the right, where causal
-    attention cannot see, to a fixed raster of lengths, and every batch of one length has the same rows, or so few that
-    were seen to give the same bits here. The batches of a small encoder on the CPU, as it lies in `folder`, are shared
-    among `processes`."""
+    A state depends on its own tokens only, to the last bit. A large encoder on the CPU reads a conversation part by
+    part, each once (`prefixes`); any other, and one whose layers do not allow it, reads prompts whole (`batches`)."""
 
     def __init__(
         self,
@@ -92,27 +94,41 @@ class Encoder:
         self.model = model.eval().requires_grad_(False)
         self._small = is_small(model)
         self.folder = folder
-        shared = self._small and folder and self.device == "cpu"
-        self._processes = processes if processes and shared else Processes(1)
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
         self.padding = int(tokenizer.pad_token_id or 0)
+        #: Whether a conversation that goes on costs what is new in it.
+        self.in_parts = not self._small and self.device == "cpu" and reads_in_parts(model)
+        self._reader: Reader = (
+            PartReader(model)
+            if self.in_parts
+            else BatchReader(model, self.padding, small=self._small, folder=folder, processes=processes)
+        )
         self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
         self._singular: SingularValues | None = None
         self._split: SplitModel | None = None
-        self._entering: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._offsets_key = b""
-        self._shape = f"{self.dtype} { {**model.config.to_dict(), '_name_or_path': ''} }"
-        #: Hidden states given, and what they took, in forwards of one prompt through all layers.
-        self.states_given, self.forwards = 0, 0.0
-        embedding = model.get_input_embeddings().weight.numel()
-        flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
-        self._batch_tokens = _BATCH_FLOP.get(self.device, _BATCH_FLOP_ACCELERATOR) / flop
+        #: Hidden states given.
+        self.states_given = 0
 
     @property
     def hidden_size(self) -> int:
         return self.identity.hidden_size
+
+    @property
+    def forwards(self) -> float:
+        """What the states given took, in forwards of one prompt through all layers."""
+        return self._reader.forwards
+
+    @property
+    def input_format(self) -> InputFormat:
+        """The format that suits the tokenizer best."""
+        return self.tokens.input_format
+
+    def format_for(self, protocol: Protocol) -> InputFormat:
+        """What a checkpoint of this protocol reads: the released one a chat, as its authors' does."""
+        return "chat" if protocol is Protocol.RELEASED else self.input_format
 
     @property
     def dtype(self) -> Dtype:
@@ -128,14 +144,16 @@ class Encoder:
         self,
         requests: Sequence[Decide],
         *,
-        input_format: InputFormat = "segments",
+        input_format: InputFormat | None = None,
         token_position: int = -2,
         offsets: Offsets | None = None,
     ) -> Encoded:
-        """Hidden states after the final norm at `token_position` of each input; nothing is generated.
+        """Hidden states after the final norm at `token_position` of each input, written in the format given or in that
+        which suits the tokenizer best; nothing is generated.
 
         Equal inputs are read once and recent ones remembered (paper 3.1, the authors' `get_action`). SVF
         `offsets` are written into the weights first; on a large encoder a change of them takes seconds."""
+        input_format = input_format or self.input_format
         with self._lock, suited_threads(self._small):
             self._set_offsets(offsets)
             keys = [self._key(request, input_format, token_position) for request in requests]
@@ -144,6 +162,10 @@ class Encoder:
                 key: request for key, request in zip(keys, requests, strict=True) if key not in self._cache
             }
             prompts = {key: self.tokens.prompt(request, input_format) for key, request in missing.items()}
+            if any(len(prompt.ids) + token_position < 0 for prompt in prompts.values()):
+                raise CheckpointError(
+                    f"Token position {token_position} lies before the prompt's first token."
+                )
             known = {key: self._cache[key] for key in keys if key in self._cache}
             for key, state in self._forward(prompts, token_position):
                 known[key] = self._cache[key] = state
@@ -165,11 +187,11 @@ class Encoder:
         """Drop every remembered state: what is asked for next is read anew."""
         with self._lock:
             self._cache.clear()
-            self._entering.clear()
+            self._reader.forget()
 
     def prompt_text(self, request: Decide) -> str:
-        """Exactly what the encoder reads for this request as segments, control tokens spelled out."""
-        return self.tokens.text(self.tokens.prompt(request, "segments").ids)
+        """Exactly what the encoder reads for this request, control tokens spelled out."""
+        return self.tokens.text(self.tokens.prompt(request, self.input_format).ids)
 
     def _key(self, request: Decide, input_format: InputFormat, token_position: int) -> bytes:
         content = request.messages if input_format == "chat" and request.messages else request.transcript
@@ -186,105 +208,22 @@ class Encoder:
         if offsets:
             if not self._singular or self._singular.layout != offsets.layout:
                 self._split = split_for(self.model, offsets.layout)
-                self._entering.clear()
                 self._singular = SingularValues(self.model, offsets.layout)
             self._singular.apply(offsets.values)
         self._offsets_key = key
 
     def _forward(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
-        by_length: dict[int, list[bytes]] = {}
-        for key, prompt in prompts.items():
-            if len(prompt.ids) + token_position < 0:
-                raise CheckpointError(
-                    f"Token position {token_position} lies before the prompt's first token."
-                )
-            by_length.setdefault(-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER, []).append(key)
-        batches: list[list[bytes]] = []
-        jobs: list[Any] = []
-        for length, keys in sorted(by_length.items()):
-            most = _LARGEST_BATCH_WITH_OFFSETS if self._offsets_key else _LARGEST_BATCH
-            rows = int(min(most, max(1, self._batch_tokens // length)))
-            for start in range(0, len(keys), rows):
-                batch = keys[start : start + rows]
-                ids = np.full((self._rows(len(batch), length, rows), length), self.padding, np.int64)
-                for row, key in enumerate(batch):
-                    ids[row, : len(prompts[key].ids)] = prompts[key].ids
-                positions = [len(prompts[key].ids) + token_position for key in batch]
-                batches.append(batch)
-                jobs.append([str(self.folder), self.dtype, ids.tolist(), positions])
-        for batch, states in zip(batches, self._states(batches, jobs, prompts), strict=True):
-            if not np.isfinite(states).all():
+        """Every prompt's state, in the order in which they are read."""
+        asked = list(prompts.items())
+        wanted = [prompt for _, prompt in asked]
+        split = self._split if self._offsets_key else None
+        for place, state in self._reader.read(wanted, token_position, self._offsets_key, split):
+            key, prompt = asked[place]
+            if not np.isfinite(state).all():
                 raise CheckpointError(
                     f"The encoder {self.identity.name} gave a hidden state that is not finite."
                 )
-            for row, key in enumerate(batch):
-                prompt, state = prompts[key], states[row : row + 1].copy()
-                yield key, Encoded(state, (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
-
-    def _rows(self, n: int, length: int, full: int) -> int:
-        """How many rows a batch of `n` prompts has: `full`, or fewer where these give the same states to the last bit.
-        Which way a machine adds up depends on the shape alone, and is tried once for each."""
-        few = 1 << (n - 1).bit_length()
-        if few >= full or self._offsets_key or not self._small or self.device != "cpu":
-            return full
-        tried = (self._shape, few, length, full)
-        if tried not in _same_bits:
-            vocabulary = int(self.model.get_input_embeddings().weight.shape[0])
-            ids = np.random.default_rng(length).integers(0, vocabulary, (full, length))
-            with torch.inference_mode():
-                whole, part = (
-                    self.model(input_ids=torch.from_numpy(some), use_cache=False).last_hidden_state
-                    for some in (ids, ids[:few])
-                )
-            _same_bits[tried] = bool(torch.equal(whole[:few], part))
-        return few if _same_bits[tried] else full
-
-    def _states(
-        self, batches: Sequence[Sequence[bytes]], jobs: Sequence[Any], prompts: Mapping[bytes, Prompt]
-    ) -> Iterator[NDArray[np.float32]]:
-        """States float32 [prompts of the batch, hidden size] of every batch."""
-        if self._offsets_key and (split := self._split):
-            for batch, (_, _, ids, positions) in zip(batches, jobs, strict=True):
-                digests = [prompts[key].digest for key in batch]
-                with torch.inference_mode():
-                    hidden = split.above(self._enter(split, ids, digests))
-                self.forwards += len(positions) * (1 - split.cut / len(self.model.layers))
-                yield _pick(hidden, positions)
-            return
-        # Helpers have the weights of the folder.
-        processes = Processes(1) if self._offsets_key else self._processes
-        answers = processes.answers("core.coordinator.encoder:read_batch", jobs, self._read)
-        for (_, _, _, positions), answer in zip(jobs, answers, strict=True):
-            self.forwards += len(positions)
-            yield np.frombuffer(base64.b64decode(answer), np.float32).reshape(len(positions), -1)
-
-    def _read(self, job: Any) -> str:
-        """States of one batch (folder, dtype, token ids [rows, length], positions), float32 in base64."""
-        _, _, ids, positions = job
-        with torch.inference_mode(), suited_threads(self._small):
-            read = torch.tensor(ids, device=self.model.device)
-            hidden = self.model(input_ids=read, use_cache=False).last_hidden_state
-        return base64.b64encode(_pick(hidden, positions).tobytes()).decode()
-
-    def _enter(self, split: SplitModel, ids: Sequence[Sequence[int]], digests: Sequence[str]) -> torch.Tensor:
-        """What enters the changed layers [rows, length, hidden size]; it is the same for all offsets."""
-        if not all(digest in self._entering for digest in digests):
-            fresh = split.below(torch.tensor(ids, device=self.model.device))
-            self.forwards += len(digests) * split.cut / len(self.model.layers)
-            self._entering |= {digest: fresh[row].clone() for row, digest in enumerate(digests)}
-        rows = [self._entering[digest] for digest in digests]
-        for digest in digests:
-            self._entering.move_to_end(digest)
-        while sum(row.nbytes for row in self._entering.values()) > _ENTERING_BYTES:
-            self._entering.popitem(last=False)
-        return torch.stack(rows + rows[:1] * (len(ids) - len(rows)))
-
-
-def _pick(hidden: torch.Tensor, positions: Sequence[int]) -> NDArray[np.float32]:
-    """The states float32 [n, hidden size] at one position of each of the first n of [rows, length, hidden size]."""
-    with torch.inference_mode():
-        picked = hidden[torch.arange(len(positions)), torch.tensor(positions)].float().cpu().numpy()
-    return cast("NDArray[np.float32]", picked)
+            yield key, Encoded(state[None].copy(), (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
 
 
 def load_encoder(
@@ -346,7 +285,9 @@ def _kept(
 def read_batch(job: Any) -> str:
     """In a helper process: the states of one of an encoder's batches."""
     folder, dtype, _, _ = job
-    return _loaded(folder, dtype=dtype)._read(job)
+    reader = _loaded(folder, dtype=dtype)._reader
+    assert isinstance(reader, BatchReader)
+    return reader.job(job)
 
 
 def weights_digest(folder: Path) -> str:

@@ -21,7 +21,7 @@ from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.episode import ROLE_ORDER, Decide
 from core.heads import LowRankHead
-from core.tokens import PlacedToken
+from core.tokens.prompts import PlacedToken
 
 #: Gradients on each stretch of the way.
 GRADIENTS = 5
@@ -39,7 +39,7 @@ def word_gradients(
     from captum.attr import IntegratedGradients  # an extra, and slow to import
 
     places = words_of(request.transcript)
-    placed = encoder.tokens.placed(request.transcript)
+    placed = encoder.tokens.placed(request.transcript, checkpoint.input_format)
     words = _word_of_each(placed, places)
     gives, rest = np.zeros(len(places)), 0.0
     if begun is not None:

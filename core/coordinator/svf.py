@@ -186,17 +186,17 @@ class SplitModel:
 
     def __init__(self, model: Any, cut: int) -> None:
         self.cut = cut
-        self._below = _part(model, slice(0, cut), nn.Identity())
-        self._above = _part(model, slice(cut, None), model.norm)
+        self.lower = _part(model, slice(0, cut), nn.Identity())
+        self._upper = _part(model, slice(cut, None), model.norm)
 
     def below(self, ids: torch.Tensor) -> torch.Tensor:
         """What enters layer `cut`, [rows, length, hidden size], of token ids [rows, length]."""
-        entering: torch.Tensor = self._below(input_ids=ids, use_cache=False).last_hidden_state
+        entering: torch.Tensor = self.lower(input_ids=ids, use_cache=False).last_hidden_state
         return entering
 
     def above(self, entering: torch.Tensor) -> torch.Tensor:
         """The hidden states after the final norm, of the same shape."""
-        states: torch.Tensor = self._above(inputs_embeds=entering, use_cache=False).last_hidden_state
+        states: torch.Tensor = self._upper(inputs_embeds=entering, use_cache=False).last_hidden_state
         return states
 
 

@@ -24,7 +24,7 @@ from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Grammar, Place, Shown, list_form, shown_messages
 from core.pocket.pool import KeyedPrompt, sample
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
-from core.tokens import PromptTokens
+from core.tokens.prompts import PromptTokens
 
 #: Requests that are written in one batch.
 BATCH = 256

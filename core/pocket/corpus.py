@@ -17,7 +17,7 @@ from core.play.roles import terse_prompt
 from core.pocket import FAMILIES, MODELS
 from core.pocket.families import Problem
 from core.pocket.tasks import draw_problems
-from core.tokens import GENERATION_SUFFIX, TURN_END, TURN_START
+from core.tokens.formats import GENERATION_SUFFIX, TURN_END, TURN_START
 
 #: What a model can be asked to do. `follow` is a Worker with a plan, `solve` a Worker without one.
 Skill = Literal["think", "solve", "follow", "check"]

@@ -28,7 +28,7 @@ from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.pool.pool import closing, entry
 from core.pool.spec import ModelSpec
 from core.processes import Processes
-from core.tokens import PromptTokens
+from core.tokens.prompts import PromptTokens
 
 #: Positions a pocket model was built for; a longer prompt loses its end, never its place for the reply.
 CONTEXT = 1024

@@ -24,7 +24,7 @@ from core.errors import ConfigError
 from core.pocket import ENCODER, FAMILIES
 from core.pocket.corpus import Exercise, exercises, training_transcripts
 from core.pocket.models import RECIPES, Mix, Recipe
-from core.tokens import THINK_END, THINK_START, TURN_END, TURN_START
+from core.tokens.formats import THINK_END, THINK_START, TURN_END, TURN_START
 
 B = TypeVar("B")
 

@@ -16,7 +16,7 @@ from core.analysis.metrics import ClusteredShare
 from core.episode import EDITED, Decide, EndReason, Flag, Status, Task, Transcript, Verdict
 from core.play.session import recorded_requests
 from core.pool.spec import ModelSpec, digest_of_specs
-from core.tokens import PromptTokens
+from core.tokens.prompts import PromptTokens
 from storage.analysis.routing import counted_episodes, own_turns
 from storage.analysis.standings import SETTING, Setting
 from storage.analysis.verdicts import TurnGroup
@@ -447,5 +447,7 @@ def window_cut(
     recorded = bool(requests)
     if not recorded:
         requests = [Decide(Transcript(task.question), 0, "") for task in tasks[:MOST_QUESTIONS]]
-    cut = sum(tokens.prompt(one, "chat" if one.messages else "segments").overflow for one in requests)
+    cut = sum(
+        tokens.prompt(one, "chat" if one.messages else tokens.input_format).overflow for one in requests
+    )
     return WindowCut(cut, len(requests), recorded)

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 #: Qwen3's added tokens and whether each is special, in the order of its tokenizer_config.json.
@@ -51,8 +61,89 @@ QWEN3_TEMPLATE = (
 )
 
 
+#: Small tokenizers in the manner of a family: its control tokens, the first of them the one that a text begins with
+#: ("" for none), and its chat template.
+FAMILIES: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "llama": (
+        "<|begin_of_text|>",
+        ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>"),
+        "{{ bos_token }}{% if strftime_now is defined %}{% set today = strftime_now('%d %b %Y') %}{% endif %}"
+        "<|start_header_id|>system<|end_header_id|>\n\nToday Date: {{ today }}\n\n<|eot_id|>"
+        "{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n{{ m['content'] | trim }}"
+        "<|eot_id|>{% endfor %}"
+        "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
+    ),
+    "gemma": (
+        "<bos>",
+        ("<eos>", "<start_of_turn>", "<end_of_turn>", "<unused0>", "<table>", "\n\n"),
+        "{{ bos_token }}{% for m in messages %}"
+        "{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('in turn') }}{% endif %}"
+        "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n{{ m['content'] | trim }}"
+        "<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}",
+    ),
+    "mistral": (
+        "<s>",
+        ("</s>", "[INST]", "[/INST]", "[TOOL_CALLS]"),
+        "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }}[/INST]"
+        "{% else %} {{ m['content'] }}</s>{% endif %}{% endfor %}",
+    ),
+    "phi": (
+        "",
+        ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
+        "{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|endoftext|>{% endif %}",
+    ),
+    "smollm": (
+        "",
+        ("<|im_start|>", "<|im_end|>", "<repo_name>"),
+        "{% for m in messages %}{% if loop.first %}<|im_start|>system\nYou help.<|im_end|>\n{% endif %}"
+        "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+    ),
+    "forgetful": (  # it leaves out earlier thoughts, as some do: what was written once does not stay
+        "",
+        ("<|turn|>", "<|think|>"),
+        "{% for m in messages %}<|turn|>{{ m['role'] }}: {% if loop.last %}<|think|>{% endif %}{{ m['content'] }}"
+        "{% endfor %}{% if add_generation_prompt %}<|turn|>assistant: {% endif %}",
+    ),
+    "without a template": ("<s>", ("</s>",), ""),
+}
+
+
+def family_tokenizer(family: str) -> PreTrainedTokenizerFast:
+    """A small tokenizer in the manner of one of the `FAMILIES`."""
+    first, controls, template = FAMILIES[family]
+    core = _core()
+    core.add_special_tokens([first, *controls] if first else list(controls))
+    if first:
+        core.post_processor = processors.TemplateProcessing(
+            single=f"{first} $A", special_tokens=[(first, core.token_to_id(first))]
+        )
+    names = {"bos_token": first} if first else {}
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=core, clean_up_tokenization_spaces=False, **names
+    )
+    tokenizer.chat_template = template or None
+    return tokenizer
+
+
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE trained on a few sentences, cut and normalised as Qwen3's is."""
+    """Byte-level BPE trained on a few sentences, cut and normalised as Qwen3's is, with its control tokens."""
+    core = _core()
+    core.add_tokens(
+        [AddedToken(name, normalized=False, special=special) for name, special in QWEN3_ADDED_TOKENS.items()]
+    )
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=core,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = QWEN3_TEMPLATE
+    return tokenizer
+
+
+def _core() -> Tokenizer:
     core = Tokenizer(models.BPE())
     core.normalizer = normalizers.NFC()
     core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -70,17 +161,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     core.train_from_iterator([text, text, "ACCEPT REVISE\n\n"], trainer)
-    core.add_tokens(
-        [AddedToken(name, normalized=False, special=special) for name, special in QWEN3_ADDED_TOKENS.items()]
-    )
-    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=core,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = QWEN3_TEMPLATE
-    return tokenizer
+    return core
 
 
 def tiny_qwen3(folder: Path, *, seed: int = 0, tied: bool = True, **shape: Any) -> Path:

@@ -118,6 +118,7 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
         token_position=plan.token_position,
         dtype=encoder.dtype,
         protocol=plan.protocol,
+        input_format=encoder.format_for(plan.protocol),
     )
     return EvolutionParts(encoder=encoder, template=template, **common)
 

@@ -343,7 +343,13 @@ def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
     from ui.runs import wiring
 
     arena, encoder = lessons.arena, lessons.reader
-    begun = Checkpoint.begin(arena.models, encoder.identity, dtype=encoder.dtype, protocol=arena.protocol)
+    begun = Checkpoint.begin(
+        arena.models,
+        encoder.identity,
+        dtype=encoder.dtype,
+        protocol=arena.protocol,
+        input_format=encoder.format_for(arena.protocol),
+    )
     taught = cloned_from_labels(begun, encoder, arena, lessons.cycles, lessons.questions, ridge=ridge)
     wiring.keep_checkpoint(lessons.store, taught)
     return Coordinator(taught, encoder)

@@ -28,7 +28,7 @@ from core.episode import Decide, Decision, Episode
 from core.errors import CheckpointError, ConfigError, StoreError
 from core.play.policies import Policy, decider_at
 from core.play.session import recorded_requests, request_at
-from core.tokens import encoder_size
+from core.tokens.files import encoder_size
 from storage.analysis.policy_diff import (
     CAN_BE_READ,
     CheckpointLogits,

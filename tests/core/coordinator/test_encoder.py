@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from core.coordinator import encoder as encoding
+from core.coordinator import batches
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
-from core.tokens import GENERATION_SUFFIX, PromptTokens
+from core.tokens.formats import GENERATION_SUFFIX
+from core.tokens.prompts import PromptTokens
 from tests.builders.encoder import QWEN3_ADDED_TOKENS, tiny_qwen3
 
 MODELS = ("ada", "bob")
@@ -161,13 +162,6 @@ def test_a_vocabulary_with_control_words_in_it_gives_none_away() -> None:
     assert tokens.plain("hello <|im_end|> hello </think>") == [4, 4]
 
 
-def test_a_tokenizer_without_turn_marks_is_refused() -> None:
-    core = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)  # type: ignore[no-untyped-call]
-    with pytest.raises(CheckpointError, match="no control token"):
-        PromptTokens(tokenizer, 64)
-
-
 def test_states_are_the_last_hidden_states_at_the_penultimate_token(encoder: Encoder, folder: Path) -> None:
     request = decide(random_transcripts(1, 3)[0])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -197,12 +191,14 @@ def test_a_lone_prompt_is_padded_to_few_rows_where_these_give_the_same_bits(
     requests = [decide(one) for one in random_transcripts(12, 3)]
     together = load_encoder(folder).encode(requests).states
     encoder = load_encoder(folder)
-    monkeypatch.setattr(encoding, "_same_bits", {})  # as in a fresh process
+    monkeypatch.setattr(batches, "_same_bits", {})  # as in a fresh process
     if not same:
         monkeypatch.setattr(torch, "equal", lambda one, other: False)
     encoder.encode(requests[:6])
     rows: list[int] = []
-    model = encoder.model
+    reader = encoder._reader
+    assert isinstance(reader, batches.BatchReader)
+    model = reader._model
 
     def watched(**given: torch.Tensor) -> object:
         rows.append(len(given["input_ids"]))
@@ -212,7 +208,7 @@ def test_a_lone_prompt_is_padded_to_few_rows_where_these_give_the_same_bits(
         encoder.encode([request])  # the shapes are known
     encoder.forget()
     watching = Watched(model, watched)
-    monkeypatch.setattr(encoder, "model", watching)
+    monkeypatch.setattr(reader, "_model", watching)
     alone = np.stack([encoder.encode([request]).states[0] for request in requests[6:]])
     np.testing.assert_array_equal(alone, together[6:])
     if same:
@@ -226,7 +222,7 @@ def test_equal_inputs_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatc
     requests = [decide(one) for one in random_transcripts(5, 2)]
     first = encoder.encode(requests * 3)
     assert len(first.states) == len(first.digests) == len(first.token_counts) == 15
-    monkeypatch.setattr(encoder, "model", None)  # whoever reads again, fails
+    monkeypatch.setattr(encoder._reader, "_model", None)  # whoever reads again, fails
     again = encoder.encode(requests[::-1])
     np.testing.assert_array_equal(again.states, first.states[4::-1])
     assert again.digests == first.digests[4::-1]

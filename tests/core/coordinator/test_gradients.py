@@ -102,7 +102,7 @@ def test_every_token_of_a_prompt_has_its_place_in_the_texts(encoder: Encoder, lo
     entries = (*REQUEST.transcript.entries, TranscriptEntry(Role.WORKER, "bob", "so " * longer + "done 7"))
     transcript = Transcript(REQUEST.transcript.question, entries)
     prompt = encoder.tokens.prompt(Decide(transcript, 4, "key"), "segments")
-    placed = encoder.tokens.placed(transcript)
+    placed = encoder.tokens.placed(transcript, "segments")
     assert tuple(one.id for one in placed) == prompt.ids
     texts = {-1: transcript.question, **{i: one.text for i, one in enumerate(entries)}}
     told = [one for one in placed if one.part is not None]

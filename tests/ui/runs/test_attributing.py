@@ -15,7 +15,7 @@ from core.coordinator.coordinator import Coordinator
 from core.episode import Decision, Episode, Message, Removable, Role
 from core.errors import CheckpointError, ConfigError, TrinityError
 from core.play.session import request_at
-from core.tokens import encoder_size
+from core.tokens.files import encoder_size
 from storage.rows.summaries import RunStatus
 from storage.shelves.attributions import AttributedTurn, Attributions
 from storage.store import Store

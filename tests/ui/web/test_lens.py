@@ -30,7 +30,7 @@ from core.episode import ROLE_ORDER, Decide, Decision, Episode, Fork, Role, Tran
 from core.errors import CheckpointError
 from core.heads import HeadKind, softmax, split
 from core.play.session import request_at
-from core.tokens import prompt_tokens
+from core.tokens.files import prompt_tokens
 from storage.analysis.hidden_states import PastDecisions, StateTurn
 from storage.analysis.policy_diff import read_diff
 from storage.analysis.second_opinions import EpisodeScope, Opinion, add_opinions

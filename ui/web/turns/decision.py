@@ -241,7 +241,7 @@ def tokenize_again(
 ) -> PromptTokens:
     """The prompt of a request written again by the tokenizer alone. `place` is the folder of the encoder where its
     name does not tell it. CheckpointError when its files are not here."""
-    from core.tokens import prompt_tokens  # tokenizers are slow to import, and few readers ask
+    from core.tokens.files import prompt_tokens  # tokenizers are slow to import, and few readers ask
 
     encoder = checkpoint.encoder
     writer = prompt_tokens(place or encoder.name, encoder.revision)

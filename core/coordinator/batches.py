@@ -1,0 +1,157 @@
+"""Reading whole prompts in batches of fixed shapes: the quickest way for a small encoder, and on an accelerator."""
+
+from __future__ import annotations
+
+import base64
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from core.coordinator.svf import SplitModel
+from core.pocket.threads import suited_threads
+from core.processes import Processes
+from core.tokens.prompts import Prompt
+
+#: Arithmetic of one batch: enough to hide a small model's overhead, little enough for one quick decision.
+_BATCH_FLOP = {"cpu": 2e9}
+_BATCH_FLOP_ACCELERATOR = 1e13
+_LARGEST_BATCH = 64
+#: With SVF offsets a candidate's few transcripts are read alone: rows beyond them would only be padding.
+_LARGEST_BATCH_WITH_OFFSETS = 4
+_LENGTH_RASTER = 16  # tokens
+_ENTERING_BYTES = 512 * 2**20  # of what enters the layers that SVF changes
+#: Whether few rows of a length give the same bits as a full batch, as a model's shape, both numbers of rows and the
+#: length decide it.
+_same_bits: dict[tuple[str, int, int, int], bool] = {}
+
+
+class BatchReader:
+    """Reads each prompt whole. A state depends on its own tokens only, to the last bit: prompts are padded on the
+    right, where causal attention cannot see, to a fixed raster of lengths, and every batch of one length has the same
+    rows, or so few that were seen to give the same bits here. The batches of a small encoder on the CPU, as it lies in
+    `folder`, are shared among `processes`."""
+
+    def __init__(
+        self, model: Any, padding: int, *, small: bool, folder: Path | None, processes: Processes | None
+    ) -> None:
+        self._model, self._padding, self._small, self._folder = model, padding, small, folder
+        self._device, self._dtype = str(model.device.type), str(model.dtype).removeprefix("torch.")
+        shared = small and folder and self._device == "cpu"
+        self._processes = processes if processes and shared else Processes(1)
+        self._entering: OrderedDict[str, torch.Tensor] = OrderedDict()
+        self._entering_of: SplitModel | None = None
+        self._shape = f"{self._dtype} { {**model.config.to_dict(), '_name_or_path': ''} }"
+        #: In forwards of one prompt through all layers.
+        self.forwards = 0.0
+        embedding = model.get_input_embeddings().weight.numel()
+        flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
+        self._batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
+
+    def read(
+        self,
+        prompts: Sequence[Prompt],
+        token_position: int,
+        seed: bytes = b"",
+        split: SplitModel | None = None,
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Every prompt's place in `prompts` and its state [hidden size], in the order in which they are read. `seed` is
+        empty for the weights as they are in the folder; `split` cuts changed ones."""
+        by_length: dict[int, list[int]] = {}
+        for place, prompt in enumerate(prompts):
+            by_length.setdefault(-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER, []).append(place)
+        batches: list[list[int]] = []
+        jobs: list[Any] = []
+        for length, places in sorted(by_length.items()):
+            most = _LARGEST_BATCH_WITH_OFFSETS if seed else _LARGEST_BATCH
+            rows = int(min(most, max(1, self._batch_tokens // length)))
+            for start in range(0, len(places), rows):
+                batch = places[start : start + rows]
+                count = rows if seed else self._rows(len(batch), length, rows)
+                ids = np.full((count, length), self._padding, np.int64)
+                for row, place in enumerate(batch):
+                    ids[row, : len(prompts[place].ids)] = prompts[place].ids
+                positions = [len(prompts[place].ids) + token_position for place in batch]
+                batches.append(batch)
+                jobs.append([str(self._folder), self._dtype, ids.tolist(), positions])
+        if split:
+            digests = [[prompts[place].digest for place in batch] for batch in batches]
+            answers = self._from_split(split, jobs, digests)
+        else:
+            answers = self._whole(jobs, own=bool(seed))
+        for batch, states in zip(batches, answers, strict=True):
+            yield from zip(batch, states, strict=True)
+
+    def forget(self) -> None:
+        """Drop what is remembered."""
+        self._entering.clear()
+
+    def job(self, job: Any) -> str:
+        """States of one batch (folder, dtype, token ids [rows, length], positions), float32 in base64."""
+        _, _, ids, positions = job
+        with torch.inference_mode(), suited_threads(self._small):
+            read = torch.tensor(ids, device=self._model.device)
+            hidden = self._model(input_ids=read, use_cache=False).last_hidden_state
+        return base64.b64encode(_pick(hidden, positions).tobytes()).decode()
+
+    def _rows(self, n: int, length: int, full: int) -> int:
+        """How many rows a batch of `n` prompts has: `full`, or fewer where these give the same states to the last bit.
+        Which way a machine adds up depends on the shape alone, and is tried once for each."""
+        few = 1 << (n - 1).bit_length()
+        if few >= full or not self._small or self._device != "cpu":
+            return full
+        tried = (self._shape, few, length, full)
+        if tried not in _same_bits:
+            vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
+            ids = np.random.default_rng(length).integers(0, vocabulary, (full, length))
+            with torch.inference_mode():
+                whole, part = (
+                    self._model(input_ids=torch.from_numpy(some), use_cache=False).last_hidden_state
+                    for some in (ids, ids[:few])
+                )
+            _same_bits[tried] = bool(torch.equal(whole[:few], part))
+        return few if _same_bits[tried] else full
+
+    def _whole(self, jobs: Sequence[Any], *, own: bool) -> Iterator[NDArray[np.float32]]:
+        """States of every batch. Helpers have the weights of the folder; changed ones are this process's `own`."""
+        processes = Processes(1) if own else self._processes
+        answers = processes.answers("core.coordinator.encoder:read_batch", jobs, self.job)
+        for (_, _, _, positions), answer in zip(jobs, answers, strict=True):
+            self.forwards += len(positions)
+            yield np.frombuffer(base64.b64decode(answer), np.float32).reshape(len(positions), -1)
+
+    def _from_split(
+        self, split: SplitModel, jobs: Sequence[Any], digests: Sequence[Sequence[str]]
+    ) -> Iterator[NDArray[np.float32]]:
+        if self._entering_of is not split:
+            self._entering.clear()
+            self._entering_of = split
+        for (_, _, ids, positions), batch in zip(jobs, digests, strict=True):
+            with torch.inference_mode():
+                hidden = split.above(self._enter(split, ids, batch))
+            self.forwards += len(positions) * (1 - split.cut / len(self._model.layers))
+            yield _pick(hidden, positions)
+
+    def _enter(self, split: SplitModel, ids: Sequence[Sequence[int]], digests: Sequence[str]) -> torch.Tensor:
+        """What enters the changed layers [rows, length, hidden size]; it is the same for all offsets."""
+        if not all(digest in self._entering for digest in digests):
+            fresh = split.below(torch.tensor(ids, device=self._model.device))
+            self.forwards += len(digests) * split.cut / len(self._model.layers)
+            self._entering |= {digest: fresh[row].clone() for row, digest in enumerate(digests)}
+        rows = [self._entering[digest] for digest in digests]
+        for digest in digests:
+            self._entering.move_to_end(digest)
+        while sum(row.nbytes for row in self._entering.values()) > _ENTERING_BYTES:
+            self._entering.popitem(last=False)
+        return torch.stack(rows + rows[:1] * (len(ids) - len(rows)))
+
+
+def _pick(hidden: torch.Tensor, positions: Sequence[int]) -> NDArray[np.float32]:
+    """The states float32 [n, hidden size] at one position of each of the first n of [rows, length, hidden size]."""
+    with torch.inference_mode():
+        picked = hidden[torch.arange(len(positions)), torch.tensor(positions)].float().cpu().numpy()
+    return cast("NDArray[np.float32]", picked)

@@ -1,0 +1,212 @@
+"""Reading only what is new: prompts read part by part, with what layers keep of the parts before remembered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers.cache_utils import Cache, DynamicLayer
+
+from core.coordinator.svf import SplitModel
+from core.tokens.prompts import Prompt
+
+#: Of remembered parts. A token of Qwen3-0.6B takes 224 KiB in float32.
+PREFIX_BYTES = 2 * 2**30
+_TRIED_TOKENS = 24
+
+
+class PrefixReader:
+    """A decoder's hidden states, each token of a conversation read once.
+
+    A part is one turn, read in one forward together with the suffix, after the parts before it; its keys and values are
+    remembered under the digest of all tokens up to its end, so that conversations which begin alike share them. What is
+    not remembered is read in the same parts: a state is the same to the last bit whatever was read before it.
+
+    Beyond `budget` bytes the parts that were not used for the longest time are forgotten, a conversation's end before
+    its beginning. `keeps_hidden`: the hidden states of all parts are remembered too, and given."""
+
+    def __init__(self, model: Any, budget: int = PREFIX_BYTES, *, keeps_hidden: bool = False) -> None:
+        self._model, self._budget, self._keeps_hidden = model, budget, keeps_hidden
+        self._layers = int(model.config.num_hidden_layers)
+        self._parts: OrderedDict[bytes, _Part] = OrderedDict()
+        self.bytes = 0
+        #: Tokens that went through the model, suffixes included.
+        self.tokens = 0
+
+    def read(self, prompt: Prompt, seed: bytes = b"") -> torch.Tensor:
+        """Hidden states [tokens, hidden size] of the prompt's last part and suffix; of the whole prompt where they are
+        kept. `seed` tells states of other weights apart."""
+        suffix = prompt.ids[len(prompt.ids) - prompt.suffix :]
+        keys = _keys(prompt, seed)
+        starts = (0, *prompt.ends)
+        before: list[_Part] = []
+        hidden = torch.empty(0)
+        for key, start, end in zip(keys, starts, prompt.ends, strict=False):
+            part = self._parts.get(key)
+            if part is None or key == keys[-1]:
+                ids = prompt.ids[start:end]
+                part, hidden = self._read((*ids, *suffix), len(ids), before)
+                self._keep(key, part)
+            before.append(part)
+        for key in reversed(keys):  # a beginning is forgotten after what goes on from it
+            self._parts.move_to_end(key)
+        while self.bytes > self._budget and self._parts:
+            self.bytes -= self._parts.popitem(last=False)[1].bytes
+        kept = [part.hidden for part in before[:-1] if part.hidden is not None]
+        return torch.cat([*kept, hidden])
+
+    def remembered(self, prompt: Prompt, seed: bytes = b"") -> int:
+        """How many of the prompt's parts are remembered, from its beginning."""
+        return next(
+            (n for n, key in enumerate(_keys(prompt, seed)) if key not in self._parts), len(prompt.ends)
+        )
+
+    def forget(self) -> None:
+        """Drop all that is remembered."""
+        self._parts.clear()
+        self.bytes = 0
+
+    def _keep(self, key: bytes, part: _Part) -> None:
+        if key in self._parts:
+            self.bytes -= self._parts.pop(key).bytes
+        self._parts[key] = part
+        self.bytes += part.bytes
+
+    def _read(self, ids: Sequence[int], kept: int, before: Sequence[_Part]) -> tuple[_Part, torch.Tensor]:
+        """One forward of `ids` after these parts: what to remember of the first `kept`, and all hidden states."""
+        layers = [_Continued([part.layers[i] for part in before]) for i in range(self._layers)]
+        with torch.inference_mode():
+            read = torch.tensor([ids], device=self._model.device)
+            cache = Cache(layers=list(layers))
+            hidden = self._model(input_ids=read, cache=cache, use_cache=True).last_hidden_state[0]
+            self.tokens += len(ids)
+            part = _Part(
+                [tuple(one[:, :, :kept].clone() for one in layer.new) for layer in layers],
+                hidden[:kept].clone() if self._keeps_hidden else None,
+            )
+        return part, hidden
+
+
+class PartReader:
+    """Reads prompts part by part. With changed weights that have a `split`, only the layers above the cut are run for
+    each change of them."""
+
+    def __init__(self, model: Any, budget: int = PREFIX_BYTES) -> None:
+        self._model, self._budget = model, budget
+        self.prefixes = PrefixReader(model, budget)
+        self._split: SplitModel | None = None
+        #: In forwards of one prompt through all layers.
+        self.forwards = 0.0
+
+    def read(
+        self,
+        prompts: Sequence[Prompt],
+        token_position: int,
+        seed: bytes = b"",
+        split: SplitModel | None = None,
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Every prompt's place in `prompts` and its state [hidden size]. `seed` tells states of changed weights apart.
+
+        Prompts of which most is remembered come first, before the others take their room, and those that begin alike
+        follow one another."""
+        depth = int(self._model.config.num_hidden_layers)
+        if split is not self._split:
+            self._split = split
+            self.prefixes = PrefixReader(
+                split.lower if split else self._model, self._budget, keeps_hidden=bool(split)
+            )
+        seed = b"" if split else seed
+        order = sorted(
+            range(len(prompts)),
+            key=lambda place: (-self.prefixes.remembered(prompts[place], seed), prompts[place].ids),
+        )
+        for place in order:
+            prompt = prompts[place]
+            starts = (0, *prompt.ends)
+            if len(prompt.ids) - starts[-2] < -token_position:  # the token lies before the last part
+                prompt = Prompt(prompt.ids, prompt.overflow, (len(prompt.ids),))
+            before = self.prefixes.tokens
+            hidden = self.prefixes.read(prompt, seed)
+            share = (self.prefixes.tokens - before) / len(prompt.ids)
+            if split:
+                with torch.inference_mode():
+                    hidden = split.above(hidden[None])[0]
+                self.forwards += share * split.cut / depth + 1 - split.cut / depth
+            else:
+                self.forwards += share
+            yield place, hidden[token_position].float().cpu().numpy()
+
+    def forget(self) -> None:
+        """Drop what is remembered."""
+        self.prefixes.forget()
+
+
+def _keys(prompt: Prompt, seed: bytes) -> list[bytes]:
+    """For each part of a prompt, the digest of all tokens up to its end."""
+    found, start = [seed], 0
+    for end in prompt.ends:
+        tokens = np.asarray(prompt.ids[start:end], "<i4").tobytes()
+        found.append(hashlib.blake2b(found[-1] + tokens, digest_size=16).digest())
+        start = end
+    return found[1:]
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """What is remembered of one part: every layer's keys and values [1, heads, tokens, head size], and perhaps the
+    hidden states [tokens, hidden size]."""
+
+    layers: list[tuple[torch.Tensor, ...]]
+    hidden: torch.Tensor | None
+
+    @property
+    def bytes(self) -> int:
+        tensors = [
+            *(one for layer in self.layers for one in layer),
+            *([] if self.hidden is None else [self.hidden]),
+        ]
+        return sum(one.nbytes for one in tensors)
+
+
+class _Continued(DynamicLayer):  # type: ignore[no-untyped-call]
+    """One layer's keys and values of some parts, and of what is read after them. A layer with a sliding window is one
+    of these too: the model's mask hides what lies outside its window."""
+
+    def __init__(self, before: Sequence[tuple[torch.Tensor, ...]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._before = before
+        self.is_initialized = True
+        self.new: tuple[torch.Tensor, ...] = ()
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        self.new = (key_states, value_states)
+        return tuple(
+            torch.cat([*(part[i] for part in self._before), new], dim=-2) for i, new in enumerate(self.new)
+        )
+
+    def get_seq_length(self) -> int:
+        return sum(part[0].shape[-2] for part in self._before)
+
+
+def reads_in_parts(model: Any) -> bool:
+    """Whether what the model keeps of the tokens before is all that a token needs to know of them: not so for models
+    with recurrent layers. Some tokens are read whole and in two parts."""
+    ids = tuple(one % int(model.config.vocab_size) for one in range(1, _TRIED_TOKENS + 1))
+    try:
+        with torch.inference_mode():
+            whole = model(
+                input_ids=torch.tensor([ids], device=model.device), use_cache=False
+            ).last_hidden_state[0]
+            half = _TRIED_TOKENS // 2
+            parts = PrefixReader(model, keeps_hidden=True).read(Prompt(ids, False, (half, _TRIED_TOKENS)))
+    except Exception:  # a model with a cache of another kind may raise anything here
+        return False
+    scale = float(whole.float().std()) or 1.0
+    allowed = 1e-3 if model.dtype == torch.float32 else 0.1
+    return float((whole.float() - parts.float()).abs().max()) < allowed * scale

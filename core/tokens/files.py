@@ -1,0 +1,127 @@
+"""An encoder by its files alone, without its weights and without torch: the very token ids that it reads, and how large
+it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from core.errors import CheckpointError
+from core.tokens.prompts import PromptTokens
+
+#: The embedded encoder's name, as in a checkpoint, and its folder.
+POCKET_ENCODER = "pocket"
+POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
+
+_WINDOW = 32_768  # where a config names none, as the encoder does
+_FILES = ("tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja")
+
+
+class TokenizerFile:
+    """A tokenizer.json with a chat template, as far as `PromptTokens` asks a Hugging Face tokenizer."""
+
+    is_fast = True
+
+    def __init__(self, backend: Tokenizer, template: str, special: Mapping[str, str]) -> None:
+        self.backend_tokenizer = backend
+        self.added_tokens_decoder: Mapping[int, Any] = backend.get_added_tokens_decoder()
+        self.chat_template, self.special_tokens_map = template, special
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        """The ids as text, control tokens spelled out."""
+        return str(self.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
+
+
+@lru_cache(maxsize=8)
+def prompt_tokens(encoder: str, revision: str = "", *, uncut: bool = False) -> PromptTokens:
+    """The prompts of an encoder: "pocket", a Hugging Face folder, or a hub id whose files are on this machine; nothing
+    is fetched. `uncut` leaves nothing out, however small the encoder's window. CheckpointError when the files are not
+    here or cannot be read."""
+    files = {name: _file(encoder, revision, name) for name in _FILES}
+    path = files["tokenizer.json"]
+    if path is None:
+        raise CheckpointError(
+            f"The tokenizer of the encoder {encoder} is not on this machine: run an episode with it once, or put its "
+            "tokenizer.json into the encoder's folder."
+        )
+    try:
+        config, settings = _json(files["config.json"]), _json(files["tokenizer_config.json"])
+        template = files["chat_template.jinja"]
+        chat = template.read_text("utf-8") if template else settings.get("chat_template")
+        backend = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises bare Exception for a damaged file
+        raise CheckpointError(f"The tokenizer at {path.parent} cannot be read: {error}") from error
+    window = int(config.get("max_position_embeddings") or 0) or _WINDOW
+    special = {
+        name: str(told.get("content") if isinstance(told, dict) else told)
+        for name, told in settings.items()
+        if name.endswith("_token") and told
+    }
+    tokenizer = TokenizerFile(backend, chat if isinstance(chat, str) else "", special)
+    return PromptTokens(tokenizer, 2**30 if uncut else window)
+
+
+def encoder_size(encoder: str, revision: str = "") -> int:
+    """How many parameters an encoder's files hold, by their headers; nothing is fetched. CheckpointError, which says
+    what folder is missing, when they are not on this machine."""
+    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
+    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
+        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
+    files = [_file(encoder, revision, name) for name in shards]
+    if not files or None in files or _file(encoder, revision, "config.json") is None:
+        raise CheckpointError(
+            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
+            f"{_folder_words(encoder)}."
+        )
+    try:
+        return sum(_numbers(file) for file in files if file is not None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise CheckpointError(
+            f"The weights in the folder {_folder_words(encoder)} cannot be read ({type(error).__name__})."
+        ) from error
+
+
+def _numbers(file: Path) -> int:
+    """How many numbers a safetensors file holds."""
+    with file.open("rb") as content:
+        (length,) = struct.unpack("<Q", content.read(8))
+        header = json.loads(content.read(min(length, 100_000_000)))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+def _folder_words(encoder: str) -> str:
+    """Where an encoder's files are, or should be."""
+    if encoder == POCKET_ENCODER:
+        return str(POCKET_FOLDER)
+    if encoder.count("/") > 1 or encoder.startswith((".", "/")) or Path(encoder).is_dir():
+        return encoder
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    return str(Path(HF_HUB_CACHE) / repo_folder_name(repo_id=encoder, repo_type="model"))
+
+
+def _file(encoder: str, revision: str, name: str) -> Path | None:
+    folder = POCKET_FOLDER if encoder == POCKET_ENCODER else Path(encoder)
+    if encoder == POCKET_ENCODER or folder.is_dir():
+        found = folder / name
+        return found if found.is_file() else None
+    from huggingface_hub import try_to_load_from_cache  # only a hub encoder needs it
+
+    try:
+        cached = try_to_load_from_cache(encoder, name, revision=revision or None)
+    except ValueError:  # no name of a repository
+        return None
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def _json(path: Path | None) -> dict[str, Any]:
+    found = json.loads(path.read_text("utf-8")) if path else {}
+    return found if isinstance(found, dict) else {}

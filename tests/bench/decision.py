@@ -1,0 +1,228 @@
+"""Times the decisions of one conversation on Qwen3-0.6B's shape beside peers that read all of it again each time."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from core.checkpoint import EncoderIdentity
+from core.coordinator.encoder import Encoder
+from core.coordinator.prefixes import PREFIX_BYTES
+from core.episode import Decide, Role, Transcript, TranscriptEntry
+from core.heads import head_of
+from tests.bench._frame import Figures, percentile, run, say
+from tests.builders.encoder import tiny_tokenizer
+
+#: The shape of Qwen3-0.6B, the paper's encoder; its weights here are random.
+SHAPE = {
+    "vocab_size": 151_936,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40_960,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
+    "tie_word_embeddings": True,
+}
+READERS = ("ours", "naive", "automodel")
+MODELS = 7
+_AROUND = 8  # tokens of a turn's marks and name
+_MARGIN = 1e-3  # in logits: nearer than this a choice may fall either way
+
+State = Callable[[Decide], NDArray[np.float32]]
+
+
+def measure(
+    turns: Annotated[
+        int, "replies of the conversation; a decision follows the question and each reply but the last"
+    ] = 5,
+    tokens: Annotated[int, "tokens of the question and of each reply"] = 400,
+    threads: Annotated[int, "of torch"] = 2,
+    device: Annotated[str, "cpu, cuda or mps"] = "cpu",
+    dtype: Annotated[str, "float32, bfloat16 or float16"] = "float32",
+    conversations: Annotated[int, "so many more at once, under the budget for remembered parts"] = 32,
+    shape: Annotated[str, "JSON that takes the place of some of the shape's numbers"] = "{}",
+    only: Annotated[str, "one of ours, naive, automodel, many, bfloat16: in this process"] = "",
+) -> Figures:
+    """Every reader in a process of its own, so that each has its own peak of memory."""
+    settings: dict[str, Any] = {
+        "turns": turns,
+        "tokens": tokens,
+        "threads": threads,
+        "device": device,
+        "dtype": dtype,
+        "conversations": conversations,
+        "shape": shape,
+    }
+    if only:
+        return _alone(only, **settings)
+    found = {}
+    for reader in (*READERS, "bfloat16", *(["many"] if conversations else [])):
+        say(f"{reader} ...")
+        options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        command = [sys.executable, "-m", "tests.bench.decision", *options, "--only", reader, "--json"]
+        found[reader] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    ours, naive, automodel = (found[reader] for reader in READERS)
+    ratios = {
+        "total_vs_naive": naive["total_s"] / ours["total_s"],
+        "last_vs_naive": naive["last_s"] / ours["last_s"],
+        "total_vs_automodel": automodel["total_s"] / ours["total_s"],
+        "limit": ours["total_s"] / ours.pop("limit_s"),
+    }
+    exact = {
+        name: _agreement(ours["logits"], found[other]["logits"])
+        for name, other in (("automodel", "automodel"), ("bfloat16", "bfloat16"))
+    }
+    for one in found.values():
+        one.pop("logits", None)
+        one.pop("limit_s", None)
+    return {"ratios": ratios, **found, "logits_against": exact}
+
+
+def _alone(
+    reader: str,
+    turns: int,
+    tokens: int,
+    threads: int,
+    device: str,
+    dtype: str,
+    conversations: int,
+    shape: str,
+) -> Figures:
+    torch.set_num_threads(threads)
+    model = _model(device, "bfloat16" if reader == "bfloat16" else dtype, json.loads(shape))
+    encoder = Encoder(model.model, tiny_tokenizer(), EncoderIdentity("random", model.config.hidden_size))
+    if reader == "many":
+        return _many(encoder, conversations, turns, max(1, tokens // 4))
+    requests = list(_requests(turns, tokens, 0))
+    state = _peer(reader, model, encoder) if reader in READERS[1:] else _ours(encoder)
+    state(next(_requests(1, 16, 1)))  # what a first forward sets up is nobody's
+    before = _peak()
+    seconds, states = [], []
+    for request in requests:
+        began = time.perf_counter()
+        states.append(state(request))
+        seconds.append(time.perf_counter() - began)
+    head = head_of("linear", MODELS, states[0].size)
+    vector = np.random.default_rng(0).normal(0, 0.1, head.size).astype(np.float32)
+    logits = head.logits(np.stack(states), vector, range(len(states)))
+    found = {
+        "total_s": sum(seconds),
+        "last_s": seconds[-1],
+        "p50_ms": percentile(50, [1000 * one for one in seconds]),
+        "p95_ms": percentile(95, [1000 * one for one in seconds]),
+        "peak_mb": _peak(),
+        "peak_of_weights_mb": before,
+        "logits": logits.tolist(),
+    }
+    if reader == "ours":
+        lengths = [len(encoder.tokens.prompt(request, encoder.input_format).ids) for request in requests]
+        found |= {"prompt_tokens": lengths[-1], "limit_s": _limit(model, lengths)}
+    return found
+
+
+def _model(device: str, dtype: str, other: dict[str, Any]) -> Any:
+    torch.manual_seed(0)
+    config = Qwen3Config(**{**SHAPE, **other})
+    model: Any = Qwen3ForCausalLM(config)  # float32 first: every dtype has the same weights
+    return model.eval().to(device=device, dtype=getattr(torch, dtype))
+
+
+def _requests(turns: int, tokens: int, seed: int) -> Iterator[Decide]:
+    """The decisions of one conversation: after the question and after each reply but the last."""
+    rng = np.random.default_rng(seed)
+
+    def text() -> str:
+        return "".join(rng.choice(list("0123456789"), max(1, tokens - _AROUND)))  # a token each
+
+    question, entries = text(), list[TranscriptEntry]()
+    for turn in range(turns):
+        yield Decide(Transcript(question, tuple(entries)), turn, f"{seed}-{turn}", f"{seed}")
+        entries.append(TranscriptEntry(Role.WORKER, "m1", text()))
+
+
+def _ours(encoder: Encoder) -> State:
+    return lambda request: encoder.encode([request]).states[0]
+
+
+def _peer(reader: str, model: Any, encoder: Encoder) -> State:
+    """Reads the whole prompt again: the causal model with every hidden state, or the model without its LM head."""
+
+    def state(request: Decide) -> NDArray[np.float32]:
+        ids = torch.tensor([encoder.tokens.prompt(request, encoder.input_format).ids], device=model.device)
+        with torch.inference_mode():
+            if reader == "naive":
+                hidden = model(input_ids=ids, output_hidden_states=True, use_cache=False).hidden_states[-1]
+            else:
+                hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        return np.asarray(hidden[0, -2].float().cpu().numpy())
+
+    return state
+
+
+def _limit(model: Any, lengths: list[int]) -> float:
+    """Seconds of the arithmetic alone that reading each token once needs: multiplications of matrices of the model's
+    own shapes at the speed that they have here."""
+    config = model.config
+    rows, wide, high = max(lengths) // len(lengths), config.hidden_size, config.intermediate_size
+    a = torch.randn(rows, wide, device=model.device, dtype=model.dtype)
+    b = torch.randn(wide, high, device=model.device, dtype=model.dtype)
+    times = []
+    for _ in range(30):
+        began = time.perf_counter()
+        torch.mm(a, b).sum().item()
+        times.append(time.perf_counter() - began)
+    speed = 2 * rows * wide * high / float(np.median(times))
+    linear = 2 * sum(one.numel() for one in model.model.layers.parameters())
+    attention = 4 * config.num_attention_heads * config.head_dim * config.num_hidden_layers
+    tokens = max(lengths)
+    return float((linear * tokens + attention * tokens * tokens / 2) / speed)
+
+
+def _many(encoder: Encoder, conversations: int, turns: int, tokens: int) -> Figures:
+    """Conversations that go on together, in bytes more than the budget has room for."""
+    steps = list(zip(*(_requests(turns, tokens, seed) for seed in range(conversations)), strict=True))
+    began = time.perf_counter()
+    for step in steps:
+        encoder.encode(step)
+    return {
+        "conversations": conversations,
+        "tokens_a_turn": tokens,
+        "total_s": time.perf_counter() - began,
+        "forwards_per_decision": encoder.forwards / (conversations * turns),
+        "budget_mb": PREFIX_BYTES / 2**20,
+        "peak_mb": _peak(),
+    }
+
+
+def _agreement(ours: list[list[float]], others: list[list[float]]) -> Figures:
+    """How far logits lie apart, and whether the choices are the same where they are not near a tie."""
+    a, b = np.array(ours), np.array(others)
+    same, clear = 0, 0
+    for row, other in zip(a, b, strict=True):
+        for part in (slice(0, MODELS), slice(MODELS, None)):
+            best = np.sort(row[part])
+            if best[-1] - best[-2] > _MARGIN:
+                clear += 1
+                same += int(np.argmax(row[part]) == np.argmax(other[part]))
+    return {"largest_difference": float(np.abs(a - b).max()), "same_choices": same, "of_clear_choices": clear}
+
+
+def _peak() -> float:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+if __name__ == "__main__":
+    run(measure)

@@ -1,0 +1,171 @@
+"""Reading part by part: the same states as reading whole, each token once, within a budget of bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    Gemma3TextConfig,
+    Gemma3TextModel,
+    MambaConfig,
+    MambaModel,
+    MistralConfig,
+    MistralModel,
+    Qwen3Config,
+    Qwen3Model,
+)
+
+from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.prefixes import PartReader, PrefixReader, reads_in_parts
+from core.coordinator.svf import Offsets, svf_layout
+from core.episode import Decide, Role, Transcript, TranscriptEntry
+from core.pocket import threads
+from core.tokens.prompts import Prompt
+from tests.builders.encoder import tiny_qwen3
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "pad_token_id": 0,
+}
+DECODERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "full attention": (Qwen3Config, Qwen3Model, {}),
+    "sliding window": (MistralConfig, MistralModel, {"sliding_window": 20}),
+    "both": (
+        Gemma3TextConfig,
+        Gemma3TextModel,
+        {"sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    ),
+}
+IDS = tuple(np.random.default_rng(0).integers(1, 96, 160).tolist())
+LONG = Prompt(IDS, False, (40, 90, 150), 10)
+SHORT = Prompt((*IDS[:90], *IDS[150:]), False, (40, 90), 10)
+
+
+@pytest.fixture(params=DECODERS)
+def model(request: pytest.FixtureRequest) -> Any:
+    config, kind, more = DECODERS[request.param]
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    return kind(config(**SHAPE, **more)).eval()
+
+
+def whole(model: Any, prompt: Prompt) -> torch.Tensor:
+    with torch.inference_mode():
+        hidden: torch.Tensor = model(input_ids=torch.tensor([prompt.ids]), use_cache=False).last_hidden_state[
+            0
+        ]
+    return hidden
+
+
+def test_parts_give_the_states_of_the_whole_each_token_once(model: Any) -> None:
+    assert reads_in_parts(model)
+    reader = PrefixReader(model)
+    torch.testing.assert_close(reader.read(SHORT)[-2], whole(model, SHORT)[-2], atol=1e-5, rtol=0)
+    assert reader.tokens == 90 + 2 * 10
+    torch.testing.assert_close(reader.read(LONG)[-2], whole(model, LONG)[-2], atol=1e-5, rtol=0)
+    assert reader.tokens == 90 + 2 * 10 + 60 + 10, "only what is new was read"
+
+
+def test_what_was_read_before_changes_no_bit(model: Any) -> None:
+    cold, warm = PrefixReader(model), PrefixReader(model)
+    warm.read(SHORT)
+    assert torch.equal(warm.read(LONG), cold.read(LONG))
+
+
+def test_conversations_that_begin_alike_share_what_is_remembered(model: Any) -> None:
+    reader = PrefixReader(model)
+    reader.read(SHORT)
+    held = reader.bytes
+    other = Prompt((*IDS[:40], *IDS[100:130], *IDS[150:]), False, (40, 70), 10)
+    reader.read(other)
+    assert reader.bytes == held + 30 * held // 90
+    assert reader.read(other, b"other weights").shape == (40, 32)
+    assert reader.bytes == held + 30 * held // 90 + 70 * held // 90, "of other weights nothing is taken"
+
+
+def test_beyond_the_budget_the_ends_of_old_conversations_are_forgotten(model: Any) -> None:
+    reader = PrefixReader(model)
+    reader.read(SHORT)
+    small = PrefixReader(model, 2 * reader.bytes)
+    for start in (0, 1, 2):
+        for end in (60, 100):
+            one = Prompt((*IDS[start:end], *IDS[150:]), False, (30, end - start), 10)
+            torch.testing.assert_close(small.read(one)[-1], whole(model, one)[-1], atol=1e-5, rtol=0)
+            assert small.bytes <= 2 * reader.bytes
+    assert small.remembered(one) == len(one.ends)
+    assert small.remembered(SHORT) == 0
+    small.forget()
+    assert (small.bytes, small.remembered(one)) == (0, 0)
+
+
+def test_prompts_of_which_most_is_remembered_are_read_first(model: Any) -> None:
+    reader = PartReader(model)
+    list(reader.read([SHORT], -2))
+    other = Prompt(IDS[100:], False, (50,), 10)
+    assert [place for place, _ in reader.read([other, LONG], -2)] == [1, 0]
+
+
+def test_recurrent_layers_are_read_whole() -> None:
+    torch.manual_seed(0)
+    recurrent: Any = MambaModel(MambaConfig(vocab_size=96, hidden_size=16, num_hidden_layers=2))
+    assert not reads_in_parts(recurrent.eval())
+
+
+@pytest.fixture
+def as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every model counts as a large one."""
+    monkeypatch.setattr(threads, "SMALL", 0)
+
+
+def conversation(turns: int) -> Decide:
+    entries = tuple(TranscriptEntry(Role.WORKER, "m1", f"so {turn} " * 9) for turn in range(turns))
+    return Decide(Transcript("What is 4 plus 5? " * 4, entries), turns, "key")
+
+
+@pytest.mark.parametrize("position", [-1, -2, -40])
+def test_a_large_encoder_reads_a_conversation_once(as_large: None, tmp_path: Path, position: int) -> None:
+    folder = tiny_qwen3(tmp_path)
+    encoder = load_encoder(folder)
+    assert encoder.in_parts
+    states = [encoder.encode([conversation(n)], token_position=position).states for n in range(4)]
+    assert encoder.forwards < (2.5 if position > -40 else 5)
+    at_once = load_encoder(folder).encode([conversation(n) for n in range(4)], token_position=position).states
+    if position > -40:
+        np.testing.assert_array_equal(np.concatenate(states), at_once)
+    threads.SMALL = 10_000_000  # the fixture puts it back
+    small = load_encoder(folder)
+    assert not small.in_parts
+    expected = small.encode([conversation(n) for n in range(4)], token_position=position).states
+    np.testing.assert_allclose(np.concatenate(states), expected, atol=2e-5)
+
+
+def test_only_the_layers_above_a_change_are_read_again(as_large: None, tmp_path: Path) -> None:
+    encoder = load_encoder(tiny_qwen3(tmp_path))
+    layout = svf_layout(encoder.model, [2], embeddings=False)
+    rng = np.random.default_rng(0)
+    candidates = [
+        Offsets(layout, rng.normal(0, 0.1, sum(n for _, n in layout)).astype("f4")) for _ in range(3)
+    ]
+    request = conversation(3)
+    found = [encoder.encode([request], offsets=one).states for one in candidates]
+    assert encoder.forwards < 2 / 3 * 1.7 + 3 * 1 / 3  # suffixes are read after each of four short turns
+    for one, state in zip(candidates, found, strict=True):
+        fresh = whole_state(encoder, request, one)
+        np.testing.assert_allclose(state, fresh, atol=2e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
+def whole_state(encoder: Encoder, request: Decide, offsets: Offsets) -> Any:
+    ids = encoder.tokens.prompt(request, encoder.input_format).ids
+    with encoder.exclusive(offsets) as model, torch.inference_mode():
+        return model(input_ids=torch.tensor([ids]), use_cache=False).last_hidden_state[:, -2].numpy()
