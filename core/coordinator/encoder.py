@@ -177,7 +177,9 @@ class Encoder:
         Equal inputs are read once and recent ones remembered (paper 3.1, the authors' `get_action`). SVF
         `offsets` are written into the weights first; on a large encoder a change of them takes seconds."""
         found = dict(
-            self.read_each(requests, input_format=input_format, token_position=token_position, offsets=offsets)
+            self.read_each(
+                requests, input_format=input_format, token_position=token_position, offsets=offsets
+            )
         )
         nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
         return Encoded.of([nothing, *(found[place] for place in range(len(requests)))])
@@ -212,18 +214,18 @@ class Encoder:
                 raise CheckpointError(
                     f"Token position {token_position} lies before the prompt's first token."
                 )
-            # Another thread may change the weights between two steps.
-            read = self._read(missing, token_position)
-            steps = read if offsets is None else iter([*read])
+            steps = self._read(missing, token_position)
+            if offsets is not None:  # at once: another thread may change the weights between two steps
+                known |= dict(steps)
         for key, row in known.items():
             yield from ((place, row) for place in places[key])
-        while True:
+        while offsets is None:
             with self._lock:
-                self._set_offsets(offsets)
-                key, row = next(steps, (b"", None))
-            if row is None:
+                self._set_offsets(None)
+                step = next(steps, None)
+            if step is None:
                 return
-            yield from ((place, row) for place in places[key])
+            yield from ((place, step[1]) for place in places[step[0]])
 
     @property
     def keeps_states(self) -> bool:
@@ -236,7 +238,7 @@ class Encoder:
             if not self._speed:
                 self._set_offsets(None)
                 size, count = int(self.model.config.vocab_size), min(_TIMED_TOKENS, self.tokens.max_tokens)
-                rng, times, since = np.random.default_rng(0), [], time.perf_counter()
+                rng, since, times = np.random.default_rng(0), time.perf_counter(), list[float]()
                 while len(times) < 2 or time.perf_counter() - since < _TIMED_S:
                     prompt = Prompt(tuple(rng.integers(0, size, count).tolist()), False, (count,))
                     began = time.perf_counter()
