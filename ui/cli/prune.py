@@ -12,7 +12,6 @@ from core.errors import ConfigError
 from ui.cli.console import print_json, say, tell
 from ui.cli.options import Filter, JsonOption, StoreOption, opened_store, with_options
 
-
 #: What is kept beside the store.
 _READINGS = "readings"
 
