@@ -54,20 +54,20 @@ def prune(
     from storage.upkeep import retention
     from ui.presentation.words import retention_words, size_words
 
-    if what not in (*retention.WORDS, _READINGS):
+    if what == _READINGS:
+        if older_than or filter.chosen() != EpisodeFilter():
+            raise ConfigError(
+                "What encoders have read belongs to no episode: leave filters and --older-than out."
+            )
+        _prune_readings(dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    if what not in retention.WORDS:
         raise ConfigError(
             f"--what cannot be '{what}': choose one of {', '.join((*retention.WORDS, _READINGS))}."
         )
     conditions = [f"({filter.where})"] if filter.where else []
     conditions += [retention.began_before(older_than, time.time())] if older_than else []
     chosen = replace(filter, where=" and ".join(conditions) or None).chosen()
-    if what == _READINGS:
-        if chosen != EpisodeFilter():
-            raise ConfigError(
-                "What encoders have read belongs to no episode: leave filters and --older-than out."
-            )
-        _prune_readings(dry_run=dry_run, yes=yes, as_json=as_json)
-        return
     if (chosen == EpisodeFilter()) is not everything:
         raise ConfigError("Say which with --older-than, --where, --run, --policy or --flag, or else --all.")
     with opened_store(store, mark_dead=True) as opened:
