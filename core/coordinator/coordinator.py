@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ def released_checkpoint(vector_file: Path, config_file: Path, encoder: Encoder) 
         token_position=position,
         svf_layout=layout,
         svf_dead=dead_blocks(encoder.model, layout),
-        dtype=encoder.dtype,
+        **asdict(encoder.recipe),
         protocol=Protocol.RELEASED,
         generation=generation,
         kind="released",

@@ -21,17 +21,21 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
-from core.checkpoint import Dtype, EncoderIdentity, InputFormat
+from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
+from core.coordinator.devices import chosen_device
 from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import SMALL, is_small, no_progress_bar, suited_threads
 from core.processes import Processes
-from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER
+from core.settings import DeviceKind
+from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_size
 from core.tokens.prompts import Prompt, PromptTokens
 
+#: The implementation of attention that encoders are loaded with.
+ATTENTION = "sdpa"
 _CACHE_BYTES = 64 * 2**20
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -136,9 +140,14 @@ class Encoder:
         return cast("Dtype", str(self.model.dtype).removeprefix("torch."))
 
     @property
-    def device(self) -> str:
-        """Kind of device: "cpu", "cuda", ..."""
-        return str(self.model.device.type)
+    def device(self) -> DeviceKind:
+        """Kind of device that it reads on."""
+        return cast("DeviceKind", self.model.device.type)
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its states are computed, which a head belongs to."""
+        return Recipe(self.device, self.dtype, ATTENTION)
 
     def encode(
         self,
@@ -229,29 +238,32 @@ class Encoder:
 def load_encoder(
     name_or_folder: str | Path,
     *,
-    dtype: Dtype = "float32",
+    dtype: Dtype | None = None,
     device: str = "cpu",
     max_tokens: int | None = None,
     processes: Processes | None = None,
 ) -> Encoder:
     """Load "pocket", a local Hugging Face folder or a hub id (also offline); no remote code, no pickle.
 
-    Raises CheckpointError when there is no such encoder or it cannot be used."""
+    `device` is auto, cpu, cuda or mps; without a `dtype` it is bfloat16 on cuda and float32 elsewhere. Raises
+    CheckpointError when there is no such encoder, no such device, or it cannot be used."""
     name = str(name_or_folder)
-    if dtype not in _TORCH_DTYPES:
+    if dtype is not None and dtype not in _TORCH_DTYPES:
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
+    kind = chosen_device(device, small=device == "auto" and _is_small(folder))
+    dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
     try:
         with no_progress_bar():
             model = AutoModel.from_pretrained(
                 folder,
                 dtype=_TORCH_DTYPES[dtype],
-                attn_implementation="sdpa",
+                attn_implementation=ATTENTION,
                 trust_remote_code=False,
                 use_safetensors=True,
             )
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model.to(device)
+        model.to(kind)
         hidden_size = int(model.config.hidden_size)
     except Exception as error:  # transformers checks little and raises anything for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -265,21 +277,33 @@ def load_encoder(
 _loaded = cache(load_encoder)
 
 
-def kept_encoder(name_or_folder: str, *, dtype: Dtype, processes: Processes) -> Encoder:
+def _is_small(folder: Path) -> bool:
+    try:
+        return encoder_size(str(folder)) <= SMALL
+    except CheckpointError:  # of files that cannot be read, loading says more
+        return False
+
+
+def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
     """`load_encoder`, or what it gave before in this process while the files were the same; the two that were used last
     are kept."""
     folder, _ = _locate(name_or_folder)
     files = tuple(
         (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
     )
-    return _kept(name_or_folder, folder, files, dtype, processes)
+    return _kept(name_or_folder, folder, files, dtype, device, processes)
 
 
 @lru_cache(maxsize=2)
 def _kept(
-    name: str, folder: Path, files: tuple[tuple[str, int, int], ...], dtype: Dtype, processes: Processes
+    name: str,
+    folder: Path,
+    files: tuple[tuple[str, int, int], ...],
+    dtype: Dtype | None,
+    device: str,
+    processes: Processes,
 ) -> Encoder:
-    return load_encoder(name, dtype=dtype, processes=processes)
+    return load_encoder(name, dtype=dtype, device=device, processes=processes)
 
 
 def read_batch(job: Any) -> str:
