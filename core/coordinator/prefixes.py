@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
+from core.coordinator.attention import use_continued_attention
 from core.coordinator.svf import SplitModel
 from core.tokens.prompts import Prompt
 
@@ -99,6 +100,7 @@ class PartReader:
 
     def __init__(self, model: Any, budget: int = PREFIX_BYTES) -> None:
         self._model, self._budget = model, budget
+        use_continued_attention(model)
         self.prefixes = PrefixReader(model, budget)
         self._split: SplitModel | None = None
         #: In forwards of one prompt through all layers.

@@ -19,6 +19,7 @@ from transformers import (
     Qwen3Model,
 )
 
+from core.coordinator.attention import CONTINUED, use_continued_attention
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.prefixes import PartReader, PrefixReader, reads_in_parts
 from core.coordinator.svf import Offsets, svf_layout
@@ -80,6 +81,14 @@ def test_what_was_read_before_changes_no_bit(model: Any) -> None:
     cold, warm = PrefixReader(model), PrefixReader(model)
     warm.read(SHORT)
     assert torch.equal(warm.read(LONG), cold.read(LONG))
+
+
+def test_attention_without_a_mask_gives_the_same(model: Any) -> None:
+    masked = PrefixReader(model).read(LONG)
+    use_continued_attention(model)
+    assert model.config._attn_implementation == CONTINUED
+    torch.testing.assert_close(PrefixReader(model).read(LONG), masked, atol=1e-5, rtol=0)
+    torch.testing.assert_close(whole(model, LONG)[-len(masked) :], masked, atol=1e-5, rtol=0)
 
 
 def test_conversations_that_begin_alike_share_what_is_remembered(model: Any) -> None:
