@@ -68,6 +68,11 @@ class Recipe:
         """As a decision keeps it, such as cuda/bfloat16/sdpa; empty for float32 on the CPU."""
         return "" if self == Recipe() else f"{self.device}/{self.dtype}/{self.attention}"
 
+    @classmethod
+    def of(cls, key: str) -> Recipe:
+        """The recipe of a `key`."""
+        return cls(*key.split("/")) if key else cls()  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:

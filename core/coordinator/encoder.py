@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -23,8 +23,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
-from core.coordinator.devices import chosen_device
 from core.coordinator.prefixes import PartReader, reads_in_parts
+from core.coordinator.recipes import chosen_device
 from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
@@ -42,17 +42,25 @@ _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
-    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]."""
+    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]; `recipe` is the key
+    of how."""
 
     states: NDArray[np.float32]
     digests: tuple[str, ...]
     token_counts: tuple[int, ...]
     overflows: tuple[bool, ...]
+    recipe: str = ""
 
     def row(self, place: int) -> Encoded:
         """One request's row alone."""
         here = slice(place, place + 1)
-        return Encoded(self.states[here], self.digests[here], self.token_counts[here], self.overflows[here])
+        return replace(
+            self,
+            states=self.states[here],
+            digests=self.digests[here],
+            token_counts=self.token_counts[here],
+            overflows=self.overflows[here],
+        )
 
     @classmethod
     def of(cls, parts: Sequence[Encoded]) -> Encoded:
@@ -62,6 +70,7 @@ class Encoded:
             tuple(digest for part in parts for digest in part.digests),
             tuple(count for part in parts for count in part.token_counts),
             tuple(overflow for part in parts for overflow in part.overflows),
+            parts[0].recipe,
         )
 
 
@@ -182,7 +191,7 @@ class Encoder:
                 self._cache.move_to_end(key)
             while len(self._cache) > self._cache_size:
                 self._cache.popitem(last=False)
-        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
+        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), (), self.recipe.key)
         return Encoded.of([nothing, *(known[key] for key in keys)])
 
     @contextmanager

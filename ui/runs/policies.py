@@ -128,7 +128,12 @@ class Policies:
             self.encoders[name, dtype] = wiring.loaded_encoder(name, self.computing, dtype)
         encoder = self.encoders[name, dtype]
         check_fits(checkpoint, encoder, self.models)
-        return Coordinator(checkpoint, encoder, argmax=self.argmax)
+        coordinator = Coordinator(checkpoint, encoder, argmax=self.argmax)
+        if encoder.recipe != checkpoint.recipe:
+            from ui.runs.reading import tell_agreement
+
+            tell_agreement(self.store, coordinator, name)
+        return coordinator
 
 
 @dataclass
