@@ -24,7 +24,8 @@ from transformers import AutoModel, AutoTokenizer
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PartReader, reads_in_parts
-from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
+from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.svf import Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
