@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -16,10 +17,11 @@ from typing import Protocol as Interface
 
 import numpy as np
 import torch
+import transformers
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from numpy.typing import NDArray
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat
 from core.coordinator.batches import BatchReader
@@ -31,9 +33,13 @@ from core.errors import CheckpointError
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
 from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER
-from core.tokens.prompts import Prompt, PromptTokens
+from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
 _CACHE_BYTES = 64 * 2**20
+#: States are handed to a ledger when so many wait, or so long after those before: more is not lost when all ends.
+_HANDED_OVER, _HANDED_OVER_S = 64, 0.1
+#: The speed is measured on made-up prompts of so many tokens, for about so long.
+_TIMED_TOKENS, _TIMED_S = 128, 1.0
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -74,6 +80,16 @@ class Reader(Interface):
     def forget(self) -> None: ...
 
 
+class StateLedger(Interface):
+    """Where hidden states outlive the process that read them. It may lose some, and never fails."""
+
+    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, NDArray[np.float32]]:
+        """The states [hidden size] that were kept, by their keys."""
+
+    def keep(self, states: Mapping[bytes, NDArray[np.float32]]) -> None:
+        """Keep these as well."""
+
+
 class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
@@ -110,8 +126,15 @@ class Encoder:
         self._singular: SingularValues | None = None
         self._split: SplitModel | None = None
         self._offsets_key = b""
+        #: Where states are kept across runs; not those of a small encoder on the CPU, which reads as quickly.
+        self.ledger: StateLedger | None = None
+        self._fresh: dict[bytes, NDArray[np.float32]] = {}  # not yet in the ledger
+        self._handed_over = 0.0
         #: Hidden states given.
         self.states_given = 0
+        #: What reading took, in seconds.
+        self.seconds = 0.0
+        self._speed = 0.0
 
     @property
     def hidden_size(self) -> int:
@@ -154,28 +177,76 @@ class Encoder:
 
         Equal inputs are read once and recent ones remembered (paper 3.1, the authors' `get_action`). SVF
         `offsets` are written into the weights first; on a large encoder a change of them takes seconds."""
+        found = dict(
+            self.read_each(
+                requests, input_format=input_format, token_position=token_position, offsets=offsets
+            )
+        )
+        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
+        return Encoded.of([nothing, *(found[place] for place in range(len(requests)))])
+
+    def read_each(
+        self,
+        requests: Sequence[Decide],
+        *,
+        input_format: InputFormat | None = None,
+        token_position: int = -2,
+        offsets: Offsets | None = None,
+    ) -> Iterator[tuple[int, Encoded]]:
+        """What `encode` gives, row by row as it is read: each request's place and its row, those that are known first.
+
+        Whoever asks may stop at any row, or have the encoder read something else between two."""
         input_format = input_format or self.input_format
-        with self._lock, suited_threads(self._small):
+        places: dict[bytes, list[int]] = {}
+        with self._lock:
             self._set_offsets(offsets)
-            keys = [self._key(request, input_format, token_position) for request in requests]
-            self.states_given += len(keys)
+            for place, request in enumerate(requests):
+                places.setdefault(self._key(request, input_format, token_position), []).append(place)
+            self.states_given += len(requests)
+            known = {key: self._cache[key] for key in places if key in self._cache}
+            for key in known:
+                self._cache.move_to_end(key)
             missing = {
-                key: request for key, request in zip(keys, requests, strict=True) if key not in self._cache
+                key: self.tokens.prompt(requests[at[0]], input_format)
+                for key, at in places.items()
+                if key not in known
             }
-            prompts = {key: self.tokens.prompt(request, input_format) for key, request in missing.items()}
-            if any(len(prompt.ids) + token_position < 0 for prompt in prompts.values()):
+            if any(len(prompt.ids) + token_position < 0 for prompt in missing.values()):
                 raise CheckpointError(
                     f"Token position {token_position} lies before the prompt's first token."
                 )
-            known = {key: self._cache[key] for key in keys if key in self._cache}
-            for key, state in self._forward(prompts, token_position):
-                known[key] = self._cache[key] = state
-            for key in known:
-                self._cache.move_to_end(key)
-            while len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
-        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
-        return Encoded.of([nothing, *(known[key] for key in keys)])
+            steps = self._read(missing, token_position)
+            if offsets is not None:  # at once: another thread may change the weights between two steps
+                known |= dict(steps)
+        for key, row in known.items():
+            yield from ((place, row) for place in places[key])
+        while offsets is None:
+            with self._lock:
+                self._set_offsets(None)
+                step = next(steps, None)
+            if step is None:
+                return
+            yield from ((place, step[1]) for place in places[step[0]])
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether keeping a state across runs takes less than reading it again."""
+        return not self._small or self.device != "cpu"
+
+    def tokens_per_s(self) -> float:
+        """How many tokens it reads a second here: measured once, on made-up prompts."""
+        with self._lock, suited_threads(self._small):
+            if not self._speed:
+                self._set_offsets(None)
+                size, count = int(self.model.config.vocab_size), min(_TIMED_TOKENS, self.tokens.max_tokens)
+                rng, since, times = np.random.default_rng(0), time.perf_counter(), list[float]()
+                while len(times) < 2 or time.perf_counter() - since < _TIMED_S:
+                    prompt = Prompt(tuple(rng.integers(0, size, count).tolist()), False, (count,))
+                    began = time.perf_counter()
+                    list(self._reader.read([prompt], -1, b"", None))
+                    times.append(time.perf_counter() - began)
+                self._speed = count / min(times)  # what begins the first time is not counted
+            return self._speed
 
     @contextmanager
     def exclusive(self, offsets: Offsets | None = None) -> Iterator[Any]:
@@ -213,18 +284,60 @@ class Encoder:
             self._singular.apply(offsets.values)
         self._offsets_key = key
 
-    def _forward(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
-        """Every prompt's state, in the order in which they are read."""
+    def _read(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
+        """Every prompt's row as it is recalled or read, each step to be taken under the lock."""
+        seed, split = self._offsets_key, self._split if self._offsets_key else None
+        ledger = self.ledger if self.keeps_states and self.identity.digest and not seed else None
+        names = {key: self._ledger_key(one, token_position) for key, one in prompts.items()} if ledger else {}
+        recalled = ledger.recall([*names.values()]) if ledger and names else {}
+        for key, name in names.items():
+            if (state := recalled.get(name)) is not None and state.shape == (self.hidden_size,):
+                yield key, self._remember(key, prompts.pop(key), state)
         asked = list(prompts.items())
-        wanted = [prompt for _, prompt in asked]
-        split = self._split if self._offsets_key else None
-        for place, state in self._reader.read(wanted, token_position, self._offsets_key, split):
-            key, prompt = asked[place]
-            if not np.isfinite(state).all():
-                raise CheckpointError(
-                    f"The encoder {self.identity.name} gave a hidden state that is not finite."
-                )
-            yield key, Encoded(state[None].copy(), (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
+        reading = self._reader.read([prompt for _, prompt in asked], token_position, seed, split)
+        try:
+            while True:
+                began = time.perf_counter()
+                with suited_threads(self._small):
+                    place, state = next(reading, (-1, None))
+                self.seconds += time.perf_counter() - began
+                if state is None:
+                    return
+                key, prompt = asked[place]
+                if not np.isfinite(state).all():
+                    raise CheckpointError(
+                        f"The encoder {self.identity.name} gave a hidden state that is not finite."
+                    )
+                row = self._remember(key, prompt, state)
+                if ledger:
+                    self._fresh[names[key]] = row.states[0]
+                    self._hand_over(ledger)
+                yield key, row
+        finally:
+            if ledger:
+                self._hand_over(ledger)
+
+    def _hand_over(self, ledger: StateLedger) -> None:
+        due = len(self._fresh) >= _HANDED_OVER or time.monotonic() - self._handed_over >= _HANDED_OVER_S
+        if self._fresh and due:
+            fresh, self._fresh = self._fresh, {}
+            ledger.keep(fresh)
+            self._handed_over = time.monotonic()
+
+    def _remember(self, key: bytes, prompt: Prompt, state: NDArray[np.float32]) -> Encoded:
+        row = Encoded(state[None].copy(), (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
+        self._cache[key] = row
+        while len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+        return row
+
+    def _ledger_key(self, prompt: Prompt, token_position: int) -> bytes:
+        """All that decides a state, to the last bit: what is read, with its parts, and what reads it."""
+        attention = getattr(self.model.config, "_attn_implementation", "")
+        recipe = (self.identity.digest, self.dtype, self.device, attention, self.in_parts)
+        versions = (torch.__version__, transformers.__version__)
+        described = repr((recipe, versions, token_position, prompt.ids, prompt.ends, prompt.suffix))
+        return hashlib.blake2b(described.encode(), digest_size=20).digest()
 
 
 def load_encoder(
@@ -243,6 +356,7 @@ def load_encoder(
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
     try:
+        tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
         with no_progress_bar():
             model = AutoModel.from_pretrained(
                 folder,
@@ -251,16 +365,39 @@ def load_encoder(
                 trust_remote_code=False,
                 use_safetensors=True,
             )
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         model.to(device)
         hidden_size = int(model.config.hidden_size)
+    except CheckpointError:
+        raise
     except Exception as error:  # transformers checks little and raises anything for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}") from error
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise CheckpointError(f"The encoder must be a decoder-only language model; {name} is not one.")
     identity = EncoderIdentity(_name(name, folder, commit), hidden_size, weights_digest(folder), commit)
     return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
+
+
+def _check_folder(name: str, folder: Path) -> Any:
+    """The tokenizer of a folder of which everything but the weights themselves was found to be usable."""
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if getattr(config, "is_encoder_decoder", False):
+        raise CheckpointError(
+            f"The encoder must be a decoder-only language model, and {name} has an encoder and a decoder: name "
+            "another, such as Qwen/Qwen3-0.6B."
+        )
+    if not any(folder.glob("*.safetensors")):
+        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
+        raise CheckpointError(
+            f"The encoder at {folder} cannot be loaded: "
+            + (
+                "its weights are pickled, and reading those could run a program. Save it anew by "
+                "transformers' save_pretrained, which writes model.safetensors."
+                if pickled
+                else "its weights are missing. Put its model.safetensors into the folder."
+            )
+        )
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    check_fast(tokenizer)
+    return tokenizer
 
 
 _loaded = cache(load_encoder)

@@ -122,10 +122,11 @@ class PartReader:
             self.prefixes = PrefixReader(
                 split.lower if split else self._model, self._budget, keeps_hidden=bool(split)
             )
+        prefixes = self.prefixes  # what is read between two steps may have others
         seed = b"" if split else seed
         order = sorted(
             range(len(prompts)),
-            key=lambda place: (-self.prefixes.remembered(prompts[place], seed), prompts[place].ids),
+            key=lambda place: (-prefixes.remembered(prompts[place], seed), prompts[place].ids),
         )
         for place in order:
             prompt = prompts[place]
@@ -133,9 +134,9 @@ class PartReader:
             if len(prompt.ids) - starts[-2] < -token_position:  # the token lies before the last part
                 prompt = Prompt(prompt.ids, prompt.overflow, (len(prompt.ids),))
             state = (
-                self._above(split, prompt, token_position)
+                self._above(split, prefixes, prompt, token_position)
                 if split
-                else self._hidden(prompt, seed)[token_position]
+                else self._hidden(prefixes, prompt, seed)[token_position]
             )
             yield place, state.float().cpu().numpy()
 
@@ -144,18 +145,22 @@ class PartReader:
         self.prefixes.forget()
         self._entering = Entering(self._entering.split)
 
-    def _hidden(self, prompt: Prompt, seed: bytes = b"", share_below: float = 1.0) -> torch.Tensor:
-        """As the reader of parts gives them, whose layers are this share of all."""
-        before = self.prefixes.tokens
-        hidden = self.prefixes.read(prompt, seed)
-        self.forwards += share_below * (self.prefixes.tokens - before) / len(prompt.ids)
+    def _hidden(
+        self, prefixes: PrefixReader, prompt: Prompt, seed: bytes = b"", share: float = 1.0
+    ) -> torch.Tensor:
+        """As this reader gives them, whose layers are this share of all."""
+        before = prefixes.tokens
+        hidden = prefixes.read(prompt, seed)
+        self.forwards += share * (prefixes.tokens - before) / len(prompt.ids)
         return hidden
 
-    def _above(self, split: SplitModel, prompt: Prompt, token_position: int) -> torch.Tensor:
+    def _above(
+        self, split: SplitModel, prefixes: PrefixReader, prompt: Prompt, token_position: int
+    ) -> torch.Tensor:
         """The state of a prompt under changed weights."""
         key = prompt.digest, prompt.ends
         if (entering := self._entering.get(key)) is None:
-            entering = self._hidden(prompt, share_below=split.share_below)
+            entering = self._hidden(prefixes, prompt, share=split.share_below)
             self._entering.keep(key, entering)
         self.forwards += split.share_above
         with torch.inference_mode():

@@ -31,6 +31,7 @@ from core.settings import POCKET_POOL, Settings, read_settings
 from storage.files.atomic import atomic_file
 from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
+from storage.shelves.states import StateFile
 from storage.store import Store
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 
 #: Beside the user's store: the folder of each encoder by the digest of its weights.
 ENCODERS = "encoders.json"
+
+#: Beside the user's store: what large encoders have read.
+STATES = "states.db"
 
 #: Beside the packages, in a checkout as in an installed wheel.
 SAMPLE_RUNS = Path(__file__).resolve().parents[2] / "sample_runs"
@@ -244,8 +248,16 @@ def login() -> str:
 # Encoders: a checkpoint names its own, and no place of it.
 
 
+@cache
+def state_file(data_folder: Path) -> StateFile:
+    """What large encoders have read on this machine, in whatever run."""
+    return StateFile(data_folder / STATES)
+
+
 def remember_encoder(encoder: Encoder, data_folder: Path) -> Encoder:
-    """The encoder; where its folder lies is kept for checkpoints of it, if the data folder can be written."""
+    """The encoder, with what it has read in earlier runs; where its folder lies is kept for checkpoints of it, if the
+    data folder can be written."""
+    encoder.ledger = state_file(data_folder)
     known, identity = _known_encoders(data_folder), encoder.identity
     own = encoder.folder is not None and not identity.revision and identity.name != POCKET_POOL
     if own and known.get(identity.digest) != (place := str(Path(str(encoder.folder)).resolve())):
