@@ -27,7 +27,8 @@ from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.recipes import chosen_device
-from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
+from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.svf import Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.threads import SMALL, is_small, no_progress_bar, suited_threads

@@ -1,9 +1,7 @@
-"""Singular-value fine-tuning: an encoder's matrices with learned offsets to their singular values; and the encoder cut
-in two before the first changed layer, so that what lies below is computed once for every change."""
+"""Singular-value fine-tuning: an encoder's matrices with learned offsets to their singular values."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import re
 from collections.abc import Sequence
@@ -13,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from core.errors import CheckpointError
 
@@ -22,6 +19,8 @@ Layout = tuple[tuple[str, int], ...]
 
 LM_HEAD = "lm_head.weight"
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+#: Matrices of a layer on which no key and no value depends.
+_BEHIND_KEYS = re.compile(r"\.(self_attn\.(q_proj|o_proj|dense)|mlp\..+)\.weight$")
 _ROWS_AT_ONCE = 16_384  # of a matrix being rewritten: bounds the memory of a large embedding
 
 
@@ -63,6 +62,11 @@ def layer_of(name: str) -> int | None:
     """The layer that a matrix belongs to; None for one outside the layers."""
     found = _LAYER.search(name)
     return int(found[1]) if found else None
+
+
+def behind_keys(name: str) -> bool:
+    """Whether no key and no value of its own layer depends on this matrix."""
+    return bool(_BEHIND_KEYS.search(name))
 
 
 def dead_blocks(model: Any, layout: Layout) -> tuple[str, ...]:
@@ -177,49 +181,3 @@ def _parameter(model: Any, name: str) -> Any:
     if name == LM_HEAD:
         return model.get_input_embeddings().weight
     return dict(model.named_parameters()).get(name)
-
-
-class SplitModel:
-    """A model without LM head as `below`, its layers before `cut`, and `above`, the others and the final norm.
-
-    Both share the model's weights: what is written into them is in force here too."""
-
-    def __init__(self, model: Any, cut: int) -> None:
-        self.cut = cut
-        self.lower = _part(model, slice(0, cut), nn.Identity())
-        self._upper = _part(model, slice(cut, None), model.norm)
-
-    def below(self, ids: torch.Tensor) -> torch.Tensor:
-        """What enters layer `cut`, [rows, length, hidden size], of token ids [rows, length]."""
-        entering: torch.Tensor = self.lower(input_ids=ids, use_cache=False).last_hidden_state
-        return entering
-
-    def above(self, entering: torch.Tensor) -> torch.Tensor:
-        """The hidden states after the final norm, of the same shape."""
-        states: torch.Tensor = self._upper(inputs_embeds=entering, use_cache=False).last_hidden_state
-        return states
-
-
-def split_for(model: Any, layout: Layout) -> SplitModel | None:
-    """The model cut below all that the layout changes; None where nothing lies below, or where the halves together
-    do not give the model's own states to the last bit (an architecture that does more between its layers)."""
-    cut = min((layer_of(name) or 0 for name, _ in layout), default=0)
-    if cut == 0 or not all(hasattr(model, name) for name in ("layers", "norm")):
-        return None
-    parts = SplitModel(model, cut)
-    ids = torch.arange(8, device=model.device)[None] % int(model.config.vocab_size)
-    with torch.inference_mode():
-        expected = model(input_ids=ids, use_cache=False).last_hidden_state
-        same = torch.equal(expected, parts.above(parts.below(ids)))
-    return parts if same else None
-
-
-def _part(model: Any, layers: slice, norm: nn.Module) -> Any:
-    """A model of some of the layers, around the same weights."""
-    shared = (*model.children(), *model.parameters(recurse=False), *model.buffers(recurse=False))
-    part = copy.deepcopy(model, {id(one): one for one in shared})
-    part.layers, part.norm = model.layers[layers], norm
-    part.config.num_hidden_layers = len(part.layers)
-    if getattr(model.config, "layer_types", None):
-        part.config.layer_types = model.config.layer_types[layers]
-    return part
