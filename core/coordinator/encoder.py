@@ -29,7 +29,7 @@ from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
-from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER
+from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, check_folder
 from core.tokens.prompts import Prompt, PromptTokens
 
 _CACHE_BYTES = 64 * 2**20
@@ -129,6 +129,17 @@ class Encoder:
     def format_for(self, protocol: Protocol) -> InputFormat:
         """What a checkpoint of this protocol reads: the released one a chat, as its authors' does."""
         return "chat" if protocol is Protocol.RELEASED else self.input_format
+
+    @property
+    def reading_words(self) -> str:
+        """How it reads a conversation that goes on, and why."""
+        if self.in_parts:
+            return "part by part: what was read once is remembered"
+        if self._small:
+            return "whole, in batches: it is small, and quicker so"
+        if self.device != "cpu":
+            return f"whole, in batches: it is on the {self.device.upper()}"
+        return "whole: its layers remember more than what was read before, or less of it"
 
     @property
     def dtype(self) -> Dtype:
@@ -314,16 +325,13 @@ def _locate(name: str) -> tuple[Path, str]:
     """(folder, hub commit or "") of a local folder, the pocket encoder or a hub id."""
     if name == POCKET_ENCODER or os.path.isdir(name):  # not Path's, which raises for a name that is too long
         folder = POCKET_FOLDER if name == POCKET_ENCODER else Path(name)
-        if not (folder / "config.json").exists():
-            raise CheckpointError(
-                f"There is no encoder at {folder}: a Hugging Face folder with a config.json is needed."
-            )
+        check_folder(folder)
         return folder, ""
     try:
         folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder or 'pocket'."
+            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
         ) from error
     return folder, folder.name

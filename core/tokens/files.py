@@ -21,6 +21,7 @@ POCKET_ENCODER = "pocket"
 POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
 
 _WINDOW = 32_768  # where a config names none, as the encoder does
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5")
 _FILES = ("tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja")
 
 
@@ -71,21 +72,59 @@ def prompt_tokens(encoder: str, revision: str = "", *, uncut: bool = False) -> P
 def encoder_size(encoder: str, revision: str = "") -> int:
     """How many parameters an encoder's files hold, by their headers; nothing is fetched. CheckpointError, which says
     what folder is missing, when they are not on this machine."""
-    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
-    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
-        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
-    files = [_file(encoder, revision, name) for name in shards]
-    if not files or None in files or _file(encoder, revision, "config.json") is None:
-        raise CheckpointError(
-            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
-            f"{_folder_words(encoder)}."
-        )
+    files = _weights(encoder, revision)
     try:
-        return sum(_numbers(file) for file in files if file is not None)
+        return sum(map(_numbers, files))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise CheckpointError(
             f"The weights in the folder {_folder_words(encoder)} cannot be read ({type(error).__name__})."
         ) from error
+
+
+def encoder_bytes(encoder: str, revision: str = "") -> int:
+    """How large an encoder's weights are on this machine; CheckpointError as for their number."""
+    return sum(file.stat().st_size for file in _weights(encoder, revision))
+
+
+def _weights(encoder: str, revision: str) -> list[Path]:
+    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
+    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
+        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
+    files = [found for name in shards if (found := _file(encoder, revision, name)) is not None]
+    if not files or len(files) < len(shards) or _file(encoder, revision, "config.json") is None:
+        raise CheckpointError(
+            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
+            f"{_folder_words(encoder)}."
+        )
+    return files
+
+
+def check_folder(folder: Path) -> None:
+    """CheckpointError, one sentence, for a folder that no encoder can be loaded from: by its files alone, before any
+    weights are read."""
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(
+            f"There is no encoder at {folder}: a Hugging Face folder with a config.json is needed."
+        )
+    try:
+        config = _json(folder / "config.json")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"The config.json of {folder} cannot be read: {error}.") from error
+    if config.get("is_encoder_decoder"):
+        raise CheckpointError(f"The encoder must be a decoder-only language model; {folder.name} is not one.")
+    if not any(folder.glob("*.safetensors")):
+        pickled = next((one.name for kind in _PICKLED for one in sorted(folder.glob(kind))), "")
+        raise CheckpointError(
+            f"The weights of {folder} are pickled ({pickled}), which can run code when they are read: save them as "
+            "safetensors first, by transformers' save_pretrained."
+            if pickled
+            else f"The folder {folder} has no weights: a model.safetensors is needed beside its config.json."
+        )
+    if not (folder / "tokenizer.json").is_file():
+        raise CheckpointError(
+            f"The folder {folder} has no tokenizer.json, the file of a fast tokenizer: save the tokenizer again with "
+            "transformers, AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)."
+        )
 
 
 def _numbers(file: Path) -> int:

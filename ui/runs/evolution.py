@@ -104,7 +104,7 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     common = learning_parts(store, plan)
     plan = common["plan"]
-    encoder = load_encoder(plan.encoder, processes=wiring.processes())
+    encoder = load_encoder(wiring.encoder_source(plan.encoder), processes=wiring.processes())
     remember_encoder(encoder, wiring.data_folder())
     layout = _layout(plan.svf, encoder)
     template = Checkpoint.begin(

@@ -175,6 +175,7 @@ def _encoder_at_hand(store: Store | None, checkpoint: Checkpoint, other: str | N
         if other is None:
             raise
         try:
+            other = wiring.encoder_source(other)
             return other, encoder_size(other)  # a checkpoint of another encoder is refused when it is loaded
         except CheckpointError:
             raise error from None
