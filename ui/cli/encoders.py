@@ -156,7 +156,10 @@ def _rows(one: Measured) -> list[tuple[str, str]]:
         ("window", f"{one.window:,} tokens"),
         ("input format", one.input_format),
         ("reads", one.reads),
-        ("speed here", f"{one.tokens_per_s:,.0f} tokens a second ({one.tokens:,} in {one.tasks} questions)"),
+        (
+            "speed here",
+            f"{one.tokens_per_s:,.0f} tokens a second; {one.tokens / one.tasks:,.0f} in a question",
+        ),
         ("task families", families),
     ]
 

@@ -127,9 +127,9 @@ def _size(place: str, revision: str = "") -> tuple[int | None, float | None]:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What an encoder is like on this machine. `reads` says how it reads and why, `kept_dtype` in which format its
-    files hold their numbers, `dtype` in which it computes. `tokens_per_s` are those of the `tasks` questions, read one
-    by one after another; `accuracy` is how well an SVM reads the task family off the hidden states of those questions,
-    `index` the share of their variance that lies between families, None where there are no two families."""
+    files hold their numbers, `dtype` in which it computes. The `tasks` questions have `tokens` in all; `accuracy` is
+    how well an SVM reads their families off their hidden states, `index` the share of the variance that lies between
+    families, both None where there are no two families."""
 
     name: str
     origin: str
@@ -165,15 +165,12 @@ def measure(data_folder: Path, name: str, tasks: Sequence[Task]) -> Iterator[int
     began = time.monotonic()
     encoder = wiring.loaded_encoder(name)
     load_s, states, tokens = time.monotonic() - began, [], 0
-    encoder.encode([Decide(Transcript("Warm up."), 0, "warm")])
-    began = time.monotonic()
     for start in range(0, len(tasks), _AT_ONCE):
         asked = [Decide(Transcript(one.question), 0, one.id) for one in tasks[start : start + _AT_ONCE]]
         encoded = encoder.encode(asked)
         states.append(encoded.states)
         tokens += sum(encoded.token_counts)
         yield start + len(asked)
-    spent = time.monotonic() - began
     points = _points(np.concatenate(states), tasks)
     place = wiring.encoder_source(name)
     known = _POCKET if name == POCKET_POOL else on_shelf(data_folder, name)
@@ -197,7 +194,7 @@ def measure(data_folder: Path, name: str, tasks: Sequence[Task]) -> Iterator[int
         load_s=load_s,
         tasks=len(tasks),
         tokens=tokens,
-        tokens_per_s=tokens / spent,
+        tokens_per_s=encoder.tokens_per_s(),
         accuracy=accuracy(points, "task", "hidden"),
         index=separability_index(points, "task", "hidden"),
     )
