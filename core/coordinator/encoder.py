@@ -168,6 +168,17 @@ class Encoder:
         return "chat" if protocol is Protocol.RELEASED else self.input_format
 
     @property
+    def reading_words(self) -> str:
+        """How it reads a conversation that goes on, and why."""
+        if self.in_parts:
+            return "part by part: what was read once is remembered"
+        if self._small:
+            return "whole, in batches: it is small, and quicker so"
+        if self.device != "cpu":
+            return f"whole, in batches: it is on the {self.device.upper()}"
+        return "whole: its layers remember more than what was read before, or less of it"
+
+    @property
     def dtype(self) -> Dtype:
         """Number format of the weights, which a head belongs to."""
         return cast("Dtype", str(self.model.dtype).removeprefix("torch."))
@@ -495,6 +506,6 @@ def _locate(name: str) -> tuple[Path, str]:
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder or 'pocket'."
+            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
         ) from error
     return folder, folder.name

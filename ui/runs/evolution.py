@@ -106,7 +106,10 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     plan = common["plan"]
     computing = plan.computing
     encoder = load_encoder(
-        plan.encoder, dtype=computing.dtype, device=computing.device, processes=wiring.processes()
+        wiring.encoder_source(plan.encoder),
+        dtype=computing.dtype,
+        device=computing.device,
+        processes=wiring.processes(),
     )
     remember_encoder(encoder, wiring.data_folder())
     layout = _layout(plan.svf, encoder)
