@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
+from core.coordinator.attention import use_continued_attention
 from core.coordinator.svf import SplitModel
 from core.tokens.prompts import Prompt
 
@@ -99,6 +100,7 @@ class PartReader:
 
     def __init__(self, model: Any, budget: int = PREFIX_BYTES) -> None:
         self._model, self._budget = model, budget
+        use_continued_attention(model)
         self.prefixes = PrefixReader(model, budget)
         self._split: SplitModel | None = None
         #: In forwards of one prompt through all layers.
@@ -121,19 +123,20 @@ class PartReader:
             self.prefixes = PrefixReader(
                 split.lower if split else self._model, self._budget, keeps_hidden=bool(split)
             )
+        prefixes = self.prefixes  # what is read between two steps may have others
         seed = b"" if split else seed
         order = sorted(
             range(len(prompts)),
-            key=lambda place: (-self.prefixes.remembered(prompts[place], seed), prompts[place].ids),
+            key=lambda place: (-prefixes.remembered(prompts[place], seed), prompts[place].ids),
         )
         for place in order:
             prompt = prompts[place]
             starts = (0, *prompt.ends)
             if len(prompt.ids) - starts[-2] < -token_position:  # the token lies before the last part
                 prompt = Prompt(prompt.ids, prompt.overflow, (len(prompt.ids),))
-            before = self.prefixes.tokens
-            hidden = self.prefixes.read(prompt, seed)
-            share = (self.prefixes.tokens - before) / len(prompt.ids)
+            before = prefixes.tokens
+            hidden = prefixes.read(prompt, seed)
+            share = (prefixes.tokens - before) / len(prompt.ids)
             if split:
                 with torch.inference_mode():
                     hidden = split.above(hidden[None])[0]

@@ -58,6 +58,15 @@ class PlacedToken:
     end: int = 0
 
 
+def check_fast(tokenizer: Any) -> None:
+    """Raise CheckpointError for a tokenizer that cannot say what stands where in a text."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise CheckpointError(
+            "The encoder's tokenizer is not a fast one: add its tokenizer.json to the folder, which transformers "
+            "writes where it can make a fast one of it."
+        )
+
+
 class PromptTokens:
     """Writes prompts of at most `max_tokens` ids with a Hugging Face fast tokenizer.
 
@@ -66,10 +75,7 @@ class PromptTokens:
     has none of them, in the stretches between the control tokens that we write ourselves."""
 
     def __init__(self, tokenizer: Any, max_tokens: int) -> None:
-        if not getattr(tokenizer, "is_fast", False):
-            raise CheckpointError(
-                "The encoder's tokenizer is not a fast one; add its tokenizer.json to the folder."
-            )
+        check_fast(tokenizer)
         if max_tokens < SMALLEST_WINDOW:
             raise CheckpointError(
                 f"The encoder needs a window of at least {SMALLEST_WINDOW} tokens, not {max_tokens}."

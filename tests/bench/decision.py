@@ -38,6 +38,7 @@ SHAPE = {
 }
 READERS = ("ours", "naive", "automodel")
 MODELS = 7
+_SHORT = 64  # questions over which the agreement of number formats is counted too
 _AROUND = 8  # tokens of a turn's marks and name
 _MARGIN = 1e-3  # in logits: nearer than this a choice may fall either way
 
@@ -115,9 +116,6 @@ def _alone(
         began = time.perf_counter()
         states.append(state(request))
         seconds.append(time.perf_counter() - began)
-    head = head_of("linear", MODELS, states[0].size)
-    vector = np.random.default_rng(0).normal(0, 0.1, head.size).astype(np.float32)
-    logits = head.logits(np.stack(states), vector, range(len(states)))
     found = {
         "total_s": sum(seconds),
         "last_s": seconds[-1],
@@ -125,8 +123,14 @@ def _alone(
         "p95_ms": percentile(95, [1000 * one for one in seconds]),
         "peak_mb": _peak(),
         "peak_of_weights_mb": before,
-        "logits": logits.tolist(),
     }
+    if reader in ("ours", "bfloat16"):  # the agreement of number formats is counted over more of them
+        short = [next(_requests(1, max(_AROUND + 1, tokens // 8), 100 + seed)) for seed in range(_SHORT)]
+        states += list(encoder.encode(short).states)
+    head = head_of("linear", MODELS, states[0].size)
+    vector = np.random.default_rng(0).normal(0, 0.1, head.size).astype(np.float32)
+    logits = head.logits(np.stack(states), vector, range(len(states)))
+    found["logits"] = logits.tolist()
     if reader == "ours":
         lengths = [len(encoder.tokens.prompt(request, encoder.input_format).ids) for request in requests]
         found |= {"prompt_tokens": lengths[-1], "limit_s": _limit(model, lengths)}
@@ -209,7 +213,8 @@ def _many(encoder: Encoder, conversations: int, turns: int, tokens: int) -> Figu
 
 def _agreement(ours: list[list[float]], others: list[list[float]]) -> Figures:
     """How far logits lie apart, and whether the choices are the same where they are not near a tie."""
-    a, b = np.array(ours), np.array(others)
+    n = min(len(ours), len(others))
+    a, b = np.array(ours[:n]), np.array(others[:n])
     same, clear = 0, 0
     for row, other in zip(a, b, strict=True):
         for part in (slice(0, MODELS), slice(MODELS, None)):

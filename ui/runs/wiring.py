@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from core.checkpoint import Checkpoint, Dtype
+from core.checkpoint import Checkpoint
 from core.errors import CheckpointError, ConfigError, StoreError
 from core.planner.card import PlannerCard
 from core.pocket import MODELS, WEIGHTS
@@ -27,10 +27,11 @@ from core.pocket.models import pocket_spec
 from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
 from core.processes import Processes, cores
-from core.settings import POCKET_POOL, Settings, read_settings
+from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
 from storage.files.atomic import atomic_file
 from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
+from storage.shelves.states import StateFile
 from storage.store import Store
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 
 #: Beside the user's store: the folder of each encoder by the digest of its weights.
 ENCODERS = "encoders.json"
+
+#: Beside the user's store: what large encoders have read.
+STATES = "states.db"
 
 #: Beside the packages, in a checkout as in an installed wheel.
 SAMPLE_RUNS = Path(__file__).resolve().parents[2] / "sample_runs"
@@ -226,11 +230,14 @@ def load_planner(
     return LanguagePlanner.load(folder, models, argmax=argmax)
 
 
-def loaded_encoder(name: str, dtype: Dtype = "float32") -> Encoder:
-    """An encoder, loaded once by this process as long as its files stay the same. CheckpointError when it cannot be."""
+def loaded_encoder(name: str, computing: Computing | None = None, dtype: Dtype | None = None) -> Encoder:
+    """An encoder, loaded once by this process as long as its files stay the same; `computing` is the app's own where
+    nothing else is said, and its numbers are `dtype` where it names none. CheckpointError when it cannot be loaded."""
     from core.coordinator.encoder import kept_encoder
 
-    return remember_encoder(kept_encoder(name, dtype=dtype, processes=processes()), data_folder())
+    asked = computing or settings().computing
+    loaded = kept_encoder(name, dtype=asked.dtype or dtype, device=asked.device, processes=processes())
+    return remember_encoder(loaded, data_folder())
 
 
 def login() -> str:
@@ -244,8 +251,16 @@ def login() -> str:
 # Encoders: a checkpoint names its own, and no place of it.
 
 
+@cache
+def state_file(data_folder: Path) -> StateFile:
+    """What large encoders have read on this machine, in whatever run."""
+    return StateFile(data_folder / STATES)
+
+
 def remember_encoder(encoder: Encoder, data_folder: Path) -> Encoder:
-    """The encoder; where its folder lies is kept for checkpoints of it, if the data folder can be written."""
+    """The encoder, with what it has read in earlier runs; where its folder lies is kept for checkpoints of it, if the
+    data folder can be written."""
+    encoder.ledger = state_file(data_folder)
     known, identity = _known_encoders(data_folder), encoder.identity
     own = encoder.folder is not None and not identity.revision and identity.name != POCKET_POOL
     if own and known.get(identity.digest) != (place := str(Path(str(encoder.folder)).resolve())):
