@@ -112,7 +112,7 @@ def resolve_pool(name: str) -> Pool:
         return pocket_pool()
     from core.pool_file import load_pool
 
-    return load_pool(Path(name), os.environ, processes())
+    return load_pool(Path(name), os.environ, processes(), data_folder())
 
 
 @cache
