@@ -7,9 +7,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +27,7 @@ from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.recipes import chosen_device
 from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
@@ -47,40 +47,6 @@ _TIMED_TOKENS, _TIMED_S = 128, 1.0
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]; `recipe` is the key
-    of how."""
-
-    states: NDArray[np.float32]
-    digests: tuple[str, ...]
-    token_counts: tuple[int, ...]
-    overflows: tuple[bool, ...]
-    recipe: str = ""
-
-    def row(self, place: int) -> Encoded:
-        """One request's row alone."""
-        here = slice(place, place + 1)
-        return replace(
-            self,
-            states=self.states[here],
-            digests=self.digests[here],
-            token_counts=self.token_counts[here],
-            overflows=self.overflows[here],
-        )
-
-    @classmethod
-    def of(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Several, at least one, one under the other."""
-        return cls(
-            np.concatenate([part.states for part in parts]),
-            tuple(digest for part in parts for digest in part.digests),
-            tuple(count for part in parts for count in part.token_counts),
-            tuple(overflow for part in parts for overflow in part.overflows),
-            parts[0].recipe,
-        )
-
-
 class Reader(Interface):
     """How an encoder reads prompts."""
 
@@ -91,16 +57,6 @@ class Reader(Interface):
     ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...
 
     def forget(self) -> None: ...
-
-
-class StateLedger(Interface):
-    """Where hidden states outlive the process that read them. It may lose some, and never fails."""
-
-    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, NDArray[np.float32]]:
-        """The states [hidden size] that were kept, by their keys."""
-
-    def keep(self, states: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Keep these as well."""
 
 
 class Encoder:
