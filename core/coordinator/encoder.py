@@ -27,7 +27,8 @@ from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.recipes import chosen_device
-from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
+from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.threads import SMALL, is_small, no_progress_bar, suited_threads
@@ -140,6 +141,8 @@ class Encoder:
         self._offsets_key = b""
         #: Where states are kept across runs; not those of a small encoder on the CPU, which reads as quickly.
         self.ledger: StateLedger | None = None
+        #: Where the decompositions of its matrices are kept.
+        self.decompositions: DecompositionLedger | None = None
         self._fresh: dict[bytes, NDArray[np.float32]] = {}  # not yet in the ledger
         self._handed_over = 0.0
         #: Hidden states given.
@@ -165,6 +168,17 @@ class Encoder:
     def format_for(self, protocol: Protocol) -> InputFormat:
         """What a checkpoint of this protocol reads: the released one a chat, as its authors' does."""
         return "chat" if protocol is Protocol.RELEASED else self.input_format
+
+    @property
+    def reading_words(self) -> str:
+        """How it reads a conversation that goes on, and why."""
+        if self.in_parts:
+            return "part by part: what was read once is remembered"
+        if self._small:
+            return "whole, in batches: it is small, and quicker so"
+        if self.device != "cpu":
+            return f"whole, in batches: it is on the {self.device.upper()}"
+        return "whole: its layers remember more than what was read before, or less of it"
 
     @property
     def dtype(self) -> Dtype:
@@ -272,6 +286,19 @@ class Encoder:
             self._set_offsets(offsets)
             yield self.model
 
+    def decompose(self, layout: Layout) -> Iterator[tuple[int, int]]:
+        """Make ready for SVF offsets of these matrices, one a step: how many are decomposed, and of how many. A large
+        one takes seconds, unless its decomposition was kept; `encode` does what is left of it."""
+        with self._lock:
+            self._set_offsets(None)
+            steps = self._singular_of(layout).decompose()
+        while True:
+            with self._lock:
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+
     def forget(self) -> None:
         """Drop every remembered state: what is asked for next is read anew."""
         with self._lock:
@@ -295,11 +322,17 @@ class Encoder:
         if self._singular:
             self._singular.restore()
         if offsets:
-            if not self._singular or self._singular.layout != offsets.layout:
-                self._split = split_for(self.model, offsets.layout)
-                self._singular = SingularValues(self.model, offsets.layout)
-            self._singular.apply(offsets.values)
+            self._singular_of(offsets.layout).apply(offsets.values)
         self._offsets_key = key
+
+    def _singular_of(self, layout: Layout) -> SingularValues:
+        """The matrices of a layout, while all weights are the folder's."""
+        if not self._singular or self._singular.layout != layout:
+            self._split = split_for(self.model, layout)
+            self._singular = SingularValues(
+                self.model, layout, digest=self.identity.digest, ledger=self.decompositions
+            )
+        return self._singular
 
     def _read(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
         """Every prompt's row as it is recalled or read, each step to be taken under the lock."""
@@ -494,6 +527,6 @@ def _locate(name: str) -> tuple[Path, str]:
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder or 'pocket'."
+            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
         ) from error
     return folder, folder.name

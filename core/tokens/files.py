@@ -114,21 +114,31 @@ def speaking_window(folder: Path) -> int:
 def encoder_size(encoder: str, revision: str = "") -> int:
     """How many parameters an encoder's files hold, by their headers; nothing is fetched. CheckpointError, which says
     what folder is missing, when they are not on this machine."""
-    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
-    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
-        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
-    files = [_file(encoder, revision, name) for name in shards]
-    if not files or None in files or _file(encoder, revision, "config.json") is None:
-        raise CheckpointError(
-            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
-            f"{_folder_words(encoder)}."
-        )
+    files = _weights(encoder, revision)
     try:
-        return sum(_numbers(file) for file in files if file is not None)
+        return sum(map(_numbers, files))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise CheckpointError(
             f"The weights in the folder {_folder_words(encoder)} cannot be read ({type(error).__name__})."
         ) from error
+
+
+def encoder_bytes(encoder: str, revision: str = "") -> int:
+    """How large an encoder's weights are on this machine; CheckpointError as for their number."""
+    return sum(file.stat().st_size for file in _weights(encoder, revision))
+
+
+def _weights(encoder: str, revision: str) -> list[Path]:
+    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
+    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
+        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
+    files = [found for name in shards if (found := _file(encoder, revision, name)) is not None]
+    if not files or len(files) < len(shards) or _file(encoder, revision, "config.json") is None:
+        raise CheckpointError(
+            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
+            f"{_folder_words(encoder)}."
+        )
+    return files
 
 
 def _numbers(file: Path) -> int:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.svf import dead_blocks, svf_layout
+from core.coordinator.svf import behind_keys, dead_blocks, svf_layout
 from core.errors import ConfigError
 from core.evolution.config import Recording
 from core.evolution.evolve import Generation, controls, evolve
@@ -22,7 +22,7 @@ from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.learning import LearningParts, Position, Record, learning_parts
-from ui.runs.settings.learning import RELEASED_SVF, EvolutionPlan
+from ui.runs.settings.learning import QUICK_SVF, RELEASED_SVF, EvolutionPlan
 from ui.runs.wiring import remember_encoder
 
 
@@ -106,7 +106,10 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     plan = common["plan"]
     computing = plan.computing
     encoder = load_encoder(
-        plan.encoder, dtype=computing.dtype, device=computing.device, processes=wiring.processes()
+        wiring.encoder_source(plan.encoder),
+        dtype=computing.dtype,
+        device=computing.device,
+        processes=wiring.processes(),
     )
     remember_encoder(encoder, wiring.data_folder())
     layout = _layout(plan.svf, encoder)
@@ -139,11 +142,18 @@ def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
     depth = int(encoder.model.config.num_hidden_layers)
     if svf == RELEASED_SVF:
         return svf_layout(encoder.model, [max(0, depth - 2)], lm_head=True)
+    if svf == QUICK_SVF:
+        last = svf_layout(encoder.model, [depth - 1], embeddings=False)
+        if found := tuple(one for one in last if behind_keys(one[0])):
+            return found
+        raise ConfigError(
+            "This encoder's matrices have other names than SVF 'quick' knows: give layers, such as 1."
+        )
     try:
         named = {int(layer) for layer in svf.split(",")}
         layers = sorted({layer + depth if layer < 0 else layer for layer in named})
     except ValueError:
         raise ConfigError(
-            f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, or 'released'."
+            f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, 'quick' or 'released'."
         ) from None
     return svf_layout(encoder.model, layers, embeddings=False)

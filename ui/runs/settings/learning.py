@@ -31,6 +31,8 @@ from ui.runs.settings.batch import BatchPlan, Reuse, check_same_tasks
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
+#: Those of the last layer without its keys and values: only the token that is read is computed for each candidate.
+QUICK_SVF = "quick"
 
 LearnedTasks = Annotated[
     str, Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")
@@ -76,7 +78,8 @@ class EvolutionPlan:
             "Singular values", group="search", option="--svf", metavar="LAYERS", term="SVF", learners=SEARCHES
         ),
     ] = ""
-    """Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'."""
+    """Evolve singular values too: of the encoder's layers (1 or 26,27), 'released', or 'quick': the last layer's,
+    without keys and values."""
     barred: Annotated[tuple[str, ...], Setting("Left out", group="search")] = ()
     """Roles and models that are never chosen, as in an ablation."""
     token_position: Annotated[int, Setting("Token whose state is read", group="search", le=-1)] = -2
