@@ -149,11 +149,12 @@ def bar(store: Store, run: RunSummary, texts: RunTexts, reached: Reached) -> Non
     elif run.status is RunStatus.QUEUED:
         words = waiting_words(store, run)
     else:
-        words = f"{reached.words}{_remaining(reached.remaining_s)} …"
+        words = f"{reached.words}{remaining_words(reached.remaining_s)} …"
     st.progress(min(1.0, max(0, reached.done) / max(1, reached.planned)), text=words)
 
 
-def _remaining(seconds: float | None) -> str:
+def remaining_words(seconds: float | None) -> str:
+    """`, about 3 min left`; empty where that is unknown."""
     if seconds is None:
         return ""
     return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
