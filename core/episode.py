@@ -204,6 +204,11 @@ class Reply:
         """What the finish reason means."""
         return finish_of(self.finish_reason)
 
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens written in a second of the call, in which its prompt was read too; None where nothing was."""
+        return self.usage.tokens_out / self.latency_s if self.usage.tokens_out and self.latency_s else None
+
     def as_reused(self) -> Reply:
         """The reply as another episode holds it, for which nobody was asked."""
         usage = Usage(self.usage.tokens_in, self.usage.tokens_out, 0.0, self.usage.tokens_cached)
@@ -215,7 +220,8 @@ class Decision:
     """The coordinator's choice for one turn, with everything needed to see why. `model_logits` has one entry per pool
     slot in `Episode.models` order and `role_logits` one per ROLE_ORDER; both are empty for policies without a head.
     Probabilities are after the mask. `mask` is True where a slot may be chosen, over slots then roles. `hidden_state`
-    is the encoder's penultimate-token state as little-endian float16 bytes (2 bytes x hidden size), or empty."""
+    is the encoder's penultimate-token state as little-endian float16 bytes (2 bytes x hidden size), or empty. `recipe`
+    says how it was computed, such as cuda/bfloat16/sdpa; empty for float32 on the CPU, and where nothing was."""
 
     model: str
     role: Role
@@ -232,6 +238,7 @@ class Decision:
     prompt_digest: str = ""
     prompt_tokens: int = 0
     prompt_overflow: bool = False
+    recipe: str = ""
     origin: Literal["policy", "override", "suggested_role"] = "policy"
 
 

@@ -7,9 +7,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -23,17 +22,24 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from core.checkpoint import Dtype, EncoderIdentity, InputFormat
+from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
+from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
-from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
+from core.coordinator.recipes import chosen_device
+from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.states import Encoded, StateLedger
+from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import SMALL, is_small, no_progress_bar, suited_threads
 from core.processes import Processes
-from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER
+from core.settings import DeviceKind
+from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_size
 from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
+#: The implementation of attention that encoders are loaded with.
+ATTENTION = "sdpa"
 _CACHE_BYTES = 64 * 2**20
 #: States are handed to a ledger when so many wait, or so long after those before: more is not lost when all ends.
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.1
@@ -42,35 +48,11 @@ _TIMED_TOKENS, _TIMED_S = 128, 1.0
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]."""
-
-    states: NDArray[np.float32]
-    digests: tuple[str, ...]
-    token_counts: tuple[int, ...]
-    overflows: tuple[bool, ...]
-
-    def row(self, place: int) -> Encoded:
-        """One request's row alone."""
-        here = slice(place, place + 1)
-        return Encoded(self.states[here], self.digests[here], self.token_counts[here], self.overflows[here])
-
-    @classmethod
-    def of(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Several, at least one, one under the other."""
-        return cls(
-            np.concatenate([part.states for part in parts]),
-            tuple(digest for part in parts for digest in part.digests),
-            tuple(count for part in parts for count in part.token_counts),
-            tuple(overflow for part in parts for overflow in part.overflows),
-        )
-
-
 class Reader(Interface):
     """How an encoder reads prompts."""
 
-    forwards: float
+    @property
+    def forwards(self) -> float: ...
 
     def read(
         self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None
@@ -79,21 +61,12 @@ class Reader(Interface):
     def forget(self) -> None: ...
 
 
-class StateLedger(Interface):
-    """Where hidden states outlive the process that read them. It may lose some, and never fails."""
-
-    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, NDArray[np.float32]]:
-        """The states [hidden size] that were kept, by their keys."""
-
-    def keep(self, states: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Keep these as well."""
-
-
 class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
-    A state depends on its own tokens only, to the last bit. A large encoder on the CPU reads a conversation part by
-    part, each once (`prefixes`); any other, and one whose layers do not allow it, reads prompts whole (`batches`)."""
+    A state depends on its own tokens only, on the CPU to the last bit. A large encoder there reads a conversation part
+    by part, each once (`prefixes`), one on cuda does so as long as few are asked for (`graphs`); any other, and one
+    whose layers do not allow it, reads prompts whole (`batches`)."""
 
     def __init__(
         self,
@@ -119,6 +92,8 @@ class Encoder:
             if self.in_parts
             else BatchReader(model, self.padding, small=self._small, folder=folder, processes=processes)
         )
+        if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
+            self._reader = AcceleratedReader(model, self._reader)
         self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
@@ -127,6 +102,8 @@ class Encoder:
         self._offsets_key = b""
         #: Where states are kept across runs; not those of a small encoder on the CPU, which reads as quickly.
         self.ledger: StateLedger | None = None
+        #: Where the decompositions of its matrices are kept.
+        self.decompositions: DecompositionLedger | None = None
         self._fresh: dict[bytes, NDArray[np.float32]] = {}  # not yet in the ledger
         self._handed_over = 0.0
         #: Hidden states given.
@@ -154,14 +131,30 @@ class Encoder:
         return "chat" if protocol is Protocol.RELEASED else self.input_format
 
     @property
+    def reading_words(self) -> str:
+        """How it reads a conversation that goes on, and why."""
+        if self.in_parts:
+            return "part by part: what was read once is remembered"
+        if self._small:
+            return "whole, in batches: it is small, and quicker so"
+        if self.device != "cpu":
+            return f"whole, in batches: it is on the {self.device.upper()}"
+        return "whole: its layers remember more than what was read before, or less of it"
+
+    @property
     def dtype(self) -> Dtype:
         """Number format of the weights, which a head belongs to."""
         return cast("Dtype", str(self.model.dtype).removeprefix("torch."))
 
     @property
-    def device(self) -> str:
-        """Kind of device: "cpu", "cuda", ..."""
-        return str(self.model.device.type)
+    def device(self) -> DeviceKind:
+        """Kind of device that it reads on."""
+        return cast("DeviceKind", self.model.device.type)
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its states are computed, which a head belongs to."""
+        return Recipe(self.device, self.dtype, ATTENTION)
 
     def encode(
         self,
@@ -181,7 +174,7 @@ class Encoder:
                 requests, input_format=input_format, token_position=token_position, offsets=offsets
             )
         )
-        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
+        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), (), self.recipe.key)
         return Encoded.of([nothing, *(found[place] for place in range(len(requests)))])
 
     def read_each(
@@ -254,6 +247,19 @@ class Encoder:
             self._set_offsets(offsets)
             yield self.model
 
+    def decompose(self, layout: Layout) -> Iterator[tuple[int, int]]:
+        """Make ready for SVF offsets of these matrices, one a step: how many are decomposed, and of how many. A large
+        one takes seconds, unless its decomposition was kept; `encode` does what is left of it."""
+        with self._lock:
+            self._set_offsets(None)
+            steps = self._singular_of(layout).decompose()
+        while True:
+            with self._lock:
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+
     def forget(self) -> None:
         """Drop every remembered state: what is asked for next is read anew."""
         with self._lock:
@@ -277,11 +283,17 @@ class Encoder:
         if self._singular:
             self._singular.restore()
         if offsets:
-            if not self._singular or self._singular.layout != offsets.layout:
-                self._split = split_for(self.model, offsets.layout)
-                self._singular = SingularValues(self.model, offsets.layout)
-            self._singular.apply(offsets.values)
+            self._singular_of(offsets.layout).apply(offsets.values)
         self._offsets_key = key
+
+    def _singular_of(self, layout: Layout) -> SingularValues:
+        """The matrices of a layout, while all weights are the folder's."""
+        if not self._singular or self._singular.layout != layout:
+            self._split = split_for(self.model, layout)
+            self._singular = SingularValues(
+                self.model, layout, digest=self.identity.digest, ledger=self.decompositions
+            )
+        return self._singular
 
     def _read(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
         """Every prompt's row as it is recalled or read, each step to be taken under the lock."""
@@ -342,29 +354,32 @@ class Encoder:
 def load_encoder(
     name_or_folder: str | Path,
     *,
-    dtype: Dtype = "float32",
+    dtype: Dtype | None = None,
     device: str = "cpu",
     max_tokens: int | None = None,
     processes: Processes | None = None,
 ) -> Encoder:
     """Load "pocket", a local Hugging Face folder or a hub id (also offline); no remote code, no pickle.
 
-    Raises CheckpointError when there is no such encoder or it cannot be used."""
+    `device` is auto, cpu, cuda or mps; without a `dtype` it is bfloat16 on cuda and float32 elsewhere. Raises
+    CheckpointError when there is no such encoder, no such device, or it cannot be used."""
     name = str(name_or_folder)
-    if dtype not in _TORCH_DTYPES:
+    if dtype is not None and dtype not in _TORCH_DTYPES:
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
+    kind = chosen_device(device, small=device == "auto" and _is_small(folder))
+    dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
         with no_progress_bar():
             model = AutoModel.from_pretrained(
                 folder,
                 dtype=_TORCH_DTYPES[dtype],
-                attn_implementation="sdpa",
+                attn_implementation=ATTENTION,
                 trust_remote_code=False,
                 use_safetensors=True,
             )
-        model.to(device)
+        model.to(kind)
         hidden_size = int(model.config.hidden_size)
     except CheckpointError:
         raise
@@ -402,21 +417,33 @@ def _check_folder(name: str, folder: Path) -> Any:
 _loaded = cache(load_encoder)
 
 
-def kept_encoder(name_or_folder: str, *, dtype: Dtype, processes: Processes) -> Encoder:
+def _is_small(folder: Path) -> bool:
+    try:
+        return encoder_size(str(folder)) <= SMALL
+    except CheckpointError:  # of files that cannot be read, loading says more
+        return False
+
+
+def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
     """`load_encoder`, or what it gave before in this process while the files were the same; the two that were used last
     are kept."""
     folder, _ = _locate(name_or_folder)
     files = tuple(
         (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
     )
-    return _kept(name_or_folder, folder, files, dtype, processes)
+    return _kept(name_or_folder, folder, files, dtype, device, processes)
 
 
 @lru_cache(maxsize=2)
 def _kept(
-    name: str, folder: Path, files: tuple[tuple[str, int, int], ...], dtype: Dtype, processes: Processes
+    name: str,
+    folder: Path,
+    files: tuple[tuple[str, int, int], ...],
+    dtype: Dtype | None,
+    device: str,
+    processes: Processes,
 ) -> Encoder:
-    return load_encoder(name, dtype=dtype, processes=processes)
+    return load_encoder(name, dtype=dtype, device=device, processes=processes)
 
 
 def read_batch(job: Any) -> str:
@@ -461,6 +488,6 @@ def _locate(name: str) -> tuple[Path, str]:
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder or 'pocket'."
+            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
         ) from error
     return folder, folder.name

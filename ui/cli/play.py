@@ -38,8 +38,13 @@ R = TypeVar("R", "BatchParts", "EvolutionParts", "TrainingParts")
 
 
 def with_ceiling(plan: P, settings: Settings) -> P:
-    """A stored plan; a ceiling given now replaces the stored one."""
-    return plan if settings.max_cost_usd is None else replace(plan, max_cost_usd=settings.max_cost_usd)
+    """A stored plan; a ceiling and a device that are given now replace the stored ones."""
+    changed: dict[str, Any] = {}
+    if settings.max_cost_usd is not None:
+        changed["max_cost_usd"] = settings.max_cost_usd
+    if (device := settings.computing.device) != "auto" and hasattr(plan, "computing"):
+        changed["computing"] = replace(plan.computing, device=device)
+    return replace(plan, **changed)
 
 
 def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | None = None) -> None:
@@ -51,7 +56,10 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
     from core.settings import POCKET_POOL
 
     hosts = dict.fromkeys(urlsplit(spec.base_url).netloc for spec in specs if spec.provider == "openai")
-    places = [*(["in this process"] if any(one.provider == "pocket" for one in specs) else []), *hosts]
+    places = [
+        *(["in this process"] if any(one.provider in ("pocket", "local") for one in specs) else []),
+        *hosts,
+    ]
     names = ", ".join(spec.name for spec in specs)
     say(f"Pool {pool}: {names} ({', '.join(places) or 'scripted'}).")
     if pool == POCKET_POOL and Path("pool.toml").is_file():

@@ -54,31 +54,32 @@ def prune(
     from storage.upkeep import retention
     from ui.presentation.words import retention_words, size_words
 
-    if what == _READINGS:
-        if older_than or filter.chosen() != EpisodeFilter():
-            raise ConfigError(
-                "What encoders have read belongs to no episode: leave filters and --older-than out."
-            )
-        _prune_readings(dry_run=dry_run, yes=yes, as_json=as_json)
-        return
-    if what not in retention.WORDS:
+    kind = next((one for one in retention.WORDS if one == what), None)
+    if kind is None and what != _READINGS:
         raise ConfigError(
             f"--what cannot be '{what}': choose one of {', '.join((*retention.WORDS, _READINGS))}."
         )
     conditions = [f"({filter.where})"] if filter.where else []
     conditions += [retention.began_before(older_than, time.time())] if older_than else []
     chosen = replace(filter, where=" and ".join(conditions) or None).chosen()
+    if kind is None:
+        if chosen != EpisodeFilter():
+            raise ConfigError(
+                "What encoders have read belongs to no episode: leave filters and --older-than out."
+            )
+        _prune_readings(dry_run=dry_run, yes=yes, as_json=as_json)
+        return
     if (chosen == EpisodeFilter()) is not everything:
         raise ConfigError("Say which with --older-than, --where, --run, --policy or --flag, or else --all.")
     with opened_store(store, mark_dead=True) as opened:
-        found = retention.preview(opened, what, chosen, everything=referenced)
+        found = retention.preview(opened, kind, chosen, everything=referenced)
         for line in retention_words(found):
             (say if as_json else tell)(line)
         pruned = bool(found.rows) and not dry_run
         if pruned:
             if not yes:
-                typer.confirm(f"Remove {retention.WORDS[what]}?", abort=True, err=True)
-            found = retention.prune(opened, what, chosen, everything=referenced)
+                typer.confirm(f"Remove {retention.WORDS[kind]}?", abort=True, err=True)
+            found = retention.prune(opened, kind, chosen, everything=referenced)
             say(
                 "Removed."
                 if vacuum

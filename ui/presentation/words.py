@@ -308,6 +308,12 @@ def if_paid(cost: float | None) -> list[str]:
     return [] if cost == 0 else [dollars(cost)]
 
 
+def pace_words(tokens_out: int, latency_s: float) -> list[str]:
+    """How fast a reply was written, as a part of a line: `18.4 tokens a second`; nothing for a call of less than a
+    second, where the way there took longer than the writing."""
+    return [f"{tokens_out / latency_s:.1f} tokens a second"] if tokens_out and latency_s >= 1 else []
+
+
 def cost_words(cost: float | None) -> str:
     """A cost in USD, `free` or `price unknown`."""
     return "price unknown" if cost is None else dollars(cost) if cost else "free"

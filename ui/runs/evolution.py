@@ -6,12 +6,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.svf import dead_blocks, svf_layout
+from core.coordinator.svf import behind_keys, dead_blocks, svf_layout
 from core.episode import Task
 from core.errors import ConfigError
 from core.evolution.config import SKETCHES, SVF_SKETCHES, Recording
@@ -27,7 +27,7 @@ from ui.runs import wiring
 from ui.runs.learning import LearningParts, Position, Record, learning_parts
 from ui.runs.lease import owner
 from ui.runs.play import Stopped
-from ui.runs.settings.learning import RELEASED_SVF, EvolutionPlan, SurveyProgress
+from ui.runs.settings.learning import QUICK_SVF, RELEASED_SVF, EvolutionPlan, SurveyProgress
 from ui.runs.wiring import remember_encoder
 
 #: A survey is to take about so long, in seconds, and reads as many of the usual sketches as that allows, but never
@@ -168,7 +168,13 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     common = learning_parts(store, plan)
     plan = common["plan"]
-    encoder = load_encoder(plan.encoder, processes=wiring.processes())
+    computing = plan.computing
+    encoder = load_encoder(
+        wiring.encoder_source(plan.encoder),
+        dtype=computing.dtype,
+        device=computing.device,
+        processes=wiring.processes(),
+    )
     remember_encoder(encoder, wiring.data_folder())
     chosen, why = _sketches(plan, encoder, common["tasks"])
     common |= {"plan": (plan := replace(plan, sketches=chosen)), "notes": (*common["notes"], *why)}
@@ -182,7 +188,7 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
         svf_dead=dead_blocks(encoder.model, layout),
         barred=plan.barred,
         token_position=plan.token_position,
-        dtype=encoder.dtype,
+        **asdict(encoder.recipe),
         protocol=plan.protocol,
         input_format=encoder.format_for(plan.protocol),
     )
@@ -202,11 +208,18 @@ def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
     depth = int(encoder.model.config.num_hidden_layers)
     if svf == RELEASED_SVF:
         return svf_layout(encoder.model, [max(0, depth - 2)], lm_head=True)
+    if svf == QUICK_SVF:
+        last = svf_layout(encoder.model, [depth - 1], embeddings=False)
+        if found := tuple(one for one in last if behind_keys(one[0])):
+            return found
+        raise ConfigError(
+            "This encoder's matrices have other names than SVF 'quick' knows: give layers, such as 1."
+        )
     try:
         named = {int(layer) for layer in svf.split(",")}
         layers = sorted({layer + depth if layer < 0 else layer for layer in named})
     except ValueError:
         raise ConfigError(
-            f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, or 'released'."
+            f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, 'quick' or 'released'."
         ) from None
     return svf_layout(encoder.model, layers, embeddings=False)

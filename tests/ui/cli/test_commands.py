@@ -250,6 +250,7 @@ def test_a_strength_is_listed_and_changes_nothing_that_is_recorded(world: Sums) 
 def test_pool_check_asks_each_model_once_and_fails_when_one_does(world: Sums) -> None:
     answered = world.done("pool", "check", "--json").json
     assert {row["name"]: row["ok"] for row in answered} == {"adder": True, "guesser": True}
+    assert all(row["tokens_per_s"] > 0 for row in answered)
     assert len(world.server.requests) == 2
     file = world.folder / "pool.toml"
     unreachable = file.read_text().replace(f'"{world.server.url}"', '"http://127.0.0.1:9/v1"\nattempts = 1')
