@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -13,6 +14,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from core.episode import Message
 from core.errors import CheckpointError
 from core.tokens.prompts import PromptTokens
 
@@ -66,6 +68,47 @@ def prompt_tokens(encoder: str, revision: str = "", *, uncut: bool = False) -> P
     }
     tokenizer = TokenizerFile(backend, chat if isinstance(chat, str) else "", special)
     return PromptTokens(tokenizer, 2**30 if uncut else window)
+
+
+def model_folder(name: str, data_folder: Path | None, beside: Path) -> Path:
+    """Where a language model is that is named in a file: among those that were added by name to the data folder, else a
+    folder, `beside` the file where its path is not a whole one. CheckpointError for neither."""
+    if data_folder is not None and Path(name).name == name:
+        added = data_folder / "encoders" / name
+        if os.path.isfile(added / "config.json"):
+            return added
+    folder = Path(os.path.abspath(beside / Path(name).expanduser()))
+    if os.path.isdir(folder):  # not Path's, which raises for a name that is too long
+        return folder
+    raise CheckpointError(
+        f"there is no language model '{name}' on this machine: add it by trinity encoders add, or name its folder."
+    )
+
+
+#: How the classes are called whose models write, and those of models without their head.
+_WRITING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")
+
+
+def speaking_window(folder: Path) -> int:
+    """How many tokens the language model of a folder holds, prompt and reply together, by its files alone.
+    CheckpointError, which says why, for one that cannot speak."""
+    config = _json(_file(str(folder), "", "config.json"))
+    kinds = [str(one) for one in config.get("architectures") or ()]
+    if config.get("is_encoder_decoder") or (kinds and not any(one.endswith(_WRITING) for one in kinds)):
+        raise CheckpointError(
+            f"the model in {folder} ({', '.join(kinds) or 'an encoder-decoder'}) does not write text that goes on: "
+            "name a decoder-only language model."
+        )
+    encoder_size(str(folder))
+    tokens = prompt_tokens(str(folder), uncut=True)
+    try:
+        tokens.chat((Message("user", "?"),))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"the language model in {folder} cannot be spoken to: {error}; name one that was made for chats, or add "
+            "its chat_template.jinja."
+        ) from None
+    return int(config.get("max_position_embeddings") or 0) or _WINDOW
 
 
 def encoder_size(encoder: str, revision: str = "") -> int:

@@ -30,6 +30,7 @@ from core.processes import Processes, cores
 from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
 from core.tokens.shelf import OFFERS, shelved, source_of
 from storage.files.atomic import atomic_file
+from storage.files.decompositions import DecompositionFolder
 from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
 from storage.shelves.states import StateFile
@@ -48,6 +49,9 @@ ENCODERS = "encoders.json"
 
 #: Beside the user's store: what large encoders have read.
 STATES = "states.db"
+
+#: Beside the user's store: the decompositions of large encoders' matrices.
+DECOMPOSITIONS = "decompositions"
 
 #: Beside the packages, in a checkout as in an installed wheel.
 SAMPLE_RUNS = Path(__file__).resolve().parents[2] / "sample_runs"
@@ -108,7 +112,7 @@ def resolve_pool(name: str) -> Pool:
         return pocket_pool()
     from core.pool_file import load_pool
 
-    return load_pool(Path(name), os.environ, processes())
+    return load_pool(Path(name), os.environ, processes(), data_folder())
 
 
 @cache
@@ -264,10 +268,17 @@ def state_file(data_folder: Path) -> StateFile:
     return StateFile(data_folder / STATES)
 
 
+@cache
+def decomposition_folder(data_folder: Path) -> DecompositionFolder:
+    """The decompositions of large encoders' matrices, in whatever run they were computed."""
+    return DecompositionFolder(data_folder / DECOMPOSITIONS)
+
+
 def remember_encoder(encoder: Encoder, data_folder: Path) -> Encoder:
     """The encoder, with what it has read in earlier runs; where its folder lies is kept for checkpoints of it, if the
     data folder can be written."""
     encoder.ledger = state_file(data_folder)
+    encoder.decompositions = decomposition_folder(data_folder)
     known, identity = _known_encoders(data_folder), encoder.identity
     own = encoder.folder is not None and not identity.revision and identity.name != POCKET_POOL
     if own and known.get(identity.digest) != (place := str(Path(str(encoder.folder)).resolve())):
