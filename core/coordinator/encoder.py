@@ -131,17 +131,6 @@ class Encoder:
         return "chat" if protocol is Protocol.RELEASED else self.input_format
 
     @property
-    def reading_words(self) -> str:
-        """How it reads a conversation that goes on, and why."""
-        if self.in_parts:
-            return "part by part: what was read once is remembered"
-        if self._small:
-            return "whole, in batches: it is small, and quicker so"
-        if self.device != "cpu":
-            return f"whole, in batches: it is on the {self.device.upper()}"
-        return "whole: its layers remember more than what was read before, or less of it"
-
-    @property
     def dtype(self) -> Dtype:
         """Number format of the weights, which a head belongs to."""
         return cast("Dtype", str(self.model.dtype).removeprefix("torch."))
