@@ -333,10 +333,9 @@ class Encoder:
 
     def _ledger_key(self, prompt: Prompt, token_position: int) -> bytes:
         """All that decides a state, to the last bit: what is read, with its parts, and what reads it."""
-        attention = getattr(self.model.config, "_attn_implementation", "")
-        recipe = (self.identity.digest, self.dtype, self.device, attention, self.in_parts)
+        reader = (self.identity.digest, self.recipe.key, self.in_parts)
         versions = (torch.__version__, transformers.__version__)
-        described = repr((recipe, versions, token_position, prompt.ids, prompt.ends, prompt.suffix))
+        described = repr((reader, versions, token_position, prompt.ids, prompt.ends, prompt.suffix))
         return hashlib.blake2b(described.encode(), digest_size=20).digest()
 
 
