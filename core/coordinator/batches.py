@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.coordinator.svf import SplitModel
+from core.coordinator.splits import Entering, SplitModel
 from core.errors import CheckpointError
 from core.pocket.threads import suited_threads
 from core.processes import Processes
@@ -26,7 +25,6 @@ _LARGEST_BATCH = 64
 #: With SVF offsets a candidate's few transcripts are read alone: rows beyond them would only be padding.
 _LARGEST_BATCH_WITH_OFFSETS = 4
 _LENGTH_RASTER = 16  # tokens
-_ENTERING_BYTES = 512 * 2**20  # of what enters the layers that SVF changes
 #: Whether few rows of a length give the same bits as a full batch, as a model's shape, both numbers of rows and the
 #: length decide it.
 _same_bits: dict[tuple[str, int, int, int], bool] = {}
@@ -49,8 +47,7 @@ class BatchReader:
         self._device, self._dtype = str(model.device.type), str(model.dtype).removeprefix("torch.")
         shared = small and folder and self._device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
-        self._entering: OrderedDict[str, torch.Tensor] = OrderedDict()
-        self._entering_of: SplitModel | None = None
+        self._entering = Entering()
         self._shape = f"{self._dtype} { {**model.config.to_dict(), '_name_or_path': ''} }"
         #: In forwards of one prompt through all layers.
         self.forwards = 0.0
@@ -94,7 +91,7 @@ class BatchReader:
 
     def forget(self) -> None:
         """Drop what is remembered."""
-        self._entering.clear()
+        self._entering = Entering()
 
     def job(self, job: Any) -> str:
         """States of one batch (folder, dtype, token ids [rows, length], positions), float32 in base64."""
@@ -159,26 +156,25 @@ class BatchReader:
     def _from_split(
         self, split: SplitModel, jobs: Sequence[Any], digests: Sequence[Sequence[str]]
     ) -> Iterator[NDArray[np.float32]]:
-        if self._entering_of is not split:
-            self._entering.clear()
-            self._entering_of = split
+        if self._entering.split is not split:
+            self._entering = Entering(split)
         for (_, _, ids, positions), batch in zip(jobs, digests, strict=True):
+            padded = [*positions, *positions[:1] * (len(ids) - len(positions))]
             with torch.inference_mode():
-                hidden = split.above(self._enter(split, ids, batch))
-            self.forwards += len(positions) * (1 - split.cut / len(self._model.layers))
-            yield _pick(hidden, positions)
+                states = split.above(self._enter(split, ids, batch), padded)[: len(positions)]
+            self.forwards += len(positions) * split.share_above
+            yield states.float().cpu().numpy()
 
     def _enter(self, split: SplitModel, ids: Sequence[Sequence[int]], digests: Sequence[str]) -> torch.Tensor:
-        """What enters the changed layers [rows, length, hidden size]; it is the same for all offsets."""
-        if not all(digest in self._entering for digest in digests):
+        """What enters the changed layers [rows, length, width]; it is the same for all offsets."""
+        known = [self._entering.get(digest) for digest in digests]
+        if any(one is None for one in known):
             fresh = split.below(torch.tensor(ids, device=self._model.device))
-            self.forwards += len(digests) * split.cut / len(self._model.layers)
-            self._entering |= {digest: fresh[row].clone() for row, digest in enumerate(digests)}
-        rows = [self._entering[digest] for digest in digests]
-        for digest in digests:
-            self._entering.move_to_end(digest)
-        while sum(row.nbytes for row in self._entering.values()) > _ENTERING_BYTES:
-            self._entering.popitem(last=False)
+            self.forwards += len(digests) * split.share_below
+            known = [fresh[row].clone() for row in range(len(digests))]
+            for digest, one in zip(digests, known, strict=True):
+                self._entering.keep(digest, cast("torch.Tensor", one))
+        rows = cast("list[torch.Tensor]", known)
         return torch.stack(rows + rows[:1] * (len(ids) - len(rows)))
 
 

@@ -7,9 +7,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +27,9 @@ from core.coordinator.batches import BatchReader
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.recipes import chosen_device, is_small_folder
-from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
+from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.states import Encoded, StateLedger
+from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
@@ -47,40 +48,6 @@ _TIMED_TOKENS, _TIMED_S = 128, 1.0
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]; `recipe` is the key
-    of how."""
-
-    states: NDArray[np.float32]
-    digests: tuple[str, ...]
-    token_counts: tuple[int, ...]
-    overflows: tuple[bool, ...]
-    recipe: str = ""
-
-    def row(self, place: int) -> Encoded:
-        """One request's row alone."""
-        here = slice(place, place + 1)
-        return replace(
-            self,
-            states=self.states[here],
-            digests=self.digests[here],
-            token_counts=self.token_counts[here],
-            overflows=self.overflows[here],
-        )
-
-    @classmethod
-    def of(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Several, at least one, one under the other."""
-        return cls(
-            np.concatenate([part.states for part in parts]),
-            tuple(digest for part in parts for digest in part.digests),
-            tuple(count for part in parts for count in part.token_counts),
-            tuple(overflow for part in parts for overflow in part.overflows),
-            parts[0].recipe,
-        )
-
-
 class Reader(Interface):
     """How an encoder reads prompts."""
 
@@ -92,16 +59,6 @@ class Reader(Interface):
     ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...
 
     def forget(self) -> None: ...
-
-
-class StateLedger(Interface):
-    """Where hidden states outlive the process that read them. It may lose some, and never fails."""
-
-    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, NDArray[np.float32]]:
-        """The states [hidden size] that were kept, by their keys."""
-
-    def keep(self, states: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Keep these as well."""
 
 
 class Encoder:
@@ -145,6 +102,8 @@ class Encoder:
         self._offsets_key = b""
         #: Where states are kept across runs; not those of a small encoder on the CPU, which reads as quickly.
         self.ledger: StateLedger | None = None
+        #: Where the decompositions of its matrices are kept.
+        self.decompositions: DecompositionLedger | None = None
         self._fresh: dict[bytes, NDArray[np.float32]] = {}  # not yet in the ledger
         self._handed_over = 0.0
         #: Hidden states given.
@@ -170,6 +129,17 @@ class Encoder:
     def format_for(self, protocol: Protocol) -> InputFormat:
         """What a checkpoint of this protocol reads: the released one a chat, as its authors' does."""
         return "chat" if protocol is Protocol.RELEASED else self.input_format
+
+    @property
+    def reading_words(self) -> str:
+        """How it reads a conversation that goes on, and why."""
+        if self.in_parts:
+            return "part by part: what was read once is remembered"
+        if self._small:
+            return "whole, in batches: it is small, and quicker so"
+        if self.device != "cpu":
+            return f"whole, in batches: it is on the {self.device.upper()}"
+        return "whole: its layers remember more than what was read before, or less of it"
 
     @property
     def dtype(self) -> Dtype:
@@ -277,6 +247,19 @@ class Encoder:
             self._set_offsets(offsets)
             yield self.model
 
+    def decompose(self, layout: Layout) -> Iterator[tuple[int, int]]:
+        """Make ready for SVF offsets of these matrices, one a step: how many are decomposed, and of how many. A large
+        one takes seconds, unless its decomposition was kept; `encode` does what is left of it."""
+        with self._lock:
+            self._set_offsets(None)
+            steps = self._singular_of(layout).decompose()
+        while True:
+            with self._lock:
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+
     def forget(self) -> None:
         """Drop every remembered state: what is asked for next is read anew."""
         with self._lock:
@@ -300,11 +283,17 @@ class Encoder:
         if self._singular:
             self._singular.restore()
         if offsets:
-            if not self._singular or self._singular.layout != offsets.layout:
-                self._split = split_for(self.model, offsets.layout)
-                self._singular = SingularValues(self.model, offsets.layout)
-            self._singular.apply(offsets.values)
+            self._singular_of(offsets.layout).apply(offsets.values)
         self._offsets_key = key
+
+    def _singular_of(self, layout: Layout) -> SingularValues:
+        """The matrices of a layout, while all weights are the folder's."""
+        if not self._singular or self._singular.layout != layout:
+            self._split = split_for(self.model, layout)
+            self._singular = SingularValues(
+                self.model, layout, digest=self.identity.digest, ledger=self.decompositions
+            )
+        return self._singular
 
     def _read(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
         """Every prompt's row as it is recalled or read, each step to be taken under the lock."""
@@ -492,6 +481,6 @@ def _locate(name: str) -> tuple[Path, str]:
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder or 'pocket'."
+            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
         ) from error
     return folder, folder.name

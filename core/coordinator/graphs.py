@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PREFIX_BYTES, Part, PartReader, PrefixReader, reads_in_parts
-from core.coordinator.svf import SplitModel
+from core.coordinator.splits import SplitModel
 from core.tokens.prompts import Prompt
 
 #: From so many prompts on, reading them whole together takes less than reading what is new in one after the other.

@@ -183,6 +183,7 @@ def _encoder_at_hand(store: Store | None, checkpoint: Checkpoint, other: str | N
         if other is None:
             raise
         try:
+            other = wiring.encoder_source(other)
             return other, encoder_size(other)  # a checkpoint of another encoder is refused when it is loaded
         except CheckpointError:
             raise error from None
@@ -324,7 +325,9 @@ def compare_recipes(store: Store, coordinator: Coordinator, encoder: str) -> Agr
         requests, own = map(list, zip(*recorded, strict=True))
         return Agreement.between(own, coordinator.decide(requests), "recorded decisions")
     try:
-        made_on = load_encoder(encoder, dtype=checkpoint.dtype, device=checkpoint.device)
+        made_on = load_encoder(
+            wiring.encoder_source(encoder), dtype=checkpoint.dtype, device=checkpoint.device
+        )
     except CheckpointError:
         return None
     if made_on.recipe != checkpoint.recipe:
