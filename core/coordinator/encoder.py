@@ -26,16 +26,16 @@ from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
-from core.coordinator.recipes import chosen_device
+from core.coordinator.recipes import chosen_device, is_small_folder
 from core.coordinator.splits import SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.threads import SMALL, is_small, no_progress_bar, suited_threads
+from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
-from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_size
+from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER
 from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
 #: The implementation of attention that encoders are loaded with.
@@ -356,7 +356,7 @@ def load_encoder(
     if dtype is not None and dtype not in _TORCH_DTYPES:
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
-    kind = chosen_device(device, small=device == "auto" and _is_small(folder))
+    kind = chosen_device(device, small=device == "auto" and is_small_folder(folder))
     dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
@@ -404,13 +404,6 @@ def _check_folder(name: str, folder: Path) -> Any:
 
 
 _loaded = cache(load_encoder)
-
-
-def _is_small(folder: Path) -> bool:
-    try:
-        return encoder_size(str(folder)) <= SMALL
-    except CheckpointError:  # of files that cannot be read, loading says more
-        return False
 
 
 def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
