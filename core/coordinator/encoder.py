@@ -7,9 +7,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -25,9 +24,11 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
+from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.recipes import chosen_device
 from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
@@ -47,44 +48,11 @@ _TIMED_TOKENS, _TIMED_S = 128, 1.0
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]; `recipe` is the key
-    of how."""
-
-    states: NDArray[np.float32]
-    digests: tuple[str, ...]
-    token_counts: tuple[int, ...]
-    overflows: tuple[bool, ...]
-    recipe: str = ""
-
-    def row(self, place: int) -> Encoded:
-        """One request's row alone."""
-        here = slice(place, place + 1)
-        return replace(
-            self,
-            states=self.states[here],
-            digests=self.digests[here],
-            token_counts=self.token_counts[here],
-            overflows=self.overflows[here],
-        )
-
-    @classmethod
-    def of(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Several, at least one, one under the other."""
-        return cls(
-            np.concatenate([part.states for part in parts]),
-            tuple(digest for part in parts for digest in part.digests),
-            tuple(count for part in parts for count in part.token_counts),
-            tuple(overflow for part in parts for overflow in part.overflows),
-            parts[0].recipe,
-        )
-
-
 class Reader(Interface):
     """How an encoder reads prompts."""
 
-    forwards: float
+    @property
+    def forwards(self) -> float: ...
 
     def read(
         self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None
@@ -93,21 +61,12 @@ class Reader(Interface):
     def forget(self) -> None: ...
 
 
-class StateLedger(Interface):
-    """Where hidden states outlive the process that read them. It may lose some, and never fails."""
-
-    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, NDArray[np.float32]]:
-        """The states [hidden size] that were kept, by their keys."""
-
-    def keep(self, states: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Keep these as well."""
-
-
 class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
-    A state depends on its own tokens only, to the last bit. A large encoder on the CPU reads a conversation part by
-    part, each once (`prefixes`); any other, and one whose layers do not allow it, reads prompts whole (`batches`)."""
+    A state depends on its own tokens only, on the CPU to the last bit. A large encoder there reads a conversation part
+    by part, each once (`prefixes`), one on cuda does so as long as few are asked for (`graphs`); any other, and one
+    whose layers do not allow it, reads prompts whole (`batches`)."""
 
     def __init__(
         self,
@@ -133,6 +92,8 @@ class Encoder:
             if self.in_parts
             else BatchReader(model, self.padding, small=self._small, folder=folder, processes=processes)
         )
+        if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
+            self._reader = AcceleratedReader(model, self._reader)
         self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
@@ -168,17 +129,6 @@ class Encoder:
     def format_for(self, protocol: Protocol) -> InputFormat:
         """What a checkpoint of this protocol reads: the released one a chat, as its authors' does."""
         return "chat" if protocol is Protocol.RELEASED else self.input_format
-
-    @property
-    def reading_words(self) -> str:
-        """How it reads a conversation that goes on, and why."""
-        if self.in_parts:
-            return "part by part: what was read once is remembered"
-        if self._small:
-            return "whole, in batches: it is small, and quicker so"
-        if self.device != "cpu":
-            return f"whole, in batches: it is on the {self.device.upper()}"
-        return "whole: its layers remember more than what was read before, or less of it"
 
     @property
     def dtype(self) -> Dtype:
