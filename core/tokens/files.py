@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -68,21 +67,6 @@ def prompt_tokens(encoder: str, revision: str = "", *, uncut: bool = False) -> P
     }
     tokenizer = TokenizerFile(backend, chat if isinstance(chat, str) else "", special)
     return PromptTokens(tokenizer, 2**30 if uncut else window)
-
-
-def model_folder(name: str, data_folder: Path | None, beside: Path) -> Path:
-    """Where a language model is that is named in a file: among those that were added by name to the data folder, else a
-    folder, `beside` the file where its path is not a whole one. CheckpointError for neither."""
-    if data_folder is not None and Path(name).name == name:
-        added = data_folder / "encoders" / name
-        if os.path.isfile(added / "config.json"):
-            return added
-    folder = Path(os.path.abspath(beside / Path(name).expanduser()))
-    if os.path.isdir(folder):  # not Path's, which raises for a name that is too long
-        return folder
-    raise CheckpointError(
-        f"there is no language model '{name}' on this machine: add it by trinity encoders add, or name its folder."
-    )
 
 
 #: How the classes are called whose models write, and those of models without their head.
@@ -173,6 +157,12 @@ def _file(encoder: str, revision: str, name: str) -> Path | None:
     except ValueError:  # no name of a repository
         return None
     return Path(cached) if isinstance(cached, str) else None
+
+
+def hub_folder(repository: str) -> Path | None:
+    """Where the files of a hub id are on this machine; None where they are not."""
+    config = _file(repository, "", "config.json")
+    return config.parent if config else None
 
 
 def _json(path: Path | None) -> dict[str, Any]:
