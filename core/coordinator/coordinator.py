@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def choose(
                 prompt_digest=encoded.digests[row],
                 prompt_tokens=encoded.token_counts[row],
                 prompt_overflow=encoded.overflows[row],
+                recipe=encoded.recipe,
             )
         )
     return decisions
@@ -156,7 +158,8 @@ def _both(mask: Sequence[bool], other: Sequence[bool]) -> tuple[bool, ...]:
 
 
 def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] | None = None) -> None:
-    """Refuse a checkpoint that was made for another encoder or for models that the pool does not have.
+    """Refuse a checkpoint that was made for another encoder or for models that the pool does not have. One that was
+    made on another recipe plays: `recipes.Agreement` measures what that changes.
 
     Raises CheckpointError naming the mismatch. `models`: the pool's slots; None checks the encoder only."""
     made, given = checkpoint.encoder, encoder.identity
@@ -173,11 +176,6 @@ def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] |
     if not (made.digest and given.digest) and (made.name, made.revision) != (given.name, given.revision):
         raise CheckpointError(
             f"Checkpoint {checkpoint.id} was made on the encoder {made.name}, not on {given.name}."
-        )
-    if checkpoint.dtype != encoder.dtype:
-        raise CheckpointError(
-            f"Checkpoint {checkpoint.id} was made on {checkpoint.dtype} states; "
-            f"load the encoder with that dtype, not {encoder.dtype}."
         )
     encoder.tokens.check(checkpoint.input_format)
     check_layout(encoder.model, checkpoint.svf_layout)
@@ -223,7 +221,7 @@ def released_checkpoint(vector_file: Path, config_file: Path, encoder: Encoder) 
         token_position=position,
         svf_layout=layout,
         svf_dead=dead_blocks(encoder.model, layout),
-        dtype=encoder.dtype,
+        **asdict(encoder.recipe),
         protocol=Protocol.RELEASED,
         generation=generation,
         kind="released",

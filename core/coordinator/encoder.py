@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -23,18 +23,22 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from core.checkpoint import Dtype, EncoderIdentity, InputFormat
+from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PartReader, reads_in_parts
-from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.recipes import chosen_device
+from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import SMALL, is_small, no_progress_bar, suited_threads
 from core.processes import Processes
-from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER
+from core.settings import DeviceKind
+from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, encoder_size, weights_digest
 from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
+#: The implementation of attention that encoders are loaded with.
+ATTENTION = "sdpa"
 _CACHE_BYTES = 64 * 2**20
 #: States are handed to a ledger when so many wait, or so long after those before: more is not lost when all ends.
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.1
@@ -45,17 +49,25 @@ _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
-    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]."""
+    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]; `recipe` is the key
+    of how."""
 
     states: NDArray[np.float32]
     digests: tuple[str, ...]
     token_counts: tuple[int, ...]
     overflows: tuple[bool, ...]
+    recipe: str = ""
 
     def row(self, place: int) -> Encoded:
         """One request's row alone."""
         here = slice(place, place + 1)
-        return Encoded(self.states[here], self.digests[here], self.token_counts[here], self.overflows[here])
+        return replace(
+            self,
+            states=self.states[here],
+            digests=self.digests[here],
+            token_counts=self.token_counts[here],
+            overflows=self.overflows[here],
+        )
 
     @classmethod
     def of(cls, parts: Sequence[Encoded]) -> Encoded:
@@ -65,19 +77,8 @@ class Encoded:
             tuple(digest for part in parts for digest in part.digests),
             tuple(count for part in parts for count in part.token_counts),
             tuple(overflow for part in parts for overflow in part.overflows),
+            parts[0].recipe,
         )
-
-
-class Reader(Interface):
-    """How an encoder reads prompts."""
-
-    forwards: float
-
-    def read(
-        self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None
-    ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...
-
-    def forget(self) -> None: ...
 
 
 class StateLedger(Interface):
@@ -162,9 +163,14 @@ class Encoder:
         return cast("Dtype", str(self.model.dtype).removeprefix("torch."))
 
     @property
-    def device(self) -> str:
-        """Kind of device: "cpu", "cuda", ..."""
-        return str(self.model.device.type)
+    def device(self) -> DeviceKind:
+        """Kind of device that it reads on."""
+        return cast("DeviceKind", self.model.device.type)
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its states are computed, which a head belongs to."""
+        return Recipe(self.device, self.dtype, ATTENTION)
 
     def encode(
         self,
@@ -184,7 +190,7 @@ class Encoder:
                 requests, input_format=input_format, token_position=token_position, offsets=offsets
             )
         )
-        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
+        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), (), self.recipe.key)
         return Encoded.of([nothing, *(found[place] for place in range(len(requests)))])
 
     def read_each(
@@ -364,36 +370,41 @@ class Encoder:
 def load_encoder(
     name_or_folder: str | Path,
     *,
-    dtype: Dtype = "float32",
+    dtype: Dtype | None = None,
     device: str = "cpu",
     max_tokens: int | None = None,
     processes: Processes | None = None,
 ) -> Encoder:
     """Load "pocket", a local Hugging Face folder or a hub id (also offline); no remote code, no pickle.
 
-    Raises CheckpointError when there is no such encoder or it cannot be used."""
+    `device` is auto, cpu, cuda or mps; without a `dtype` it is bfloat16 on cuda and float32 elsewhere. Raises
+    CheckpointError when there is no such encoder, no such device, or it cannot be used."""
     name = str(name_or_folder)
-    if dtype not in _TORCH_DTYPES:
+    if dtype is not None and dtype not in _TORCH_DTYPES:
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
+    kind = chosen_device(device, small=device == "auto" and _is_small(folder))
+    dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
         with no_progress_bar():
             model = AutoModel.from_pretrained(
                 folder,
                 dtype=_TORCH_DTYPES[dtype],
-                attn_implementation="sdpa",
+                attn_implementation=ATTENTION,
                 trust_remote_code=False,
                 use_safetensors=True,
             )
-        model.to(device)
+        model.to(kind)
         hidden_size = int(model.config.hidden_size)
     except CheckpointError:
         raise
     except Exception as error:  # transformers checks little and raises anything for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}") from error
-    identity = EncoderIdentity(_name(name, folder, commit), hidden_size, weights_digest(folder), commit)
+    identity = EncoderIdentity(
+        encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
+    )
     return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
 
 
@@ -424,21 +435,33 @@ def _check_folder(name: str, folder: Path) -> Any:
 _loaded = cache(load_encoder)
 
 
-def kept_encoder(name_or_folder: str, *, dtype: Dtype, processes: Processes) -> Encoder:
+def _is_small(folder: Path) -> bool:
+    try:
+        return encoder_size(str(folder)) <= SMALL
+    except CheckpointError:  # of files that cannot be read, loading says more
+        return False
+
+
+def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
     """`load_encoder`, or what it gave before in this process while the files were the same; the two that were used last
     are kept."""
     folder, _ = _locate(name_or_folder)
     files = tuple(
         (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
     )
-    return _kept(name_or_folder, folder, files, dtype, processes)
+    return _kept(name_or_folder, folder, files, dtype, device, processes)
 
 
 @lru_cache(maxsize=2)
 def _kept(
-    name: str, folder: Path, files: tuple[tuple[str, int, int], ...], dtype: Dtype, processes: Processes
+    name: str,
+    folder: Path,
+    files: tuple[tuple[str, int, int], ...],
+    dtype: Dtype | None,
+    device: str,
+    processes: Processes,
 ) -> Encoder:
-    return load_encoder(name, dtype=dtype, processes=processes)
+    return load_encoder(name, dtype=dtype, device=device, processes=processes)
 
 
 def read_batch(job: Any) -> str:
@@ -447,26 +470,6 @@ def read_batch(job: Any) -> str:
     reader = _loaded(folder, dtype=dtype)._reader
     assert isinstance(reader, BatchReader)
     return reader.job(job)
-
-
-def weights_digest(folder: Path) -> str:
-    """SHA-256 (hex) over the folder's weights and tokenizer, wherever it lies and whatever else it holds."""
-    files = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
-    digest = hashlib.sha256()
-    for file in files:
-        if file.exists():
-            with file.open("rb") as content:
-                digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()
-
-
-def _name(name: str, folder: Path, commit: str) -> str:
-    """What checkpoints call this encoder: "pocket", its hub id, or its folder's own name, without the place where that
-    lies on this machine."""
-    folder = folder.resolve()
-    if folder == POCKET_FOLDER.resolve():
-        return POCKET_ENCODER
-    return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
 
 
 def _locate(name: str) -> tuple[Path, str]:

@@ -18,7 +18,7 @@ from core.errors import ConfigError
 from core.evolution.config import DEPARTURES
 from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
-from core.settings import Settings
+from core.settings import DOORS, Settings
 from core.texts import read_text
 from ui.cli.console import percent, print_json, say, tell, write_new
 from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
@@ -341,7 +341,7 @@ def learn(
         return
     if how.pilot and how.resume:
         raise ConfigError("--pilot comes before a new run: leave it out with --resume.")
-    doors = {key: chosen.get(key) for key in ("pool", "encoder", "max_cost_usd")}
+    doors = {key: chosen.get(key) for key in DOORS}
     settings = wiring.settings(store=how.store, **doors)
     with opened_store(settings.store) as opened:
         known = known_run(opened, command, chosen["name"], resume=how.resume, may_begin="tasks" in asked)

@@ -37,8 +37,13 @@ R = TypeVar("R", "BatchParts", "EvolutionParts", "TrainingParts")
 
 
 def with_ceiling(plan: P, settings: Settings) -> P:
-    """A stored plan; a ceiling given now replaces the stored one."""
-    return plan if settings.max_cost_usd is None else replace(plan, max_cost_usd=settings.max_cost_usd)
+    """A stored plan; a ceiling and a device that are given now replace the stored ones."""
+    changed: dict[str, Any] = {}
+    if settings.max_cost_usd is not None:
+        changed["max_cost_usd"] = settings.max_cost_usd
+    if (device := settings.computing.device) != "auto" and hasattr(plan, "computing"):
+        changed["computing"] = replace(plan.computing, device=device)
+    return replace(plan, **changed)
 
 
 def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | None = None) -> None:

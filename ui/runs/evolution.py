@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from core.checkpoint import Checkpoint
@@ -104,7 +104,10 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     common = learning_parts(store, plan)
     plan = common["plan"]
-    encoder = load_encoder(plan.encoder, processes=wiring.processes())
+    computing = plan.computing
+    encoder = load_encoder(
+        plan.encoder, dtype=computing.dtype, device=computing.device, processes=wiring.processes()
+    )
     remember_encoder(encoder, wiring.data_folder())
     layout = _layout(plan.svf, encoder)
     template = Checkpoint.begin(
@@ -116,7 +119,7 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
         svf_dead=dead_blocks(encoder.model, layout),
         barred=plan.barred,
         token_position=plan.token_position,
-        dtype=encoder.dtype,
+        **asdict(encoder.recipe),
         protocol=plan.protocol,
         input_format=encoder.format_for(plan.protocol),
     )

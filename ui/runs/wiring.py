@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from core.checkpoint import Checkpoint, Dtype
+from core.checkpoint import Checkpoint
 from core.errors import CheckpointError, ConfigError, StoreError
 from core.planner.card import PlannerCard
 from core.pocket import MODELS, WEIGHTS
@@ -27,7 +27,7 @@ from core.pocket.models import pocket_spec
 from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
 from core.processes import Processes, cores
-from core.settings import POCKET_POOL, Settings, read_settings
+from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
 from storage.files.atomic import atomic_file
 from storage.files.decompositions import DecompositionFolder
 from storage.rows.engine import database_url
@@ -234,11 +234,14 @@ def load_planner(
     return LanguagePlanner.load(folder, models, argmax=argmax)
 
 
-def loaded_encoder(name: str, dtype: Dtype = "float32") -> Encoder:
-    """An encoder, loaded once by this process as long as its files stay the same. CheckpointError when it cannot be."""
+def loaded_encoder(name: str, computing: Computing | None = None, dtype: Dtype | None = None) -> Encoder:
+    """An encoder, loaded once by this process as long as its files stay the same; `computing` is the app's own where
+    nothing else is said, and its numbers are `dtype` where it names none. CheckpointError when it cannot be loaded."""
     from core.coordinator.encoder import kept_encoder
 
-    return remember_encoder(kept_encoder(name, dtype=dtype, processes=processes()), data_folder())
+    asked = computing or settings().computing
+    loaded = kept_encoder(name, dtype=asked.dtype or dtype, device=asked.device, processes=processes())
+    return remember_encoder(loaded, data_folder())
 
 
 def login() -> str:

@@ -20,10 +20,10 @@ from core.evolution.config import (
     RecordName,
     shape_of,
 )
-from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings
+from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings, values_of
 from core.heads import HeadKind
 from core.planner.config import PUBLISHED, LearnConfig
-from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool, Settings
+from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool, Settings
 from core.tasks.sets import load_tasks
 from core.workflow import AccessMode
 from ui.runs.settings import absolute_encoder, absolute_pool, absolute_tasks
@@ -97,6 +97,7 @@ class EvolutionPlan:
     record: Annotated[RecordName, Setting("Episodes to keep", group="models", option="--record")] = "none"
     """Store episodes to replay: share, of each validation and of 4 candidates in each generation; all, of every
     candidate too. An episode takes about 7 kB with the pocket models, more where replies are long."""
+    computing: Computing = Computing()
     kind: Literal["evolve"] = "evolve"
 
     @property
@@ -185,6 +186,8 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         "pool": absolute_pool(settings.pool),
         "max_cost_usd": settings.max_cost_usd,
     }
+    if kind is not TrainingPlan:
+        chosen |= values_of(settings.computing)
     if kind is EvolutionPlan:
         shape = shape_of(chosen["learner"])
         chosen |= {key: usual for key, usual in shape.items() if not isinstance(chosen[key], int)}

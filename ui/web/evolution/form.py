@@ -14,8 +14,8 @@ from core.conduct.planners import CONDUCTOR
 from core.episode import ROLE_ORDER
 from core.errors import ConfigError, TrinityError
 from core.evolution.config import DEFAULT_BUDGET, shape_of
-from core.fields import Field, settings_of
-from core.settings import POCKET_POOL, Settings
+from core.fields import Field, settings_of, values_of
+from core.settings import POCKET_POOL, Computing, Settings
 from core.tasks.sets import digest_of_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
@@ -64,7 +64,10 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             barred = [*(one.name for one in specs), *(role.value for role in ROLE_ORDER)]
             look = {"options": barred, "format_func": lambda value: one_line(str(value), 30)}
-            chosen |= draw_groups(_settings(EvolutionPlan, chosen["learner"]), "ev", {"barred": look})
+            usual = values_of(settings.computing)
+            fields = _settings(EvolutionPlan, chosen["learner"])
+            fields = [replace(one, default=usual.get(one.key, one.default)) for one in fields]
+            chosen |= draw_groups(fields, "ev", {"barred": look})
     with right, st.container(border=True):
         named = settings.encoder or (POCKET_POOL if settings.pool == POCKET_POOL else "not named")
         return _plan(EvolutionPlan, "ev", store, chosen, settings, f" · encoder {label(named, 60)}")
@@ -122,7 +125,8 @@ def _plan(
     try:
         if kind is EvolutionPlan:
             encoder = absolute_encoder(wiring.encoder_for(settings.pool, settings.encoder))
-            settings = replace(settings, encoder=encoder)
+            computing = Computing(chosen["device"], chosen["dtype"])
+            settings = replace(settings, encoder=encoder, computing=computing)
         elif chosen["planner"] is None:
             raise ConfigError(
                 "The pocket planner plans for the pocket models alone, and no stored one was made for this pool: begin "

@@ -356,7 +356,7 @@ def _choose_settings(
         raise ConfigError("Every model is left out: leave at least one in.")
     step = _steps(whole=whole)
     plan = LivePlan(Task("", "", ""), policy, models, pool, encoder, pace_s=pace, step=step, **chosen)
-    return replace(plan, left_out=tuple(left_out))
+    return replace(plan, left_out=tuple(left_out), computing=wiring.settings().computing)
 
 
 def _what_will_run(specs: Sequence[ModelSpec], plan: LivePlan) -> str:
