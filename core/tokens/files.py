@@ -3,6 +3,7 @@ it is."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
@@ -123,6 +124,26 @@ def _weights(encoder: str, revision: str) -> list[Path]:
             f"{_folder_words(encoder)}."
         )
     return files
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 (hex) over the folder's weights and tokenizer, wherever it lies and whatever else it holds."""
+    files = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
+    digest = hashlib.sha256()
+    for file in files:
+        if file.exists():
+            with file.open("rb") as content:
+                digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def encoder_name(name: str, folder: Path, commit: str) -> str:
+    """What checkpoints call this encoder: "pocket", its hub id, or its folder's own name, without the place where that
+    lies on this machine."""
+    folder = folder.resolve()
+    if folder == POCKET_FOLDER.resolve():
+        return POCKET_ENCODER
+    return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
 
 
 def _numbers(file: Path) -> int:
