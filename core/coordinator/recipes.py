@@ -15,6 +15,7 @@ from core.checkpoint import Checkpoint, Recipe
 from core.episode import Decision
 from core.errors import CheckpointError
 from core.pocket.threads import SMALL
+from core.processes import cores
 from core.settings import DeviceKind
 from core.tokens.files import encoder_size
 
@@ -26,7 +27,7 @@ def devices_here() -> dict[DeviceKind, str]:
         found["cuda"] = torch.cuda.get_device_name()
     if torch.backends.mps.is_available():
         found["mps"] = "Apple GPU"
-    return {**found, "cpu": f"{torch.get_num_threads()} threads"}
+    return {**found, "cpu": f"{cores()} cores"}
 
 
 def chosen_device(device: str, *, small: bool) -> DeviceKind:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.pocket import MODELS, WEIGHTS
+from core.processes import cores
 from ui.cli.console import print_json, print_table, printable, tell
 from ui.cli.options import JsonOption, StoreOption, opened_store
 from ui.program import name_clashes, packages, version
@@ -35,7 +39,6 @@ def doctor(
     if tables:
         _tables(as_json)
         return
-    from core.coordinator.recipes import devices_here
     from ui.runs import wiring
 
     settings = wiring.settings(store=store)
@@ -49,7 +52,7 @@ def doctor(
         "data_folder": str(settings.data_folder),
         "readings": _readings(settings.data_folder),
         "pool": settings.pool,
-        "devices": devices_here(),
+        "devices": _devices(versions["torch"]),
         "pocket_models": found,
         "sample_runs": str(wiring.SAMPLE_RUNS) if wiring.has_samples() else None,
         "python": versions.pop("python"),
@@ -60,6 +63,17 @@ def doctor(
         print_json(report)
     else:
         _print(report, runs)
+
+
+def _devices(torch: str) -> dict[str, str]:
+    """The devices that encoders can read on. Torch is asked in a process of its own, as it takes long to load; a build
+    for the CPU alone need not be asked."""
+    if not torch.endswith("+cpu"):
+        code = "import json; from core.coordinator.recipes import devices_here; print(json.dumps(devices_here()))"
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        if told.returncode == 0:
+            return dict(json.loads(told.stdout))
+    return {"cpu": f"{cores()} cores"}
 
 
 def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
