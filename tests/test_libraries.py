@@ -21,6 +21,9 @@ DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace", "_typeshed"}
 
 #: (module, name) -> why there is no public way.
 PRIVATE = {
+    ("core.coordinator.attention", "_attn_implementation"): (
+        "transformers sets a model's attention by a public method, and tells which it has by this name alone"
+    ),
     ("core.planner.grpo", "_get_per_token_logps_and_entropies"): (
         "trl has no hook between a model's logits and its loss, and a planner's loss is over the tokens that its form "
         "allows alone; the version is pinned, and the test below holds the signature"

@@ -24,6 +24,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
+from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.recipes import chosen_device
 from core.coordinator.splits import SplitModel, split_for
@@ -50,7 +51,8 @@ _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16"
 class Reader(Interface):
     """How an encoder reads prompts."""
 
-    forwards: float
+    @property
+    def forwards(self) -> float: ...
 
     def read(
         self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None
@@ -62,8 +64,9 @@ class Reader(Interface):
 class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
-    A state depends on its own tokens only, to the last bit. A large encoder on the CPU reads a conversation part by
-    part, each once (`prefixes`); any other, and one whose layers do not allow it, reads prompts whole (`batches`)."""
+    A state depends on its own tokens only, on the CPU to the last bit. A large encoder there reads a conversation part
+    by part, each once (`prefixes`), one on cuda does so as long as few are asked for (`graphs`); any other, and one
+    whose layers do not allow it, reads prompts whole (`batches`)."""
 
     def __init__(
         self,
@@ -89,6 +92,8 @@ class Encoder:
             if self.in_parts
             else BatchReader(model, self.padding, small=self._small, folder=folder, processes=processes)
         )
+        if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
+            self._reader = AcceleratedReader(model, self._reader)
         self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()

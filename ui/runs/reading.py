@@ -297,7 +297,7 @@ def latest_attribution(store: Store, plan: AttributionPlan) -> RunSummary | None
 
 
 #: Recorded turns, and pocket questions where nothing is recorded, by which two recipes are compared.
-COMPARED_TURNS, COMPARED_QUESTIONS = 64, 16
+COMPARED_TURNS, COMPARED_QUESTIONS = 32, 16
 _told: set[tuple[str, Recipe]] = set()
 
 
