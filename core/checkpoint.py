@@ -283,14 +283,19 @@ def write_folder(
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(draft, ignore_errors=True)  # left behind by a crash
         draft.mkdir()
-        write(draft)
-        for path in (*draft.iterdir(), draft):
-            _sync(path)
-        draft.rename(folder)
+        try:
+            write(draft)
+            for path in (*draft.iterdir(), draft):
+                _sync(path)
+            draft.rename(folder)
+        except BaseException:  # Ctrl-C too
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
         _sync(folder.parent)
     except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
         raise CheckpointError(
-            f"The {what} cannot be written to {folder}: {error.strerror} ({error.filename})."
+            f"The {what} cannot be written to {folder}: {error.strerror or error}{where}."
         ) from error
     return folder
 

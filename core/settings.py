@@ -55,8 +55,8 @@ ENCODER = Setting(
     group="models",
     option="--encoder",
     open=True,
-    help="Encoder: a Hugging Face folder or hub id, or 'pocket'. Else TRINITY_ENCODER, else pocket where all models "
-    "are.",
+    help="Encoder: 'pocket', a name of trinity encoders, a Hugging Face folder or hub id. Else TRINITY_ENCODER, else "
+    "pocket where all models are.",
 )
 MAX_COST = Setting(
     "Spend at most (USD)",

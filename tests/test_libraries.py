@@ -88,7 +88,8 @@ def test_the_package_asks_for_every_library_that_is_imported_and_for_no_other() 
     extras = PROJECT["optional-dependencies"]
     asked = {
         re.split(r"[\[<>=]", one)[0]
-        for one in (*PROJECT["dependencies"], *extras["attribution"], *extras["conductor"])
+        for extra in (PROJECT["dependencies"], extras["attribution"], extras["conductor"], extras["encoders"])
+        for one in extra
     }
     known = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in asked}
     # What is not taken by whoever only runs the program: types, and what wrote the sandbox's filter.

@@ -4,7 +4,7 @@ authors' released coordinator, a flat vector, as a checkpoint on a Qwen3-0.6B-sh
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.checkpoint import Checkpoint
-from core.coordinator.encoder import Encoded, Encoder
+from core.coordinator.encoder import Encoder
+from core.coordinator.states import Encoded
 from core.coordinator.svf import Offsets, check_layout, dead_blocks, svf_layout
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Protocol
@@ -100,6 +101,15 @@ def encode_for(
         input_format=checkpoint.input_format,
         token_position=checkpoint.token_position,
         offsets=offsets,
+    )
+
+
+def read_each_for(
+    checkpoint: Checkpoint, encoder: Encoder, requests: Sequence[Decide]
+) -> Iterator[tuple[int, Encoded]]:
+    """The same without offsets, row by row as it is read (see `Encoder.read_each`)."""
+    return encoder.read_each(
+        requests, input_format=checkpoint.input_format, token_position=checkpoint.token_position
     )
 
 

@@ -7,13 +7,11 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
-from typing import Protocol as Interface
 
 import numpy as np
 import torch
@@ -25,9 +23,11 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
+from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
 from core.coordinator.recipes import chosen_device
 from core.coordinator.splits import Reader, SplitModel, split_for
+from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
@@ -47,55 +47,12 @@ _TIMED_TOKENS, _TIMED_S = 128, 1.0
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]; `recipe` is the key
-    of how."""
-
-    states: NDArray[np.float32]
-    digests: tuple[str, ...]
-    token_counts: tuple[int, ...]
-    overflows: tuple[bool, ...]
-    recipe: str = ""
-
-    def row(self, place: int) -> Encoded:
-        """One request's row alone."""
-        here = slice(place, place + 1)
-        return replace(
-            self,
-            states=self.states[here],
-            digests=self.digests[here],
-            token_counts=self.token_counts[here],
-            overflows=self.overflows[here],
-        )
-
-    @classmethod
-    def of(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Several, at least one, one under the other."""
-        return cls(
-            np.concatenate([part.states for part in parts]),
-            tuple(digest for part in parts for digest in part.digests),
-            tuple(count for part in parts for count in part.token_counts),
-            tuple(overflow for part in parts for overflow in part.overflows),
-            parts[0].recipe,
-        )
-
-
-class StateLedger(Interface):
-    """Where hidden states outlive the process that read them. It may lose some, and never fails."""
-
-    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, NDArray[np.float32]]:
-        """The states [hidden size] that were kept, by their keys."""
-
-    def keep(self, states: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Keep these as well."""
-
-
 class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
-    A state depends on its own tokens only, to the last bit. A large encoder on the CPU reads a conversation part by
-    part, each once (`prefixes`); any other, and one whose layers do not allow it, reads prompts whole (`batches`)."""
+    A state depends on its own tokens only, on the CPU to the last bit. A large encoder there reads a conversation part
+    by part, each once (`prefixes`), one on cuda does so as long as few are asked for (`graphs`); any other, and one
+    whose layers do not allow it, reads prompts whole (`batches`)."""
 
     def __init__(
         self,
@@ -121,6 +78,8 @@ class Encoder:
             if self.in_parts
             else BatchReader(model, self.padding, small=self._small, folder=folder, processes=processes)
         )
+        if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
+            self._reader = AcceleratedReader(model, self._reader)
         self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
@@ -486,6 +445,6 @@ def _locate(name: str) -> tuple[Path, str]:
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder or 'pocket'."
+            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
         ) from error
     return folder, folder.name

@@ -115,7 +115,8 @@ class Entering:
 class Reader(Protocol):
     """How an encoder reads prompts."""
 
-    forwards: float
+    @property
+    def forwards(self) -> float: ...
 
     def read(
         self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None

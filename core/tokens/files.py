@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from core.episode import Message
 from core.errors import CheckpointError
 from core.tokens.prompts import PromptTokens
 
@@ -69,20 +71,53 @@ def prompt_tokens(encoder: str, revision: str = "", *, uncut: bool = False) -> P
     return PromptTokens(tokenizer, 2**30 if uncut else window)
 
 
+def model_folder(name: str, data_folder: Path | None, beside: Path) -> Path:
+    """Where a language model is that is named in a file: among those that were added by name to the data folder, else a
+    folder, `beside` the file where its path is not a whole one. CheckpointError for neither."""
+    if data_folder is not None and Path(name).name == name:
+        added = data_folder / "encoders" / name
+        if os.path.isfile(added / "config.json"):
+            return added
+    folder = Path(os.path.abspath(beside / Path(name).expanduser()))
+    if os.path.isdir(folder):  # not Path's, which raises for a name that is too long
+        return folder
+    raise CheckpointError(
+        f"there is no language model '{name}' on this machine: add it by trinity encoders add, or name its folder."
+    )
+
+
+#: How the classes are called whose models write, and those of models without their head.
+_WRITING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")
+
+
+def speaking_window(folder: Path) -> int:
+    """How many tokens the language model of a folder holds, prompt and reply together, by its files alone.
+    CheckpointError, which says why, for one that cannot speak."""
+    config = _json(_file(str(folder), "", "config.json"))
+    kinds = [str(one) for one in config.get("architectures") or ()]
+    if config.get("is_encoder_decoder") or (kinds and not any(one.endswith(_WRITING) for one in kinds)):
+        raise CheckpointError(
+            f"the model in {folder} ({', '.join(kinds) or 'an encoder-decoder'}) does not write text that goes on: "
+            "name a decoder-only language model."
+        )
+    encoder_size(str(folder))
+    tokens = prompt_tokens(str(folder), uncut=True)
+    try:
+        tokens.chat((Message("user", "?"),))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"the language model in {folder} cannot be spoken to: {error}; name one that was made for chats, or add "
+            "its chat_template.jinja."
+        ) from None
+    return int(config.get("max_position_embeddings") or 0) or _WINDOW
+
+
 def encoder_size(encoder: str, revision: str = "") -> int:
     """How many parameters an encoder's files hold, by their headers; nothing is fetched. CheckpointError, which says
     what folder is missing, when they are not on this machine."""
-    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
-    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
-        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
-    files = [_file(encoder, revision, name) for name in shards]
-    if not files or None in files or _file(encoder, revision, "config.json") is None:
-        raise CheckpointError(
-            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
-            f"{_folder_words(encoder)}."
-        )
+    files = _weights(encoder, revision)
     try:
-        return sum(_numbers(file) for file in files if file is not None)
+        return sum(map(_numbers, files))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise CheckpointError(
             f"The weights in the folder {_folder_words(encoder)} cannot be read ({type(error).__name__})."
@@ -107,6 +142,24 @@ def encoder_name(name: str, folder: Path, commit: str) -> str:
     if folder == POCKET_FOLDER.resolve():
         return POCKET_ENCODER
     return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
+
+
+def encoder_bytes(encoder: str, revision: str = "") -> int:
+    """How large an encoder's weights are on this machine; CheckpointError as for their number."""
+    return sum(file.stat().st_size for file in _weights(encoder, revision))
+
+
+def _weights(encoder: str, revision: str) -> list[Path]:
+    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
+    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
+        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
+    files = [found for name in shards if (found := _file(encoder, revision, name)) is not None]
+    if not files or len(files) < len(shards) or _file(encoder, revision, "config.json") is None:
+        raise CheckpointError(
+            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
+            f"{_folder_words(encoder)}."
+        )
+    return files
 
 
 def _numbers(file: Path) -> int:

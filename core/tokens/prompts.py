@@ -131,7 +131,7 @@ class PromptTokens:
     def prompt(self, request: Decide, input_format: InputFormat) -> Prompt:
         """The ids for one request; `chat` reads its messages, or else its transcript as one user message."""
         if input_format == "chat":
-            return self._chat(request.messages or (Message("user", _as_text(request.transcript)),))
+            return self.chat(request.messages or (Message("user", _as_text(request.transcript)),))
         return self._turns(request.transcript, self._of(input_format))
 
     def text(self, ids: Sequence[int]) -> str:
@@ -228,8 +228,33 @@ class PromptTokens:
             kept = [question, *newest]
         return [one for segment in kept for one in segment], tuple(accumulate(map(len, kept))), overflow
 
-    def _chat(self, messages: Sequence[Message]) -> Prompt:
-        """The tokenizer's own chat template around the messages, thinking off (trinity.md 1.2)."""
+    @cached_property
+    def has_system_role(self) -> bool:
+        """Whether the chat template writes what a system message says, and not as the assistant's words."""
+        system, user, said = "\ue000", {"role": "user", "content": "\ue001"}, []
+        for role in ("system", "assistant"):
+            try:
+                said.append(self._rendered([{"role": role, "content": system}, user]))
+            except (ValueError, TypeError, TemplateError):
+                said.append("")
+        return system in said[0] and said[0] != said[1]
+
+    @cached_property
+    def turn_end(self) -> int | None:
+        """The control token that the chat template writes after what the assistant says; None where there is none."""
+        said = "\ue002"
+        try:
+            stretches = self._render([Message("user", "?"), Message("assistant", said)])
+        except CheckpointError:
+            return None
+        for stretch, control in zip(stretches[::2], stretches[1::2], strict=False):
+            if said in stretch:
+                return self.controls[control] if not stretch.rpartition(said)[2].strip() else None
+        return None
+
+    def chat(self, messages: Sequence[Message]) -> Prompt:
+        """The tokenizer's own chat template around the messages, thinking off (trinity.md 1.2). CheckpointError where
+        there is none, or it refuses them."""
         stretches = self._render(messages)
         parts = [self.plain(one) if i % 2 == 0 else [self.controls[one]] for i, one in enumerate(stretches)]
         excess = sum(map(len, parts)) - self.max_tokens
@@ -243,7 +268,7 @@ class PromptTokens:
 
     def _rendered(self, rows: Sequence[Mapping[str, str]]) -> str:
         template = self._tokenizer.chat_template
-        if not isinstance(template, str):
+        if not isinstance(template, str) or not template:
             raise ValueError("it has no chat template")
         return chat_text(template, self._tokenizer.special_tokens_map, rows)
 

@@ -27,10 +27,12 @@ import numpy as np
 
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
-from core.coordinator.encoder import Encoded, Encoder, load_encoder
+from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.states import Encoded
 from core.episode import Ask, Episode, EpisodeFinished, Reply
 from core.evolution.config import EvolveConfig
-from core.evolution.evolve import evolve
+from core.evolution.evolve import Generation, evolve
+from core.evolution.search import Reading
 from core.learning import episodes_of
 from core.play.drive import drive
 from core.pocket import MODELS, threads
@@ -96,6 +98,8 @@ def against_naive(config: EvolveConfig, naive: int, whole: bool) -> Figures:
     began = time.perf_counter()
     generations = []
     for one in evolve(config, template, encoder=encoder, pool=pool, grade=grade_many, tasks=tasks):
+        if isinstance(one, Reading):
+            continue
         generations.append(one)
         say(f"generation {one.index} of {config.generations}")
     seconds = time.perf_counter() - began
@@ -189,9 +193,11 @@ def evolved(generations: int, processes: Processes) -> tuple[float, str]:
         grade=grade_many,
         tasks=load_tasks("pocket", "evolve", 200, 0),
     )
-    next(course)
+    while isinstance(next(course), Reading):
+        pass
     began = time.perf_counter()
     *_, last = course
+    assert isinstance(last, Generation)
     played = generations * config.population * config.tasks_per_candidate
     return played / (time.perf_counter() - began), last.checkpoint.id
 

@@ -55,7 +55,10 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
     from core.settings import POCKET_POOL
 
     hosts = dict.fromkeys(urlsplit(spec.base_url).netloc for spec in specs if spec.provider == "openai")
-    places = [*(["in this process"] if any(one.provider == "pocket" for one in specs) else []), *hosts]
+    places = [
+        *(["in this process"] if any(one.provider in ("pocket", "local") for one in specs) else []),
+        *hosts,
+    ]
     names = ", ".join(spec.name for spec in specs)
     say(f"Pool {pool}: {names} ({', '.join(places) or 'scripted'}).")
     if pool == POCKET_POOL and Path("pool.toml").is_file():

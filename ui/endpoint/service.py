@@ -198,7 +198,7 @@ class Service:
     def _unsent(self, asked: Asked, models: Sequence[str]) -> list[str]:
         """What was asked of the models' sampling, and none of them can be told."""
         told = [spec for spec in self.pool.specs if spec.name in models and spec.send_temperature]
-        with_top_p = [spec for spec in told if spec.provider == "openai"]
+        with_top_p = [spec for spec in told if spec.provider in ("openai", "local")]
         wishes = (("temperature", asked.temperature, told), ("top_p", asked.top_p, with_top_p))
         return [name for name, wish, able in wishes if wish is not None and not able]
 

@@ -183,6 +183,7 @@ def _encoder_at_hand(store: Store | None, checkpoint: Checkpoint, other: str | N
         if other is None:
             raise
         try:
+            other = wiring.encoder_source(other)
             return other, encoder_size(other)  # a checkpoint of another encoder is refused when it is loaded
         except CheckpointError:
             raise error from None
@@ -296,7 +297,7 @@ def latest_attribution(store: Store, plan: AttributionPlan) -> RunSummary | None
 
 
 #: Recorded turns, and pocket questions where nothing is recorded, by which two recipes are compared.
-COMPARED_TURNS, COMPARED_QUESTIONS = 64, 16
+COMPARED_TURNS, COMPARED_QUESTIONS = 32, 16
 _told: set[tuple[str, Recipe]] = set()
 
 
@@ -324,7 +325,9 @@ def compare_recipes(store: Store, coordinator: Coordinator, encoder: str) -> Agr
         requests, own = map(list, zip(*recorded, strict=True))
         return Agreement.between(own, coordinator.decide(requests), "recorded decisions")
     try:
-        made_on = load_encoder(encoder, dtype=checkpoint.dtype, device=checkpoint.device)
+        made_on = load_encoder(
+            wiring.encoder_source(encoder), dtype=checkpoint.dtype, device=checkpoint.device
+        )
     except CheckpointError:
         return None
     if made_on.recipe != checkpoint.recipe:

@@ -28,6 +28,7 @@ from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
 from core.processes import Processes, cores
 from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
+from core.tokens.shelf import OFFERS, shelved, source_of
 from storage.files.atomic import atomic_file
 from storage.files.decompositions import DecompositionFolder
 from storage.rows.engine import database_url
@@ -111,7 +112,7 @@ def resolve_pool(name: str) -> Pool:
         return pocket_pool()
     from core.pool_file import load_pool
 
-    return load_pool(Path(name), os.environ, processes())
+    return load_pool(Path(name), os.environ, processes(), data_folder())
 
 
 @cache
@@ -157,9 +158,9 @@ def encoder_for(pool: str, encoder: str | None) -> str:
     if others:
         raise ConfigError(
             f"Name the language model that reads the transcripts of {', '.join(others[:3])}"
-            f"{' and others' if len(others) > 3 else ''} by --encoder or TRINITY_ENCODER: a folder, or a hub id such "
-            "as Qwen/Qwen3-0.6B. The pocket encoder was trained on short pocket texts and holds 1,024 of its small "
-            "tokens; 'pocket' takes it all the same."
+            f"{' and others' if len(others) > 3 else ''} by --encoder or TRINITY_ENCODER: smollm2 after trinity "
+            "encoders add smollm2, a folder, or a hub id such as Qwen/Qwen3-0.6B. The pocket encoder was trained on "
+            "short pocket texts and holds 1,024 of its small tokens; 'pocket' takes it all the same."
         )
     return POCKET_POOL
 
@@ -239,8 +240,8 @@ def loaded_encoder(name: str, computing: Computing | None = None, dtype: Dtype |
     nothing else is said, and its numbers are `dtype` where it names none. CheckpointError when it cannot be loaded."""
     from core.coordinator.encoder import kept_encoder
 
-    asked = computing or settings().computing
-    loaded = kept_encoder(name, dtype=asked.dtype or dtype, device=asked.device, processes=processes())
+    asked, source = computing or settings().computing, encoder_source(name)
+    loaded = kept_encoder(source, dtype=asked.dtype or dtype, device=asked.device, processes=processes())
     return remember_encoder(loaded, data_folder())
 
 
@@ -253,6 +254,12 @@ def login() -> str:
 
 
 # Encoders: a checkpoint names its own, and no place of it.
+
+
+def encoder_source(name: str) -> str:
+    """By what the encoder that a person or a plan names is loaded: the folder or hub id of one that was added by
+    `trinity encoders add`, else the name itself."""
+    return source_of(data_folder(), name)
 
 
 @cache
@@ -291,15 +298,20 @@ def encoder_place(checkpoint: Checkpoint, store: Store | None, data_folder: Path
     if encoder.revision or encoder.name == POCKET_POOL:
         return encoder.name
     places: list[object] = [_known_encoders(data_folder).get(encoder.digest)]
+    places += [one.source for one in shelved(data_folder) if one.digest == encoder.digest]
     if store is not None:
         with suppress(StoreError):  # it may have come without its evolution
             places.append(store.runs.get(checkpoint.parent_run).config.get("encoder"))
     for place in (*places, encoder.name):
-        if isinstance(place, str) and os.path.isdir(place):
+        if isinstance(place, str) and os.path.isdir(place := source_of(data_folder, place)):
             return place
     raise CheckpointError(
-        f"The encoder '{encoder.name}' of checkpoint {checkpoint.id} is a folder that is not known on "
-        "this machine: give its path by --encoder or TRINITY_ENCODER."
+        f"The encoder '{encoder.name}' of checkpoint {checkpoint.id} is a folder that is not known on this machine: "
+        + (
+            f"add it by trinity encoders add {encoder.name}."
+            if encoder.name in OFFERS
+            else "give its path by --encoder or TRINITY_ENCODER."
+        )
     )
 
 

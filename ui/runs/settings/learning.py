@@ -50,9 +50,19 @@ RunName = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class SurveyProgress:
+    """How far an encoder is with the sketched transcripts of a survey, and about how many seconds the rest takes."""
+
+    done: int
+    of: int
+    left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EvolutionPlan:
     """An evolution as its run keeps it: enough to resume it. `barred`, `token_position` and `protocol` as in a
-    checkpoint; `digest` tells when a task file changed."""
+    checkpoint; `digest` tells when a task file changed; `sketches` are those that its encoder is surveyed on (None: not
+    chosen yet), and `survey` how far that is while it goes on."""
 
     tasks: LearnedTasks = "pocket"
     n: Annotated[
@@ -98,12 +108,14 @@ class EvolutionPlan:
     """Store episodes to replay: share, of each validation and of 4 candidates in each generation; all, of every
     candidate too. An episode takes about 7 kB with the pocket models, more where replies are long."""
     computing: Computing = Computing()
+    sketches: int | None = None
+    survey: SurveyProgress | None = None
     kind: Literal["evolve"] = "evolve"
 
     @property
     def survey_words(self) -> str:
         """What is done before generation 0, for people who wait; once, as its result is kept with it."""
-        read = SKETCHES + (SVF_CANDIDATES * SVF_SKETCHES if self.svf else 0)
+        read = (self.sketches or SKETCHES) + (SVF_CANDIDATES * SVF_SKETCHES if self.svf else 0)
         return f"The encoder reads {read} sketched transcripts once, to set the first step size"
 
 
