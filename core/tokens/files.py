@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 from core.episode import Message
 from core.errors import CheckpointError
 from core.tokens.prompts import PromptTokens
-from core.tokens.shelf import SHELF, on_shelf
 
 #: The embedded encoder's name, as in a checkpoint, and its folder.
 POCKET_ENCODER = "pocket"
@@ -69,22 +68,6 @@ def prompt_tokens(encoder: str, revision: str = "", *, uncut: bool = False) -> P
     }
     tokenizer = TokenizerFile(backend, chat if isinstance(chat, str) else "", special)
     return PromptTokens(tokenizer, 2**30 if uncut else window)
-
-
-def model_folder(name: str, data_folder: Path | None, beside: Path) -> Path:
-    """Where a language model is that is named in a file: among those that were added by name to the data folder, else a
-    folder, `beside` the file where its path is not a whole one. CheckpointError for neither."""
-    if data_folder is not None and Path(name).name == name:
-        found = on_shelf(data_folder, name)
-        added = Path(found.source) if found else data_folder / SHELF / name
-        if os.path.isfile(added / "config.json"):
-            return added
-    folder = Path(os.path.abspath(beside / Path(name).expanduser()))
-    if os.path.isdir(folder):  # not Path's, which raises for a name that is too long
-        return folder
-    raise CheckpointError(
-        f"there is no language model '{name}' on this machine: add it by trinity encoders add, or name its folder."
-    )
 
 
 #: How the classes are called whose models write, and those of models without their head.
