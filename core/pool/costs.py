@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from core.episode import Ask, Reply
+from core.episode import Ask
 from core.pool.spec import ModelSpec
 
 ROLE_PROMPT_TOKENS = 600  # a generous bound on what role instructions add to a prompt
@@ -229,9 +229,3 @@ def estimate_cost(
         cost_usd=None if unknown else episodes * sum(dearest) / 1e6,
         unknown=unknown,
     )
-
-
-def tokens_per_s(reply: Reply) -> float | None:
-    """Tokens written in a second of the call, in which its prompt was read too; None where nothing was."""
-    written = reply.usage.tokens_out
-    return written / reply.latency_s if written and reply.latency_s else None

@@ -104,8 +104,7 @@ def check(
     if roles:
         _check_roles(pool, as_json)
         return
-    from core.pool.costs import tokens_per_s
-    from core.pool.pool import check_pool
+    from core.pool.pool import check_pool, tokens_per_s
     from ui.presentation.words import dollars
     from ui.runs import wiring
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from streamlit.testing.v1 import AppTest
 
-from core.pool.costs import tokens_per_s
+from core.pool.pool import tokens_per_s
 from storage.analysis.costs import model_health, planning
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
