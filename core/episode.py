@@ -204,11 +204,6 @@ class Reply:
         """What the finish reason means."""
         return finish_of(self.finish_reason)
 
-    @property
-    def tokens_per_s(self) -> float | None:
-        """Tokens written in a second of the call, in which its prompt was read too; None where nothing was."""
-        return self.usage.tokens_out / self.latency_s if self.usage.tokens_out and self.latency_s else None
-
     def as_reused(self) -> Reply:
         """The reply as another episode holds it, for which nobody was asked."""
         usage = Usage(self.usage.tokens_in, self.usage.tokens_out, 0.0, self.usage.tokens_cached)

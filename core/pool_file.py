@@ -20,7 +20,8 @@ from core.pool.pool import MixedPool, Pool
 from core.pool.spec import ModelSpec, Service, Temperature
 from core.processes import Processes
 from core.texts import read_text
-from core.tokens.files import model_folder, speaking_window
+from core.tokens.files import speaking_window
+from core.tokens.shelf import model_folder
 
 
 def pool_template() -> str:

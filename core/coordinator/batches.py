@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 class BatchReader:
     """Reads each prompt whole. A state depends on its own tokens only, to the last bit: prompts are padded on the
     right, where causal attention cannot see, to a fixed raster of lengths, and every batch of one length has the same
-    rows, or so few that were seen to give the same bits here. (On an accelerator that is so to rounding only, as few
-    rows would take as long as many there.) The batches of a small encoder on the CPU, as it lies in `folder`, are
-    shared among `processes`. Where memory runs out, batches are halved."""
+    rows, or so few that were seen to give the same bits here; on an accelerator few prompts are few rows, and bits may
+    differ. The batches of a small encoder on the CPU, as it lies in `folder`, are shared among `processes`. Where
+    memory runs out, batches are halved."""
 
     def __init__(
         self, model: Any, padding: int, *, small: bool, folder: Path | None, processes: Processes | None

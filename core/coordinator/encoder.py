@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
-from typing import Protocol as Interface
 
 import numpy as np
 import torch
@@ -26,16 +25,16 @@ from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
-from core.coordinator.recipes import chosen_device
-from core.coordinator.splits import SplitModel, split_for
+from core.coordinator.recipes import chosen_device, is_small_folder
+from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.threads import SMALL, is_small, no_progress_bar, suited_threads
+from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
-from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_size
+from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, weights_digest
 from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
 #: The implementation of attention that encoders are loaded with.
@@ -46,19 +45,6 @@ _HANDED_OVER, _HANDED_OVER_S = 64, 0.1
 #: The speed is measured on made-up prompts of so many tokens, for about so long.
 _TIMED_TOKENS, _TIMED_S = 128, 1.0
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-class Reader(Interface):
-    """How an encoder reads prompts."""
-
-    @property
-    def forwards(self) -> float: ...
-
-    def read(
-        self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None
-    ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...
-
-    def forget(self) -> None: ...
 
 
 class Encoder:
@@ -129,17 +115,6 @@ class Encoder:
     def format_for(self, protocol: Protocol) -> InputFormat:
         """What a checkpoint of this protocol reads: the released one a chat, as its authors' does."""
         return "chat" if protocol is Protocol.RELEASED else self.input_format
-
-    @property
-    def reading_words(self) -> str:
-        """How it reads a conversation that goes on, and why."""
-        if self.in_parts:
-            return "part by part: what was read once is remembered"
-        if self._small:
-            return "whole, in batches: it is small, and quicker so"
-        if self.device != "cpu":
-            return f"whole, in batches: it is on the {self.device.upper()}"
-        return "whole: its layers remember more than what was read before, or less of it"
 
     @property
     def dtype(self) -> Dtype:
@@ -344,10 +319,9 @@ class Encoder:
 
     def _ledger_key(self, prompt: Prompt, token_position: int) -> bytes:
         """All that decides a state, to the last bit: what is read, with its parts, and what reads it."""
-        attention = getattr(self.model.config, "_attn_implementation", "")
-        recipe = (self.identity.digest, self.dtype, self.device, attention, self.in_parts)
+        reader = (self.identity.digest, self.recipe.key, self.in_parts)
         versions = (torch.__version__, transformers.__version__)
-        described = repr((recipe, versions, token_position, prompt.ids, prompt.ends, prompt.suffix))
+        described = repr((reader, versions, token_position, prompt.ids, prompt.ends, prompt.suffix))
         return hashlib.blake2b(described.encode(), digest_size=20).digest()
 
 
@@ -367,7 +341,7 @@ def load_encoder(
     if dtype is not None and dtype not in _TORCH_DTYPES:
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
-    kind = chosen_device(device, small=device == "auto" and _is_small(folder))
+    kind = chosen_device(device, small=device == "auto" and is_small_folder(folder))
     dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
@@ -386,7 +360,9 @@ def load_encoder(
     except Exception as error:  # transformers checks little and raises anything for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}") from error
-    identity = EncoderIdentity(_name(name, folder, commit), hidden_size, weights_digest(folder), commit)
+    identity = EncoderIdentity(
+        encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
+    )
     return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
 
 
@@ -417,13 +393,6 @@ def _check_folder(name: str, folder: Path) -> Any:
 _loaded = cache(load_encoder)
 
 
-def _is_small(folder: Path) -> bool:
-    try:
-        return encoder_size(str(folder)) <= SMALL
-    except CheckpointError:  # of files that cannot be read, loading says more
-        return False
-
-
 def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
     """`load_encoder`, or what it gave before in this process while the files were the same; the two that were used last
     are kept."""
@@ -452,26 +421,6 @@ def read_batch(job: Any) -> str:
     reader = _loaded(folder, dtype=dtype)._reader
     assert isinstance(reader, BatchReader)
     return reader.job(job)
-
-
-def weights_digest(folder: Path) -> str:
-    """SHA-256 (hex) over the folder's weights and tokenizer, wherever it lies and whatever else it holds."""
-    files = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
-    digest = hashlib.sha256()
-    for file in files:
-        if file.exists():
-            with file.open("rb") as content:
-                digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()
-
-
-def _name(name: str, folder: Path, commit: str) -> str:
-    """What checkpoints call this encoder: "pocket", its hub id, or its folder's own name, without the place where that
-    lies on this machine."""
-    folder = folder.resolve()
-    if folder == POCKET_FOLDER.resolve():
-        return POCKET_ENCODER
-    return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
 
 
 def _locate(name: str) -> tuple[Path, str]:

@@ -119,7 +119,7 @@ class FixedPrefixReader(PrefixReader):
         super().forget()
         self._held.clear()
 
-    def _read(self, ids: Sequence[int], kept: int, before: Sequence[Part]) -> tuple[Part, torch.Tensor]:
+    def read_part(self, ids: Sequence[int], kept: int, before: Sequence[Part]) -> tuple[Part, torch.Tensor]:
         start = sum(part.tokens for part in before)
         new = _rounded(len(ids), _LEAST_NEW)
         span = _rounded(start + new, _LEAST_SPAN)

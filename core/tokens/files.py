@@ -3,9 +3,9 @@ it is."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-import os
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from core.episode import Message
 from core.errors import CheckpointError
 from core.tokens.prompts import PromptTokens
+from core.tokens.shelf import SHELF, on_shelf
 
 #: The embedded encoder's name, as in a checkpoint, and its folder.
 POCKET_ENCODER = "pocket"
@@ -74,7 +75,8 @@ def model_folder(name: str, data_folder: Path | None, beside: Path) -> Path:
     """Where a language model is that is named in a file: among those that were added by name to the data folder, else a
     folder, `beside` the file where its path is not a whole one. CheckpointError for neither."""
     if data_folder is not None and Path(name).name == name:
-        added = data_folder / "encoders" / name
+        found = on_shelf(data_folder, name)
+        added = Path(found.source) if found else data_folder / SHELF / name
         if os.path.isfile(added / "config.json"):
             return added
     folder = Path(os.path.abspath(beside / Path(name).expanduser()))
@@ -141,6 +143,26 @@ def _weights(encoder: str, revision: str) -> list[Path]:
     return files
 
 
+def weights_digest(folder: Path) -> str:
+    """SHA-256 (hex) over the folder's weights and tokenizer, wherever it lies and whatever else it holds."""
+    files = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
+    digest = hashlib.sha256()
+    for file in files:
+        if file.exists():
+            with file.open("rb") as content:
+                digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def encoder_name(name: str, folder: Path, commit: str) -> str:
+    """What checkpoints call this encoder: "pocket", its hub id, or its folder's own name, without the place where that
+    lies on this machine."""
+    folder = folder.resolve()
+    if folder == POCKET_FOLDER.resolve():
+        return POCKET_ENCODER
+    return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
+
+
 def _numbers(file: Path) -> int:
     """How many numbers a safetensors file holds."""
     with file.open("rb") as content:
@@ -173,6 +195,12 @@ def _file(encoder: str, revision: str, name: str) -> Path | None:
     except ValueError:  # no name of a repository
         return None
     return Path(cached) if isinstance(cached, str) else None
+
+
+def hub_folder(repository: str) -> Path | None:
+    """Where the files of a hub id are on this machine; None where they are not."""
+    config = _file(repository, "", "config.json")
+    return config.parent if config else None
 
 
 def _json(path: Path | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from core.checkpoint import write_folder
 from core.errors import CheckpointError
 from core.settings import POCKET_POOL
+from core.tokens.files import hub_folder
 
 #: Below the data folder.
 SHELF = "encoders"
@@ -110,6 +112,21 @@ def source_of(data_folder: Path, encoder: str) -> str:
     """What an encoder is loaded by: of a name that was added its folder or hub id; anything else is what it is."""
     found = on_shelf(data_folder, encoder)
     return encoder if found is None else found.source
+
+
+def model_folder(name: str, data_folder: Path | None, beside: Path) -> Path:
+    """The folder of a language model that is named in a file: one that was added, else a folder, `beside` the file
+    where its path is not a whole one; nothing is fetched. CheckpointError where there is none."""
+    source = name if data_folder is None else source_of(data_folder, name)
+    folder = Path(os.path.abspath(beside / Path(source).expanduser()))
+    if os.path.isdir(folder):  # not Path's, which raises for a name that is too long
+        return folder
+    if source != name and (fetched := hub_folder(source)) is not None:
+        return fetched
+    raise CheckpointError(
+        f"there is no language model '{name}' on this machine: add it by trinity encoders add"
+        f"{f' {name}' if name in OFFERS else ''}, or name its folder."
+    )
 
 
 def check_free(data_folder: Path, name: str, offer: str = "") -> None:

@@ -25,8 +25,8 @@ def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where the store is, its schema, how to back it up, whether pool and weights are there, and whether another
-    installed package owns an import name of Trinity Inspector.
+    """Show where the store is, its schema, how to back it up, whether pool and weights are there, on which devices
+    encoders can read, and whether another installed package owns an import name of Trinity Inspector.
 
     [dim]$[/] trinity doctor --json
 
@@ -35,6 +35,7 @@ def doctor(
     if tables:
         _tables(as_json)
         return
+    from core.coordinator.recipes import devices_here
     from ui.runs import wiring
 
     settings = wiring.settings(store=store)
@@ -48,6 +49,7 @@ def doctor(
         "data_folder": str(settings.data_folder),
         "readings": _readings(settings.data_folder),
         "pool": settings.pool,
+        "devices": devices_here(),
         "pocket_models": found,
         "sample_runs": str(wiring.SAMPLE_RUNS) if wiring.has_samples() else None,
         "python": versions.pop("python"),
@@ -71,6 +73,7 @@ def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
     )
     found = report["pocket_models"]
     flat["pocket_models"] = f"{len(found)} of {len(MODELS)}: {', '.join(found)}"
+    flat["devices"] = ", ".join(f"{name} ({words})" for name, words in report["devices"].items())
     flat["packages"] = ", ".join(f"{name} {number}" for name, number in report["packages"].items())
     print_table(["what", "value"], sorted(flat.items()))
     for name, owners in report["name_clashes"].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
@@ -229,17 +230,34 @@ def play_out(
     **line: Any,
 ) -> Played:
     """`follow` a run whose price is agreed to first; then say what was not billed as usual and what was reused."""
-    from ui.runs.expectation import expectation
+    from ui.runs.expectation import expectation, reading_time
     from ui.runs.spending import paid_models, price
 
-    specs = ready.pool.specs
+    specs, encoders = ready.pool.specs, readers_of(ready)
+    if resume is None:
+        for encoder, n in encoders.items():
+            if (time := reading_time(store, ready.plan, specs, encoder, n)) is not None:
+                say(time.sentence())
     if paid_models(specs):  # else there is nothing to agree to
         agree(
             price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None
         )
     played = follow(store, ready, what, total, shows, resume, **line)
+    for encoder in encoders:
+        if encoder.keeps_states and encoder.states_given:
+            say(
+                f"The encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
+                f"{encoder.seconds:,.0f} seconds, by as much reading as {encoder.forwards:,.0f} whole transcripts take."
+            )
     tell_what_came_back(ready.reckoned, ready.shelf)
     return played
+
+
+def readers_of(ready: Any) -> dict[Encoder, int]:
+    """The encoders of a run that is ready, and how many of its policies read by each."""
+    own = [ready.encoder] if hasattr(ready, "encoder") else []
+    decide = [one.encoder for one in getattr(ready, "policies", ()) if hasattr(one, "checkpoint")]
+    return dict(Counter([*own, *decide]))
 
 
 def follow(

@@ -104,7 +104,7 @@ def check(
     if roles:
         _check_roles(pool, as_json)
         return
-    from core.pool.pool import check_pool
+    from core.pool.pool import check_pool, tokens_per_s
     from ui.presentation.words import dollars
     from ui.runs import wiring
 
@@ -119,7 +119,7 @@ def check(
                 "name": name,
                 "ok": failure is None,
                 "latency_s": reply.latency_s,
-                "tokens_per_s": reply.tokens_per_s,
+                "tokens_per_s": tokens_per_s(reply),
                 "error": failure,
             }
         )
@@ -127,7 +127,7 @@ def check(
         if noted := _noted(reply):
             results[-1]["note"] = noted
             say(f"{name}: {noted}")
-        pace = reply.tokens_per_s
+        pace = tokens_per_s(reply)
         rows.append(
             (name, outcome, f"{reply.latency_s:.2f}", "" if pace is None else f"{pace:.1f}")
             + (dollars(reply.usage.cost_usd), text)

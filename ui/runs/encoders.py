@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from core.settings import POCKET_POOL
 from core.tokens.shelf import OFFERS, Shelved, on_shelf, shelved
 from storage.store import Store
 from ui.runs import wiring
+
+if TYPE_CHECKING:
+    from core.coordinator.encoder import Encoder
 
 State = Literal["here", "missing", "can be added"]
 
@@ -68,11 +71,6 @@ def listed(store: Store, data_folder: Path) -> list[Listed]:
         if one.name not in taken
     ]
     return found
-
-
-def names(data_folder: Path) -> list[str]:
-    """What a form offers: the encoders that are here by a name of their own."""
-    return [POCKET_POOL, *(one.name for one in shelved(data_folder))]
 
 
 def used_by(store: Store, one: Shelved) -> list[str]:
@@ -190,7 +188,7 @@ def measure(data_folder: Path, name: str, tasks: Sequence[Task]) -> Iterator[int
         window=encoder.tokens.max_tokens,
         input_format=encoder.input_format,
         in_parts=encoder.in_parts,
-        reads=encoder.reading_words,
+        reads=_reading_words(encoder),
         load_s=load_s,
         tasks=len(tasks),
         tokens=tokens,
@@ -198,6 +196,17 @@ def measure(data_folder: Path, name: str, tasks: Sequence[Task]) -> Iterator[int
         accuracy=accuracy(points, "task", "hidden"),
         index=separability_index(points, "task", "hidden"),
     )
+
+
+def _reading_words(encoder: Encoder) -> str:
+    """How it reads a conversation that goes on, and why."""
+    if encoder.in_parts:
+        return "part by part: what was read once is remembered"
+    if encoder.device != "cpu":
+        return f"whole, in batches: it is on the {encoder.device.upper()}"
+    if not encoder.keeps_states:
+        return "whole, in batches: it is small, and quicker so"
+    return "whole: its layers remember more of what was read than its keys and values"
 
 
 def _points(states: np.ndarray[Any, np.dtype[np.float32]], tasks: Sequence[Task]) -> Points:

@@ -136,10 +136,10 @@ def test_remembered_parts_are_given_up_for_what_is_read_now(
     full: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Full(PrefixReader):
-        def _read(self, *given: Any) -> Any:
+        def read_part(self, *given: Any) -> Any:
             if self.bytes > held:
                 raise torch.OutOfMemoryError("CUDA out of memory")
-            return super()._read(*given)
+            return super().read_part(*given)
 
     reader, held = Full(full), 10**9
     reader.read(OTHER)

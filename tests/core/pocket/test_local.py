@@ -18,12 +18,13 @@ from core.episode import Ask, Delta, EndReason, Episode, EpisodeFinished, Messag
 from core.errors import ConfigError, PoolError
 from core.play.drive import drive, drive_many
 from core.play.policies import CyclePolicy
-from core.pocket.local import LocalModel, LocalPool, kept_model
-from core.pocket.writing import KeyedPrompt, sample
-from core.pool.pool import Pool, closing
+from core.pocket.local import LocalPool
+from core.pocket.writing import KeyedPrompt, LocalModel, kept_model, sample
+from core.pool.pool import Pool, closing, tokens_per_s
 from core.pool.spec import ModelSpec
 from core.pool_file import load_pool, load_specs
 from core.tasks.graders import grade_many
+from core.tokens.shelf import Shelved, put
 from tests.builders.encoder import family_tokenizer, tiny_qwen3
 
 CHAT = (Message("system", "Be brief."), Message("user", "Where is the answer?"))
@@ -81,7 +82,7 @@ def test_the_likeliest_reply_is_the_one_that_transformers_generates(folder: Path
     assert (reply.usage.tokens_in, reply.usage.tokens_out) == (ids.shape[1], given.shape[1] - ids.shape[1])
     assert reply.usage.cost_usd == 0
     assert reply.finish_reason == "length"
-    assert reply.tokens_per_s == pytest.approx(24 / reply.latency_s)
+    assert tokens_per_s(reply) == pytest.approx(24 / reply.latency_s)
 
 
 def test_a_long_prompt_is_read_in_parts_and_says_the_same(folder: Path) -> None:
@@ -269,8 +270,11 @@ def test_a_prompt_beyond_its_window_is_a_failed_reply(pool: LocalPool) -> None:
 
 
 def test_an_entry_takes_what_its_files_say_and_what_may_be_set(folder: Path, tmp_path: Path) -> None:
-    added = tmp_path / "data" / "encoders" / "small"
-    shutil.copytree(folder, added)
+    def copied(draft: Path) -> Shelved:
+        shutil.copytree(folder, draft, dirs_exist_ok=True)
+        return Shelved("small", "a test", "0")
+
+    added = Path(put(tmp_path / "data", "small", copied).source)
     text = """
         [defaults]
         provider = "openai"
@@ -321,9 +325,9 @@ def test_a_folder_that_cannot_speak_is_refused_in_one_sentence(folder: Path, tmp
         (own / "config.json").write_text(json.dumps({**settings, **config}))
         return own
 
-    assert "there is no language model 'smollm9' on this machine: add it by trinity encoders add" in refusal(
-        "smollm9"
-    )
+    missing = "there is no language model '{}' on this machine: add it by trinity encoders add{}, or name its folder"
+    assert missing.format("smollm9", "") in refusal("smollm9")
+    assert missing.format("smollm2", " smollm2") in refusal("smollm2")
     mute = changed("mute")
     (mute / "chat_template.jinja").unlink()
     assert "cannot be spoken to" in refusal(mute)

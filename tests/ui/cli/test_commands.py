@@ -64,6 +64,7 @@ def test_an_argument_that_is_no_text_is_one_sentence(world: Sums) -> None:
 
 def test_doctor_says_where_things_are_and_what_tables_and_columns_mean(played: Sums) -> None:
     world, report = played, played.trinity("doctor", "--json").json
+    assert "threads" in report["devices"]["cpu"]
     assert report["version"]
     assert report["store"]["url"].endswith("store.db")
     assert (bool(report["store"]["schema"]), report["store"]["episodes"]) == (True, 36)
