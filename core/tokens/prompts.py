@@ -84,9 +84,9 @@ class PromptTokens:
         self.max_tokens = max_tokens
         added = {token.content: int(index) for index, token in tokenizer.added_tokens_decoder.items()}
         #: Control token text -> id.
-        self.controls = {text: index for text, index in added.items() if not text.isspace()}
+        self.controls = {text: index for text, index in added.items() if not _is_blank(text)}
         self._control_ids = frozenset(self.controls.values())
-        self._blanks = {text: index for text, index in added.items() if text.isspace()}
+        self._blanks = {text: index for text, index in added.items() if _is_blank(text)}
         self._control_pattern, self._blank_pattern = _alternatives(self.controls), _alternatives(self._blanks)
         description = json.loads(tokenizer.backend_tokenizer.to_str())
         description.update(added_tokens=[], truncation=None, padding=None, post_processor=None)
@@ -154,10 +154,17 @@ class PromptTokens:
             elif piece:
                 found = self._bare.encode(piece, add_special_tokens=False)
                 for index, (start, end) in zip(found.ids, found.offsets, strict=True):
-                    # Vocabularies that hold a control token as an ordinary word could still give it away: drop it.
                     if index not in self._control_ids:
                         yield index, begin + start, begin + end
+                    else:  # a vocabulary that holds a control token as an ordinary word: it is spelled out
+                        yield from self._spelled(piece[start:end], begin + start)
             begin += len(piece)
+
+    def _spelled(self, word: str, begin: int) -> Iterator[tuple[int, int, int]]:
+        for place, character in enumerate(word, begin):
+            for index in self._bare.encode(character, add_special_tokens=False).ids:
+                if index not in self._control_ids:
+                    yield index, place, place + 1
 
     def literal(self, text: str) -> list[int]:
         """Ids of our own text, in which control tokens are meant."""
@@ -323,6 +330,11 @@ def _shortened(
         return (*text[:left], *close)
     head = min(head, left)
     return (*text[:head], *text[len(text) - (left - head) :], *close)
+
+
+def _is_blank(token: str) -> bool:
+    """Whether an added token stands for blanks, which texts may hold; a word's mark for a space, as Gemma's, is one."""
+    return bool(token) and not token.replace("\u2581", "").strip()
 
 
 def _as_text(transcript: Transcript) -> str:

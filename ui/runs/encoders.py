@@ -73,11 +73,6 @@ def listed(store: Store, data_folder: Path) -> list[Listed]:
     return found
 
 
-def names(data_folder: Path) -> list[str]:
-    """What a form offers: the encoders that are here by a name of their own."""
-    return [POCKET_POOL, *(one.name for one in shelved(data_folder))]
-
-
 def used_by(store: Store, one: Shelved) -> list[str]:
     """The store's checkpoints that read with an encoder that was added."""
     return [

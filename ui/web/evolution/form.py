@@ -31,6 +31,7 @@ from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw, draw_all, draw_groups
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.encoder import choose_encoder
 from ui.web.pickers.task_file import choose_tasks
 from ui.web.progress import spending
 
@@ -69,8 +70,8 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
             fields = [replace(one, default=usual.get(one.key, one.default)) for one in fields]
             chosen |= draw_groups(fields, "ev", {"barred": look})
     with right, st.container(border=True):
-        named = settings.encoder or (POCKET_POOL if settings.pool == POCKET_POOL else "not named")
-        return _plan(EvolutionPlan, "ev", store, chosen, settings, f" · encoder {label(named, 60)}")
+        settings = replace(settings, encoder=choose_encoder("ev", settings))
+        return _plan(EvolutionPlan, "ev", store, chosen, settings)
 
 
 def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | None, str]:
@@ -110,7 +111,7 @@ def _settings(kind: type[P], learner: str = "", *, size: bool = False) -> list[F
 
 
 def _plan(
-    kind: type[P], form: str, store: Store, chosen: dict[str, Any], settings: Settings, more: str = ""
+    kind: type[P], form: str, store: Store, chosen: dict[str, Any], settings: Settings
 ) -> tuple[P | None, str]:
     """What is `chosen` besides its name and its ceiling, which are asked for here, with the digest of its tasks; else
     what has to be done first. Says by which models it is played, what is worth knowing of its tasks, and the most that
@@ -121,7 +122,7 @@ def _plan(
     name = draw(st.container(), settings_of(kind)["name"], f"{form}_name", max_chars=60, help=help)
     specs = pool_specs(settings.pool)
     models = tuple(one.name for one in specs)
-    st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}{more}")
+    st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}")
     try:
         if kind is EvolutionPlan:
             encoder = absolute_encoder(wiring.encoder_for(settings.pool, settings.encoder))
