@@ -24,12 +24,13 @@ from core.errors import CheckpointError, ConfigError
 from core.fields import model_of
 from core.heads import Head, head_of
 from core.ids import checkpoint_id
+from core.settings import DeviceKind
+from core.settings import Dtype as Dtype
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 InputFormat = Literal["segments", "turns", "plain", "chat"]
-Dtype = Literal["float32", "bfloat16", "float16"]
 Float32Vector = NDArray[np.float32]
 
 CONFIG_FILE = "config.json"
@@ -49,6 +50,30 @@ class EncoderIdentity:
     revision: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How hidden states are computed: on which kind of device, in which numbers, by which implementation of attention.
+    Another one rounds otherwise, so that a choice near a tie may fall the other way."""
+
+    device: DeviceKind = "cpu"
+    dtype: Dtype = "float32"
+    attention: str = "sdpa"
+
+    def __str__(self) -> str:
+        attention = "" if self.attention == "sdpa" else f" with {self.attention} attention"
+        return f"{self.dtype} on {'the CPU' if self.device == 'cpu' else self.device}{attention}"
+
+    @property
+    def key(self) -> str:
+        """As a decision keeps it, such as cuda/bfloat16/sdpa; empty for float32 on the CPU."""
+        return "" if self == Recipe() else f"{self.device}/{self.dtype}/{self.attention}"
+
+    @classmethod
+    def of(cls, key: str) -> Recipe:
+        """The recipe of a `key`."""
+        return cls(*key.split("/")) if key else cls()  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A coordinator's evolved numbers and all that they presuppose; equal when their ids are.
@@ -56,6 +81,7 @@ class Checkpoint:
     `vector` float32 [n] = SVF offsets in `svf_layout` order, then the arrays of the `head_kind` over the models
     in `models` and the roles in `roles`, in that order (trinity.md 1.3, 1.4).
     `barred` names models and roles that are never chosen, as in an ablation.
+    `dtype`, `device` and `attention` are the recipe of the states that it was made on.
     `svf_layout` is ((matrix name, number of singular values), ...), empty without SVF; `svf_dead` names the
     blocks among them that change nothing on this encoder."""
 
@@ -70,6 +96,8 @@ class Checkpoint:
     svf_dead: tuple[str, ...] = ()
     barred: tuple[str, ...] = ()
     dtype: Dtype = "float32"
+    device: DeviceKind = "cpu"
+    attention: str = "sdpa"
     protocol: Protocol = Protocol.PAPER
     generation: int | None = None
     parent_run: str = ""
@@ -114,6 +142,11 @@ class Checkpoint:
     def with_vector(self, vector: NDArray[Any], **fields: Any) -> Checkpoint:
         """A copy with another vector (and other `fields`, such as generation)."""
         return replace(self, vector=np.asarray(vector, dtype=np.float32), **fields)
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the states were computed that it was made on."""
+        return Recipe(self.device, self.dtype, self.attention)
 
     @property
     def head(self) -> Head:
@@ -214,7 +247,9 @@ class Checkpoint:
             "notes": self.notes,
             "weights_sha256": hashlib.sha256(self.to_bytes()).hexdigest(),
         }
-        return described | ({"barred": list(self.barred)} if self.barred else {})
+        optional = {"barred": list(self.barred), "device": self.device, "attention": self.attention}
+        usual = {"barred": [], "device": "cpu", "attention": "sdpa"}
+        return described | {key: value for key, value in optional.items() if value != usual[key]}
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
@@ -248,14 +283,19 @@ def write_folder(
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(draft, ignore_errors=True)  # left behind by a crash
         draft.mkdir()
-        write(draft)
-        for path in (*draft.iterdir(), draft):
-            _sync(path)
-        draft.rename(folder)
+        try:
+            write(draft)
+            for path in (*draft.iterdir(), draft):
+                _sync(path)
+            draft.rename(folder)
+        except BaseException:  # Ctrl-C too
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
         _sync(folder.parent)
     except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
         raise CheckpointError(
-            f"The {what} cannot be written to {folder}: {error.strerror} ({error.filename})."
+            f"The {what} cannot be written to {folder}: {error.strerror or error}{where}."
         ) from error
     return folder
 
@@ -332,7 +372,8 @@ def _config_model() -> type[BaseModel]:
     names = [one.name for one in fields(Checkpoint) if one.name not in ("vector", "id", "head_kind")]
     own = {"head_kind": (str, Field(alias="head")), "input_format": (str, ...), "dtype": (str, ...)}
     required = {name: (hint, ...) for name, hint in get_type_hints(Checkpoint).items() if name in names}
-    del required["barred"]
+    for name in ("barred", "device", "attention"):  # left out of a file where they are the usual
+        del required[name]
     return model_of(Checkpoint, names, strict=False, extra="ignore", **{**required, **own})
 
 
@@ -374,7 +415,7 @@ def _sync(path: Path) -> None:
 
 
 #: What must be the same for two checkpoints to read the same state from a transcript.
-_READING = ("input_format", "token_position", "dtype", "protocol")
+_READING = ("input_format", "token_position", "dtype", "device", "attention", "protocol")
 
 
 def same_reading(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:

@@ -215,7 +215,8 @@ class Decision:
     """The coordinator's choice for one turn, with everything needed to see why. `model_logits` has one entry per pool
     slot in `Episode.models` order and `role_logits` one per ROLE_ORDER; both are empty for policies without a head.
     Probabilities are after the mask. `mask` is True where a slot may be chosen, over slots then roles. `hidden_state`
-    is the encoder's penultimate-token state as little-endian float16 bytes (2 bytes x hidden size), or empty."""
+    is the encoder's penultimate-token state as little-endian float16 bytes (2 bytes x hidden size), or empty. `recipe`
+    says how it was computed, such as cuda/bfloat16/sdpa; empty for float32 on the CPU, and where nothing was."""
 
     model: str
     role: Role
@@ -232,6 +233,7 @@ class Decision:
     prompt_digest: str = ""
     prompt_tokens: int = 0
     prompt_overflow: bool = False
+    recipe: str = ""
     origin: Literal["policy", "override", "suggested_role"] = "policy"
 
 

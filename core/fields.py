@@ -298,9 +298,10 @@ def values_of(config: Any) -> dict[str, Any]:
     }
 
 
-def build_settings(kind: type[T], values: Mapping[str, Any]) -> T:
-    """The dataclass of these settings, in which a word that stands for None is None."""
-    own: dict[str, Any] = {}
+def build_settings(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
+    """The dataclass of these settings, in which a word that stands for None is None; `more` are fields of it that are
+    no settings."""
+    own: dict[str, Any] = more
     inner: dict[str, dict[str, Any]] = {}
     for key, one in settings_of(kind).items():
         if key in values:

@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.errors import ConfigError
+from core.errors import CheckpointError, ConfigError
 from core.fields import model_of
 from core.pocket.models import MAX_TOKENS, pocket_spec
 from core.pool.costs import listed_prices
@@ -20,6 +20,8 @@ from core.pool.pool import MixedPool, Pool
 from core.pool.spec import ModelSpec, Service, Temperature
 from core.processes import Processes
 from core.texts import read_text
+from core.tokens.files import speaking_window
+from core.tokens.shelf import model_folder
 
 
 def pool_template() -> str:
@@ -27,10 +29,13 @@ def pool_template() -> str:
     return files("core.pool").joinpath("example.toml").read_text("utf-8")
 
 
-def load_pool(path: Path, env: Mapping[str, str], processes: Processes | None = None) -> Pool:
-    """The pool that the file describes, with keys looked up in `env`; `processes` share its pocket models' work. Raises
-    ConfigError for a mistake in the file, PoolError for a key variable that is not set or an unknown pocket model."""
-    return build_pool(load_specs(path), env, processes)
+def load_pool(
+    path: Path, env: Mapping[str, str], processes: Processes | None = None, data_folder: Path | None = None
+) -> Pool:
+    """The pool that the file describes, with keys looked up in `env`; `processes` share its pocket models' work, and
+    `data_folder` holds the language models that were added by name. Raises ConfigError for a mistake in the file,
+    PoolError for a key variable that is not set or an unknown pocket model."""
+    return build_pool(load_specs(path, data_folder), env, processes)
 
 
 def build_pool(
@@ -46,11 +51,16 @@ def build_pool(
         from core.pocket.pool import PocketPool
 
         pools["pocket"] = PocketPool([spec.name for spec in pocket], specs=pocket, processes=processes)
+    if local := [spec for spec in specs if spec.provider == "local"]:
+        from core.pocket.local import LocalPool
+
+        pools["local"] = LocalPool(local)
     return next(iter(pools.values())) if len(pools) == 1 else MixedPool(specs, pools)
 
 
-def load_specs(path: Path) -> tuple[ModelSpec, ...]:
-    """The entries of a pool.toml in order, checked, with list prices where the file gives none."""
+def load_specs(path: Path, data_folder: Path | None = None) -> tuple[ModelSpec, ...]:
+    """The entries of a pool.toml in order, checked, with list prices where the file gives none. `data_folder`: see
+    `load_pool`."""
     try:
         document = tomllib.loads(read_text(path))
     except FileNotFoundError:
@@ -73,7 +83,9 @@ def load_specs(path: Path) -> tuple[ModelSpec, ...]:
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"{path} names no models; add a [[model]] table for each (see trinity pool init).")
     specs = tuple(
-        _spec(path, number, _with_defaults(entry, defaults), providers)
+        _local_spec(path, number, _with_defaults(entry, defaults), data_folder)
+        if "local" in entry
+        else _spec(path, number, _with_defaults(entry, defaults), providers)
         for number, entry in enumerate(entries, start=1)
     )
     names = [spec.name for spec in specs]
@@ -84,8 +96,10 @@ def load_specs(path: Path) -> tuple[ModelSpec, ...]:
 
 
 def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry with what it does not say itself; a pocket model has fewer fields."""
-    if entry.get("provider", defaults.get("provider")) == "pocket":
+    """The entry with what it does not say itself; a model in this process has fewer fields."""
+    if "local" in entry:
+        defaults = {name: value for name, value in defaults.items() if name in _SHARED}
+    elif entry.get("provider", defaults.get("provider")) == "pocket":
         defaults = {name: value for name, value in defaults.items() if name in _POCKET.model_fields}
     return {**defaults, **entry}
 
@@ -97,7 +111,7 @@ def _providers(path: Path, tables: Any) -> dict[str, tuple[Service, dict[str, An
         table = table if isinstance(table, dict) else {}
         limits = {k: v for k, v in table.items() if k in _LIMITS.model_fields}
         service = Service(**_check(f"{path}, provider {number}", _LIMITS, limits).model_dump())
-        if service.name in found or service.name in ("openai", "pocket"):
+        if service.name in found or service.name in ("openai", "pocket", "local"):
             raise ConfigError(
                 f"{path}, provider {number} ('{service.name}'): name is already taken; give each its own."
             )
@@ -105,11 +119,23 @@ def _providers(path: Path, tables: Any) -> dict[str, tuple[Service, dict[str, An
     return found
 
 
+#: Tokens of a local model's reply, where an entry says nothing: it writes them one after the other on this machine.
+LOCAL_TOKENS = 512
+
+
+class _Sampling(BaseModel):
+    """What can be said of a local model's sampling besides its temperature."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
 _BY_ROLE: Any = (dict[Literal["thinker", "worker", "verifier"], Temperature], Field(default_factory=dict))
 _SPEC_HINTS = get_type_hints(ModelSpec, include_extras=True)
 _HOSTED = model_of(
     ModelSpec,
-    [name for name in _SPEC_HINTS if name != "service"],
+    [name for name in _SPEC_HINTS if name not in ("service", "local")],
     provider=(Literal["openai", "pocket"], "openai"),
     base_url=(_SPEC_HINTS["base_url"], ...),
     role_temperature=_BY_ROLE,
@@ -120,6 +146,14 @@ _POCKET = model_of(
     provider=(Literal["pocket"], ...),
     role_temperature=_BY_ROLE,
     max_tokens=(Annotated[int, Field(ge=1, le=MAX_TOKENS)], 1),
+)
+_SHARED = ("dialect", "temperature", "role_temperature", "max_tokens")
+_LOCAL = model_of(
+    ModelSpec,
+    ["name", "strength", "context_window", "system_role", "extra", *_SHARED],
+    local=(_SPEC_HINTS["local"], ...),
+    provider=(Literal["local"], "local"),
+    role_temperature=_BY_ROLE,
 )
 _LIMITS = model_of(Service, [one.name for one in fields(Service)])
 
@@ -146,12 +180,36 @@ def _spec(
             f"{path}, model {number} ('{spec.name}'): price_cached must not be higher than price_in, which bounds what "
             "a call may cost."
         )
+    return _with_prices(_with_room(path, number, spec))
+
+
+def _local_spec(path: Path, number: int, entry: dict[str, Any], data_folder: Path | None) -> ModelSpec:
+    """The entry of a language model that writes in this process, with what its own files say."""
+    where = f"{path}, model {number}"
+    given = _check(where, _LOCAL, entry).model_dump(exclude_unset=True)
+    where = f"{where} ('{given['name']}')"
+    _check(f"{where}, extra", _Sampling, given.get("extra", {}))
+    try:
+        folder = model_folder(given.pop("local"), data_folder, path.parent)
+        window = speaking_window(folder)
+    except CheckpointError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    given["context_window"] = window = min(window, given.get("context_window", window))
+    given.setdefault("max_tokens", min(LOCAL_TOKENS, window // 2))
+    fixed = {"provider": "local", "price_in": 0.0, "price_out": 0.0, "price_cached": 0.0}
+    return _with_room(
+        path, number, ModelSpec(**{**given, **fixed}, local=str(folder), model=f"local/{folder.name}")
+    )
+
+
+def _with_room(path: Path, number: int, spec: ModelSpec) -> ModelSpec:
+    """The entry, whose window has room for a prompt."""
     if spec.prompt_tokens == 0:
         raise ConfigError(
             f"{path}, model {number} ('{spec.name}'): context_window must be larger than max_tokens, which is "
             f"{spec.max_tokens}: a prompt and its reply share the window."
         )
-    return _with_prices(spec)
+    return spec
 
 
 def _with_prices(spec: ModelSpec) -> ModelSpec:

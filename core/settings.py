@@ -6,10 +6,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from core.errors import ConfigError
-from core.fields import Setting, read, settings_of
+from core.fields import Setting, build_settings, read, settings_of
 from core.texts import read_text
 
 #: The labels that reviewers set with one key, unless configured otherwise.
@@ -31,6 +31,11 @@ MOST_WORKERS = 64
 POCKET_POOL = "pocket"
 
 
+#: Number formats of an encoder's weights.
+Dtype = Literal["float32", "bfloat16", "float16"]
+#: Kinds of devices that an encoder can read on.
+DeviceKind = Literal["cpu", "cuda", "mps"]
+
 STORE = Setting(
     group="models",
     option="--store",
@@ -50,8 +55,8 @@ ENCODER = Setting(
     group="models",
     option="--encoder",
     open=True,
-    help="Encoder: a Hugging Face folder or hub id, or 'pocket'. Else TRINITY_ENCODER, else pocket where all models "
-    "are.",
+    help="Encoder: 'pocket', a name of trinity encoders, a Hugging Face folder or hub id. Else TRINITY_ENCODER, else "
+    "pocket where all models are.",
 )
 MAX_COST = Setting(
     "Spend at most (USD)",
@@ -63,8 +68,35 @@ MAX_COST = Setting(
     open=True,
     help="Stop before spending more. Else TRINITY_MAX_COST.",
 )
+DEVICE = Setting(
+    "Device",
+    group="models",
+    option="--device",
+    free=True,
+    open=True,
+    help="Where the encoder reads: cuda, mps or cpu; auto takes the first of them that is here, and the CPU for small "
+    "encoders. Else TRINITY_DEVICE, else auto.",
+)
+DTYPE = Setting(
+    "Numbers",
+    group="models",
+    option="--dtype",
+    open=True,
+    help="Number format of the encoder's weights. Else TRINITY_DTYPE. Left out: the checkpoint's own; of a new one "
+    "float32, bfloat16 on cuda.",
+)
+#: The settings of an app that a command's options may replace, by key.
+DOORS = ("pool", "encoder", "device", "dtype", "max_cost_usd")
 Pool = Annotated[str, POOL]
 MaxCost = Annotated[float | None, MAX_COST]
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """On which device an encoder shall read, and in what numbers; None: in those of the checkpoint."""
+
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], DEVICE] = "auto"
+    dtype: Annotated[Dtype | None, DTYPE] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +117,7 @@ class Settings:
     processes: Annotated[int | None, Setting(ge=1, open=True)] = None
     """How many processes the small models of one run work in, one of them its own. Left out: one for each core,
     which is also the most."""
+    computing: Computing = Computing()
 
 
 def read_settings(
@@ -114,7 +147,7 @@ def read_settings(
             if value is not None:
                 given[key] = _labels(value, where) if key == "labels" else read(field, value, where)
                 break
-    return Settings(data_folder, **given)
+    return build_settings(Settings, given, data_folder=data_folder)
 
 
 def _labels(value: object, where: str) -> tuple[tuple[str, str], ...]:

@@ -21,6 +21,9 @@ DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace", "_typeshed"}
 
 #: (module, name) -> why there is no public way.
 PRIVATE = {
+    ("core.coordinator.attention", "_attn_implementation"): (
+        "transformers sets a model's attention by a public method, and tells which it has by this name alone"
+    ),
     ("core.planner.grpo", "_get_per_token_logps_and_entropies"): (
         "trl has no hook between a model's logits and its loss, and a planner's loss is over the tokens that its form "
         "allows alone; the version is pinned, and the test below holds the signature"
@@ -88,7 +91,8 @@ def test_the_package_asks_for_every_library_that_is_imported_and_for_no_other() 
     extras = PROJECT["optional-dependencies"]
     asked = {
         re.split(r"[\[<>=]", one)[0]
-        for one in (*PROJECT["dependencies"], *extras["attribution"], *extras["conductor"])
+        for extra in (PROJECT["dependencies"], extras["attribution"], extras["conductor"], extras["encoders"])
+        for one in extra
     }
     known = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in asked}
     # What is not taken by whoever only runs the program: types, and what wrote the sandbox's filter.

@@ -48,6 +48,7 @@ def _service() -> Service:
         chosen.encoder,
         chosen.max_cost_usd,
         needs_ceiling=True,
+        computing=chosen.computing,
     )
 
 

@@ -2,6 +2,7 @@
 
 The analyses of the paper (arXiv 2512.04695, figures 8 to 13) over the recorded decisions of one policy: what the
 encoder hands to the head (hidden states), and what the head makes of it (logits). Every feature is standardised.
+Questions that an encoder reads before any play are measured in the same way, beside readers without an encoder.
 scikit-learn takes seconds to import, so it is imported where it is used.
 """
 
@@ -9,22 +10,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from core.analysis.metrics import ClusteredShare, difference_over_tasks
 from core.heads import Array
 
 Space = Literal["hidden", "logits"]
 Target = Literal["task", "model"]
 Method = Literal["pca", "lda", "tsne"]
+Reader = Literal["linear", "rbf", "words", "length"]
 
 SPACES: tuple[Space, ...] = get_args(Space)
 TARGETS: tuple[Target, ...] = get_args(Target)
 SPACE_WORDS: dict[Space, str] = {"hidden": "hidden states", "logits": "logits"}
+READERS: tuple[Reader, ...] = get_args(Reader)
 TARGET_WORDS: dict[Target, str] = {"task": "task family", "model": "chosen model"}
 
 #: Folds of the cross-validation. A class needs tasks in every fold: one with fewer tasks is left out.
@@ -185,27 +189,103 @@ def accuracy(points: Points, target: Target, space: Space) -> Accuracy | None:
         return None
     keep = _is_frequent(points, target)
     x, y = points.matrix(space)[keep].astype(np.float64), points.labels(target)[keep]
-    linear, rbf = [], []
-    for fit, test in folds(y, np.array(points.tasks, dtype=np.int64)[keep]):
-        a, b = _standardised(x[fit], x[fit]), _standardised(x[test], x[fit])
-        # Kernels as two matrix products: libsvm's own loops over a thousand features take ten times as long.
-        inner, across = a @ a.T, b @ a.T
-        linear.append(_scored(inner, across, y[fit], y[test]))
-        norms, width = np.diag(inner), max(1, a.shape[1])
-        from_self = norms[:, None] + norms - 2 * inner
-        from_test = (b * b).sum(axis=1)[:, None] + norms - 2 * across
-        rbf.append(_scored(np.exp(-from_self / width), np.exp(-from_test / width), y[fit], y[test]))
+    parts = folds(y, np.array(points.tasks, dtype=np.int64)[keep])
+    read = [_read_by_svms(x, y, fit, test) for fit, test in parts]
+    linear, rbf = (_score([float(one[i].mean()) for one in read]) for i in range(2))
     _, counts = np.unique(y, return_counts=True)
     return Accuracy(
         target,
         space,
-        _score(linear),
-        _score(rbf),
+        linear,
+        rbf,
         majority=float(counts.max() / len(y)),
         chance=1 / len(found.frequent),
         classes=len(found.frequent),
         n=len(y),
     )
+
+
+def _read_by_svms(
+    x: Array, y: NDArray[np.str_], fit: NDArray[np.int64], test: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether a linear and an RBF SVM, fitted on the points `fit`, name the class of each point of `test`."""
+    a, b = _standardised(x[fit], x[fit]), _standardised(x[test], x[fit])
+    # Kernels as two matrix products: libsvm's own loops over a thousand features take ten times as long.
+    inner, across = a @ a.T, b @ a.T
+    norms, width = np.diag(inner), max(1, a.shape[1])
+    from_self = norms[:, None] + norms - 2 * inner
+    from_test = (b * b).sum(axis=1)[:, None] + norms - 2 * across
+    return (
+        _named(inner, across, y[fit], y[test]),
+        _named(np.exp(-from_self / width), np.exp(-from_test / width), y[fit], y[test]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionReadings:
+    """Whether each reader names the class of each of `n` questions that it was not fitted on, each [n]; equal questions
+    have one key in `tasks`. `majority` and `chance` as of an Accuracy."""
+
+    right: Mapping[Reader, NDArray[np.bool_]]
+    tasks: tuple[int, ...]
+    majority: float
+    chance: float
+    classes: int
+
+    def share(self, reader: Reader) -> ClusteredShare:
+        """How often a reader is right, over the questions."""
+        return ClusteredShare.counted(zip(self.tasks, self.right[reader].tolist(), strict=True))
+
+    def ahead(self, reader: Reader, of: Reader) -> tuple[float, float, float]:
+        """How much more often one reader is right than another on the same questions, with the 95 % interval."""
+        apart = self.right[reader].astype(float) - self.right[of]
+        _, which = np.unique(self.tasks, return_inverse=True)
+        means = np.bincount(which, apart) / np.bincount(which)
+        return difference_over_tasks(means.tolist(), [1] * len(means))
+
+
+def read_questions(points: Points, texts: Sequence[str]) -> QuestionReadings | None:
+    """How well the class of questions with these `texts` is read off their hidden states by the SVMs of `accuracy`,
+    off their words (logistic regression on TF-IDF of words and pairs of words) and off their length alone, all in the
+    same folds. None when there are no two classes."""
+    if not classes(points, "task").enough:
+        return None
+    keep = _is_frequent(points, "task")
+    x, y = points.hidden[keep].astype(np.float64), points.labels("task")[keep]
+    kept = [texts[i] for i in np.flatnonzero(keep).tolist()]
+    tasks = np.array(points.tasks, dtype=np.int64)[keep]
+    right: dict[Reader, NDArray[np.bool_]] = {reader: np.zeros(len(y), np.bool_) for reader in READERS}
+    for fit, test in folds(y, tasks):
+        right["linear"][test], right["rbf"][test] = _read_by_svms(x, y, fit, test)
+        right["words"][test], right["length"][test] = _read_without_encoder(kept, y, fit, test)
+    names, counts = np.unique(y, return_counts=True)
+    return QuestionReadings(
+        right, tuple(tasks.tolist()), float(counts.max() / len(y)), 1 / len(names), len(names)
+    )
+
+
+def _read_without_encoder(
+    texts: Sequence[str], y: NDArray[np.str_], fit: NDArray[np.int64], test: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The same as of the SVMs, of logistic regressions on words and on length."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import SplineTransformer
+
+    # Digits and signs are words too: without them two sums would be the same text.
+    words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
+    # Of the logarithm of the length: a class may be that of middling lengths, which no straight line tells.
+    lengths = np.log1p([[float(len(text))] for text in texts])
+    spline = SplineTransformer(5, extrapolation="constant").fit(lengths[fit])
+    features = (
+        (words.fit_transform([texts[i] for i in fit]), words.transform([texts[i] for i in test])),
+        (spline.transform(lengths[fit]), spline.transform(lengths[test])),
+    )
+    words_right, length_right = (
+        np.asarray(LogisticRegression(C=10, max_iter=1000).fit(a, y[fit]).predict(b) == y[test])
+        for a, b in features
+    )
+    return words_right, length_right
 
 
 def within_families(points: Points, space: Space) -> dict[str, Accuracy | None]:
@@ -269,11 +349,13 @@ def synthetic_study(n: int = 700, apart: Sequence[float] = SYNTHETIC_APART) -> l
     return found
 
 
-def _scored(inner: Array, across: Array, fitted: NDArray[np.str_], true: NDArray[np.str_]) -> float:
-    """Accuracy of an SVM fitted on the kernel `inner` (m, m), on points with the kernel `across` (k, m)."""
+def _named(
+    inner: Array, across: Array, fitted: NDArray[np.str_], true: NDArray[np.str_]
+) -> NDArray[np.bool_]:
+    """Whether an SVM fitted on the kernel `inner` (m, m) is right on points with the kernel `across` (k, m)."""
     from sklearn.svm import SVC
 
-    return float(SVC(kernel="precomputed").fit(inner, fitted).score(across, true))
+    return np.asarray(SVC(kernel="precomputed").fit(inner, fitted).predict(across) == true)
 
 
 def _score(accuracies: Sequence[float]) -> Score:

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import base64
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.coordinator.svf import SplitModel
+from core.coordinator.splits import Entering, SplitModel
+from core.errors import CheckpointError
 from core.pocket.threads import suited_threads
 from core.processes import Processes
 from core.tokens.prompts import Prompt
 
 #: Arithmetic of one batch: enough to hide a small model's overhead, little enough for one quick decision.
 _BATCH_FLOP = {"cpu": 2e9}
-_BATCH_FLOP_ACCELERATOR = 1e13
+_BATCH_FLOP_ACCELERATOR = 3e13
 _LARGEST_BATCH = 64
 #: With SVF offsets a candidate's few transcripts are read alone: rows beyond them would only be padding.
 _LARGEST_BATCH_WITH_OFFSETS = 4
 _LENGTH_RASTER = 16  # tokens
-_ENTERING_BYTES = 512 * 2**20  # of what enters the layers that SVF changes
 #: Whether few rows of a length give the same bits as a full batch, as a model's shape, both numbers of rows and the
 #: length decide it.
 _same_bits: dict[tuple[str, int, int, int], bool] = {}
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class BatchReader:
     """Reads each prompt whole. A state depends on its own tokens only, to the last bit: prompts are padded on the
     right, where causal attention cannot see, to a fixed raster of lengths, and every batch of one length has the same
-    rows, or so few that were seen to give the same bits here. The batches of a small encoder on the CPU, as it lies in
-    `folder`, are shared among `processes`."""
+    rows, or so few that were seen to give the same bits here; on an accelerator few prompts are few rows, and bits may
+    differ. The batches of a small encoder on the CPU, as it lies in `folder`, are shared among `processes`. Where
+    memory runs out, batches are halved."""
 
     def __init__(
         self, model: Any, padding: int, *, small: bool, folder: Path | None, processes: Processes | None
@@ -43,8 +47,7 @@ class BatchReader:
         self._device, self._dtype = str(model.device.type), str(model.dtype).removeprefix("torch.")
         shared = small and folder and self._device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
-        self._entering: OrderedDict[str, torch.Tensor] = OrderedDict()
-        self._entering_of: SplitModel | None = None
+        self._entering = Entering()
         self._shape = f"{self._dtype} { {**model.config.to_dict(), '_name_or_path': ''} }"
         #: In forwards of one prompt through all layers.
         self.forwards = 0.0
@@ -88,21 +91,47 @@ class BatchReader:
 
     def forget(self) -> None:
         """Drop what is remembered."""
-        self._entering.clear()
+        self._entering = Entering()
 
     def job(self, job: Any) -> str:
         """States of one batch (folder, dtype, token ids [rows, length], positions), float32 in base64."""
         _, _, ids, positions = job
-        with torch.inference_mode(), suited_threads(self._small):
-            read = torch.tensor(ids, device=self._model.device)
-            hidden = self._model(input_ids=read, use_cache=False).last_hidden_state
-        return base64.b64encode(_pick(hidden, positions).tobytes()).decode()
+
+        def read(rows: slice) -> NDArray[np.float32]:
+            with torch.inference_mode():
+                given = torch.tensor(ids[rows], device=self._model.device)
+                hidden = self._model(input_ids=given, use_cache=False).last_hidden_state
+            return _pick(hidden, positions[rows])
+
+        with suited_threads(self._small):
+            return base64.b64encode(self._halved(read, ids, len(positions)).tobytes()).decode()
+
+    def _halved(
+        self, read: Callable[[slice], NDArray[np.float32]], ids: Sequence[Any], wanted: int
+    ) -> NDArray[np.float32]:
+        """What `read` gives of the rows of a batch, of which the first are `wanted`: all at once or, where memory runs
+        out, in parts, and later batches are smaller from the beginning."""
+        size = len(ids)
+
+        def all_rows() -> NDArray[np.float32]:
+            found = [read(slice(first, first + size)) for first in range(0, wanted, size)]
+            return np.concatenate(found)
+
+        def spare() -> bool:
+            nonlocal size
+            size //= 2
+            self._batch_tokens = min(self._batch_tokens, size * len(ids[0]))
+            return size > 0
+
+        return within_memory(all_rows, spare, len(ids[0]), self._model)
 
     def _rows(self, n: int, length: int, full: int) -> int:
         """How many rows a batch of `n` prompts has: `full`, or fewer where these give the same states to the last bit.
         Which way a machine adds up depends on the shape alone, and is tried once for each."""
         few = 1 << (n - 1).bit_length()
-        if few >= full or not self._small or self._device != "cpu":
+        if self._device != "cpu":
+            return min(few, full)
+        if few >= full or not self._small:
             return full
         tried = (self._shape, few, length, full)
         if tried not in _same_bits:
@@ -127,26 +156,25 @@ class BatchReader:
     def _from_split(
         self, split: SplitModel, jobs: Sequence[Any], digests: Sequence[Sequence[str]]
     ) -> Iterator[NDArray[np.float32]]:
-        if self._entering_of is not split:
-            self._entering.clear()
-            self._entering_of = split
+        if self._entering.split is not split:
+            self._entering = Entering(split)
         for (_, _, ids, positions), batch in zip(jobs, digests, strict=True):
+            padded = [*positions, *positions[:1] * (len(ids) - len(positions))]
             with torch.inference_mode():
-                hidden = split.above(self._enter(split, ids, batch))
-            self.forwards += len(positions) * (1 - split.cut / len(self._model.layers))
-            yield _pick(hidden, positions)
+                states = split.above(self._enter(split, ids, batch), padded)[: len(positions)]
+            self.forwards += len(positions) * split.share_above
+            yield states.float().cpu().numpy()
 
     def _enter(self, split: SplitModel, ids: Sequence[Sequence[int]], digests: Sequence[str]) -> torch.Tensor:
-        """What enters the changed layers [rows, length, hidden size]; it is the same for all offsets."""
-        if not all(digest in self._entering for digest in digests):
+        """What enters the changed layers [rows, length, width]; it is the same for all offsets."""
+        known = [self._entering.get(digest) for digest in digests]
+        if any(one is None for one in known):
             fresh = split.below(torch.tensor(ids, device=self._model.device))
-            self.forwards += len(digests) * split.cut / len(self._model.layers)
-            self._entering |= {digest: fresh[row].clone() for row, digest in enumerate(digests)}
-        rows = [self._entering[digest] for digest in digests]
-        for digest in digests:
-            self._entering.move_to_end(digest)
-        while sum(row.nbytes for row in self._entering.values()) > _ENTERING_BYTES:
-            self._entering.popitem(last=False)
+            self.forwards += len(digests) * split.share_below
+            known = [fresh[row].clone() for row in range(len(digests))]
+            for digest, one in zip(digests, known, strict=True):
+                self._entering.keep(digest, cast("torch.Tensor", one))
+        rows = cast("list[torch.Tensor]", known)
         return torch.stack(rows + rows[:1] * (len(ids) - len(rows)))
 
 
@@ -155,3 +183,37 @@ def _pick(hidden: torch.Tensor, positions: Sequence[int]) -> NDArray[np.float32]
     with torch.inference_mode():
         picked = hidden[torch.arange(len(positions)), torch.tensor(positions)].float().cpu().numpy()
     return cast("NDArray[np.float32]", picked)
+
+
+def within_memory(read: Callable[[], T], spare: Callable[[], bool], tokens: int, model: Any) -> T:
+    """What `read` gives; where memory runs out, what `spare` gives up makes room, and it is read again. It is said once
+    for each model. CheckpointError when nothing is left to be spared for one prompt of so many `tokens`."""
+    while True:
+        try:
+            return read()
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+        # Here, as the error holds on to all that was computed before it.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        device = "the CPU" if model.device.type == "cpu" else model.device.type
+        if not spare():
+            raise CheckpointError(
+                f"There is not enough memory on {device} for the encoder to read {tokens:,} tokens: give it less to do "
+                "by --dtype bfloat16, --device cpu or a smaller encoder."
+            )
+        if id(model) not in _warned:
+            _warned.add(id(model))
+            log.warning("The encoder ran out of memory on %s: it reads less at a time from here on.", device)
+
+
+_warned: set[int] = set()
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Also of devices whose error has no type of its own."""
+    words = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError) or "out of memory" in words or "t allocate memory" in words
+    )

@@ -4,7 +4,8 @@ authors' released coordinator, a flat vector, as a checkpoint on a Qwen3-0.6B-sh
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.checkpoint import Checkpoint
-from core.coordinator.encoder import Encoded, Encoder
+from core.coordinator.encoder import Encoder
+from core.coordinator.states import Encoded
 from core.coordinator.svf import Offsets, check_layout, dead_blocks, svf_layout
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Protocol
@@ -102,6 +104,15 @@ def encode_for(
     )
 
 
+def read_each_for(
+    checkpoint: Checkpoint, encoder: Encoder, requests: Sequence[Decide]
+) -> Iterator[tuple[int, Encoded]]:
+    """The same without offsets, row by row as it is read (see `Encoder.read_each`)."""
+    return encoder.read_each(
+        requests, input_format=checkpoint.input_format, token_position=checkpoint.token_position
+    )
+
+
 def choose(
     requests: Sequence[Decide],
     encoded: Encoded,
@@ -143,6 +154,7 @@ def choose(
                 prompt_digest=encoded.digests[row],
                 prompt_tokens=encoded.token_counts[row],
                 prompt_overflow=encoded.overflows[row],
+                recipe=encoded.recipe,
             )
         )
     return decisions
@@ -156,7 +168,8 @@ def _both(mask: Sequence[bool], other: Sequence[bool]) -> tuple[bool, ...]:
 
 
 def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] | None = None) -> None:
-    """Refuse a checkpoint that was made for another encoder or for models that the pool does not have.
+    """Refuse a checkpoint that was made for another encoder or for models that the pool does not have. One that was
+    made on another recipe plays: `recipes.Agreement` measures what that changes.
 
     Raises CheckpointError naming the mismatch. `models`: the pool's slots; None checks the encoder only."""
     made, given = checkpoint.encoder, encoder.identity
@@ -173,11 +186,6 @@ def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] |
     if not (made.digest and given.digest) and (made.name, made.revision) != (given.name, given.revision):
         raise CheckpointError(
             f"Checkpoint {checkpoint.id} was made on the encoder {made.name}, not on {given.name}."
-        )
-    if checkpoint.dtype != encoder.dtype:
-        raise CheckpointError(
-            f"Checkpoint {checkpoint.id} was made on {checkpoint.dtype} states; "
-            f"load the encoder with that dtype, not {encoder.dtype}."
         )
     encoder.tokens.check(checkpoint.input_format)
     check_layout(encoder.model, checkpoint.svf_layout)
@@ -223,7 +231,7 @@ def released_checkpoint(vector_file: Path, config_file: Path, encoder: Encoder) 
         token_position=position,
         svf_layout=layout,
         svf_dead=dead_blocks(encoder.model, layout),
-        dtype=encoder.dtype,
+        **asdict(encoder.recipe),
         protocol=Protocol.RELEASED,
         generation=generation,
         kind="released",

@@ -5,79 +5,54 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
-from typing import Protocol as Interface
 
 import numpy as np
 import torch
+import transformers
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from numpy.typing import NDArray
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from core.checkpoint import Dtype, EncoderIdentity, InputFormat
+from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.batches import BatchReader
+from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
-from core.coordinator.svf import Offsets, SingularValues, SplitModel, split_for
+from core.coordinator.recipes import chosen_device, is_small_folder
+from core.coordinator.splits import Reader, SplitModel, split_for
+from core.coordinator.states import Encoded, StateLedger
+from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
-from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER
-from core.tokens.prompts import Prompt, PromptTokens
+from core.settings import DeviceKind
+from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, weights_digest
+from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
+#: The implementation of attention that encoders are loaded with.
+ATTENTION = "sdpa"
 _CACHE_BYTES = 64 * 2**20
+#: States are handed to a ledger when so many wait, or so long after those before: more is not lost when all ends.
+_HANDED_OVER, _HANDED_OVER_S = 64, 0.1
+#: The speed is measured on made-up prompts of so many tokens, for about so long.
+_TIMED_TOKENS, _TIMED_S = 128, 1.0
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]."""
-
-    states: NDArray[np.float32]
-    digests: tuple[str, ...]
-    token_counts: tuple[int, ...]
-    overflows: tuple[bool, ...]
-
-    def row(self, place: int) -> Encoded:
-        """One request's row alone."""
-        here = slice(place, place + 1)
-        return Encoded(self.states[here], self.digests[here], self.token_counts[here], self.overflows[here])
-
-    @classmethod
-    def of(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Several, at least one, one under the other."""
-        return cls(
-            np.concatenate([part.states for part in parts]),
-            tuple(digest for part in parts for digest in part.digests),
-            tuple(count for part in parts for count in part.token_counts),
-            tuple(overflow for part in parts for overflow in part.overflows),
-        )
-
-
-class Reader(Interface):
-    """How an encoder reads prompts."""
-
-    forwards: float
-
-    def read(
-        self, prompts: Sequence[Prompt], token_position: int, seed: bytes, split: SplitModel | None
-    ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...
-
-    def forget(self) -> None: ...
 
 
 class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
-    A state depends on its own tokens only, to the last bit. A large encoder on the CPU reads a conversation part by
-    part, each once (`prefixes`); any other, and one whose layers do not allow it, reads prompts whole (`batches`)."""
+    A state depends on its own tokens only, on the CPU to the last bit. A large encoder there reads a conversation part
+    by part, each once (`prefixes`), one on cuda does so as long as few are asked for (`graphs`); any other, and one
+    whose layers do not allow it, reads prompts whole (`batches`)."""
 
     def __init__(
         self,
@@ -103,14 +78,25 @@ class Encoder:
             if self.in_parts
             else BatchReader(model, self.padding, small=self._small, folder=folder, processes=processes)
         )
+        if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
+            self._reader = AcceleratedReader(model, self._reader)
         self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
         self._singular: SingularValues | None = None
         self._split: SplitModel | None = None
         self._offsets_key = b""
+        #: Where states are kept across runs; not those of a small encoder on the CPU, which reads as quickly.
+        self.ledger: StateLedger | None = None
+        #: Where the decompositions of its matrices are kept.
+        self.decompositions: DecompositionLedger | None = None
+        self._fresh: dict[bytes, NDArray[np.float32]] = {}  # not yet in the ledger
+        self._handed_over = 0.0
         #: Hidden states given.
         self.states_given = 0
+        #: What reading took, in seconds.
+        self.seconds = 0.0
+        self._speed = 0.0
 
     @property
     def hidden_size(self) -> int:
@@ -136,9 +122,14 @@ class Encoder:
         return cast("Dtype", str(self.model.dtype).removeprefix("torch."))
 
     @property
-    def device(self) -> str:
-        """Kind of device: "cpu", "cuda", ..."""
-        return str(self.model.device.type)
+    def device(self) -> DeviceKind:
+        """Kind of device that it reads on."""
+        return cast("DeviceKind", self.model.device.type)
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its states are computed, which a head belongs to."""
+        return Recipe(self.device, self.dtype, ATTENTION)
 
     def encode(
         self,
@@ -153,28 +144,76 @@ class Encoder:
 
         Equal inputs are read once and recent ones remembered (paper 3.1, the authors' `get_action`). SVF
         `offsets` are written into the weights first; on a large encoder a change of them takes seconds."""
+        found = dict(
+            self.read_each(
+                requests, input_format=input_format, token_position=token_position, offsets=offsets
+            )
+        )
+        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), (), self.recipe.key)
+        return Encoded.of([nothing, *(found[place] for place in range(len(requests)))])
+
+    def read_each(
+        self,
+        requests: Sequence[Decide],
+        *,
+        input_format: InputFormat | None = None,
+        token_position: int = -2,
+        offsets: Offsets | None = None,
+    ) -> Iterator[tuple[int, Encoded]]:
+        """What `encode` gives, row by row as it is read: each request's place and its row, those that are known first.
+
+        Whoever asks may stop at any row, or have the encoder read something else between two."""
         input_format = input_format or self.input_format
-        with self._lock, suited_threads(self._small):
+        places: dict[bytes, list[int]] = {}
+        with self._lock:
             self._set_offsets(offsets)
-            keys = [self._key(request, input_format, token_position) for request in requests]
-            self.states_given += len(keys)
+            for place, request in enumerate(requests):
+                places.setdefault(self._key(request, input_format, token_position), []).append(place)
+            self.states_given += len(requests)
+            known = {key: self._cache[key] for key in places if key in self._cache}
+            for key in known:
+                self._cache.move_to_end(key)
             missing = {
-                key: request for key, request in zip(keys, requests, strict=True) if key not in self._cache
+                key: self.tokens.prompt(requests[at[0]], input_format)
+                for key, at in places.items()
+                if key not in known
             }
-            prompts = {key: self.tokens.prompt(request, input_format) for key, request in missing.items()}
-            if any(len(prompt.ids) + token_position < 0 for prompt in prompts.values()):
+            if any(len(prompt.ids) + token_position < 0 for prompt in missing.values()):
                 raise CheckpointError(
                     f"Token position {token_position} lies before the prompt's first token."
                 )
-            known = {key: self._cache[key] for key in keys if key in self._cache}
-            for key, state in self._forward(prompts, token_position):
-                known[key] = self._cache[key] = state
-            for key in known:
-                self._cache.move_to_end(key)
-            while len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
-        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
-        return Encoded.of([nothing, *(known[key] for key in keys)])
+            steps = self._read(missing, token_position)
+            if offsets is not None:  # at once: another thread may change the weights between two steps
+                known |= dict(steps)
+        for key, row in known.items():
+            yield from ((place, row) for place in places[key])
+        while offsets is None:
+            with self._lock:
+                self._set_offsets(None)
+                step = next(steps, None)
+            if step is None:
+                return
+            yield from ((place, step[1]) for place in places[step[0]])
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether keeping a state across runs takes less than reading it again."""
+        return not self._small or self.device != "cpu"
+
+    def tokens_per_s(self) -> float:
+        """How many tokens it reads a second here: measured once, on made-up prompts."""
+        with self._lock, suited_threads(self._small):
+            if not self._speed:
+                self._set_offsets(None)
+                size, count = int(self.model.config.vocab_size), min(_TIMED_TOKENS, self.tokens.max_tokens)
+                rng, since, times = np.random.default_rng(0), time.perf_counter(), list[float]()
+                while len(times) < 2 or time.perf_counter() - since < _TIMED_S:
+                    prompt = Prompt(tuple(rng.integers(0, size, count).tolist()), False, (count,))
+                    began = time.perf_counter()
+                    list(self._reader.read([prompt], -1, b"", None))
+                    times.append(time.perf_counter() - began)
+                self._speed = count / min(times)  # what begins the first time is not counted
+            return self._speed
 
     @contextmanager
     def exclusive(self, offsets: Offsets | None = None) -> Iterator[Any]:
@@ -182,6 +221,19 @@ class Encoder:
         with self._lock, suited_threads(self._small):
             self._set_offsets(offsets)
             yield self.model
+
+    def decompose(self, layout: Layout) -> Iterator[tuple[int, int]]:
+        """Make ready for SVF offsets of these matrices, one a step: how many are decomposed, and of how many. A large
+        one takes seconds, unless its decomposition was kept; `encode` does what is left of it."""
+        with self._lock:
+            self._set_offsets(None)
+            steps = self._singular_of(layout).decompose()
+        while True:
+            with self._lock:
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
 
     def forget(self) -> None:
         """Drop every remembered state: what is asked for next is read anew."""
@@ -206,80 +258,161 @@ class Encoder:
         if self._singular:
             self._singular.restore()
         if offsets:
-            if not self._singular or self._singular.layout != offsets.layout:
-                self._split = split_for(self.model, offsets.layout)
-                self._singular = SingularValues(self.model, offsets.layout)
-            self._singular.apply(offsets.values)
+            self._singular_of(offsets.layout).apply(offsets.values)
         self._offsets_key = key
 
-    def _forward(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
-        """Every prompt's state, in the order in which they are read."""
+    def _singular_of(self, layout: Layout) -> SingularValues:
+        """The matrices of a layout, while all weights are the folder's."""
+        if not self._singular or self._singular.layout != layout:
+            self._split = split_for(self.model, layout)
+            self._singular = SingularValues(
+                self.model, layout, digest=self.identity.digest, ledger=self.decompositions
+            )
+        return self._singular
+
+    def _read(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
+        """Every prompt's row as it is recalled or read, each step to be taken under the lock."""
+        seed, split = self._offsets_key, self._split if self._offsets_key else None
+        ledger = self.ledger if self.keeps_states and self.identity.digest and not seed else None
+        names = {key: self._ledger_key(one, token_position) for key, one in prompts.items()} if ledger else {}
+        recalled = ledger.recall([*names.values()]) if ledger and names else {}
+        for key, name in names.items():
+            if (state := recalled.get(name)) is not None and state.shape == (self.hidden_size,):
+                yield key, self._remember(key, prompts.pop(key), state)
         asked = list(prompts.items())
-        wanted = [prompt for _, prompt in asked]
-        split = self._split if self._offsets_key else None
-        for place, state in self._reader.read(wanted, token_position, self._offsets_key, split):
-            key, prompt = asked[place]
-            if not np.isfinite(state).all():
-                raise CheckpointError(
-                    f"The encoder {self.identity.name} gave a hidden state that is not finite."
-                )
-            yield key, Encoded(state[None].copy(), (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
+        reading = self._reader.read([prompt for _, prompt in asked], token_position, seed, split)
+        try:
+            while True:
+                began = time.perf_counter()
+                with suited_threads(self._small):
+                    place, state = next(reading, (-1, None))
+                self.seconds += time.perf_counter() - began
+                if state is None:
+                    return
+                key, prompt = asked[place]
+                if not np.isfinite(state).all():
+                    raise CheckpointError(
+                        f"The encoder {self.identity.name} gave a hidden state that is not finite."
+                    )
+                row = self._remember(key, prompt, state)
+                if ledger:
+                    self._fresh[names[key]] = row.states[0]
+                    self._hand_over(ledger)
+                yield key, row
+        finally:
+            if ledger:
+                self._hand_over(ledger)
+
+    def _hand_over(self, ledger: StateLedger) -> None:
+        due = len(self._fresh) >= _HANDED_OVER or time.monotonic() - self._handed_over >= _HANDED_OVER_S
+        if self._fresh and due:
+            fresh, self._fresh = self._fresh, {}
+            ledger.keep(fresh)
+            self._handed_over = time.monotonic()
+
+    def _remember(self, key: bytes, prompt: Prompt, state: NDArray[np.float32]) -> Encoded:
+        row = Encoded(state[None].copy(), (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
+        self._cache[key] = row
+        while len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+        return row
+
+    def _ledger_key(self, prompt: Prompt, token_position: int) -> bytes:
+        """All that decides a state, to the last bit: what is read, with its parts, and what reads it."""
+        reader = (self.identity.digest, self.recipe.key, self.in_parts)
+        versions = (torch.__version__, transformers.__version__)
+        described = repr((reader, versions, token_position, prompt.ids, prompt.ends, prompt.suffix))
+        return hashlib.blake2b(described.encode(), digest_size=20).digest()
 
 
 def load_encoder(
     name_or_folder: str | Path,
     *,
-    dtype: Dtype = "float32",
+    dtype: Dtype | None = None,
     device: str = "cpu",
     max_tokens: int | None = None,
     processes: Processes | None = None,
 ) -> Encoder:
     """Load "pocket", a local Hugging Face folder or a hub id (also offline); no remote code, no pickle.
 
-    Raises CheckpointError when there is no such encoder or it cannot be used."""
+    `device` is auto, cpu, cuda or mps; without a `dtype` it is bfloat16 on cuda and float32 elsewhere. Raises
+    CheckpointError when there is no such encoder, no such device, or it cannot be used."""
     name = str(name_or_folder)
-    if dtype not in _TORCH_DTYPES:
+    if dtype is not None and dtype not in _TORCH_DTYPES:
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
+    kind = chosen_device(device, small=device == "auto" and is_small_folder(folder))
+    dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
     try:
+        tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
         with no_progress_bar():
             model = AutoModel.from_pretrained(
                 folder,
                 dtype=_TORCH_DTYPES[dtype],
-                attn_implementation="sdpa",
+                attn_implementation=ATTENTION,
                 trust_remote_code=False,
                 use_safetensors=True,
             )
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model.to(device)
+        model.to(kind)
         hidden_size = int(model.config.hidden_size)
+    except CheckpointError:
+        raise
     except Exception as error:  # transformers checks little and raises anything for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}") from error
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise CheckpointError(f"The encoder must be a decoder-only language model; {name} is not one.")
-    identity = EncoderIdentity(_name(name, folder, commit), hidden_size, weights_digest(folder), commit)
+    identity = EncoderIdentity(
+        encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
+    )
     return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
+
+
+def _check_folder(name: str, folder: Path) -> Any:
+    """The tokenizer of a folder of which everything but the weights themselves was found to be usable."""
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if getattr(config, "is_encoder_decoder", False):
+        raise CheckpointError(
+            f"The encoder must be a decoder-only language model, and {name} has an encoder and a decoder: name "
+            "another, such as Qwen/Qwen3-0.6B."
+        )
+    if not any(folder.glob("*.safetensors")):
+        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
+        raise CheckpointError(
+            f"The encoder at {folder} cannot be loaded: "
+            + (
+                "its weights are pickled, and reading those could run a program. Save it anew by "
+                "transformers' save_pretrained, which writes model.safetensors."
+                if pickled
+                else "its weights are missing. Put its model.safetensors into the folder."
+            )
+        )
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    check_fast(tokenizer)
+    return tokenizer
 
 
 _loaded = cache(load_encoder)
 
 
-def kept_encoder(name_or_folder: str, *, dtype: Dtype, processes: Processes) -> Encoder:
+def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
     """`load_encoder`, or what it gave before in this process while the files were the same; the two that were used last
     are kept."""
     folder, _ = _locate(name_or_folder)
     files = tuple(
         (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
     )
-    return _kept(name_or_folder, folder, files, dtype, processes)
+    return _kept(name_or_folder, folder, files, dtype, device, processes)
 
 
 @lru_cache(maxsize=2)
 def _kept(
-    name: str, folder: Path, files: tuple[tuple[str, int, int], ...], dtype: Dtype, processes: Processes
+    name: str,
+    folder: Path,
+    files: tuple[tuple[str, int, int], ...],
+    dtype: Dtype | None,
+    device: str,
+    processes: Processes,
 ) -> Encoder:
-    return load_encoder(name, dtype=dtype, processes=processes)
+    return load_encoder(name, dtype=dtype, device=device, processes=processes)
 
 
 def read_batch(job: Any) -> str:
@@ -288,26 +421,6 @@ def read_batch(job: Any) -> str:
     reader = _loaded(folder, dtype=dtype)._reader
     assert isinstance(reader, BatchReader)
     return reader.job(job)
-
-
-def weights_digest(folder: Path) -> str:
-    """SHA-256 (hex) over the folder's weights and tokenizer, wherever it lies and whatever else it holds."""
-    files = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
-    digest = hashlib.sha256()
-    for file in files:
-        if file.exists():
-            with file.open("rb") as content:
-                digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()
-
-
-def _name(name: str, folder: Path, commit: str) -> str:
-    """What checkpoints call this encoder: "pocket", its hub id, or its folder's own name, without the place where that
-    lies on this machine."""
-    folder = folder.resolve()
-    if folder == POCKET_FOLDER.resolve():
-        return POCKET_ENCODER
-    return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
 
 
 def _locate(name: str) -> tuple[Path, str]:
@@ -324,6 +437,6 @@ def _locate(name: str) -> tuple[Path, str]:
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder or 'pocket'."
+            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
         ) from error
     return folder, folder.name

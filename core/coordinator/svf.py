@@ -1,19 +1,17 @@
-"""Singular-value fine-tuning: an encoder's matrices with learned offsets to their singular values; and the encoder cut
-in two before the first changed layer, so that what lies below is computed once for every change."""
+"""Singular-value fine-tuning: an encoder's matrices with learned offsets to their singular values; a matrix is
+decomposed once, and on the machine where its decomposition is kept, once for all runs."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from core.errors import CheckpointError
 
@@ -22,7 +20,11 @@ Layout = tuple[tuple[str, int], ...]
 
 LM_HEAD = "lm_head.weight"
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+#: Matrices of a layer on which no key and no value depends.
+_BEHIND_KEYS = re.compile(r"\.(self_attn\.(q_proj|o_proj|dense)|mlp\..+)\.weight$")
 _ROWS_AT_ONCE = 16_384  # of a matrix being rewritten: bounds the memory of a large embedding
+#: Smaller matrices are decomposed more quickly than a file is read.
+_KEPT_FROM = 256  # singular values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +67,11 @@ def layer_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def behind_keys(name: str) -> bool:
+    """Whether no key and no value of its own layer depends on this matrix."""
+    return bool(_BEHIND_KEYS.search(name))
+
+
 def dead_blocks(model: Any, layout: Layout) -> tuple[str, ...]:
     """The blocks whose offsets change nothing.
 
@@ -80,20 +87,63 @@ def dead_blocks(model: Any, layout: Layout) -> tuple[str, ...]:
     return tuple(name for name in names if name in tied)
 
 
+#: A matrix's singular values [n], the largest first, and their directions on its smaller side [n, n] as columns.
+Decomposition = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class DecompositionLedger(Protocol):
+    """Where decompositions outlive the process that computed them. It may lose some, and never fails."""
+
+    def recall(self, key: bytes, count: int) -> Decomposition | None:
+        """What was kept under this key, of so many singular values."""
+
+    def keep(self, key: bytes, found: Decomposition) -> None:
+        """Keep this as well."""
+
+
 class SingularValues:
     """A model's matrices, decomposed once and rewritten for each set of offsets.
 
     The authors' equation: W = U diag(S) V^T becomes U diag(S (1 + delta)) V^T sum(S) / sum(S (1 + delta)).
     As W V = U diag(S), this is W (V diag(scale) V^T): U is never needed, S and V come from the eigenvectors
-    of the smaller Gram matrix in float64, in seconds. (An SVD of a 151,936 x 1,024 embedding takes minutes.)"""
+    of the smaller Gram matrix in float64, in seconds. (An SVD of a 151,936 x 1,024 embedding takes minutes.)
 
-    def __init__(self, model: Any, layout: Layout) -> None:
+    With the `digest` of the model's weights, large matrices are looked for in the `ledger` and kept there."""
+
+    def __init__(
+        self, model: Any, layout: Layout, *, digest: str = "", ledger: DecompositionLedger | None = None
+    ) -> None:
         check_layout(model, layout)
         self.layout = layout
         self.dead = dead_blocks(model, layout)
+        self._ledger = ledger if digest else None
+        self._keys = {
+            name: hashlib.blake2b(
+                repr((digest, str(model.dtype), name, tuple(_parameter(model, name).shape))).encode(),
+                digest_size=16,
+            ).digest()
+            for name, _ in layout
+        }
         self._matrices = {
             name: _Matrix(_parameter(model, name)) for name, _ in layout if name not in self.dead
         }
+
+    def decompose(self) -> Iterator[tuple[int, int]]:
+        """Decompose every matrix that is not yet, one a step: how many are, and of how many. `apply` does what is left
+        of it."""
+        for done, (name, matrix) in enumerate(self._matrices.items(), start=1):
+            if not matrix.is_decomposed:
+                matrix.take(self._decomposition(name, matrix))
+            yield done, len(self._matrices)
+
+    def _decomposition(self, name: str, matrix: _Matrix) -> Decomposition:
+        ledger = self._ledger if matrix.count >= _KEPT_FROM else None
+        found = ledger.recall(self._keys[name], matrix.count) if ledger else None
+        if found is None:
+            found = matrix.decompose()
+            if ledger:
+                ledger.keep(self._keys[name], found)
+        return found
 
     def apply(self, offsets: NDArray[np.float32]) -> None:
         """Write the matrices for these offsets, float32 [sum of the layout's counts]."""
@@ -101,6 +151,8 @@ class SingularValues:
             raise CheckpointError(
                 f"The SVF layout {self.layout} does not fit offsets of shape {offsets.shape}."
             )
+        for _ in self.decompose():
+            pass
         try:
             start = 0
             for name, count in self.layout:
@@ -123,16 +175,29 @@ class _Matrix:
     def __init__(self, weight: torch.Tensor) -> None:
         self._weight = weight
         self._original = weight.detach().clone()
-        rows, columns = weight.shape
-        self._tall = rows >= columns
-        gram = torch.zeros(min(rows, columns), min(rows, columns), dtype=torch.float64, device=weight.device)
+        self._tall = weight.shape[0] >= weight.shape[1]
+        self.count = min(weight.shape)
+        nothing = torch.empty(0, dtype=torch.float64, device=weight.device)
+        self._values, self._directions = nothing, nothing
+
+    @property
+    def is_decomposed(self) -> bool:
+        return len(self._values) > 0
+
+    def decompose(self) -> Decomposition:
+        """Of the original weight."""
+        gram = torch.zeros(self.count, self.count, dtype=torch.float64, device=self._weight.device)
         tall = self._original if self._tall else self._original.T
         for start in range(0, len(tall), _ROWS_AT_ONCE):
             part = tall[start : start + _ROWS_AT_ONCE].double()
             gram += part.T @ part
         squares, directions = torch.linalg.eigh(gram)
-        self._directions = directions.flip(1)  # largest first, as torch.svd orders them
-        self._values = squares.flip(0).clamp(min=0).sqrt()
+        values = squares.flip(0).clamp(min=0).sqrt()  # largest first, as torch.svd orders them
+        return values.cpu().numpy(), directions.flip(1).cpu().numpy()
+
+    def take(self, found: Decomposition) -> None:
+        """Make use of its decomposition."""
+        self._values, self._directions = (torch.from_numpy(one).to(self._weight.device) for one in found)
 
     def write(self, offsets: NDArray[np.float32], name: str) -> None:
         if not offsets.any():
@@ -177,49 +242,3 @@ def _parameter(model: Any, name: str) -> Any:
     if name == LM_HEAD:
         return model.get_input_embeddings().weight
     return dict(model.named_parameters()).get(name)
-
-
-class SplitModel:
-    """A model without LM head as `below`, its layers before `cut`, and `above`, the others and the final norm.
-
-    Both share the model's weights: what is written into them is in force here too."""
-
-    def __init__(self, model: Any, cut: int) -> None:
-        self.cut = cut
-        self.lower = _part(model, slice(0, cut), nn.Identity())
-        self._upper = _part(model, slice(cut, None), model.norm)
-
-    def below(self, ids: torch.Tensor) -> torch.Tensor:
-        """What enters layer `cut`, [rows, length, hidden size], of token ids [rows, length]."""
-        entering: torch.Tensor = self.lower(input_ids=ids, use_cache=False).last_hidden_state
-        return entering
-
-    def above(self, entering: torch.Tensor) -> torch.Tensor:
-        """The hidden states after the final norm, of the same shape."""
-        states: torch.Tensor = self._upper(inputs_embeds=entering, use_cache=False).last_hidden_state
-        return states
-
-
-def split_for(model: Any, layout: Layout) -> SplitModel | None:
-    """The model cut below all that the layout changes; None where nothing lies below, or where the halves together
-    do not give the model's own states to the last bit (an architecture that does more between its layers)."""
-    cut = min((layer_of(name) or 0 for name, _ in layout), default=0)
-    if cut == 0 or not all(hasattr(model, name) for name in ("layers", "norm")):
-        return None
-    parts = SplitModel(model, cut)
-    ids = torch.arange(8, device=model.device)[None] % int(model.config.vocab_size)
-    with torch.inference_mode():
-        expected = model(input_ids=ids, use_cache=False).last_hidden_state
-        same = torch.equal(expected, parts.above(parts.below(ids)))
-    return parts if same else None
-
-
-def _part(model: Any, layers: slice, norm: nn.Module) -> Any:
-    """A model of some of the layers, around the same weights."""
-    shared = (*model.children(), *model.parameters(recurse=False), *model.buffers(recurse=False))
-    part = copy.deepcopy(model, {id(one): one for one in shared})
-    part.layers, part.norm = model.layers[layers], norm
-    part.config.num_hidden_layers = len(part.layers)
-    if getattr(model.config, "layer_types", None):
-        part.config.layer_types = model.config.layer_types[layers]
-    return part

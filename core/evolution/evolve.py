@@ -30,7 +30,7 @@ from core.evolution.fitness import (
 )
 from core.evolution.learner_state import LearnerState, Vector
 from core.evolution.learners import begin
-from core.evolution.search import SearchSpace, Survey, space_of
+from core.evolution.search import Reading, SearchSpace, Survey, space_of, survey
 from core.learning import Candidates, Played, episodes_of, learn, play_all, share_calls
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Policy, single_policy
@@ -56,6 +56,7 @@ class Generation(GenerationStats):
     calls_saved: int = 0
     decisions: int = 0
     forwards: float = 0.0
+    reading_s: float = 0.0
     recorded: tuple[Episode, ...] = field(default=(), repr=False)
 
 
@@ -71,9 +72,11 @@ def evolve(
     start: LearnerState | None = None,
     next_tasks: int | None = None,
     surveyed: Survey | None = None,
+    sketches: int | None = None,
     recording: Recording = _NOTHING_KEPT,
-) -> Iterator[Generation]:
-    """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
+) -> Iterator[Generation | Reading]:
+    """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`;
+    before them, how far the encoder is with the `sketches` (None: the usual number) that it is measured on.
 
     `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
     generation that was yielded, the next is the one after it; the template then is generation 0's checkpoint, and
@@ -91,6 +94,8 @@ def evolve(
             "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
             "sep-cma-es."
         )
+    if surveyed is None:
+        surveyed = yield from survey(config, template, encoder, tasks, sketches)
     space = space_of(config, template, encoder, tasks, surveyed)
     evolution = Evolution(config, space, encoder, tasks, validation_tasks, recording, label_episodes)
     after = None
@@ -144,11 +149,12 @@ def _check_fits(first: LearnerState, state: LearnerState) -> None:
 @dataclass(frozen=True, slots=True)
 class Vectors(Candidates):
     """A generation's vectors [population, n], with the episodes of one after those of the other; `given` states its
-    encoder had given before, by so many `forwards`."""
+    encoder had given before, by so many `forwards` in so many `seconds`."""
 
     vectors: Vector
     given: int
     forwards: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,8 @@ class Evolution:
             candidate_of.update({episode.id: candidate for episode in own})
             episodes += own
         policy = Population(template, vectors, self.encoder, candidate_of)
-        return Vectors(episodes, policy, vectors, self.encoder.states_given, self.encoder.forwards)
+        encoder = self.encoder
+        return Vectors(episodes, policy, vectors, encoder.states_given, encoder.forwards, encoder.seconds)
 
     def tell(self, after: Generation, candidates: Vectors, played: Played) -> Generation:
         """The generation that follows from the population's fitness."""
@@ -226,6 +233,7 @@ class Evolution:
             calls_saved=played.calls_saved,
             decisions=self.encoder.states_given - candidates.given,
             forwards=self.encoder.forwards - candidates.forwards,
+            reading_s=self.encoder.seconds - candidates.seconds,
             recorded=self.recording.of_candidates(by_candidate, now.generation),
         )
 
@@ -346,6 +354,7 @@ def controls(
     tasks: Sequence[Task],
     validation_tasks: Sequence[Task],
     surveyed: Survey | None = None,
+    sketches: int | None = None,
 ) -> dict[str, EpisodeStatistics]:
     """Play what learned nothing, the controls of an evolution of `template` on `tasks`, with the seeds of its
     validation. By name: "random walk", or a model and its cycle such as "single:ann T W"."""
@@ -356,7 +365,7 @@ def controls(
 
     found = {}
     if config.learner == "sep-cma-es":  # the others have no walk of their own
-        end = random_walk(config, space_of(config, template, encoder, tasks, surveyed))
+        end = random_walk(config, space_of(config, template, encoder, tasks, surveyed, sketches))
         walk = template.with_vector(end, kind="random walk")
         found["random walk"] = play(Coordinator(walk, encoder), "walk")
     names = [f"{SINGLE}{model}" for model in template.models]

@@ -74,13 +74,13 @@ class EpisodeStatistics:
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
     """`best`, `mean` and `median` are of the candidates' fitness, of generation 0 its validation's accuracy; `sigma` is
-    how far the learner reaches after it. Calls to models and decisions, with the encoder's forwards for them, are
-    counted over this generation, without those of its validation; None where its run did not keep them. `next_tasks` is
-    the next generation's `tasks_per_candidate`; `label_episodes`, of generation 0 only, were played for labels;
-    `distances` are the candidates' from where the learner stood, in step sizes; `steps` and `mean_state`, of generation
-    0 only, are what was surveyed of the encoder: the first step of every block of the vector, and a packed vector
-    (`search.Survey`); `validation` is of the distribution mean on held-apart tasks, when due. `controls` are what the
-    last generation is put beside, by name."""
+    how far the learner reaches after it. Calls to models and decisions, with the encoder's forwards for them and the
+    seconds that these took, `reading_s`, are counted over this generation, without those of its validation; None where
+    its run did not keep them. `next_tasks` is the next generation's `tasks_per_candidate`; `label_episodes`, of
+    generation 0 only, were played for labels; `distances` are the candidates' from where the learner stood, in step
+    sizes; `steps` and `mean_state`, of generation 0 only, are what was surveyed of the encoder: the first step of every
+    block of the vector, and a packed vector (`search.Survey`); `validation` is of the distribution mean on held-apart
+    tasks, when due. `controls` are what the last generation is put beside, by name."""
 
     best: float = 0.0
     mean: float = 0.0
@@ -90,6 +90,7 @@ class GenerationStats:
     calls_saved: int | None = None
     decisions: int | None = None
     forwards: float | None = None
+    reading_s: float | None = None
     next_tasks: int | None = None
     label_episodes: int | None = None
     distances: tuple[float, ...] = ()

@@ -10,13 +10,13 @@ of constant preferences says, than along what tells transcripts apart. Heads sta
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from core.checkpoint import Checkpoint
-from core.coordinator.coordinator import encode_for
+from core.coordinator.coordinator import encode_for, read_each_for
 from core.coordinator.encoder import Encoder
 from core.coordinator.svf import Offsets
 from core.draws import draw_index, uniform
@@ -55,6 +55,14 @@ class Survey:
         return cls(steps, found) if fits and steps.keys() == blocks else None
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How far an encoder is with what it reads: `done` transcripts of so many."""
+
+    done: int
+    of: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchSpace:
     """Vectors around the template's, as surveyed. Along the direction that hidden states share, the head's logits shall
@@ -90,20 +98,49 @@ def space_of(
     template: Checkpoint,
     encoder: Encoder,
     tasks: Sequence[Task],
-    survey: Survey | None = None,
+    surveyed: Survey | None = None,
+    n: int | None = None,
 ) -> SearchSpace:
-    """The space around `template`, measured on `tasks` where there is no `survey` of it yet."""
-    survey = survey or survey_of(config, template, encoder, tasks)
-    return SearchSpace(template, survey, config.constant_spread)
+    """The space around `template`, measured by a `survey` on `tasks` where none was `surveyed` yet."""
+    surveyed = surveyed or survey_of(config, template, encoder, tasks, n)
+    return SearchSpace(template, surveyed, config.constant_spread)
 
 
-def survey_of(config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]) -> Survey:
-    """Measure the space around `template` on sketched transcripts of `tasks`; asks no model of the pool, and has the
-    encoder read some (`config.SKETCHES`).
+def survey_of(
+    config: EvolveConfig,
+    template: Checkpoint,
+    encoder: Encoder,
+    tasks: Sequence[Task],
+    n: int | None = None,
+) -> Survey:
+    """What a `survey` comes to."""
+    steps = survey(config, template, encoder, tasks, n)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Survey = end.value
+            return found
+
+
+def survey(
+    config: EvolveConfig,
+    template: Checkpoint,
+    encoder: Encoder,
+    tasks: Sequence[Task],
+    n: int | None = None,
+) -> Generator[Reading, None, Survey]:
+    """Measure the space around `template` on `n` sketched transcripts of `tasks` (None: `config.SKETCHES`); asks no
+    model of the pool. Yields how far the encoder is with them.
 
     Where the configuration gives no step size, it follows from the spread of logits that it wants."""
-    requests = sketches(tasks, template.models, config.turn_budget)
-    states = encode_for(template, encoder, requests).states.astype(float)
+    requests = sketches(tasks, template.models, config.turn_budget, n)
+    probed = min(SVF_SKETCHES, len(requests))
+    total = len(requests) + (SVF_CANDIDATES * probed if template.svf_layout else 0)
+    states = np.zeros((len(requests), encoder.hidden_size))
+    for done, (place, row) in enumerate(read_each_for(template, encoder, requests), 1):
+        states[place] = row.states[0]
+        yield Reading(done, total)
     mean = states.mean(axis=0)
     if not mean.any():
         raise ConfigError(
@@ -124,7 +161,8 @@ def survey_of(config: EvolveConfig, template: Checkpoint, encoder: Encoder, task
         head_step = _step_size_for(spread, config.logit_spread)
     steps = {"head": Step(head_step, spread(head_step))}
     if template.svf_layout:
-        spread_per_step = head_step * _svf_shift(encoder, template, requests, states) / _SVF_PROBE
+        shift = yield from _svf_shift(encoder, template, requests, states, total)
+        spread_per_step = head_step * shift / _SVF_PROBE
         svf_step = config.svf_step_size
         if svf_step is None:
             svf_step = config.svf_spread / spread_per_step
@@ -161,26 +199,33 @@ def _step_size_for(spread: Callable[[float], float], wanted: float) -> float:
     return step
 
 
-def _svf_shift(encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], states: Vector) -> float:
+def _svf_shift(
+    encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], states: Vector, total: int
+) -> Generator[Reading, None, float]:
     """How far offsets of the probe's size move a hidden state, on average."""
-    rng, requests = np.random.default_rng(1), requests[:SVF_SKETCHES]
+    done, rng, requests = len(requests), np.random.default_rng(1), requests[:SVF_SKETCHES]
     moved = []
     for _ in range(SVF_CANDIDATES):
         values = (_SVF_PROBE * rng.standard_normal(template.svf_size)).astype(np.float32)
         after = encode_for(template, encoder, requests, Offsets(template.svf_layout, values)).states
         moved.append(np.linalg.norm(after.astype(float) - states[: len(requests)], axis=1).mean())
+        done += len(requests)
+        yield Reading(done, total)
     shift = float(np.mean(moved))
     if shift == 0:
         raise ConfigError("These SVF offsets do not change a hidden state: choose other matrices.")
     return shift
 
 
-def sketches(tasks: Sequence[Task], models: Sequence[str], turn_budget: int) -> list[Decide]:
-    """SKETCHES transcripts of every length up to the budget: real questions, random models and roles, blank replies.
+def sketches(
+    tasks: Sequence[Task], models: Sequence[str], turn_budget: int, n: int | None = None
+) -> list[Decide]:
+    """`n` transcripts (None: SKETCHES) of every length up to the budget: real questions, random models and roles,
+    blank replies.
 
     In trials the mean state of such transcripts and of played ones had a cosine of 0.997 (pocket encoder)."""
     requests = []
-    for index in range(SKETCHES):
+    for index in range(n or SKETCHES):
         task, length = tasks[index % len(tasks)], index % turn_budget
         whom, what = uniform(f"sketch/{index}", 2 * length).reshape(2, length)
         entries = tuple(

@@ -9,11 +9,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from core.checkpoint import write_folder
 from core.conduct.planners import CONDUCTOR
@@ -22,8 +23,8 @@ from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Grammar, Place, Shown, list_form, shown_messages
-from core.pocket.pool import KeyedPrompt, sample
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.writing import KeyedPrompt, sample
 from core.tokens.prompts import PromptTokens
 
 #: Requests that are written in one batch.
@@ -109,17 +110,15 @@ class _Steered:
         self._device = model.device
         self.bias: Tensor | None = None
 
-    def model(self, **inputs: Any) -> Any:
-        return self._decoder(
+    def __call__(self, *, logits_to_keep: int, **inputs: Any) -> CausalLMOutputWithPast:
+        out = self._decoder(
             **{
                 name: value.to(self._device) if isinstance(value, Tensor) else value
                 for name, value in inputs.items()
             }
         )
-
-    def lm_head(self, hidden: Tensor) -> Tensor:
-        logits = self._head(hidden).float().cpu()
-        return logits if self.bias is None else logits + self.bias
+        logits = self._head(out.last_hidden_state[:, -logits_to_keep:]).float().cpu()
+        return CausalLMOutputWithPast(logits=logits if self.bias is None else logits + self.bias[:, None])
 
 
 class LanguagePlanner(Planner):
@@ -233,11 +232,11 @@ class LanguagePlanner(Planner):
             with suited_threads(is_small(self.model)):
                 steer(range(len(prompts)))
                 for step in sample(
-                    cast("PreTrainedModel", steered),
+                    steered,
                     prompts,
                     temperature=0.0 if self.argmax else card.temperature,
                     max_tokens=card.most_tokens,
-                    end=self._end,
+                    ends=frozenset([self._end]),
                     pad=self._pad,
                 ):
                     for row, token in step.items():

@@ -3,6 +3,9 @@
 Everything here is labelled `pocket` wherever it appears: its figures say nothing about frontier models. `families` and
 `held_out` make problems and `tasks` draws them; `models` has pool entries, recipes and cards, `corpus` and `training`
 make the language models, and `pool` samples their replies (`threads`: on how many threads of torch).
+
+Not of that world but beside it: `writing` is how any language model writes in this process, the pocket ones too, and
+`local` makes one of a folder a member of a pool.
 """
 
 from pathlib import Path

@@ -7,11 +7,10 @@ import asyncio
 import logging
 import weakref
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 
 import stamina
@@ -20,7 +19,7 @@ from core.episode import Ask, Failure, Reply, Usage
 from core.errors import PoolError, TrinityError
 from core.pool.client import CallFailed, ChatClient, Limits, Progress
 from core.pool.costs import MOST_UNREAD, UNCOUNTED, Counts, bound_usd, counted_usd
-from core.pool.pool import Flight, FlightPool, broken_off, entry
+from core.pool.pool import BackgroundPool, broken_off, entry
 from core.pool.spec import ModelSpec, Service
 from core.pool.throttle import Throttle
 from core.pool.tool_calls import settle
@@ -230,57 +229,7 @@ class Endpoint:
         return True if wait_s is None else max(wait_s, 0.001)
 
 
-class _HttpFlight(Flight):
-    """Calls to hosted models under way; each reply is there the moment it comes."""
-
-    def __init__(self, pool: HttpPool) -> None:
-        self._pool = pool
-        self._numbers: dict[Future[Reply], int] = {}
-        self._done: SimpleQueue[Future[Reply] | None] = SimpleQueue()  # None: woken
-        self._added = 0
-        self.capacity = 2 * sum(spec.concurrency for spec in pool.specs)
-
-    @property
-    def under_way(self) -> int:
-        return len(self._numbers)
-
-    def add(self, asks: Sequence[Ask]) -> None:
-        endpoints = [self._pool.endpoint(ask) for ask in asks]  # an unknown model is said before any call
-        for endpoint, ask in zip(endpoints, asks, strict=True):
-            future = self._pool.start(_reply(endpoint, ask))
-            self._numbers[future] = self._added
-            self._added += 1
-            future.add_done_callback(self._done.put)
-
-    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
-        while self._numbers:
-            try:
-                future = self._done.get(block=wait)
-            except Empty:
-                return
-            wait = False
-            if future is not None and (number := self._numbers.pop(future, None)) is not None:
-                yield number, future.result()
-
-    def wake(self) -> None:
-        self._done.put(None)
-
-    def cancel(self, number: int) -> None:
-        for future in [one for one, own in self._numbers.items() if own == number]:
-            del self._numbers[future]
-            future.cancel()
-
-    def close(self) -> None:
-        """Cancel the calls in flight, and first those that wait: else one could begin as another makes room."""
-        for future in reversed([*self._numbers]):
-            future.cancel()
-        self._numbers.clear()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class HttpPool(FlightPool):
+class HttpPool(BackgroundPool):
     """Models behind OpenAI-compatible chat completion servers. `env` is where keys are looked up by the
     variable names in the specs; they are kept in memory only. Calls run in one background thread, so they go
     on while the caller is busy. Raises PoolError for a missing key variable or a model not in the pool."""
@@ -289,6 +238,7 @@ class HttpPool(FlightPool):
         self, specs: Sequence[ModelSpec], env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> None:
         self.specs = tuple(specs)
+        self.ahead = 2 * sum(spec.concurrency for spec in specs)
         limits, env = limits or Limits(), env or {}
         shared = {spec.service: Throttle(spec.service) for spec in specs if spec.service is not None}
         self._endpoints: dict[str, Endpoint] = {}
@@ -304,36 +254,14 @@ class HttpPool(FlightPool):
         thread.start()
         self._finish = weakref.finalize(self, _shut_down, self._loop, thread)
 
-    def flight(self) -> _HttpFlight:
-        """Calls under way, each within its model's concurrency."""
-        return _HttpFlight(self)
-
-    def stream(self, ask: Ask) -> Iterator[str | Reply]:
-        """Yield pieces as they arrive, then the whole Reply, which alone counts: after a retry the pieces
-        shown may differ from it."""
-        endpoint = self.endpoint(ask)
-        arrived: SimpleQueue[str | Future[Reply]] = SimpleQueue()
-        on_piece = arrived.put if endpoint.spec.stream else None
-        future = self.start(_reply(endpoint, ask, on_piece))
-        future.add_done_callback(arrived.put)
-        try:
-            while isinstance(piece := arrived.get(), str):
-                yield piece
-            yield piece.result()
-        finally:
-            future.cancel()
+    def begin(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Future[Reply]:
+        """Begin a call in the background thread, within its model's concurrency."""
+        endpoint = entry(self._endpoints, ask.model)
+        return asyncio.run_coroutine_threadsafe(_reply(endpoint, ask, on_piece), self._loop)
 
     def close(self) -> None:
         """Cancel what is in flight and close every connection; also done when the pool is forgotten."""
         self._finish()
-
-    def endpoint(self, ask: Ask) -> Endpoint:
-        """Where a call goes. PoolError for a model not in the pool."""
-        return entry(self._endpoints, ask.model)
-
-    def start(self, call: Coroutine[object, object, Reply]) -> Future[Reply]:
-        """Begin a call in the background thread."""
-        return asyncio.run_coroutine_threadsafe(call, self._loop)
 
 
 async def _reply(endpoint: Endpoint, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Reply:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
 from core.episode import Ask, Episode, Failure, Message, Reply, Role
@@ -84,6 +86,89 @@ class FlightPool(ABC):
         flight = self.flight()
         flight.add(asks)
         return answers(flight)
+
+
+class BackgroundPool(FlightPool):
+    """Base of a pool whose calls go on in a thread of their own while the caller is busy. `ahead` is how many of its
+    episodes are worth playing side by side."""
+
+    specs: tuple[ModelSpec, ...]
+    ahead: int
+
+    @abstractmethod
+    def begin(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Future[Reply]:
+        """Begin a call to a model of the pool; `on_piece` is given its text as it comes. To cancel the future is to
+        give up the call."""
+
+    def flight(self) -> BackgroundFlight:
+        """Calls under way, each as soon as there is room for it."""
+        return BackgroundFlight(self)
+
+    def stream(self, ask: Ask) -> Iterator[str | Reply]:
+        """Yield pieces as they arrive, then the whole Reply, which alone counts: after a retry the pieces
+        shown may differ from it."""
+        spec = entry({spec.name: spec for spec in self.specs}, ask.model)
+        arrived: SimpleQueue[str | Future[Reply]] = SimpleQueue()
+        future = self.begin(ask, arrived.put if spec.stream else None)
+        future.add_done_callback(arrived.put)
+        try:
+            while isinstance(piece := arrived.get(), str):
+                yield piece
+            yield piece.result()
+        finally:
+            future.cancel()
+
+
+class BackgroundFlight(Flight):
+    """Calls under way in another thread; each reply is there the moment it comes."""
+
+    def __init__(self, pool: BackgroundPool) -> None:
+        self._pool = pool
+        self._by_name = {spec.name: spec for spec in pool.specs}
+        self._numbers: dict[Future[Reply], int] = {}
+        self._done: SimpleQueue[Future[Reply] | None] = SimpleQueue()  # None: woken
+        self._added = 0
+        self.capacity = pool.ahead
+
+    @property
+    def under_way(self) -> int:
+        return len(self._numbers)
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:  # an unknown model is said before any call
+            entry(self._by_name, ask.model)
+        for ask in asks:
+            future = self._pool.begin(ask)
+            self._numbers[future] = self._added
+            self._added += 1
+            future.add_done_callback(self._done.put)
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        while self._numbers:
+            try:
+                future = self._done.get(block=wait)
+            except Empty:
+                return
+            wait = False
+            if future is not None and (number := self._numbers.pop(future, None)) is not None:
+                yield number, future.result()
+
+    def wake(self) -> None:
+        self._done.put(None)
+
+    def cancel(self, number: int) -> None:
+        for future in [one for one, own in self._numbers.items() if own == number]:
+            del self._numbers[future]
+            future.cancel()
+
+    def close(self) -> None:
+        """Cancel the calls in flight, and first those that wait: else one could begin as another makes room."""
+        for future in reversed([*self._numbers]):
+            future.cancel()
+        self._numbers.clear()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class WaveFlight(Flight):
@@ -275,6 +360,12 @@ class MixedPool(FlightPool):
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         yield from self._pools[entry(self._by_name, ask.model).provider].stream(ask)
+
+
+def tokens_per_s(reply: Reply) -> float | None:
+    """Tokens written in a second of a call, in which its prompt was read too; None where nothing was."""
+    written = reply.usage.tokens_out
+    return written / reply.latency_s if written and reply.latency_s else None
 
 
 def check_pool(pool: Pool) -> Iterator[tuple[str, Reply]]:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 Dialect = Literal["general", "terse"]
-Provider = Literal["openai", "pocket", "scripted"]
+Provider = Literal["openai", "pocket", "local", "scripted"]
 
 #: Body fields that are ours: an entry of pool.toml has settings for them or may not change them at all.
 OWN_FIELDS = frozenset(
@@ -109,6 +109,8 @@ class ModelSpec:
     model: Annotated[str, Field(max_length=200)] = ""
     provider: Provider = "openai"
     base_url: Annotated[str, AfterValidator(_url)] = ""
+    #: Of a model that writes in this process: its name among those that were added, or its folder.
+    local: Annotated[str, Field(min_length=1)] = ""
     api_key_env: Annotated[str, AfterValidator(_variable)] = ""
     dialect: Dialect = "general"
     temperature: Temperature = 0.7

@@ -73,11 +73,15 @@ def load_tasks(spec: str, split: str, n: int | None, seed: int, *, at_most: bool
 def load_task_file(spec: str) -> list[Task]:
     """Every task of a set that is a file of one's own, in its order. TaskError for what is none, and as in
     `read_task_file`."""
+    return read_task_file(_own_file(spec))
+
+
+def _own_file(spec: str) -> Path:
     if spec.startswith("pocket/") or not spec.endswith(".jsonl"):
         raise TaskError(
             f"There is no task set '{spec}': use {', '.join(POCKET_SETS)} or a .jsonl file of your own."
         )
-    return read_task_file(Path(spec))
+    return Path(spec)
 
 
 def _load_pocket(families: Sequence[str], split: str, n: int | None, seed: int, at_most: bool) -> list[Task]:
@@ -114,6 +118,45 @@ def tasks_in_file(spec: str) -> list[Task]:
 
 def read_task_file(path: Path) -> list[Task]:
     """Every task of a JSON Lines file, in its order. Raises TaskError that names the first bad line."""
+    return [task for task, _ in _read_lines(path)]
+
+
+def labelled_tasks(spec: str, by: str, most: int) -> tuple[list[tuple[Task, str]], int]:
+    """At most `most` tasks of a set, each with its label, drawn by a fixed seed, and how many there were to draw from.
+
+    Labels are a task's `family`, `grader` or `split`, or what the lines of a file say in the field of this name; a line
+    without one is no such task. Pocket questions are those of the evolve split. TaskError as of `load_tasks`, and where
+    no task has such a label."""
+    if spec in POCKET_SETS:
+        drawn = load_tasks(spec, "evolve", most, 0, at_most=True)
+        lines: list[tuple[Task, dict[str, Any]]] = [(task, {}) for task in drawn]
+    else:
+        lines = _read_lines(_own_file(spec))
+    found = [(task, label) for task, fields in lines if (label := _label(task, fields, by))]
+    if not found:
+        own = {name for _, fields in lines for name, value in fields.items() if _as_label(value)}
+        names = [*_LABELS, *sorted(own - {*_LABELS, "question", "answer", "answer_pattern", "id"})]
+        raise TaskError(f"No task of {spec} has a field '{by}': choose one of {', '.join(names)}.")
+    found.sort(key=lambda one: hashlib.sha256(f"0/{one[0].id}".encode()).digest())
+    return found[:most], len(found)
+
+
+_LABELS = ("family", "grader", "split")
+
+
+def _label(task: Task, fields: dict[str, Any], by: str) -> str:
+    return str(getattr(task, by)) if by in _LABELS else _as_label(fields.get(by))
+
+
+def _as_label(value: Any) -> str:
+    """A class by its name; empty for what is none."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
+
+
+def _read_lines(path: Path) -> list[tuple[Task, dict[str, Any]]]:
+    """Every task with all that its line says. TaskError as of `read_task_file`."""
     try:
         lines = read_text(path).split("\n")
     except FileNotFoundError:
@@ -124,7 +167,7 @@ def read_task_file(path: Path) -> list[Task]:
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise TaskError(f"The task file {path} cannot be read: {why}.") from None
-    tasks: list[Task] = []
+    tasks: list[tuple[Task, dict[str, Any]]] = []
     seen: dict[str, int] = {}
     defaults: dict[str, Any] = {}
     for number, line in enumerate(lines, start=1):
@@ -139,7 +182,7 @@ def read_task_file(path: Path) -> list[Task]:
         first = seen.setdefault(normalise_question(task.question), number)
         if first != number:
             raise TaskError(f"{where} asks the same question as line {first}: remove one of them.")
-        tasks.append(task)
+        tasks.append((task, defaults | fields))
     if not tasks:
         raise TaskError(f"The task file {path.name} is empty: give one JSON object per line.")
     return tasks

@@ -3,6 +3,7 @@ it is."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
@@ -13,6 +14,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from core.episode import Message
 from core.errors import CheckpointError
 from core.tokens.prompts import PromptTokens
 
@@ -68,24 +70,80 @@ def prompt_tokens(encoder: str, revision: str = "", *, uncut: bool = False) -> P
     return PromptTokens(tokenizer, 2**30 if uncut else window)
 
 
+#: How the classes are called whose models write, and those of models without their head.
+_WRITING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")
+
+
+def speaking_window(folder: Path) -> int:
+    """How many tokens the language model of a folder holds, prompt and reply together, by its files alone.
+    CheckpointError, which says why, for one that cannot speak."""
+    config = _json(_file(str(folder), "", "config.json"))
+    kinds = [str(one) for one in config.get("architectures") or ()]
+    if config.get("is_encoder_decoder") or (kinds and not any(one.endswith(_WRITING) for one in kinds)):
+        raise CheckpointError(
+            f"the model in {folder} ({', '.join(kinds) or 'an encoder-decoder'}) does not write text that goes on: "
+            "name a decoder-only language model."
+        )
+    encoder_size(str(folder))
+    tokens = prompt_tokens(str(folder), uncut=True)
+    try:
+        tokens.chat((Message("user", "?"),))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"the language model in {folder} cannot be spoken to: {error}; name one that was made for chats, or add "
+            "its chat_template.jinja."
+        ) from None
+    return int(config.get("max_position_embeddings") or 0) or _WINDOW
+
+
 def encoder_size(encoder: str, revision: str = "") -> int:
     """How many parameters an encoder's files hold, by their headers; nothing is fetched. CheckpointError, which says
     what folder is missing, when they are not on this machine."""
-    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
-    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
-        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
-    files = [_file(encoder, revision, name) for name in shards]
-    if not files or None in files or _file(encoder, revision, "config.json") is None:
-        raise CheckpointError(
-            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
-            f"{_folder_words(encoder)}."
-        )
+    files = _weights(encoder, revision)
     try:
-        return sum(_numbers(file) for file in files if file is not None)
+        return sum(map(_numbers, files))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise CheckpointError(
             f"The weights in the folder {_folder_words(encoder)} cannot be read ({type(error).__name__})."
         ) from error
+
+
+def encoder_bytes(encoder: str, revision: str = "") -> int:
+    """How large an encoder's weights are on this machine; CheckpointError as for their number."""
+    return sum(file.stat().st_size for file in _weights(encoder, revision))
+
+
+def _weights(encoder: str, revision: str) -> list[Path]:
+    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
+    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
+        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
+    files = [found for name in shards if (found := _file(encoder, revision, name)) is not None]
+    if not files or len(files) < len(shards) or _file(encoder, revision, "config.json") is None:
+        raise CheckpointError(
+            f"The encoder {encoder} is not on this machine: its files are missing in the folder "
+            f"{_folder_words(encoder)}."
+        )
+    return files
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 (hex) over the folder's weights and tokenizer, wherever it lies and whatever else it holds."""
+    files = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
+    digest = hashlib.sha256()
+    for file in files:
+        if file.exists():
+            with file.open("rb") as content:
+                digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def encoder_name(name: str, folder: Path, commit: str) -> str:
+    """What checkpoints call this encoder: "pocket", its hub id, or its folder's own name, without the place where that
+    lies on this machine."""
+    folder = folder.resolve()
+    if folder == POCKET_FOLDER.resolve():
+        return POCKET_ENCODER
+    return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
 
 
 def _numbers(file: Path) -> int:
@@ -120,6 +178,12 @@ def _file(encoder: str, revision: str, name: str) -> Path | None:
     except ValueError:  # no name of a repository
         return None
     return Path(cached) if isinstance(cached, str) else None
+
+
+def hub_folder(repository: str) -> Path | None:
+    """Where the files of a hub id are on this machine; None where they are not."""
+    config = _file(repository, "", "config.json")
+    return config.parent if config else None
 
 
 def _json(path: Path | None) -> dict[str, Any]:

@@ -58,6 +58,15 @@ class PlacedToken:
     end: int = 0
 
 
+def check_fast(tokenizer: Any) -> None:
+    """Raise CheckpointError for a tokenizer that cannot say what stands where in a text."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise CheckpointError(
+            "The encoder's tokenizer is not a fast one: add its tokenizer.json to the folder, which transformers "
+            "writes where it can make a fast one of it."
+        )
+
+
 class PromptTokens:
     """Writes prompts of at most `max_tokens` ids with a Hugging Face fast tokenizer.
 
@@ -66,10 +75,7 @@ class PromptTokens:
     has none of them, in the stretches between the control tokens that we write ourselves."""
 
     def __init__(self, tokenizer: Any, max_tokens: int) -> None:
-        if not getattr(tokenizer, "is_fast", False):
-            raise CheckpointError(
-                "The encoder's tokenizer is not a fast one; add its tokenizer.json to the folder."
-            )
+        check_fast(tokenizer)
         if max_tokens < SMALLEST_WINDOW:
             raise CheckpointError(
                 f"The encoder needs a window of at least {SMALLEST_WINDOW} tokens, not {max_tokens}."
@@ -78,9 +84,9 @@ class PromptTokens:
         self.max_tokens = max_tokens
         added = {token.content: int(index) for index, token in tokenizer.added_tokens_decoder.items()}
         #: Control token text -> id.
-        self.controls = {text: index for text, index in added.items() if not text.isspace()}
+        self.controls = {text: index for text, index in added.items() if not _is_blank(text)}
         self._control_ids = frozenset(self.controls.values())
-        self._blanks = {text: index for text, index in added.items() if text.isspace()}
+        self._blanks = {text: index for text, index in added.items() if _is_blank(text)}
         self._control_pattern, self._blank_pattern = _alternatives(self.controls), _alternatives(self._blanks)
         description = json.loads(tokenizer.backend_tokenizer.to_str())
         description.update(added_tokens=[], truncation=None, padding=None, post_processor=None)
@@ -125,7 +131,7 @@ class PromptTokens:
     def prompt(self, request: Decide, input_format: InputFormat) -> Prompt:
         """The ids for one request; `chat` reads its messages, or else its transcript as one user message."""
         if input_format == "chat":
-            return self._chat(request.messages or (Message("user", _as_text(request.transcript)),))
+            return self.chat(request.messages or (Message("user", _as_text(request.transcript)),))
         return self._turns(request.transcript, self._of(input_format))
 
     def text(self, ids: Sequence[int]) -> str:
@@ -148,10 +154,17 @@ class PromptTokens:
             elif piece:
                 found = self._bare.encode(piece, add_special_tokens=False)
                 for index, (start, end) in zip(found.ids, found.offsets, strict=True):
-                    # Vocabularies that hold a control token as an ordinary word could still give it away: drop it.
                     if index not in self._control_ids:
                         yield index, begin + start, begin + end
+                    else:  # a vocabulary that holds a control token as an ordinary word: it is spelled out
+                        yield from self._spelled(piece[start:end], begin + start)
             begin += len(piece)
+
+    def _spelled(self, word: str, begin: int) -> Iterator[tuple[int, int, int]]:
+        for place, character in enumerate(word, begin):
+            for index in self._bare.encode(character, add_special_tokens=False).ids:
+                if index not in self._control_ids:
+                    yield index, place, place + 1
 
     def literal(self, text: str) -> list[int]:
         """Ids of our own text, in which control tokens are meant."""
@@ -222,8 +235,33 @@ class PromptTokens:
             kept = [question, *newest]
         return [one for segment in kept for one in segment], tuple(accumulate(map(len, kept))), overflow
 
-    def _chat(self, messages: Sequence[Message]) -> Prompt:
-        """The tokenizer's own chat template around the messages, thinking off (trinity.md 1.2)."""
+    @cached_property
+    def has_system_role(self) -> bool:
+        """Whether the chat template writes what a system message says, and not as the assistant's words."""
+        system, user, said = "\ue000", {"role": "user", "content": "\ue001"}, []
+        for role in ("system", "assistant"):
+            try:
+                said.append(self._rendered([{"role": role, "content": system}, user]))
+            except (ValueError, TypeError, TemplateError):
+                said.append("")
+        return system in said[0] and said[0] != said[1]
+
+    @cached_property
+    def turn_end(self) -> int | None:
+        """The control token that the chat template writes after what the assistant says; None where there is none."""
+        said = "\ue002"
+        try:
+            stretches = self._render([Message("user", "?"), Message("assistant", said)])
+        except CheckpointError:
+            return None
+        for stretch, control in zip(stretches[::2], stretches[1::2], strict=False):
+            if said in stretch:
+                return self.controls[control] if not stretch.rpartition(said)[2].strip() else None
+        return None
+
+    def chat(self, messages: Sequence[Message]) -> Prompt:
+        """The tokenizer's own chat template around the messages, thinking off (trinity.md 1.2). CheckpointError where
+        there is none, or it refuses them."""
         stretches = self._render(messages)
         parts = [self.plain(one) if i % 2 == 0 else [self.controls[one]] for i, one in enumerate(stretches)]
         excess = sum(map(len, parts)) - self.max_tokens
@@ -237,7 +275,7 @@ class PromptTokens:
 
     def _rendered(self, rows: Sequence[Mapping[str, str]]) -> str:
         template = self._tokenizer.chat_template
-        if not isinstance(template, str):
+        if not isinstance(template, str) or not template:
             raise ValueError("it has no chat template")
         return chat_text(template, self._tokenizer.special_tokens_map, rows)
 
@@ -292,6 +330,11 @@ def _shortened(
         return (*text[:left], *close)
     head = min(head, left)
     return (*text[:head], *text[len(text) - (left - head) :], *close)
+
+
+def _is_blank(token: str) -> bool:
+    """Whether an added token stands for blanks, which texts may hold; a word's mark for a space, as Gemma's, is one."""
+    return bool(token) and not token.replace("\u2581", "").strip()
 
 
 def _as_text(transcript: Transcript) -> str:

@@ -340,7 +340,8 @@ MOST_READ = 50_000
 @dataclass(frozen=True, slots=True)
 class ModelHealth:
     """The calls to one model, its turns and its plans. `failed`: it answered with a failure of its own; `lost`: it
-    could not be asked, which ended the episode as missing. Times in seconds; `last` in Unix seconds."""
+    could not be asked, which ended the episode as missing. Times in seconds; `last` in Unix seconds. `tokens_per_s`
+    were written by its calls while they were waited for; None where none was."""
 
     model: str
     calls: int
@@ -349,6 +350,7 @@ class ModelHealth:
     latency_p50_s: float | None
     latency_p95_s: float | None
     last: float
+    tokens_per_s: float | None = None
 
     @property
     def error_share(self) -> float:
@@ -375,7 +377,7 @@ def model_health(store: Store, where: EpisodeFilter) -> list[ModelHealth]:
         .group_by(turn.c.model)
     )
     newest = (
-        of_these.with_only_columns(turn.c.model, turn.c.latency_s)
+        of_these.with_only_columns(turn.c.model, turn.c.latency_s, turn.c.tokens_out)
         .where(*chosen, *calls, turn.c.stage == "finished", turn.c.latency_s.is_not(None))
         .order_by(turn.c.started.desc())
         .limit(MOST_READ)
@@ -389,13 +391,17 @@ def model_health(store: Store, where: EpisodeFilter) -> list[ModelHealth]:
         .limit(MOST_READ)
     )
     times: defaultdict[str, list[float]] = defaultdict(list)
+    written: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # tokens, seconds
     with reading(store.engine) as connection:
         rows = {
             model: [n, fails or 0, gone or 0, last]
             for model, n, fails, gone, last in connection.execute(counts)
         }
-        for model, latency_s in connection.execute(newest):
+        for model, latency_s, tokens in connection.execute(newest):
             times[model].append(latency_s)
+            if tokens and latency_s:
+                written[model][0] += tokens
+                written[model][1] += latency_s
         for model, latency_s, error, at, status in connection.execute(plans):
             row = rows.setdefault(model, [0, 0, 0, at])
             row[0] += 1
@@ -403,7 +409,15 @@ def model_health(store: Store, where: EpisodeFilter) -> list[ModelHealth]:
             row[3] = max(row[3], at)
             times[model] += [] if latency_s is None else [latency_s]
     return [
-        ModelHealth(model, n, failed, lost, *_percentiles(times[model]), last)
+        ModelHealth(
+            model,
+            n,
+            failed,
+            lost,
+            *_percentiles(times[model]),
+            last,
+            written[model][0] / written[model][1] if model in written else None,
+        )
         for model, (n, failed, lost, last) in sorted(rows.items())
     ]
 

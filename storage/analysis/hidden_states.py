@@ -74,13 +74,18 @@ class StateTurn:
 @dataclass(frozen=True)
 class HiddenStates:
     """A policy's turns with their points, row by row. `total` is how many there are in the store, `unusable` how
-    many of the sampled ones hold a number that is not finite; `slots` are the pool's models in head order."""
+    many of the sampled ones hold a number that is not finite; `slots` are the pool's models in head order.
+
+    Or questions that an encoder reads before any play: `texts` are they, whole, and `label` what tells them apart; a
+    turn of theirs has no episode, and a point no logits."""
 
     turns: tuple[StateTurn, ...]
     points: Points
     slots: tuple[str, ...]
     total: int
     unusable: int
+    texts: tuple[str, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True, eq=False)

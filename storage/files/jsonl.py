@@ -239,11 +239,15 @@ _UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 #: What a reply holds while it is played, and no store keeps.
 _NOT_KEPT: dict[str, Any] = {"__all__": {"reply": {"tool_calls", "reused"}}}
-_NOT_WRITTEN: dict[str, Any] = {"episode": {"turns": _NOT_KEPT, "plans": _NOT_KEPT}}
+#: As long as every turn of an episode was decided on the usual recipe, nothing is said of it.
+_USUAL: dict[str, Any] = {"__all__": {**_NOT_KEPT["__all__"], "decision": {"recipe"}}}
 
 
 def dump_line(line: Line) -> bytes:
-    unwritten = _NOT_WRITTEN if isinstance(line, EpisodeLine) else None
+    unwritten: dict[str, Any] | None = None
+    if isinstance(line, EpisodeLine):
+        told = any(turn.decision.recipe for turn in line.episode.turns)
+        unwritten = {"episode": {"turns": _NOT_KEPT if told else _USUAL, "plans": _NOT_KEPT}}
     return line.model_dump_json(exclude=unwritten).encode() + b"\n"
 
 

@@ -163,6 +163,8 @@ def _decision(where: str, one: Decision, models: Sequence[str]) -> None:
     finite = len(state) % 2 == 0 and bool(np.isfinite(np.frombuffer(state, "<f2")).all())
     _need(finite, f"{where}.hidden_state", "finite numbers of 16 bits are allowed")
     _count(f"{where}.prompt_tokens", one.prompt_tokens)
+    known = not one.recipe or re.fullmatch(r"\w{1,20}/\w{1,20}/\w{1,40}", one.recipe) is not None
+    _need(known, f"{where}.recipe", "device/dtype/attention, such as cuda/bfloat16/sdpa, is allowed")
 
 
 def _span(first: str, start: float | None, second: str, end: float | None) -> None:

@@ -37,7 +37,7 @@ from storage.rows.search import SEARCH_INDEXES
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
 #: The revision of the schema that this version works with: the last in `storage/migrations/versions`.
-SCHEMA_REVISION = "1.0001"
+SCHEMA_REVISION = "1.0002"
 
 #: A second writer waits this long for the first before it is told that the store is busy.
 BUSY_TIMEOUT_MS = 30_000
@@ -114,9 +114,44 @@ def _absolute(path: str) -> str:
 
 
 def connect(url: URL) -> Engine:
-    """An engine on a database of this version's schema, created when absent, migrated when old. SQLite runs in WAL
-    mode, one writer at once."""
+    """An engine on a database of this version's schema, created when absent, migrated when old."""
     name = url_without_password(url)
+    engine = _engine(url, name)
+    try:
+        _migrate(engine, name)
+    except DBAPIError as error:
+        engine.dispose()
+        raise StoreError(f"The store {name} cannot be opened: {_reason(error, engine)}.") from error
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def connect_file(path: Path, tables: MetaData) -> Engine:
+    """An engine on a SQLite file beside the store, with these tables, created when absent; StoreError where it cannot
+    be opened, which `is_damaged` may be."""
+    engine = _engine(URL.create("sqlite", database=_absolute(str(path))), path.name)
+    try:
+        with reading(engine) as connection:
+            known = set(connection.dialect.get_table_names(connection))
+        if not known >= tables.tables.keys():
+            with writing(engine) as connection:
+                tables.create_all(connection)
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def is_damaged(error: StoreError) -> bool:
+    """Whether it says that a SQLite file holds something else than it should."""
+    driver = getattr(error.__cause__, "orig", None)
+    return driver is not None and str(driver).startswith((*DAMAGED, "file is not a database"))
+
+
+def _engine(url: URL, name: str) -> Engine:
+    """An engine whose schema is not looked at. SQLite runs in WAL mode, one writer at once."""
     sqlite = url.get_backend_name() == "sqlite"
     read_only = sqlite and "mode" in url.query
     options: dict[str, Any] = {"hide_parameters": True}  # errors are logged, and no prompt is
@@ -133,14 +168,6 @@ def connect(url: URL) -> Engine:
     if sqlite:
         engine.update_execution_options(trinity_read_only=read_only)
         event.listen(engine, "begin", _begin)
-    try:
-        _migrate(engine, name)
-    except DBAPIError as error:
-        engine.dispose()
-        raise StoreError(f"The store {name} cannot be opened: {_reason(error, engine)}.") from error
-    except StoreError:
-        engine.dispose()
-        raise
     return engine
 
 

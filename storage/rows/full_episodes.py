@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -38,6 +38,8 @@ from storage.rows.schema import (
     turn,
 )
 
+T = TypeVar("T")
+
 #: IN lists stay below every database's limit on bound values.
 CHUNK = 500
 
@@ -46,7 +48,7 @@ ReplyKey = tuple[str, int, str, tuple[Message, ...]]
 Texts = dict[tuple[str, int], dict[str, str]]
 
 
-def chunks(ids: Sequence[str], size: int = CHUNK) -> Iterator[Sequence[str]]:
+def chunks(ids: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
     for start in range(0, len(ids), size):
         yield ids[start : start + size]
 

@@ -255,6 +255,13 @@ turn = Table(
     _needed("prompt_digest", String, "Digest of what the coordinator read"),
     _needed("prompt_tokens", Integer, "Tokens that the coordinator read"),
     _needed("prompt_overflow", Boolean, "Whether that was cut to fit the encoder"),
+    Column(
+        "recipe",
+        String,
+        nullable=False,
+        server_default="",
+        doc="Device, numbers and attention that read it, such as cuda/bfloat16/sdpa; empty: cpu/float32/sdpa, or none",
+    ),
     _needed("origin", String, "Who chose: policy, override, suggested_role …"),
     Column("margin", Float, doc="How far the choice was ahead, in logits"),
     Column("entropy", Float, doc="How undecided it was, in nats"),

@@ -38,7 +38,9 @@ SHAPE = {
 }
 READERS = ("ours", "naive", "automodel")
 MODELS = 7
+_SHORT = 64  # questions over which the agreement of number formats is counted too
 _AROUND = 8  # tokens of a turn's marks and name
+_BATCH, _BATCH_TOKENS, _BATCH_TIMES = 64, 512, 5
 _MARGIN = 1e-3  # in logits: nearer than this a choice may fall either way
 
 State = Callable[[Decide], NDArray[np.float32]]
@@ -51,12 +53,14 @@ def measure(
     tokens: Annotated[int, "tokens of the question and of each reply"] = 400,
     threads: Annotated[int, "of torch"] = 2,
     device: Annotated[str, "cpu, cuda or mps"] = "cpu",
-    dtype: Annotated[str, "float32, bfloat16 or float16"] = "float32",
+    dtype: Annotated[str, "float32, bfloat16 or float16; left out: bfloat16 on cuda, else float32"] = "",
     conversations: Annotated[int, "so many more at once, under the budget for remembered parts"] = 32,
     shape: Annotated[str, "JSON that takes the place of some of the shape's numbers"] = "{}",
-    only: Annotated[str, "one of ours, naive, automodel, many, bfloat16: in this process"] = "",
+    only: Annotated[str, "one of ours, naive, automodel, many, bfloat16, batches: in this process"] = "",
 ) -> Figures:
-    """Every reader in a process of its own, so that each has its own peak of memory."""
+    """Every reader in a process of its own, so that each has its own peak of memory. On an accelerator also batches,
+    and the agreement with float32 on the CPU."""
+    dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
     settings: dict[str, Any] = {
         "turns": turns,
         "tokens": tokens,
@@ -69,10 +73,20 @@ def measure(
     if only:
         return _alone(only, **settings)
     found = {}
-    for reader in (*READERS, "bfloat16", *(["many"] if conversations else [])):
+    accelerated = ["batches", "cpu"] if device != "cpu" else []
+    for reader in (*READERS, "bfloat16", *accelerated, *(["many"] if conversations else [])):
         say(f"{reader} ...")
-        options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-        command = [sys.executable, "-m", "tests.bench.decision", *options, "--only", reader, "--json"]
+        own = {"device": "cpu", "dtype": "float32"} if reader == "cpu" else {}
+        options = [word for name, value in {**settings, **own}.items() for word in (f"--{name}", str(value))]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.decision",
+            *options,
+            "--only",
+            "ours" if own else reader,
+            "--json",
+        ]
         found[reader] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     ours, naive, automodel = (found[reader] for reader in READERS)
     ratios = {
@@ -83,7 +97,8 @@ def measure(
     }
     exact = {
         name: _agreement(ours["logits"], found[other]["logits"])
-        for name, other in (("automodel", "automodel"), ("bfloat16", "bfloat16"))
+        for name, other in (("automodel", "automodel"), ("bfloat16", "bfloat16"), ("cpu_float32", "cpu"))
+        if other in found
     }
     for one in found.values():
         one.pop("logits", None)
@@ -106,18 +121,19 @@ def _alone(
     encoder = Encoder(model.model, tiny_tokenizer(), EncoderIdentity("random", model.config.hidden_size))
     if reader == "many":
         return _many(encoder, conversations, turns, max(1, tokens // 4))
+    if reader == "batches":
+        return _batches(encoder)
     requests = list(_requests(turns, tokens, 0))
     state = _peer(reader, model, encoder) if reader in READERS[1:] else _ours(encoder)
-    state(next(_requests(1, 16, 1)))  # what a first forward sets up is nobody's
+    # What a first forward sets up is nobody's; on an accelerator each shape has its own.
+    for request in _requests(*((1, 16) if device == "cpu" else (turns, tokens)), 1):
+        state(request)
     before = _peak()
     seconds, states = [], []
     for request in requests:
         began = time.perf_counter()
         states.append(state(request))
         seconds.append(time.perf_counter() - began)
-    head = head_of("linear", MODELS, states[0].size)
-    vector = np.random.default_rng(0).normal(0, 0.1, head.size).astype(np.float32)
-    logits = head.logits(np.stack(states), vector, range(len(states)))
     found = {
         "total_s": sum(seconds),
         "last_s": seconds[-1],
@@ -125,8 +141,15 @@ def _alone(
         "p95_ms": percentile(95, [1000 * one for one in seconds]),
         "peak_mb": _peak(),
         "peak_of_weights_mb": before,
-        "logits": logits.tolist(),
+        **({"peak_device_mb": torch.cuda.max_memory_allocated() / 2**20} if device == "cuda" else {}),
     }
+    if reader in ("ours", "bfloat16"):  # the agreement of number formats is counted over more of them
+        short = [next(_requests(1, max(_AROUND + 1, tokens // 8), 100 + seed)) for seed in range(_SHORT)]
+        states += list(encoder.encode(short).states)
+    head = head_of("linear", MODELS, states[0].size)
+    vector = np.random.default_rng(0).normal(0, 0.1, head.size).astype(np.float32)
+    logits = head.logits(np.stack(states), vector, range(len(states)))
+    found["logits"] = logits.tolist()
     if reader == "ours":
         lengths = [len(encoder.tokens.prompt(request, encoder.input_format).ids) for request in requests]
         found |= {"prompt_tokens": lengths[-1], "limit_s": _limit(model, lengths)}
@@ -207,9 +230,27 @@ def _many(encoder: Encoder, conversations: int, turns: int, tokens: int) -> Figu
     }
 
 
+def _batches(encoder: Encoder) -> Figures:
+    """Decisions of as many conversations that begin, read together."""
+    seconds = []
+    for first in range(0, (_BATCH_TIMES + 1) * _BATCH, _BATCH):
+        requests = [next(_requests(1, _BATCH_TOKENS, 1_000 + first + place)) for place in range(_BATCH)]
+        began = time.perf_counter()
+        encoder.encode(requests)
+        seconds.append(time.perf_counter() - began)
+    median = float(np.median(seconds[1:]))  # the first sets up what the others use
+    return {
+        "at_once": _BATCH,
+        "prompt_tokens": len(encoder.tokens.prompt(requests[0], encoder.input_format).ids),
+        "batch_ms": round(1000 * median, 2),
+        "decisions_per_s": _BATCH / median,
+    }
+
+
 def _agreement(ours: list[list[float]], others: list[list[float]]) -> Figures:
     """How far logits lie apart, and whether the choices are the same where they are not near a tie."""
-    a, b = np.array(ours), np.array(others)
+    n = min(len(ours), len(others))
+    a, b = np.array(ours[:n]), np.array(others[:n])
     same, clear = 0, 0
     for row, other in zip(a, b, strict=True):
         for part in (slice(0, MODELS), slice(MODELS, None)):

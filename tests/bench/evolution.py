@@ -1,7 +1,9 @@
 """Counts and times what an evolution saves against the naive loop, and what a second process brings.
 
 Ours is `core.evolution.evolve` on the pocket world from its beginning to its end, by default as long as an evolution is
-by default (some ten minutes): the nearer candidates come to each other, the more they share. The naive loop, a forward
+by default (some ten minutes): the nearer candidates come to each other, the more they share. It reads part by part, as
+every large encoder does, though the pocket encoder is small: a forward is one prompt's tokens through all layers, and
+what was read of its beginning is not read again. `--whole` reads whole prompts in batches. The naive loop, a forward
 per decision and a call per turn, plays episodes of the last generation again, one after the other, as many as `--naive`
 says; the same seeds give it the same episodes. `--generations 0` leaves this out.
 
@@ -19,18 +21,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import numpy as np
 
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
-from core.coordinator.encoder import Encoded, Encoder, load_encoder
+from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.states import Encoded
 from core.episode import Ask, Episode, EpisodeFinished, Reply
 from core.evolution.config import EvolveConfig
-from core.evolution.evolve import evolve
+from core.evolution.evolve import Generation, evolve
+from core.evolution.search import Reading
 from core.learning import episodes_of
 from core.play.drive import drive
-from core.pocket import MODELS
+from core.pocket import MODELS, threads
 from core.pocket.pool import PocketPool
 from core.processes import Processes
 from core.tasks.graders import grade_many
@@ -58,6 +63,7 @@ def measure(
     naive: Annotated[int, "episodes of the naive loop"] = 48,
     shared: Annotated[int, "generations in one process and in two"] = 2,
     repeats: Annotated[int, "of each of them"] = 3,
+    whole: Annotated[bool, "ours reads whole prompts in batches, as it does with a small encoder"] = False,
 ) -> Figures:
     """Both parts, or one where the other has no generations."""
     found: Figures = {
@@ -67,15 +73,17 @@ def measure(
     if generations:
         workload = {"generations": generations, "population": population, "replicates": replicates}
         config = EvolveConfig(generations=generations, population=population, tasks_per_candidate=replicates)
-        found |= {"workload": workload, **against_naive(config, naive)}
+        found |= {"workload": workload, **against_naive(config, naive, whole)}
     if shared:
         found["processes"] = in_one_and_in_two(shared, repeats)
     return found
 
 
-def against_naive(config: EvolveConfig, naive: int) -> Figures:
+def against_naive(config: EvolveConfig, naive: int, whole: bool) -> Figures:
     """Ours beside the naive loop."""
-    encoder, pool = load_encoder("pocket"), TimedPool()
+    plain, pool = load_encoder("pocket"), TimedPool()
+    with patch.object(threads, "SMALL", threads.SMALL if whole else 0):
+        encoder = load_encoder("pocket")
     encode, reading = encoder.encode, [0.0]
 
     def timed_encode(*arguments: Any, **named: Any) -> Encoded:
@@ -90,6 +98,8 @@ def against_naive(config: EvolveConfig, naive: int) -> Figures:
     began = time.perf_counter()
     generations = []
     for one in evolve(config, template, encoder=encoder, pool=pool, grade=grade_many, tasks=tasks):
+        if isinstance(one, Reading):
+            continue
         generations.append(one)
         say(f"generation {one.index} of {config.generations}")
     seconds = time.perf_counter() - began
@@ -102,7 +112,7 @@ def against_naive(config: EvolveConfig, naive: int) -> Figures:
     calls = sum(one.calls for one in generations)
 
     fresh = episodes_of(tasks[:naive], MODELS, seed=1, turn_budget=config.turn_budget, prefix="naive")
-    naive_rate, naive_accuracy = play_naively(generations[-1].checkpoint, encoder, pool, fresh)
+    naive_rate, naive_accuracy = play_naively(generations[-1].checkpoint, plain, pool, fresh)
     ours_rate = played / seconds
     ratios = {
         "forwards_saved": decisions / forwards,
@@ -183,9 +193,11 @@ def evolved(generations: int, processes: Processes) -> tuple[float, str]:
         grade=grade_many,
         tasks=load_tasks("pocket", "evolve", 200, 0),
     )
-    next(course)
+    while isinstance(next(course), Reading):
+        pass
     began = time.perf_counter()
     *_, last = course
+    assert isinstance(last, Generation)
     played = generations * config.population * config.tasks_per_candidate
     return played / (time.perf_counter() - began), last.checkpoint.id
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.coordinator.coordinator import choose
-from core.coordinator.encoder import Encoded
+from core.coordinator.states import Encoded
 from core.draws import turn_key
 from core.episode import Decide, EndReason, Episode, Message, Reply, Role, Status, Transcript, Turn, Verdict
 from core.ids import episode_id

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from tests.bench import soak
+from core.tokens.prompts import PromptTokens
+from tests.bench import formats, soak
 from tests.bench._frame import run
 from tests.bench.pool import Times
 from ui.cli.bench import benchmarks
@@ -46,6 +48,21 @@ def test_a_promise_that_is_not_kept_is_an_error(
 def test_a_part_that_is_none_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert told("--only", "everything") == 2
     assert "there is no part 'everything'" in capsys.readouterr().err
+
+
+def test_a_control_token_out_of_foreign_text_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = formats.measure("pocket", 5, True)
+    assert "not_kept" not in found
+    assert {*found["pocket"]} > {"segments", "plain"}
+
+    def trusting(writer: Any, text: str) -> list[int]:
+        known = text.encode("utf-8", "replace").decode()
+        return list(writer._tokenizer.encode(known, add_special_tokens=False))
+
+    monkeypatch.setattr(PromptTokens, "plain", trusting)
+    found = formats.measure("pocket", 5, True)
+    assert found["not_kept"] == ["pocket"]
+    assert found["pocket"]["segments"]["foreign_control_tokens"] > 0
 
 
 def test_the_command_lists_benchmarks_and_nothing_else() -> None:

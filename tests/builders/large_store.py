@@ -19,7 +19,7 @@ import numpy as np
 
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.coordinator.coordinator import choose
-from core.coordinator.encoder import Encoded
+from core.coordinator.states import Encoded
 from core.draws import derive_seed
 from core.episode import Ask, Decide, Decision, Episode, EpisodeFinished, Failure, Reply, Role, Task, Usage
 from core.ids import episode_id

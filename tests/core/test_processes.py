@@ -205,16 +205,15 @@ def timeless(episode: Episode) -> Episode:
 def evolved(processes: Processes) -> list[Generation]:
     encoder = load_encoder("pocket", processes=processes)
     config = EvolveConfig(generations=1, population=6, tasks_per_candidate=2, turn_budget=2, seed=5)
-    return list(
-        evolve(
-            config,
-            Checkpoint.begin(MODELS, encoder.identity),
-            encoder=encoder,
-            pool=PocketPool(processes=processes),
-            grade=grade_many,
-            tasks=load_tasks("pocket/logic", "evolve", 8, 0),
-        )
+    steps = evolve(
+        config,
+        Checkpoint.begin(MODELS, encoder.identity),
+        encoder=encoder,
+        pool=PocketPool(processes=processes),
+        grade=grade_many,
+        tasks=load_tasks("pocket/logic", "evolve", 8, 0),
     )
+    return [one for one in steps if isinstance(one, Generation)]
 
 
 def told(generation: Generation) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigError
-from core.settings import Settings, read_settings
+from core.settings import Computing, Settings, read_settings
 
 
 def test_defaults_live_in_the_data_folder(tmp_path: Path) -> None:
@@ -53,3 +53,14 @@ def test_processes_are_one_for_each_core_unless_told_otherwise(tmp_path: Path) -
     for value in ("0", "1.5", "-2", "all"):
         with pytest.raises(ConfigError, match="TRINITY_PROCESSES"):
             read_settings({}, {"TRINITY_PROCESSES": value}, tmp_path)
+
+
+def test_the_device_and_the_numbers_of_an_encoder_are_chosen_as_all_else(tmp_path: Path) -> None:
+    assert read_settings({}, {}, tmp_path).computing == Computing("auto", None)
+    (tmp_path / "config.toml").write_text('device = "mps"\ndtype = "float16"\n')
+    environment = {"TRINITY_DTYPE": "bfloat16"}
+    assert read_settings({"device": "cuda"}, environment, tmp_path).computing == Computing("cuda", "bfloat16")
+    with pytest.raises(
+        ConfigError, match="TRINITY_DEVICE cannot be 'gpu': give 'auto', 'cpu', 'cuda' or 'mps'"
+    ):
+        read_settings({}, {"TRINITY_DEVICE": "gpu"}, tmp_path)

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from core.episode import Status
 from core.errors import ConfigError
 from storage.analysis.costs import PolicyCost
+from storage.analysis.hidden_states import HiddenStates, PolicyWithStates
 from storage.analysis.routing import TurnReference, count_episodes
 from storage.analysis.standings import PolicyInRun, PolicySide, Setting
 from storage.filters.episode_filter import EpisodeFilter
@@ -78,7 +79,8 @@ class Asked:
     policies, as one side. `chosen`: the reader named the sides; else they are what a page opens on. `choices` are what
     the address, or the command line, says beside that; `address` are the sides as its parameters, where what a page
     opens on may change with the store. `remember` makes a function of (store, *arguments) give what it gave before.
-    `subject` is what is asked about where it is no episodes, as the course of a run."""
+    `subject` is what is asked about where it is no episodes, as the course of a run; `counted` are then how many things
+    each side has, if these are no episodes."""
 
     store: Store
     sides: tuple[Side, ...]
@@ -88,6 +90,7 @@ class Asked:
     remember: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda read: read
     address: Mapping[str, str | None] = field(default_factory=dict)
     subject: Any = None
+    counted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def compared(self) -> bool:
@@ -131,8 +134,15 @@ class Asked:
         meant = default or next(iter(options))
         return Choice(name, words, options, value if value in options else meant, look, also or {})
 
+    @property
+    def things(self) -> str:
+        """What `counts` counts."""
+        return "questions" if self.counted else "finished episodes"
+
     def counts(self) -> dict[str, int]:
-        """How many finished episodes of each side count, by its name."""
+        """How many finished episodes of each side count, by its name; or questions, where it is about these."""
+        if self.counted:
+            return dict(self.counted)
         return {side.title or side.name: self.read(count_episodes, side.where) for side in self.sides}
 
     def refuse_unknown(self, found: Iterable[Answer]) -> None:
@@ -181,6 +191,18 @@ def asked_of_policies(
     """Up to eight policies: the baseline A, B, then the others. `say` names one; `more`: further fields."""
     sides = [Side.of(one, letter, say(one)) for letter, one in zip("ABCDEFGH", played, strict=False)]
     return Asked(store, tuple(sides), Side("", "all of them", EpisodeFilter()), **more)
+
+
+def asked_of_states(store: Store, chosen: PolicyWithStates, name: str, **more: Any) -> Asked:
+    """The turns of a policy in a run that left hidden states. `name` names it; `more`: further fields."""
+    side = Side("", name, EpisodeFilter(run=chosen.run_id, policy=chosen.policy))
+    return Asked(store, (side,), side, **more)
+
+
+def asked_of_questions(store: Store, states: HiddenStates, encoder: str, tasks: str, **more: Any) -> Asked:
+    """The questions of a task set as an encoder reads them before any play. `more`: further fields."""
+    side = Side("", f"{tasks}, read by {encoder}", EpisodeFilter())
+    return Asked(store, (side,), side, subject=states, counted={side.name: len(states.points)}, **more)
 
 
 def memory() -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -191,6 +191,14 @@ def _health_table(asked: Asked, rows: Sequence[Row[ModelHealth]]) -> Table:
             2,
         ),
         Column(
+            "tokens_per_s",
+            "Tokens a second",
+            "number",
+            lambda row: row.of.tokens_per_s,
+            "Written in a second of its calls, in which their prompts were read too",
+            1,
+        ),
+        Column(
             "errors",
             "Errors",
             "share",

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import ConfigError, StoreError
-from core.fields import Setting
+from core.fields import Setting, settings_of
 from ui.answers.pages import ANALYSES
-from ui.cli.console import print_json, print_table, tell, write_new
-from ui.cli.options import JSON, OWN_STORE, Filter, opened_store, with_options
+from ui.cli.console import print_json, print_table, tell, with_progress, write_new
+from ui.cli.options import JSON, OWN_STORE, Filter, opened_store, refuse_beside, with_options
 
 if TYPE_CHECKING:
     from storage.analysis.hidden_states import PolicyWithStates
@@ -69,9 +69,10 @@ class How:
         if self.html is not None:
             from ui.export.page import analysis_page
 
-            write_new(Path(self.html), analysis_page(ANALYSES[name].title, asked.counts(), found))
+            page = analysis_page(ANALYSES[name].title, asked.counts(), found, asked.things)
+            write_new(Path(self.html), page)
         elif self.as_json:
-            print_json({"episodes": asked.counts(), **plain.page(found)})
+            print_json({asked.things.split()[-1]: asked.counts(), **plain.page(found)})
         else:
             tell_answers(one for of in found.values() for one in of)
 
@@ -292,6 +293,7 @@ class Turns(StrEnum):
 
 @with_options()
 def separability(
+    context: typer.Context,
     *,
     run: Annotated[
         str | None, typer.Argument(help="A run. Left out: the newest with hidden states.", show_default=False)
@@ -307,6 +309,36 @@ def separability(
     turns: Annotated[
         Turns, typer.Option(help="The first turn of every episode, or all of them.")
     ] = Turns.ALL,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Let this encoder read the questions of --tasks, in place of a run: a Hugging Face folder or hub id, "
+            "or 'pocket'.",
+            show_default=False,
+        ),
+    ] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="Questions that --encoder reads: pocket, pocket/FAMILY or a FILE.jsonl. Left out: pocket.",
+            show_default=False,
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="What tells the questions apart: family, or a field of the lines of --tasks. Left out: family.",
+            show_default=False,
+        ),
+    ] = None,
+    n: Annotated[
+        int | None,
+        typer.Option(
+            "--n", min=1, help="Read at most so many questions. Left out: 1,500.", show_default=False
+        ),
+    ] = None,
     part: PartOption = None,
     how: How,
 ) -> None:
@@ -316,16 +348,27 @@ def separability(
     the paper's figures; the Fisher ratio of the classes in their discriminant plane; and how far the reward's
     curvature is from one block per logit. The turns and made-up states come with --part turns, --part made_up.
 
+    With --encoder or --tasks nothing needs to have been played: the encoder reads the questions of a task set, and
+    their families, or what else their lines say, are read off its states, off their words (TF-IDF) and off their
+    length, in the same folds.
+
     [dim]$[/] trinity separability
 
     [dim]$[/] trinity separability rp12 --policy cabc123 --turns first --json
+
+    [dim]$[/] trinity separability --encoder Qwen/Qwen3-0.6B --tasks questions.jsonl --by subject
     """
     from storage.analysis.hidden_states import policies_with_states
-    from ui.answers.asked import memory
-    from ui.answers.separability import asked_of_states, too_few
+    from ui.answers.asked import asked_of_states, memory
+    from ui.answers.separability import too_few
     from ui.presentation.words import generations_of, policy_name
 
     with opened_store(how.store) as opened:
+        if encoder or tasks or by or n:
+            of_run = ("encoder", "tasks", "by", "n", "part", *settings_of(How))
+            refuse_beside(context, "--encoder", *of_run)
+            how.give("separability", _questions(opened, how, encoder, tasks, by, n), part)
+            return
         chosen = chosen_policy(policies_with_states(opened), run, policy)
         name = policy_name(chosen.policy, generations_of(opened).get(chosen.policy))
         choices = how.choices() | ({"turns": turns.value} if turns is Turns.FIRST else {})
@@ -335,6 +378,23 @@ def separability(
         if few := too_few(asked):
             raise StoreError(few)
         how.give("separability", asked, part)
+
+
+def _questions(
+    store: Store, how: How, encoder: str | None, tasks: str | None, by: str | None, n: int | None
+) -> Asked:
+    """The questions of a task set as the encoder reads them now, with the time that is left."""
+    from core.analysis.separability import MOST_POINTS
+    from ui.answers.asked import asked_of_questions, memory
+    from ui.runs import questions, wiring
+
+    found = questions.find_questions(tasks or "pocket", by or "family", n or MOST_POINTS)
+    reader = wiring.loaded_encoder(encoder or wiring.settings().encoder or "pocket")
+    read = list(with_progress(questions.read(reader, found), "questions read", len(found.texts)))
+    name, states = reader.identity.name, questions.as_states(found, read)
+    return asked_of_questions(
+        store, states, name, Path(found.tasks).name, choices=how.choices(), remember=memory()
+    )
 
 
 def chosen_policy(

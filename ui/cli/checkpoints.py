@@ -137,5 +137,7 @@ def _released(vector: Path, run_config: Path | None, encoder: str) -> Checkpoint
 
     if run_config is None:
         raise CheckpointError(f"{vector} holds only numbers: give its run's configuration with --run-config.")
-    loaded = remember_encoder(load_encoder(encoder, dtype="bfloat16"), wiring.data_folder())
+    loaded = remember_encoder(
+        load_encoder(wiring.encoder_source(encoder), dtype="bfloat16"), wiring.data_folder()
+    )
     return released_checkpoint(vector, run_config, loaded)

@@ -79,6 +79,10 @@ class Commands(TyperGroup):
         "pool": Listed(
             "Write, list and check a pool: the models a coordinator chooses between.", "ui.cli.pool:app"
         ),
+        "encoders": Listed(
+            "List, add, measure and remove encoders: the small models that read transcripts.",
+            "ui.cli.encoders:app",
+        ),
         "tasks": Listed(
             "List tasks of your own, and check how their answers are graded.", "ui.cli.tasks:app"
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,8 +25,8 @@ def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where the store is, its schema, how to back it up, whether pool and weights are there, and whether another
-    installed package owns an import name of Trinity Inspector.
+    """Show where the store is, its schema, how to back it up, whether pool and weights are there, on which devices
+    encoders can read, and whether another installed package owns an import name of Trinity Inspector.
 
     [dim]$[/] trinity doctor --json
 
@@ -34,6 +35,7 @@ def doctor(
     if tables:
         _tables(as_json)
         return
+    from core.coordinator.recipes import devices_here
     from ui.runs import wiring
 
     settings = wiring.settings(store=store)
@@ -45,7 +47,9 @@ def doctor(
         "version": version(),
         "store": {"backup" if name == "backup_hint" else name: value for name, value in health.items()},
         "data_folder": str(settings.data_folder),
+        "readings": _readings(settings.data_folder),
         "pool": settings.pool,
+        "devices": devices_here(),
         "pocket_models": found,
         "sample_runs": str(wiring.SAMPLE_RUNS) if wiring.has_samples() else None,
         "python": versions.pop("python"),
@@ -59,12 +63,17 @@ def doctor(
 
 
 def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
+    from ui.presentation.words import size_words
     from ui.runs.plans import kind_of
 
     flat = {f"store.{key}": value for key, value in report["store"].items() if value is not None}
     flat |= {key: value for key, value in report.items() if not isinstance(value, dict)}
+    flat["readings"] = (
+        f"{size_words(report['readings']['size_bytes'])} of at most {size_words(report['readings']['most_bytes'])}"
+    )
     found = report["pocket_models"]
     flat["pocket_models"] = f"{len(found)} of {len(MODELS)}: {', '.join(found)}"
+    flat["devices"] = ", ".join(f"{name} ({words})" for name, words in report["devices"].items())
     flat["packages"] = ", ".join(f"{name} {number}" for name, number in report["packages"].items())
     print_table(["what", "value"], sorted(flat.items()))
     for name, owners in report["name_clashes"].items():
@@ -80,6 +89,14 @@ def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
     for run in runs:
         if run.status == "interrupted" and (command := kind_of(run).resume_command(printable(run.id))):
             tell(f"Go on with it: {command}")
+
+
+def _readings(data_folder: Path) -> dict[str, int]:
+    """What is kept of what large encoders have read."""
+    from storage.shelves.states import MOST_BYTES
+    from ui.runs import wiring
+
+    return {"size_bytes": wiring.state_file(data_folder).size_bytes, "most_bytes": MOST_BYTES}
 
 
 def _tables(as_json: bool) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from core.errors import ConfigError
 from core.fields import build_settings, validate_settings
+from core.settings import DOORS
 from core.texts import read_text
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, say
@@ -100,11 +101,11 @@ def fork(
         if given.keys() & {"n", "baseline"}:
             raise ConfigError("--see says how many are played: leave out --n and --baseline.")
         asked = replace(asked, n=_pairs(asked.see), baseline=_pairs(asked.see))
-    doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
+    doors = {key: given.get(key) for key in DOORS}
     settings = wiring.settings(store=store, **doors)
     with opened_store(settings.store) as opened:
         if resume is not None:
-            refuse_with_resume(context, "resume", "store", "max_cost_usd", "as_json")
+            refuse_with_resume(context, "resume", "store", "device", "max_cost_usd", "as_json")
             plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings)
         else:
             picks, batch = [(episode or "", (turn or 1) - 1)], ""
@@ -119,15 +120,15 @@ def fork(
                         "or many by --where, --flag or --run, and --at."
                     )
             plan = _plan(context, opened, asked, settings, picks, batch)
-            plan = replace(plan, max_cost_usd=settings.max_cost_usd)
+            plan = replace(plan, max_cost_usd=settings.max_cost_usd, computing=settings.computing)
         _play(opened, plan, resume, as_json)
 
 
 #: What goes together with --luck, whose pool is the one that the episode was played with, and with --every-turn.
-_WITH_LUCK = ("episode", "luck", "encoder", "max_cost_usd", "store", "as_json")
+_WITH_LUCK = ("episode", "luck", "encoder", "device", "dtype", "max_cost_usd", "store", "as_json")
 _WITH_EVERY_TURN = (
     *("episode", "every_turn", "right_replies", "n", "see"),
-    *("pool", "encoder", "max_cost_usd", "store", "as_json"),
+    *("pool", "encoder", "device", "dtype", "max_cost_usd", "store", "as_json"),
 )
 
 

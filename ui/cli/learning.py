@@ -18,7 +18,7 @@ from core.errors import ConfigError
 from core.evolution.config import DEPARTURES
 from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
-from core.settings import Settings
+from core.settings import DOORS, Settings
 from core.texts import read_text
 from ui.cli.console import percent, print_json, say, tell, write_new
 from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
@@ -31,7 +31,7 @@ from ui.cli.play import (
     with_ceiling,
 )
 from ui.cli.replies import tell_lapses
-from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
+from ui.runs.settings.learning import EvolutionPlan, SurveyProgress, TrainingPlan
 
 if TYPE_CHECKING:
     from core.evolution.evolve import Generation
@@ -110,6 +110,7 @@ evolve.__doc__ = f"""{evolve.__doc__}
 
 def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen: Given, pilot: bool) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
+    from ui.presentation.words import left_words
     from ui.runs.evolution import prepare, with_default_population
 
     parts = prepare(store, plan)
@@ -125,9 +126,11 @@ def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen
     if not kept:
         say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
 
-    def shows(generation: Generation) -> dict[str, Any]:
-        say(generation_words(generation))
-        return {"completed": generation.index}
+    def shows(event: Generation | SurveyProgress) -> dict[str, Any]:
+        if isinstance(event, SurveyProgress):
+            return {"note": f"{event.done} of {event.of} sketches read{left_words(event.left_s)}"}
+        say(generation_words(event))
+        return {"completed": event.index, "note": ""}
 
     done = max(0, kept - 1)
     return play_out(store, parts, known, "generations", parts.updates, shows, completed=done).finished()
@@ -172,7 +175,7 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     best = best_of(generations, "generation")
     checkpoint, controls = generations[-1].checkpoint_id, stats[-1].controls
     took: dict[str, Any] = {"episodes": generations[-1].episodes, "seconds": generations[-1].wall_s}
-    for key in ("calls", "calls_saved", "decisions", "forwards"):
+    for key in ("calls", "calls_saved", "decisions", "forwards", "reading_s"):
         took[key] = sum(getattr(one, key) or 0 for one in stats)
     if as_json:
         print_json(
@@ -199,7 +202,8 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     asked = took["calls"] + took["calls_saved"]
     say(
         f"{took['episodes']:,} episodes, {took['episodes'] / max(took['seconds'], 1e-9):,.0f} a second; of {asked:,} "
-        f"replies {took['calls']:,} were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read."
+        f"replies {took['calls']:,} were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, "
+        f"in {took['reading_s']:,.0f} seconds."
     )
     say(f"Play it: trinity run --policy {checkpoint} --policy random --n 200")
 
@@ -341,7 +345,7 @@ def learn(
         return
     if how.pilot and how.resume:
         raise ConfigError("--pilot comes before a new run: leave it out with --resume.")
-    doors = {key: chosen.get(key) for key in ("pool", "encoder", "max_cost_usd")}
+    doors = {key: chosen.get(key) for key in DOORS}
     settings = wiring.settings(store=how.store, **doors)
     with opened_store(settings.store) as opened:
         known = known_run(opened, command, chosen["name"], resume=how.resume, may_begin="tasks" in asked)

@@ -16,7 +16,7 @@ import typer
 
 from core.errors import ConfigError
 from core.fields import MOST_TASKS, Field, Setting, build_settings, settings_of
-from core.settings import ENCODER, MAX_COST, POOL, STORE
+from core.settings import DEVICE, DTYPE, ENCODER, MAX_COST, POOL, STORE
 
 if TYPE_CHECKING:
     from storage.filters.episode_filter import EpisodeFilter
@@ -38,6 +38,8 @@ OWN_STORE = replace(STORE, group="size")
 StoreOption = Annotated[str | None, option(STORE, show_default=False)]
 PoolOption = Annotated[str | None, option(POOL, show_default=False)]
 EncoderOption = Annotated[str | None, option(ENCODER)]
+DeviceOption = Annotated[str | None, option(DEVICE, metavar="auto|cpu|cuda|mps")]
+DtypeOption = Annotated[str | None, option(DTYPE, metavar="float32|bfloat16|float16")]
 MaxCostOption = Annotated[float | None, option(MAX_COST)]
 JSON = Setting(option="--json", help="Print JSON for scripts instead of a table.")
 JsonOption = Annotated[bool, option(JSON)]

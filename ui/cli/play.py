@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
@@ -37,8 +38,13 @@ R = TypeVar("R", "BatchParts", "EvolutionParts", "TrainingParts")
 
 
 def with_ceiling(plan: P, settings: Settings) -> P:
-    """A stored plan; a ceiling given now replaces the stored one."""
-    return plan if settings.max_cost_usd is None else replace(plan, max_cost_usd=settings.max_cost_usd)
+    """A stored plan; a ceiling and a device that are given now replace the stored ones."""
+    changed: dict[str, Any] = {}
+    if settings.max_cost_usd is not None:
+        changed["max_cost_usd"] = settings.max_cost_usd
+    if (device := settings.computing.device) != "auto" and hasattr(plan, "computing"):
+        changed["computing"] = replace(plan.computing, device=device)
+    return replace(plan, **changed)
 
 
 def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | None = None) -> None:
@@ -50,7 +56,10 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
     from core.settings import POCKET_POOL
 
     hosts = dict.fromkeys(urlsplit(spec.base_url).netloc for spec in specs if spec.provider == "openai")
-    places = [*(["in this process"] if any(one.provider == "pocket" for one in specs) else []), *hosts]
+    places = [
+        *(["in this process"] if any(one.provider in ("pocket", "local") for one in specs) else []),
+        *hosts,
+    ]
     names = ", ".join(spec.name for spec in specs)
     say(f"Pool {pool}: {names} ({', '.join(places) or 'scripted'}).")
     if pool == POCKET_POOL and Path("pool.toml").is_file():
@@ -221,17 +230,34 @@ def play_out(
     **line: Any,
 ) -> Played:
     """`follow` a run whose price is agreed to first; then say what was not billed as usual and what was reused."""
-    from ui.runs.expectation import expectation
+    from ui.runs.expectation import expectation, reading_time
     from ui.runs.spending import paid_models, price
 
-    specs = ready.pool.specs
+    specs, encoders = ready.pool.specs, readers_of(ready)
+    if resume is None:
+        for encoder, n in encoders.items():
+            if (time := reading_time(store, ready.plan, specs, encoder, n)) is not None:
+                say(time.sentence())
     if paid_models(specs):  # else there is nothing to agree to
         agree(
             price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None
         )
     played = follow(store, ready, what, total, shows, resume, **line)
+    for encoder in encoders:
+        if encoder.keeps_states and encoder.states_given:
+            say(
+                f"The encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
+                f"{encoder.seconds:,.0f} seconds, by as much reading as {encoder.forwards:,.0f} whole transcripts take."
+            )
     tell_what_came_back(ready.reckoned, ready.shelf)
     return played
+
+
+def readers_of(ready: Any) -> dict[Encoder, int]:
+    """The encoders of a run that is ready, and how many of its policies read by each."""
+    own = [ready.encoder] if hasattr(ready, "encoder") else []
+    decide = [one.encoder for one in getattr(ready, "policies", ()) if hasattr(one, "checkpoint")]
+    return dict(Counter([*own, *decide]))
 
 
 def follow(

@@ -50,12 +50,12 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     from ui.runs import wiring
 
     name = wiring.settings(pool=pool).pool
-    specs = wiring.pool_specs(name) if name == POCKET_POOL else load_specs(Path(name))
+    specs = wiring.pool_specs(name) if name == POCKET_POOL else load_specs(Path(name), wiring.data_folder())
     if as_json:
         print_json([{key: getattr(spec, key) for key in FIELDS} for spec in specs])
         return
     rows = [
-        (s.name, s.provider, s.model, s.base_url)
+        (s.name, s.provider, s.model, s.local or s.base_url)
         + (dollars(s.price_in), dollars(s.price_out), s.strength, key_state(s.api_key_env))
         for s in specs
     ]
@@ -104,7 +104,7 @@ def check(
     if roles:
         _check_roles(pool, as_json)
         return
-    from core.pool.pool import check_pool
+    from core.pool.pool import check_pool, tokens_per_s
     from ui.presentation.words import dollars
     from ui.runs import wiring
 
@@ -114,17 +114,29 @@ def check(
     for name, reply in with_progress(check_pool(models), "models", len(models.specs)):
         failure = None if reply.error is None else reply.error.message
         say(f"{name}: {'answered' if failure is None else 'failed'}")
-        results.append({"name": name, "ok": failure is None, "latency_s": reply.latency_s, "error": failure})
+        results.append(
+            {
+                "name": name,
+                "ok": failure is None,
+                "latency_s": reply.latency_s,
+                "tokens_per_s": tokens_per_s(reply),
+                "error": failure,
+            }
+        )
         outcome, text = ("ok", reply.text[:60]) if failure is None else ("failed", failure)
         if noted := _noted(reply):
             results[-1]["note"] = noted
             say(f"{name}: {noted}")
-        rows.append((name, outcome, f"{reply.latency_s:.2f}", dollars(reply.usage.cost_usd), text))
+        pace = tokens_per_s(reply)
+        rows.append(
+            (name, outcome, f"{reply.latency_s:.2f}", "" if pace is None else f"{pace:.1f}")
+            + (dollars(reply.usage.cost_usd), text)
+        )
     if as_json:
         print_json(results)
     else:
         tell()
-        print_table(["model", "", ">seconds", ">cost", "reply"], rows)
+        print_table(["model", "", ">seconds", ">tokens/s", ">cost", "reply"], rows)
     if not all(one["ok"] for one in results):
         raise typer.Exit(1)
 

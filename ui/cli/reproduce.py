@@ -10,6 +10,7 @@ import typer
 
 from core.errors import ConfigError
 from core.fields import build_settings, validate_settings
+from core.settings import DOORS
 from ui.cli.analysis import tell_answers
 from ui.cli.console import print_json, print_table, progress, say, tell
 from ui.cli.options import Given, JsonOption, MaxCostOption, StoreOption, opened_store, with_options
@@ -86,7 +87,7 @@ def reproduce(
     from ui.runs.paper.tables import needed, read_rows, rows_of
     from ui.runs.settings import absolute_pool, absolute_tasks
 
-    doors = {key: given.get(key) for key in ("pool", "encoder")}
+    doors = {key: given.get(key) for key in DOORS if key != "max_cost_usd"}
     settings = wiring.settings(store=store, max_cost_usd=max_cost, **doors)
     wanted = _keep_rows(_tables(table), row)
     asked = build_settings(Suite, validate_settings(Suite, given))
@@ -94,6 +95,7 @@ def reproduce(
         asked,
         pool=absolute_pool(settings.pool),
         encoder=wiring.encoder_for(settings.pool, settings.encoder),
+        computing=settings.computing,
         tasks=absolute_tasks(asked.tasks),
         held_out=absolute_tasks(asked.held_out),
     )

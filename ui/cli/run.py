@@ -10,6 +10,7 @@ import typer
 
 from core.errors import ConfigError
 from core.fields import MOST_TASKS
+from core.settings import DOORS
 from ui.cli.console import interval, percent, print_json, print_table, printable, say
 from ui.cli.options import (
     Given,
@@ -74,11 +75,11 @@ def run(
     from ui.runs.plans import plan_of
     from ui.runs.settings.learning import plan_from
 
-    doors = {key: given.get(key) for key in ("pool", "encoder", "max_cost_usd")}
+    doors = {key: given.get(key) for key in DOORS}
     settings = wiring.settings(store=store, **doors)
     with opened_store(settings.store) as opened:
         if resume is not None:
-            refuse_with_resume(context, "resume", "store", "max_cost_usd", "as_json")
+            refuse_with_resume(context, "resume", "store", "device", "max_cost_usd", "as_json")
             plan = with_ceiling(plan_of(opened.runs.get(resume), BatchPlan), settings)
         elif given.get("policies"):
             plan = plan_from(BatchPlan, given, settings)

@@ -16,6 +16,8 @@ from core.errors import ConfigError
 from core.fields import validate_settings, values_of
 from ui.cli.console import say, write_new
 from ui.cli.options import (
+    DeviceOption,
+    DtypeOption,
     EncoderOption,
     Given,
     PoolOption,
@@ -38,6 +40,8 @@ def serve(
     context: typer.Context,
     pool: PoolOption = None,
     encoder: EncoderOption = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
     store: StoreOption = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. One that others can reach needs keys.")
@@ -82,7 +86,7 @@ def serve(
     from ui.runs.settings import absolute_pool
 
     chosen = validate_settings(Endpoint, given)["max_cost_usd"]
-    settings = wiring.settings(store=store, pool=pool, encoder=encoder)
+    settings = wiring.settings(store=store, pool=pool, encoder=encoder, device=device, dtype=dtype)
     local = _is_local(host)
     check_port(port, host)
     with opened_store(settings.store, mark_dead=True) as opened:
@@ -99,6 +103,7 @@ def serve(
             replace(endpoint, inspector=inspector),
             settings.encoder,
             settings.max_cost_usd if chosen is None else chosen,
+            computing=settings.computing,
         )
         _tell_offer(opened, service, endpoint, settings.pool)
         shown = f"[{host}]" if ":" in host else host

@@ -17,6 +17,7 @@ from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
 from core.play.policies import Policy, new_episode
 from core.pool.pool import Pool
+from core.settings import Computing
 from core.workflow import MOST_STEPS
 from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.endpoint import ApiKey, Limits
@@ -55,6 +56,7 @@ class Service:
     encoder: str | None = None
     max_cost_usd: float | None = None
     needs_ceiling: bool = False
+    computing: Computing = Computing()
     _policies: dict[tuple[str, bool], Policy] = field(default_factory=dict, init=False)
     _loading: threading.RLock = field(default_factory=threading.RLock, init=False)
     _over: threading.Event = field(default_factory=threading.Event, init=False)
@@ -82,7 +84,7 @@ class Service:
                 "The models of this pool may cost money, so the endpoint needs a ceiling: set TRINITY_MAX_COST, or "
                 "max_cost_usd in endpoint.toml."
             )
-        plan = ServePlan(self.pool_name, models, tiers, self.encoder)
+        plan = ServePlan(self.pool_name, models, tiers, self.encoder, self.computing)
         if self.endpoint.keep_texts_days or self.endpoint.keep_episodes_days:
             self._upkeep = threading.Thread(target=self._forget, name="endpoint upkeep", daemon=True)
             self._upkeep.start()
@@ -196,7 +198,7 @@ class Service:
     def _unsent(self, asked: Asked, models: Sequence[str]) -> list[str]:
         """What was asked of the models' sampling, and none of them can be told."""
         told = [spec for spec in self.pool.specs if spec.name in models and spec.send_temperature]
-        with_top_p = [spec for spec in told if spec.provider == "openai"]
+        with_top_p = [spec for spec in told if spec.provider in ("openai", "local")]
         wishes = (("temperature", asked.temperature, told), ("top_p", asked.top_p, with_top_p))
         return [name for name, wish, able in wishes if wish is not None and not able]
 
@@ -208,7 +210,10 @@ class Service:
             found: Policy = likeliest()
         else:
             models = tuple(spec.name for spec in self.pool.specs)
-            found = Policies(self.store, models, argmax=argmax, encoder=self.encoder).resolve(name)
+            policies = Policies(
+                self.store, models, argmax=argmax, encoder=self.encoder, computing=self.computing
+            )
+            found = policies.resolve(name)
         if not found.decides_turns and not found.rounds:
             raise ConfigError(
                 f"Policy '{name}' makes one answer of several episodes, which is not served: choose another."

@@ -151,9 +151,14 @@ def index_page(summaries: Sequence[EpisodeSummary], title: str) -> str:
     return _rendered("index", title=title, episodes=summaries)
 
 
-def analysis_page(title: str, counts: Mapping[str, int], found: Mapping[str, Sequence[Answer]]) -> str:
-    """The page of an analysis. `counts`: how many episodes each selection has; `found`: answers by part."""
-    return _rendered("analysis", title=title, counts=counts, parts=found)
+def analysis_page(
+    title: str,
+    counts: Mapping[str, int],
+    found: Mapping[str, Sequence[Answer]],
+    things: str = "finished episodes",
+) -> str:
+    """The page of an analysis. `counts`: how many `things` each selection has; `found`: answers by part."""
+    return _rendered("analysis", title=title, counts=counts, parts=found, things=things)
 
 
 def _rendered(template: str, **values: object) -> str:

@@ -294,9 +294,24 @@ def dollars(cost: float | None) -> str:
     return "no price" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
 
 
+def left_words(seconds: float | None) -> str:
+    """The time that something still takes, as the end of a line: `, about 3 min left`; empty where it is unknown."""
+    if seconds is None:
+        return ""
+    if seconds >= 5400:
+        return f", about {seconds / 3600:.1f} h left"
+    return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
+
+
 def if_paid(cost: float | None) -> list[str]:
     """A cost as a part of a line: `$0.0040` or `no price`; nothing for what is free."""
     return [] if cost == 0 else [dollars(cost)]
+
+
+def pace_words(tokens_out: int, latency_s: float) -> list[str]:
+    """How fast a reply was written, as a part of a line: `18.4 tokens a second`; nothing for a call of less than a
+    second, where the way there took longer than the writing."""
+    return [f"{tokens_out / latency_s:.1f} tokens a second"] if tokens_out and latency_s >= 1 else []
 
 
 def cost_words(cost: float | None) -> str:

@@ -225,12 +225,21 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
 
 def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
     """The plan's policies, in its order; those that follow a cycle of roles plan, work and check."""
-    resolver = Policies(store, plan.models, argmax=plan.argmax, encoder=plan.encoder)
+    resolver = Policies(
+        store, plan.models, argmax=plan.argmax, encoder=plan.encoder, computing=plan.computing
+    )
     return [resolver.resolve(name, may_learn=True) for name in plan.policies]
 
 
 def _with_cycles(store: Store, plan: BatchPlan, policies: Sequence[Policy]) -> list[Policy]:
-    known = Policies(store, plan.models, argmax=plan.argmax, encoder=plan.encoder, cycles=plan.cycles)
+    known = Policies(
+        store,
+        plan.models,
+        argmax=plan.argmax,
+        encoder=plan.encoder,
+        cycles=plan.cycles,
+        computing=plan.computing,
+    )
     return [
         known.resolve(one.id, may_learn=True) if cycles_of(one.id, plan.models) else one for one in policies
     ]
@@ -265,7 +274,7 @@ def _lessons(
     chosen = {model: plan.cycles.get(f"{SINGLE}{model}", PLAN_WORK_CHECK) for model in plan.models}
     cycles = {model: ChosenCycle(cycle, math.nan) for model, cycle in chosen.items()}
     reader = wiring.encoder_for(plan.pool, plan.encoder) if questions else ""
-    return Lessons(store, arena, cycles, validation, questions, tasks, reader)
+    return Lessons(store, arena, cycles, validation, questions, tasks, reader, plan.computing)
 
 
 class RememberedCycles:

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.svf import dead_blocks, svf_layout
+from core.coordinator.svf import behind_keys, dead_blocks, svf_layout
+from core.episode import Task
 from core.errors import ConfigError
-from core.evolution.config import Recording
+from core.evolution.config import SKETCHES, SVF_SKETCHES, Recording
 from core.evolution.evolve import Generation, controls, evolve
 from core.evolution.fitness import GenerationStats
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import read_state
-from core.evolution.search import Survey
+from core.evolution.search import Reading, Survey, sketches
 from core.evolution.sep_cma import default_population
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.learning import LearningParts, Position, Record, learning_parts
-from ui.runs.settings.learning import RELEASED_SVF, EvolutionPlan
+from ui.runs.lease import owner
+from ui.runs.play import Stopped
+from ui.runs.settings.learning import QUICK_SVF, RELEASED_SVF, EvolutionPlan, SurveyProgress
 from ui.runs.wiring import remember_encoder
+
+#: A survey is to take about so long, in seconds, and reads as many of the usual sketches as that allows, but never
+#: fewer than these: the mean state of 64 and of all 256 had a cosine of 0.998 with the pocket encoder.
+SURVEY_S, FEWEST_SKETCHES = 60.0, 64
+#: How often a survey tells how far it is, in seconds.
+_TOLD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +54,9 @@ class EvolutionParts(LearningParts):
     def state(self, index: int, kept: bytes, run: str) -> LearnerState:
         return read_state(kept)
 
-    def learn(self, at: Position) -> Iterator[Generation]:
-        """Each generation, the last one with the controls that are played after it."""
+    def learn(self, at: Position) -> Iterator[Generation | SurveyProgress]:
+        """Each generation, the last one with the controls that are played after it; before the first, how far the
+        encoder is surveyed."""
         config, untaught = self.plan.evolution, replace(self.template, parent_run=at.run)
         template = untaught
         first, last = (GenerationStats.of(at.earlier[end].stats) if at.earlier else None for end in (0, -1))
@@ -57,7 +69,9 @@ class EvolutionParts(LearningParts):
             "grade": self.grade,
             "tasks": self.tasks,
             "validation_tasks": self.validation,
+            "sketches": self.plan.sketches,
         }
+        progress = _Progress(at, self.plan)
         for generation in evolve(
             config,
             template,
@@ -67,6 +81,10 @@ class EvolutionParts(LearningParts):
             recording=Recording(at.run, self.plan.record),
             **table,
         ):
+            if isinstance(generation, Reading):
+                if (told := progress.after(generation)) is not None:
+                    yield told
+                continue
             if generation.index == 0:
                 surveyed = Survey.kept(generation.steps, generation.mean_state, template)
             if generation.index == self.updates and self.plan.controls and self.validation:
@@ -100,12 +118,66 @@ class EvolutionParts(LearningParts):
         return float(GenerationStats.of(update.stats).next_tasks or self.plan.evolution.tasks_per_candidate)
 
 
+class _Progress:
+    """Tells now and then how far a survey is, and writes it down for pages; Stopped when a person asks for it."""
+
+    def __init__(self, at: Position, plan: EvolutionPlan) -> None:
+        self._at, self._sketches = at, plan.sketches
+        self._last = deque([(time.monotonic(), 0)], maxlen=24)  # when so many were read
+        self._told = time.monotonic()
+
+    def after(self, reading: Reading) -> SurveyProgress | None:
+        """What is to be told, if anything is."""
+        now = time.monotonic()
+        self._last.append((now, reading.done))
+        if now - self._told < _TOLD_S and reading.done < reading.of:
+            return None
+        self._told = now
+        (since, before), left = self._last[0], reading.of - reading.done
+        told = SurveyProgress(reading.done, reading.of, (now - since) / (reading.done - before) * left)
+        self._note({"done": told.done, "of": told.of, "left_s": round(told.left_s or 0, 1)} if left else None)
+        if self._at.stops():
+            raise Stopped
+        return told
+
+    def _note(self, survey: Mapping[str, Any] | None) -> None:
+        runs = self._at.store.runs
+        noted = {"sketches": self._sketches, "survey": survey}
+        runs.amend(self._at.run, {**runs.get(self._at.run).config, **noted}, owner=owner())
+
+
+def _sketches(plan: EvolutionPlan, encoder: Encoder, tasks: Sequence[Task]) -> tuple[int | None, list[str]]:
+    """How many sketches the encoder is surveyed on, as many as it reads in a minute or so, and why not as many as
+    usually."""
+    if plan.sketches or not encoder.keeps_states:
+        return plan.sketches, []
+    some = sketches(tasks, plan.models, plan.evolution.turn_budget, SVF_SKETCHES)
+    tokens = [len(encoder.tokens.prompt(one, encoder.format_for(plan.protocol)).ids) for one in some]
+    speed = encoder.tokens_per_s()
+    fit = SURVEY_S * speed / (sum(tokens) / len(tokens))
+    if fit >= SKETCHES:
+        return SKETCHES, []
+    chosen = max(FEWEST_SKETCHES, 1 << int(math.log2(fit)) if fit >= 1 else 0)
+    return chosen, [
+        f"The encoder reads about {speed:,.0f} tokens a second here, so it is surveyed on {chosen} sketched "
+        f"transcripts and not on {SKETCHES}."
+    ]
+
+
 def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     common = learning_parts(store, plan)
     plan = common["plan"]
-    encoder = load_encoder(plan.encoder, processes=wiring.processes())
+    computing = plan.computing
+    encoder = load_encoder(
+        wiring.encoder_source(plan.encoder),
+        dtype=computing.dtype,
+        device=computing.device,
+        processes=wiring.processes(),
+    )
     remember_encoder(encoder, wiring.data_folder())
+    chosen, why = _sketches(plan, encoder, common["tasks"])
+    common |= {"plan": (plan := replace(plan, sketches=chosen)), "notes": (*common["notes"], *why)}
     layout = _layout(plan.svf, encoder)
     template = Checkpoint.begin(
         plan.models,
@@ -116,7 +188,7 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
         svf_dead=dead_blocks(encoder.model, layout),
         barred=plan.barred,
         token_position=plan.token_position,
-        dtype=encoder.dtype,
+        **asdict(encoder.recipe),
         protocol=plan.protocol,
         input_format=encoder.format_for(plan.protocol),
     )
@@ -136,11 +208,18 @@ def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
     depth = int(encoder.model.config.num_hidden_layers)
     if svf == RELEASED_SVF:
         return svf_layout(encoder.model, [max(0, depth - 2)], lm_head=True)
+    if svf == QUICK_SVF:
+        last = svf_layout(encoder.model, [depth - 1], embeddings=False)
+        if found := tuple(one for one in last if behind_keys(one[0])):
+            return found
+        raise ConfigError(
+            "This encoder's matrices have other names than SVF 'quick' knows: give layers, such as 1."
+        )
     try:
         named = {int(layer) for layer in svf.split(",")}
         layers = sorted({layer + depth if layer < 0 else layer for layer in named})
     except ValueError:
         raise ConfigError(
-            f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, or 'released'."
+            f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, 'quick' or 'released'."
         ) from None
     return svf_layout(encoder.model, layers, embeddings=False)

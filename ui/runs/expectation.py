@@ -1,4 +1,5 @@
-"""What a plan will probably cost and how long it will take, part by part, from what is recorded of its models.
+"""What a plan will probably cost and how long it will take, part by part, from what is recorded of its models, and how
+long its encoder will read.
 
 The price bounds what can be spent; this says what to expect. Where nothing is recorded of a pool, nothing is guessed: a
 pilot, a few episodes that are played before, tells it.
@@ -10,6 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from core.analysis.power import calls_made, options_of
 from core.conduct.planners import CONDUCTOR
@@ -28,6 +30,9 @@ from ui.runs.policies import turns_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, learning_sets
 from ui.runs.spending import is_free, lesson_episodes, training_episodes
+
+if TYPE_CHECKING:
+    from core.coordinator.encoder import Encoder
 
 #: Where no evolution of a pool is recorded, its candidates are taken to choose among every model in every role in the
 #: first generation, among half as many in the second, a third in the third, and never among fewer than this. Candidates
@@ -84,6 +89,54 @@ class Expectation:
             f"To expect: about {self.calls:,.0f} calls, {dollars(self.cost_usd)}{parts} and {_time(self.hours)}{limit},"
             f" by {self.recorded:,} recorded replies of these models."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingTime:
+    """What an encoder is to read for a plan, and how fast it reads here."""
+
+    tokens: float
+    tokens_per_s: float
+
+    @property
+    def hours(self) -> float:
+        """How long it reads."""
+        return self.tokens / self.tokens_per_s / 3600
+
+    def sentence(self) -> str:
+        """All of it in words."""
+        return (
+            f"The encoder is to read about {self.tokens:,.0f} tokens, which takes {_time(self.hours)} at the "
+            f"{self.tokens_per_s:,.0f} tokens a second that it reads here."
+        )
+
+
+def reading_time(
+    store: Store, plan: RunPlan, specs: Sequence[ModelSpec], encoder: Encoder, readers: int = 1
+) -> ReadingTime | None:
+    """What a large encoder is to read for an evolution, or for so many `readers` among the policies of a batch run: the
+    transcripts of the calls that are to be expected. None where nothing is recorded of the models, and for small
+    encoders, which take no time worth telling."""
+    if not encoder.keeps_states or not isinstance(plan, EvolutionPlan | BatchPlan):
+        return None
+    means = pool_means(store, digest_of_specs(specs))
+    if means is None or not means.calls_per_episode:
+        return None
+    calls = means.calls_per_episode
+    decisions = len(plan.load_tasks()) * calls * readers if isinstance(plan, BatchPlan) else 0.0
+    if isinstance(plan, EvolutionPlan):
+        of = {part.name: part.calls for part in _evolution(store, plan, specs, means)}
+        if plan.svf:  # candidates share no states
+            config = plan.evolution
+            of["fitness"] = config.generations * config.population * config.tasks_per_candidate * calls
+        decisions = of["fitness"] + of.get("validation", 0.0)
+    sent = sum(one.tokens_in for one in means.models.values()) / len(means.models)
+    said = sum(one.tokens_out for one in means.models.values()) / len(means.models)
+    question = max(
+        0.0, sent - said * (calls - 1) / 2
+    )  # what is sent has half of all replies in it, on average
+    each = (question + said * (calls - 1)) / calls if encoder.in_parts else sent
+    return ReadingTime(decisions * each, encoder.tokens_per_s())
 
 
 def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expectation | None:

@@ -185,7 +185,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     """The parts of a plan; everything that can be wrong is found here, before anything is played."""
     pool = wiring.resolve_pool(plan.pool)
     models = tuple(spec.name for spec in pool.specs)
-    policies = Policies(store, models, argmax=plan.argmax, encoder=plan.encoder)
+    policies = Policies(store, models, argmax=plan.argmax, encoder=plan.encoder, computing=plan.computing)
     policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from core.episode import Change, Protocol, Role, Task
 from core.errors import StoreError, TrinityError
 from core.fields import MOST_SEED, RULES, Setting, Turns
-from core.settings import POCKET_POOL
+from core.settings import POCKET_POOL, Computing
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunKind, RunStatus, RunSummary
@@ -50,6 +50,7 @@ class LivePlan:
     says."""
     protocol: Annotated[Protocol | None, RULES] = None
     tasks: str = ""
+    computing: Computing = Computing()
     kind: Literal["live"] = "live"
 
 
@@ -94,6 +95,7 @@ class ForkPlan:
     skipped: int = 0
     every_turn: str = ""
     right_replies: bool = False
+    computing: Computing = Computing()
     kind: Literal["fork"] = "fork"
 
     @property
@@ -172,6 +174,7 @@ class ServePlan:
     models: tuple[str, ...]
     tiers: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     encoder: str | None = None
+    computing: Computing = Computing()
     kind: Literal["serve"] = "serve"
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import CheckpointError, ConfigError
+from core.settings import Computing
 
 if TYPE_CHECKING:
     from core.checkpoint import Checkpoint
@@ -33,7 +34,7 @@ MOST_VOTES = 100
 @dataclass
 class Lessons:
     """What a policy is chosen or taught by before it plays the `tasks` of a run: validation tasks, and questions that
-    every model answers at its best cycle of roles. `encoder` is the name of what reads questions."""
+    every model answers at its best cycle of roles. `encoder` is the name of what reads questions, `computing` how."""
 
     store: Store
     arena: Arena
@@ -42,13 +43,14 @@ class Lessons:
     questions: Sequence[Task]
     tasks: Sequence[Task] = ()
     encoder: str = "pocket"
+    computing: Computing | None = None
 
     @cached_property
     def reader(self) -> Encoder:
         """The encoder, loaded."""
         from ui.runs import wiring
 
-        return wiring.loaded_encoder(self.encoder)
+        return wiring.loaded_encoder(self.encoder, self.computing)
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Policies:
     """Turns names of policies into policies over one pool; encoders are loaded when they are needed, and kept.
 
     `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one, `encoders` those
-    that are loaded, by name and type of number; several may share them.
+    that are loaded, by name and type of number; several may share them. `computing` is the app's own where it is None.
     """
 
     store: Store
@@ -65,6 +67,7 @@ class Policies:
     encoder: str | None = None
     cycles: Mapping[str, Cycle] = field(default_factory=dict)
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
+    computing: Computing | None = None
 
     def resolve(self, name: str, *, may_learn: bool = False) -> Policy:
         """The policy of a name; with `may_learn` also a Pupil, of one that is chosen or taught first. Raises
@@ -122,10 +125,15 @@ class Policies:
         name = self.encoder or wiring.encoder_place(checkpoint, self.store, wiring.data_folder())
         dtype = checkpoint.dtype
         if (name, dtype) not in self.encoders:
-            self.encoders[name, dtype] = wiring.loaded_encoder(name, dtype)
+            self.encoders[name, dtype] = wiring.loaded_encoder(name, self.computing, dtype)
         encoder = self.encoders[name, dtype]
         check_fits(checkpoint, encoder, self.models)
-        return Coordinator(checkpoint, encoder, argmax=self.argmax)
+        coordinator = Coordinator(checkpoint, encoder, argmax=self.argmax)
+        if encoder.recipe != checkpoint.recipe:
+            from ui.runs.reading import tell_agreement
+
+            tell_agreement(self.store, coordinator, name)
+        return coordinator
 
 
 @dataclass
@@ -346,7 +354,7 @@ def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
     begun = Checkpoint.begin(
         arena.models,
         encoder.identity,
-        dtype=encoder.dtype,
+        **asdict(encoder.recipe),
         protocol=arena.protocol,
         input_format=encoder.format_for(arena.protocol),
     )

@@ -5,8 +5,10 @@ the store. Reading again is queued by the page and played by a worker process.""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,11 +25,13 @@ from core.analysis.attribution import (
     own_choice,
     words_of,
 )
-from core.checkpoint import Checkpoint
-from core.episode import Decide, Decision, Episode
+from core.checkpoint import Checkpoint, Recipe
+from core.episode import Decide, Decision, Episode, Transcript
 from core.errors import CheckpointError, ConfigError, StoreError
 from core.play.policies import Policy, decider_at
 from core.play.session import recorded_requests, request_at
+from core.settings import POCKET_POOL
+from core.tasks.sets import load_tasks
 from core.tokens.files import encoder_size
 from storage.analysis.policy_diff import (
     CAN_BE_READ,
@@ -46,6 +50,7 @@ from storage.analysis.second_opinions import (
     read_judged,
     read_opinions,
 )
+from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.reads.episode_steps import read_decision
 from storage.rows.mapping import floats
@@ -62,6 +67,9 @@ from ui.runs.wiring import encoder_place
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
     from core.coordinator.encoder import Encoder
+    from core.coordinator.recipes import Agreement
+
+log = logging.getLogger(__name__)
 
 #: Encoders with more parameters have words told apart by gradients and not by leaving each out.
 LARGE = 50_000_000
@@ -175,6 +183,7 @@ def _encoder_at_hand(store: Store | None, checkpoint: Checkpoint, other: str | N
         if other is None:
             raise
         try:
+            other = wiring.encoder_source(other)
             return other, encoder_size(other)  # a checkpoint of another encoder is refused when it is loaded
         except CheckpointError:
             raise error from None
@@ -285,6 +294,62 @@ def latest_attribution(store: Store, plan: AttributionPlan) -> RunSummary | None
         if same_turn and set(plan.checkpoints) & set(other.checkpoints):
             return run
     return None
+
+
+#: Recorded turns, and pocket questions where nothing is recorded, by which two recipes are compared.
+COMPARED_TURNS, COMPARED_QUESTIONS = 32, 16
+_told: set[tuple[str, Recipe]] = set()
+
+
+def tell_agreement(store: Store, coordinator: Coordinator, encoder: str) -> None:
+    """Say, once in a process, how far the decisions of a checkpoint that is read on another recipe than its own agree
+    with those on its own. `encoder` is where its encoder is."""
+    from core.coordinator.recipes import agreement_sentence
+
+    checkpoint, recipe = coordinator.checkpoint, coordinator.encoder.recipe
+    if (checkpoint.id, recipe) not in _told:
+        _told.add((checkpoint.id, recipe))
+        log.warning(agreement_sentence(checkpoint, recipe, compare_recipes(store, coordinator, encoder)))
+
+
+def compare_recipes(store: Store, coordinator: Coordinator, encoder: str) -> Agreement | None:
+    """How far a checkpoint's decisions here agree with those on its own recipe: with recorded ones, else about some
+    pocket questions, for which its encoder is loaded once more. None where its recipe is not at hand."""
+    from core.coordinator.coordinator import Coordinator
+    from core.coordinator.encoder import load_encoder
+    from core.coordinator.recipes import Agreement
+
+    checkpoint = coordinator.checkpoint
+    recorded = [*islice(_own_turns(store, checkpoint), COMPARED_TURNS)]
+    if recorded:
+        requests, own = map(list, zip(*recorded, strict=True))
+        return Agreement.between(own, coordinator.decide(requests), "recorded decisions")
+    try:
+        made_on = load_encoder(
+            wiring.encoder_source(encoder), dtype=checkpoint.dtype, device=checkpoint.device
+        )
+    except CheckpointError:
+        return None
+    if made_on.recipe != checkpoint.recipe:
+        return None
+    tasks = load_tasks(POCKET_POOL, "test", COMPARED_QUESTIONS, 0)
+    requests = [Decide(Transcript(task.question), 0, task.id) for task in tasks]
+    own = Coordinator(checkpoint, made_on).decide(requests)
+    return Agreement.between(own, coordinator.decide(requests), "decisions about pocket questions")
+
+
+def _own_turns(store: Store, checkpoint: Checkpoint) -> Iterator[tuple[Decide, Decision]]:
+    """What a checkpoint was asked, newest episodes first, and decided on its own recipe."""
+    played = EpisodeFilter(policy=checkpoint.id, forks="with")
+    for one in store.episodes.page(played, limit=COMPARED_TURNS).items:
+        episode = store.episodes.get(one.id)
+        if episode.removed.get("texts"):
+            continue
+        for request, turn in zip(recorded_requests(episode), episode.turns, strict=True):
+            decision = turn.decision
+            own = decider_at(episode.policy, episode.deciders, turn.index) == checkpoint.id
+            if own and decision.model_logits and decision.recipe == checkpoint.recipe.key:
+                yield as_decided(request, decision, reads_chat=checkpoint.input_format == "chat"), decision
 
 
 #: Episodes read and kept together: so much is lost at most, and so long a stop may take.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from core.checkpoint import Checkpoint, Dtype
+from core.checkpoint import Checkpoint
 from core.errors import CheckpointError, ConfigError, StoreError
 from core.planner.card import PlannerCard
 from core.pocket import MODELS, WEIGHTS
@@ -27,10 +27,13 @@ from core.pocket.models import pocket_spec
 from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
 from core.processes import Processes, cores
-from core.settings import POCKET_POOL, Settings, read_settings
+from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
+from core.tokens.shelf import OFFERS, shelved, source_of
 from storage.files.atomic import atomic_file
+from storage.files.decompositions import DecompositionFolder
 from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
+from storage.shelves.states import StateFile
 from storage.store import Store
 
 if TYPE_CHECKING:
@@ -43,6 +46,12 @@ log = logging.getLogger(__name__)
 
 #: Beside the user's store: the folder of each encoder by the digest of its weights.
 ENCODERS = "encoders.json"
+
+#: Beside the user's store: what large encoders have read.
+STATES = "states.db"
+
+#: Beside the user's store: the decompositions of large encoders' matrices.
+DECOMPOSITIONS = "decompositions"
 
 #: Beside the packages, in a checkout as in an installed wheel.
 SAMPLE_RUNS = Path(__file__).resolve().parents[2] / "sample_runs"
@@ -103,7 +112,7 @@ def resolve_pool(name: str) -> Pool:
         return pocket_pool()
     from core.pool_file import load_pool
 
-    return load_pool(Path(name), os.environ, processes())
+    return load_pool(Path(name), os.environ, processes(), data_folder())
 
 
 @cache
@@ -149,9 +158,9 @@ def encoder_for(pool: str, encoder: str | None) -> str:
     if others:
         raise ConfigError(
             f"Name the language model that reads the transcripts of {', '.join(others[:3])}"
-            f"{' and others' if len(others) > 3 else ''} by --encoder or TRINITY_ENCODER: a folder, or a hub id such "
-            "as Qwen/Qwen3-0.6B. The pocket encoder was trained on short pocket texts and holds 1,024 of its small "
-            "tokens; 'pocket' takes it all the same."
+            f"{' and others' if len(others) > 3 else ''} by --encoder or TRINITY_ENCODER: smollm2 after trinity "
+            "encoders add smollm2, a folder, or a hub id such as Qwen/Qwen3-0.6B. The pocket encoder was trained on "
+            "short pocket texts and holds 1,024 of its small tokens; 'pocket' takes it all the same."
         )
     return POCKET_POOL
 
@@ -226,11 +235,14 @@ def load_planner(
     return LanguagePlanner.load(folder, models, argmax=argmax)
 
 
-def loaded_encoder(name: str, dtype: Dtype = "float32") -> Encoder:
-    """An encoder, loaded once by this process as long as its files stay the same. CheckpointError when it cannot be."""
+def loaded_encoder(name: str, computing: Computing | None = None, dtype: Dtype | None = None) -> Encoder:
+    """An encoder, loaded once by this process as long as its files stay the same; `computing` is the app's own where
+    nothing else is said, and its numbers are `dtype` where it names none. CheckpointError when it cannot be loaded."""
     from core.coordinator.encoder import kept_encoder
 
-    return remember_encoder(kept_encoder(name, dtype=dtype, processes=processes()), data_folder())
+    asked, source = computing or settings().computing, encoder_source(name)
+    loaded = kept_encoder(source, dtype=asked.dtype or dtype, device=asked.device, processes=processes())
+    return remember_encoder(loaded, data_folder())
 
 
 def login() -> str:
@@ -244,8 +256,29 @@ def login() -> str:
 # Encoders: a checkpoint names its own, and no place of it.
 
 
+def encoder_source(name: str) -> str:
+    """By what the encoder that a person or a plan names is loaded: the folder or hub id of one that was added by
+    `trinity encoders add`, else the name itself."""
+    return source_of(data_folder(), name)
+
+
+@cache
+def state_file(data_folder: Path) -> StateFile:
+    """What large encoders have read on this machine, in whatever run."""
+    return StateFile(data_folder / STATES)
+
+
+@cache
+def decomposition_folder(data_folder: Path) -> DecompositionFolder:
+    """The decompositions of large encoders' matrices, in whatever run they were computed."""
+    return DecompositionFolder(data_folder / DECOMPOSITIONS)
+
+
 def remember_encoder(encoder: Encoder, data_folder: Path) -> Encoder:
-    """The encoder; where its folder lies is kept for checkpoints of it, if the data folder can be written."""
+    """The encoder, with what it has read in earlier runs; where its folder lies is kept for checkpoints of it, if the
+    data folder can be written."""
+    encoder.ledger = state_file(data_folder)
+    encoder.decompositions = decomposition_folder(data_folder)
     known, identity = _known_encoders(data_folder), encoder.identity
     own = encoder.folder is not None and not identity.revision and identity.name != POCKET_POOL
     if own and known.get(identity.digest) != (place := str(Path(str(encoder.folder)).resolve())):
@@ -265,15 +298,20 @@ def encoder_place(checkpoint: Checkpoint, store: Store | None, data_folder: Path
     if encoder.revision or encoder.name == POCKET_POOL:
         return encoder.name
     places: list[object] = [_known_encoders(data_folder).get(encoder.digest)]
+    places += [one.source for one in shelved(data_folder) if one.digest == encoder.digest]
     if store is not None:
         with suppress(StoreError):  # it may have come without its evolution
             places.append(store.runs.get(checkpoint.parent_run).config.get("encoder"))
     for place in (*places, encoder.name):
-        if isinstance(place, str) and os.path.isdir(place):
+        if isinstance(place, str) and os.path.isdir(place := source_of(data_folder, place)):
             return place
     raise CheckpointError(
-        f"The encoder '{encoder.name}' of checkpoint {checkpoint.id} is a folder that is not known on "
-        "this machine: give its path by --encoder or TRINITY_ENCODER."
+        f"The encoder '{encoder.name}' of checkpoint {checkpoint.id} is a folder that is not known on this machine: "
+        + (
+            f"add it by trinity encoders add {encoder.name}."
+            if encoder.name in OFFERS
+            else "give its path by --encoder or TRINITY_ENCODER."
+        )
     )
 
 

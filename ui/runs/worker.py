@@ -137,7 +137,9 @@ def _get_ready(settings: Settings) -> Iterator[str]:
         importlib.import_module(module)
         yield module
     encoder = settings.encoder or (POCKET_POOL if settings.pool == POCKET_POOL else "")
-    if encoder == POCKET_POOL or os.path.isdir(encoder):  # a hub id is not fetched before it is needed
+    if encoder == POCKET_POOL or os.path.isdir(
+        wiring.encoder_source(encoder)
+    ):  # a hub id is not fetched before it is needed
         with contextlib.suppress(TrinityError):  # the run that needs it will say so
             wiring.loaded_encoder(encoder)
             yield encoder

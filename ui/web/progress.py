@@ -28,7 +28,7 @@ from ui.presentation.theme import (
     label,
     one_line,
 )
-from ui.presentation.words import ago, dollars
+from ui.presentation.words import ago, dollars, left_words
 from ui.runs import queue, wiring
 from ui.runs.forks.planning import plan_luck
 from ui.runs.forks.results import Luck, luck_runs, read_luck
@@ -149,14 +149,8 @@ def bar(store: Store, run: RunSummary, texts: RunTexts, reached: Reached) -> Non
     elif run.status is RunStatus.QUEUED:
         words = waiting_words(store, run)
     else:
-        words = f"{reached.words}{_remaining(reached.remaining_s)} …"
+        words = f"{reached.words}{left_words(reached.remaining_s)} …"
     st.progress(min(1.0, max(0, reached.done) / max(1, reached.planned)), text=words)
-
-
-def _remaining(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
 
 
 def pause_button(store: Store, run: RunSummary, texts: RunTexts) -> None:

@@ -14,6 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from core.analysis.separability import (
     FOLDS,
     Points,
+    Reader,
     accuracy,
     classes,
     discriminate,
@@ -21,6 +22,7 @@ from core.analysis.separability import (
     folds,
     perplexity,
     project,
+    read_questions,
     separability_index,
     synthetic_study,
     within_families,
@@ -251,3 +253,58 @@ def test_features_that_do_not_vary_are_no_features() -> None:
     assert discriminate(flat, "task", "logits") is None
     found = known(accuracy(flat, "task", "logits"))
     assert found.linear.mean < 0.5
+
+
+def texts(given: Points, *, telling: bool) -> list[str]:
+    """A text for each point, of ten words; its first word tells its family where they are `telling`."""
+    rng = np.random.default_rng(2)
+    common = rng.integers(40, size=(len(given), 9))
+    first = [family[:3] if telling else "the" for family in given.families]
+    return [f"{word} {' '.join(f'w{i:02d}' for i in row)}" for word, row in zip(first, common, strict=True)]
+
+
+_THREE: tuple[Reader, ...] = ("linear", "words", "length")
+
+
+@pytest.mark.parametrize("telling", [True, False])
+def test_questions_are_read_off_what_tells_them_apart_and_off_nothing_else(telling: bool) -> None:
+    given = points(n=90, per_task=1, apart=0.0 if telling else 6.0)
+    found = known(read_questions(given, texts(given, telling=telling)))
+    linear, words, length = (found.share(reader).value or 0.0 for reader in _THREE)
+    assert max(linear, words) > 0.9
+    assert max(min(linear, words), length) < 0.5
+    assert (words > linear) is telling
+    ahead, low, high = found.ahead("linear", "words")
+    assert (high < 0) is telling
+    assert low < ahead < high
+    low, high = found.share("linear").ci95
+    assert low < linear <= high
+    assert found.chance == pytest.approx(1 / 3)
+
+
+def test_length_alone_tells_middling_texts_from_short_and_long_ones() -> None:
+    given = points(n=90, per_task=1, apart=0.0)
+    spans = {"add": 1, "sort": 6, "spell": 30}
+    told = [" ".join(["so"] * (spans[family] + i % 3)) for i, family in enumerate(given.families)]
+    assert (known(read_questions(given, told)).share("length").value or 0.0) > 0.9
+
+
+def test_equal_questions_are_not_recognised_by_each_other() -> None:
+    # Labels mean nothing, and each question is asked four times: split by points, its copies would give it away.
+    given = points(n=120, per_task=4, apart=0.0)
+    rng = np.random.default_rng(3)
+    places = rng.normal(size=(30, 12)) * 20
+    hidden = (places[np.array(given.tasks)] + rng.normal(size=(120, 12))).astype(np.float32)
+    asked = [f"q{task} r{task}" for task in given.tasks]
+    found = known(read_questions(replace(given, hidden=hidden), asked))
+    copied = known(read_questions(replace(given, hidden=hidden, tasks=tuple(range(120))), asked))
+    for reader in ("rbf", "words"):
+        assert (found.share(reader).value or 0.0) < 0.5 < 0.95 < (copied.share(reader).value or 0.0)
+    # Thirty questions, not 120: the interval is as wide as that.
+    low, high = found.share("rbf").ci95
+    assert high - low > 0.2
+
+
+def test_questions_of_one_class_give_nothing() -> None:
+    given = replace(points(n=40), families=("one",) * 40)
+    assert read_questions(given, ["a"] * 40) is None

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from core.coordinator import batches
+from core.coordinator import encoder as encoders
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
@@ -324,11 +325,27 @@ def test_a_damaged_encoder_folder_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
-    folder = tiny_qwen3(tmp_path / "pickled")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "are pickled"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "are missing. Put its model.safetensors"),
+        (
+            lambda folder: (folder / "config.json").write_text('{"model_type": "t5"}'),
+            "has an encoder and a decoder: name another",
+        ),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be loaded"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], words: str
+) -> None:
+    monkeypatch.setattr(encoders, "AutoModel", None)  # whoever reads weights fails in other words
+    folder = tiny_qwen3(tmp_path)
+    change(folder)
+    with pytest.raises(CheckpointError, match=words) as refused:
         load_encoder(folder)
+    assert "NoneType" not in str(refused.value)
 
 
 def test_code_in_a_model_folder_is_never_run(tmp_path: Path) -> None:
@@ -349,7 +366,7 @@ def test_a_device_that_is_not_there_is_refused(folder: Path) -> None:
     if torch.cuda.is_available():
         assert load_encoder(folder, device="cuda").device == "cuda"
     else:
-        with pytest.raises(CheckpointError, match="cannot be loaded"):
+        with pytest.raises(CheckpointError, match="no device cuda here"):
             load_encoder(folder, device="cuda")
 
 

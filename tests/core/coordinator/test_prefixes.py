@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from transformers import (
     Qwen3Model,
 )
 
+from core.coordinator import encoder as encoders
+from core.coordinator.attention import CONTINUED, use_continued_attention
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.prefixes import PartReader, PrefixReader, reads_in_parts
 from core.coordinator.svf import Offsets, svf_layout
@@ -80,6 +83,14 @@ def test_what_was_read_before_changes_no_bit(model: Any) -> None:
     cold, warm = PrefixReader(model), PrefixReader(model)
     warm.read(SHORT)
     assert torch.equal(warm.read(LONG), cold.read(LONG))
+
+
+def test_attention_without_a_mask_gives_the_same(model: Any) -> None:
+    masked = PrefixReader(model).read(LONG)
+    use_continued_attention(model)
+    assert model.config._attn_implementation == CONTINUED
+    torch.testing.assert_close(PrefixReader(model).read(LONG), masked, atol=1e-5, rtol=0)
+    torch.testing.assert_close(whole(model, LONG)[-len(masked) :], masked, atol=1e-5, rtol=0)
 
 
 def test_conversations_that_begin_alike_share_what_is_remembered(model: Any) -> None:
@@ -169,3 +180,88 @@ def whole_state(encoder: Encoder, request: Decide, offsets: Offsets) -> Any:
     ids = encoder.tokens.prompt(request, encoder.input_format).ids
     with encoder.exclusive(offsets) as model, torch.inference_mode():
         return model(input_ids=torch.tensor([ids]), use_cache=False).last_hidden_state[:, -2].numpy()
+
+
+class Shelf:
+    """States in memory (an `encoder.StateLedger`)."""
+
+    def __init__(self) -> None:
+        self.states: dict[bytes, np.ndarray[Any, np.dtype[np.float32]]] = {}
+
+    def recall(self, keys: Sequence[bytes]) -> dict[bytes, np.ndarray[Any, np.dtype[np.float32]]]:
+        return {key: self.states[key] for key in keys if key in self.states}
+
+    def keep(self, states: Mapping[bytes, np.ndarray[Any, np.dtype[np.float32]]]) -> None:
+        self.states |= states
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """States are handed to a ledger as soon as they are read."""
+    monkeypatch.setattr(encoders, "_HANDED_OVER_S", 0.0)
+
+
+def with_ledger(folder: Path, shelf: Shelf, **how: Any) -> Encoder:
+    encoder = load_encoder(folder, **how)
+    encoder.ledger = shelf
+    return encoder
+
+
+def test_what_a_large_encoder_has_read_is_not_read_by_another_of_the_same_weights(
+    as_large: None, at_once: None, tmp_path: Path
+) -> None:
+    folder, shelf, asked = tiny_qwen3(tmp_path / "one"), Shelf(), [conversation(n) for n in range(4)]
+    first, again = (with_ledger(folder, shelf) for _ in range(2))
+    states = first.encode(asked).states
+    assert again.encode(asked[:2]).states.tolist() == states[:2].tolist()
+    assert again.forwards == 0
+    assert len(shelf.states) == 4
+    again.encode([conversation(5)])
+    np.testing.assert_array_equal(again.encode(asked).states, states)
+    assert again.forwards < 3
+    kept = len(shelf.states)
+    for other in (
+        with_ledger(tiny_qwen3(tmp_path / "other", seed=1), shelf),
+        with_ledger(folder, shelf, dtype="bfloat16"),
+    ):
+        assert np.abs(other.encode(asked[:1]).states - states[:1]).max() > 1e-4, "it read for itself"
+    again.encode(asked[:1], token_position=-3)
+    assert len(shelf.states) == kept + 3
+    layout = svf_layout(again.model, [2], embeddings=False)
+    changed = np.full(sum(n for _, n in layout), 0.1, np.float32)
+    again.encode(asked[:1], offsets=Offsets(layout, changed))
+    assert len(shelf.states) == kept + 3, "weights that were changed keep nothing"
+
+
+def test_a_small_encoder_keeps_nothing(at_once: None, tmp_path: Path) -> None:
+    shelf = Shelf()
+    with_ledger(tiny_qwen3(tmp_path), shelf).encode([conversation(1)])
+    assert not shelf.states
+
+
+def test_what_was_read_is_kept_when_whoever_asked_stops(
+    as_large: None, at_once: None, tmp_path: Path
+) -> None:
+    folder, shelf = tiny_qwen3(tmp_path), Shelf()
+    encoder, asked = with_ledger(folder, shelf), [conversation(n % 4) for n in range(8)]
+    steps = encoder.read_each(asked)
+    seen = [next(steps)[0] for _ in range(3)]
+    encoder.encode([conversation(6)])  # between two steps
+    seen += [place for place, _ in steps]
+    assert sorted(seen) == [*range(8)], "equal ones too, each once"
+    assert len(shelf.states) == 5
+    killed = with_ledger(tiny_qwen3(tmp_path / "2", seed=2), other := Shelf()).read_each(asked)
+    next(killed)
+    del killed
+    assert len(other.states) == 1
+    assert encoder.seconds > 0
+
+
+def test_its_speed_is_measured_once(as_large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoders, "_TIMED_S", 0.0)
+    encoder = load_encoder(tiny_qwen3(tmp_path), max_tokens=64)
+    speed = encoder.tokens_per_s()
+    assert 100 < speed < 1e6
+    read = encoder.forwards
+    assert encoder.tokens_per_s() == speed
+    assert encoder.forwards == read

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from core.checkpoint import Checkpoint
-from core.coordinator import encoder as encoder_module
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import LM_HEAD, Layout, Offsets, SingularValues, dead_blocks, svf_layout
@@ -145,26 +144,6 @@ def test_policies_with_and_without_offsets_share_an_encoder(encoder: Encoder) ->
         np.concatenate([np.zeros(sum(count for _, count in layout)), head])
     )
     assert Coordinator(same, encoder).decide(REQUESTS) == first[0]  # zero offsets are the identity
-
-
-@pytest.mark.parametrize(("layers", "embeddings"), [([1], False), ([0, 1], False), ([1], True)])
-def test_what_lies_below_the_changed_layers_is_computed_once_and_the_states_are_the_same(
-    encoder: Encoder, layers: list[int], embeddings: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layout = svf_layout(encoder.model, layers, embeddings=embeddings)
-    candidates = [Offsets(layout, random_offsets(layout, seed)) for seed in (5, 6, 7)]
-
-    def read() -> tuple[list[Any], float]:
-        fresh = load_encoder(str(encoder.folder))
-        return [fresh.encode(REQUESTS, offsets=one).states for one in candidates], fresh.forwards
-
-    shared, took = read()
-    monkeypatch.setattr(encoder_module, "split_for", lambda *_: None)
-    whole, naive = read()
-    np.testing.assert_array_equal(shared, whole)
-    below = 0 if embeddings else min(layers) / encoder.model.config.num_hidden_layers
-    assert naive == 3 * len(REQUESTS)
-    assert took == pytest.approx(naive * (1 - below) + len(REQUESTS) * below)
 
 
 def test_a_checkpoint_with_other_dead_blocks_is_refused(encoder: Encoder) -> None:

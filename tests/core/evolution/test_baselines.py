@@ -161,12 +161,11 @@ def test_an_evolution_goes_on_from_labels_and_counts_their_episodes(
 
     def evolved(template: Checkpoint, **begun: Any) -> list[Generation]:
         place, tasks = classroom(), LESSONS[:30]
-        return list(
-            evolve(
-                chosen, template, encoder=encoder, pool=place.pool, grade=grade_many, tasks=tasks,
-                validation_tasks=LESSONS[30:], **begun,
-            )
+        steps = evolve(
+            chosen, template, encoder=encoder, pool=place.pool, grade=grade_many, tasks=tasks,
+            validation_tasks=LESSONS[30:], **begun,
         )  # fmt: skip
+        return [one for one in steps if isinstance(one, Generation)]
 
     found = evolved(Checkpoint.begin(PUPILS, encoder.identity))
     first = found[0]

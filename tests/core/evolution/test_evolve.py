@@ -33,7 +33,7 @@ from core.evolution.evolve import (
 )
 from core.evolution.fitness import EpisodeStatistics, GenerationStats, Step, statistics_of
 from core.evolution.learners import begin, read_state
-from core.evolution.search import SearchSpace, Survey, sketches, space_of, survey_of
+from core.evolution.search import Reading, SearchSpace, Survey, sketches, space_of, survey, survey_of
 from core.evolution.sep_cma import SepCMAState
 from core.heads import HeadKind
 from core.learning import episodes_of, play_all
@@ -71,7 +71,10 @@ def steps_of(
 ) -> Iterator[Generation]:
     """Each generation, played when it is asked for."""
     known = {"pool": ScriptedPool(SPECS, say), "tasks": TASKS[:16], "validation_tasks": TASKS[16:]}
-    return evolve(config, template or begun(encoder), encoder=encoder, grade=grade_many, **{**known, **parts})
+    template = template or begun(encoder)
+    for step in evolve(config, template, encoder=encoder, grade=grade_many, **{**known, **parts}):
+        if isinstance(step, Generation):
+            yield step
 
 
 def run(
@@ -131,6 +134,29 @@ def test_what_was_surveyed_of_the_encoder_is_kept_and_not_measured_again(
     assert last.state.digest == straight[12].state.digest
     validated = last.validation.n * CONFIG.turn_budget if last.validation else 0
     assert encoder.states_given - read <= (last.decisions or 0) + validated
+
+
+def test_a_survey_tells_how_far_it_is_and_may_be_smaller(encoder: Encoder) -> None:
+    layout = svf_layout(encoder.model, [2], embeddings=False)
+    steps = survey(CONFIG, begun(encoder, svf_layout=layout), encoder, TASKS[:16], 40)
+    told = []
+    while True:
+        try:
+            told.append(next(steps))
+        except StopIteration as end:
+            small: Survey = end.value
+            break
+    assert [one.done for one in told] == [*range(1, 41), 72, 104]
+    assert {one.of for one in told} == {104}
+    whole = survey_of(CONFIG, begun(encoder), encoder, TASKS[:16])
+    cosine = small.mean_state @ whole.mean_state
+    assert cosine > 0.98 * np.linalg.norm(small.mean_state) * np.linalg.norm(whole.mean_state)
+    assert small.steps["head"].step_size == pytest.approx(whole.steps["head"].step_size, rel=0.2)
+    first, *_ = evolve(
+        CONFIG, begun(encoder), encoder=encoder, grade=grade_many, pool=ScriptedPool(SPECS, say),
+        tasks=TASKS[:16], sketches=5,
+    )  # fmt: skip
+    assert first == Reading(1, 5)
 
 
 @pytest.mark.parametrize("packed", ["", "AAAA", "!", "naïve", "A" * 320])

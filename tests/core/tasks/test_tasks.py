@@ -10,7 +10,14 @@ import pytest
 
 from core.errors import TaskError
 from core.pocket import FAMILIES, TRAINED_FAMILIES
-from core.tasks.sets import FILE_SPLITS, digest_of_tasks, load_tasks, read_task_file, remembered_tasks
+from core.tasks.sets import (
+    FILE_SPLITS,
+    digest_of_tasks,
+    labelled_tasks,
+    load_tasks,
+    read_task_file,
+    remembered_tasks,
+)
 
 
 def test_sets_are_balanced_in_every_prefix() -> None:
@@ -165,3 +172,29 @@ def test_bytes_that_are_no_text_are_said(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TaskError, match="UTF-8"):
         load_tasks(str(path), "test", 5, 0)
+
+
+def test_tasks_are_labelled_by_what_their_lines_say(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    lines: list[dict[str, object]] = [
+        {"defaults": {"grader": "number", "family": "sums"}},
+        {"question": "1 + 1?", "answer": 2, "subject": " easy  sums ", "solved": True},
+        {"question": "2 + 2?", "answer": 4, "subject": 7, "solved": False},
+        {"question": "3 + 3?", "answer": 6, "subject": ["no", "label"], "solved": None, "family": "more"},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+
+    def labels(by: str, most: int = 10) -> dict[str, str]:
+        return {task.question: label for task, label in labelled_tasks(str(path), by, most)[0]}
+
+    assert labels("subject") == {"1 + 1?": "easy sums", "2 + 2?": "7"}
+    assert labels("solved") == {"1 + 1?": "yes", "2 + 2?": "no"}
+    assert labels("family") == {"1 + 1?": "sums", "2 + 2?": "sums", "3 + 3?": "more"}
+    some, total = labelled_tasks(str(path), "grader", 2)
+    assert (len(some), total) == (2, 3)
+    assert some == labelled_tasks(str(path), "grader", 3)[0][:2]
+    with pytest.raises(
+        TaskError, match="has a field 'colour': choose one of family, grader, split, solved, subject"
+    ):
+        labelled_tasks(str(path), "colour", 10)
+    assert {label for _, label in labelled_tasks("pocket", "family", 8)[0]} == set(TRAINED_FAMILIES)

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, normalizers
 
 from core.checkpoint import InputFormat
 from core.episode import ROLE_ORDER, Decide, Role, Transcript, TranscriptEntry
@@ -124,6 +125,22 @@ def test_what_does_not_fit_keeps_its_marks(family: str) -> None:
     )
     controls = set(tokens(family).controls.values())
     assert [one for one in prompt.ids if one in controls] == [one for one in short.ids if one in controls]
+
+
+def test_blanks_that_are_added_tokens_stay_and_a_control_that_is_a_word_is_spelled_out() -> None:
+    words = {word: i for i, word in enumerate((*"user:\n<h>a", "\u2581", "\u2581\u2581", "<h", "<h>"))}
+    merges = [("\u2581", "\u2581"), ("<", "h"), ("<h", ">")]
+    core = Tokenizer(models.BPE(words, merges))
+    core.normalizer = normalizers.Replace(" ", "\u2581")
+    core.add_tokens([AddedToken(word, normalized=False) for word in ("\u2581\u2581", "<h>")])
+    writer = PromptTokens(TokenizerFile(core, "", {}), 4096)
+    assert set(writer.controls) == {"<h>"}
+    assert writer.plain("a  a") == [words["a"], words["\u2581\u2581"], words["a"]]
+    assert writer.plain("a<h>") == [words[one] for one in "a<h>"]
+    assert writer.literal("a<h>") == [words["a"], words["<h>"]]
+    told = Transcript("a<h>")
+    spelled = [(one.part, one.start, one.end) for one in writer.placed(told, "plain") if one.part is not None]
+    assert spelled == [(-1, i, i + 1) for i in range(4)]
 
 
 def test_a_format_without_its_marks_is_refused_and_the_right_one_named() -> None:

@@ -174,6 +174,7 @@ NONSENSE: dict[str, tuple[int, str, Any, str]] = {
     "mask of nothing": (-1, DECISION + ".role_mask", [False] * 3, "at least one role"),
     "logit": (-1, DECISION + ".model_logits", [1e300, 0, 0], r"model_logits\.0"),
     "hidden state": (-1, DECISION + ".hidden_state", "AAB8", "hidden_state"),
+    "recipe": (-1, DECISION + ".recipe", "my GPU", r"decision\.recipe .*cuda/bfloat16/sdpa"),
     "chosen model": (-1, DECISION + ".model", "eve", r"decision\.model .*one of the episode's"),
     "best model": (-1, DECISION + ".argmax_model", "eve", "argmax_model"),
     "chosen role": (-1, DECISION + ".role", "boss", r"at episode\.turns\.0\.decision\.role .*worker"),

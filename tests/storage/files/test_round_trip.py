@@ -165,6 +165,7 @@ def episodes(draw: st.DrawFn) -> Episode:
             model_logits=tuple(draw(st.lists(NUMBERS, min_size=3, max_size=3))),
             hidden_state=struct.pack(f"<{len(state)}e", *state),
             model_mask=tuple(draw(st.lists(st.booleans(), min_size=3, max_size=3).filter(any))),
+            recipe=draw(st.sampled_from(["", "cuda/bfloat16/sdpa"])),
         )
         usage = replace(turn.reply.usage, cost_usd=draw(st.none() | st.floats(0, 1e6)))
         reply = replace(turn.reply, text=draw(TEXTS), reasoning=draw(TEXTS), usage=usage)

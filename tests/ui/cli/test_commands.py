@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from core.checkpoint import load_checkpoint, save_checkpoint
@@ -24,6 +25,7 @@ from tests.core.planner.tiny import tiny_planner
 from tests.ui.sums import Sums, sums
 from ui.cli.console import printable
 from ui.cli.ui import check_port
+from ui.runs import wiring
 from ui.runs.lease import is_dead, owner
 
 
@@ -62,6 +64,7 @@ def test_an_argument_that_is_no_text_is_one_sentence(world: Sums) -> None:
 
 def test_doctor_says_where_things_are_and_what_tables_and_columns_mean(played: Sums) -> None:
     world, report = played, played.trinity("doctor", "--json").json
+    assert "threads" in report["devices"]["cpu"]
     assert report["version"]
     assert report["store"]["url"].endswith("store.db")
     assert (bool(report["store"]["schema"]), report["store"]["episodes"]) == (True, 36)
@@ -248,6 +251,7 @@ def test_a_strength_is_listed_and_changes_nothing_that_is_recorded(world: Sums) 
 def test_pool_check_asks_each_model_once_and_fails_when_one_does(world: Sums) -> None:
     answered = world.done("pool", "check", "--json").json
     assert {row["name"]: row["ok"] for row in answered} == {"adder": True, "guesser": True}
+    assert all(row["tokens_per_s"] > 0 for row in answered)
     assert len(world.server.requests) == 2
     file = world.folder / "pool.toml"
     unreachable = file.read_text().replace(f'"{world.server.url}"', '"http://127.0.0.1:9/v1"\nattempts = 1')
@@ -308,6 +312,19 @@ def test_commands_that_only_read_work_on_a_store_that_is_only_read(played: Sums,
     ):
         assert "Nothing was stored: this store is read-only" in played.refused(*command, *read_only)
     assert Path(played.store).read_bytes() == before
+
+
+def test_what_encoders_have_read_is_told_by_doctor_and_removed_by_prune(world: Sums) -> None:
+    file = wiring.state_file(wiring.data_folder())
+    assert world.trinity("doctor", "--json").json["readings"]["size_bytes"] == 0
+    assert "Nothing that encoders have read" in world.trinity("prune", "--what", "readings").out
+    file.keep({b"k" * 20: np.ones(4, np.float32)})
+    assert world.trinity("doctor", "--json").json["readings"]["size_bytes"] > 4000
+    assert "leave filters" in world.refused("prune", "--what", "readings", "--run", "r")
+    assert not world.trinity("prune", "--what", "readings", "--dry-run", "--json").json["removed"]
+    assert file.path.exists()
+    assert world.trinity("prune", "--what", "readings", "--yes", "--json").json["removed"]
+    assert not file.path.exists()
 
 
 def test_a_password_in_the_address_is_shown_nowhere(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.episode import Protocol
-from core.evolution import search
+from core.evolution import evolve as evolution
 from core.evolution.config import label_episodes
 from core.fields import validate_settings
 from core.settings import read_settings
@@ -166,7 +166,7 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
         raise AssertionError("the encoder is measured once")
 
     with monkeypatch.context() as once:
-        once.setattr(search, "survey_of", measured)
+        once.setattr(evolution, "survey", measured)
         said = world.trinity("evolve", "--resume", "--name", run, "--json")
     assert "sketched" not in said.err
     resumed = said.json

@@ -82,7 +82,7 @@ LEARNING = LearnConfig(
     validate_every=3,
 )
 #: What a resumed run knows replies for already, or what depends on time.
-OF_THE_MOMENT = ("calls", "calls_saved", "decisions", "forwards", "seconds")
+OF_THE_MOMENT = ("calls", "calls_saved", "decisions", "forwards", "reading_s", "seconds")
 
 
 @pytest.fixture(scope="module")

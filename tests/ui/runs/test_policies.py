@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
+import torch
 
 from core.conduct.planners import FIXED
 from core.episode import ROLE_ORDER, Role, Status
 from core.errors import CheckpointError, ConfigError
 from core.evolution.cycles import cascade_episodes
+from core.settings import Computing
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
+from tests.builders.diffed import Diffed
 from tests.core.pool.faulty_server import Answer, Request, fail
 from tests.ui.pages import opened as opened_page
 from tests.ui.pages import shown
 from tests.ui.sums import Sums, answer
-from ui.runs.policies import POLICIES, check_policies, cycles_of, pupil_of, turns_of
+from ui.runs import reading
+from ui.runs.policies import POLICIES, Policies, check_policies, cycles_of, pupil_of, turns_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import lesson_episodes, price
 
@@ -184,3 +190,21 @@ def test_help_lists_every_name(world: Sums, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_workflow_is_named() -> None:
     assert f"fixed:NAME ({', '.join(FIXED)})" in POLICIES["conductor"].words
+
+
+def test_a_checkpoint_on_another_recipe_says_once_how_far_it_agrees(
+    diffed: Diffed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_told", set())
+    policies = Policies(diffed.store, diffed.a.models, computing=Computing("cpu", "bfloat16"))
+    for checkpoint in (diffed.a, diffed.a, diffed.svf):
+        assert policies.coordinator(checkpoint).encoder.dtype == "bfloat16"
+    recorded, asked = caplog.messages
+    said = r"Checkpoint {} was made in float32 on the CPU and plays here in bfloat16 on the CPU: of \d+ {}, \d+ \("
+    assert re.match(said.format(diffed.a.id, "recorded decisions"), recorded)
+    assert re.match(said.format(diffed.svf.id, "decisions about pocket questions"), asked)
+    assert Policies(diffed.store, diffed.a.models).coordinator(diffed.a).encoder.dtype == "float32", "its own"
+    elsewhere = replace(diffed.a, device="cuda", dtype="bfloat16")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    Policies(diffed.store, diffed.a.models).coordinator(elsewhere)
+    assert "is not known, as none of its own is recorded and its recipe is not at hand" in caplog.messages[-1]

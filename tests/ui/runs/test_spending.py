@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
+from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import (
     Ask,
     Episode,
@@ -29,8 +30,10 @@ from core.episode import (
     Usage,
 )
 from core.errors import BudgetError
+from core.evolution.config import EvolveConfig
 from core.play.drive import drive_many
 from core.play.policies import PLAN_WORK_CHECK, single_policy
+from core.pocket import threads
 from core.pool.costs import bound_usd
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec, Service
@@ -52,7 +55,8 @@ from tests.core.pool.faulty_server import (
 )
 from tests.ui.endpoint.server import CALL_USD, PRICES, role_of, team
 from tests.ui.pages import command
-from ui.runs.expectation import Part, expectation, longest
+from ui.runs import expectation as expectations
+from ui.runs.expectation import Part, expectation, longest, reading_time
 from ui.runs.plans import plan_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan
@@ -264,6 +268,35 @@ def test_hours_are_those_of_the_tightest_limit(limits: dict[str, int], hours: fl
 
 def test_means_are_of_this_pool_alone(samples: Store) -> None:
     assert pool_means(samples, "another") is None
+
+
+def test_an_encoder_is_to_read_each_transcript_or_only_what_is_new_in_it(
+    samples: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of an episode's three transcripts, of 60, 100 and 140 tokens.
+    means = PoolMeans({"a": CallMeans(9, 100.0, 40.0, 0.0, 1.0)}, 3.0)
+    monkeypatch.setattr(expectations, "pool_means", lambda *_: means)
+    monkeypatch.setattr(threads, "SMALL", 0)
+    monkeypatch.setattr(Encoder, "tokens_per_s", lambda _: 10.0)
+    encoder, pool = load_encoder("pocket"), pool_specs("pocket")
+    plan = BatchPlan(("a", "b"), "pocket", "test", 12, 0, 5, False, "pocket")
+    parts = reading_time(samples, plan, pool, encoder, 2)
+    assert parts is not None
+    assert parts.tokens == pytest.approx(2 * 12 * (60 + 40 + 40))
+    encoder.in_parts = False
+    whole = reading_time(samples, plan, pool, encoder, 2)
+    assert whole is not None
+    assert whole.tokens == pytest.approx(2 * 12 * (60 + 100 + 140))
+    assert "about 7,200 tokens, which takes 12 minutes at the 10 tokens a second" in whole.sentence()
+    config = EvolveConfig(generations=1, population=4, tasks_per_candidate=2, turn_budget=5)
+    evolution = EvolutionPlan("pocket", 8, 6, evolution=config, svf="1")
+    evolved = reading_time(samples, evolution, pool, encoder)
+    assert evolved is not None
+    assert evolved.tokens > 4 * 2 * 300, "each candidate of its own"
+    monkeypatch.setattr(expectations, "pool_means", lambda *_: None)
+    assert reading_time(samples, plan, pool, encoder) is None
+    monkeypatch.undo()
+    assert reading_time(samples, plan, pool, load_encoder("pocket")) is None, "a small one reads quickly"
 
 
 def add_update(store: Store, run: str, index: int, stats: dict[str, int]) -> None:

@@ -70,6 +70,7 @@ def filled(world: Sums, **fields: int | str) -> AppTest:
 @pytest.mark.usefixtures("no_workers")
 def test_page_and_command_line_begin_the_same_evolution(world: Sums, store: Store) -> None:
     page = filled(world)
+    assert page.selectbox(key="ev_encoder").options == ["pocket", os.environ["TRINITY_ENCODER"]]
     press(page, "begin")
     (run,) = waiting(store)
     assert page.query_params["run"] in (run, [run])

@@ -19,6 +19,7 @@ from core.episode import Protocol, Role
 from core.errors import StoreError, TaskError
 from core.ids import episode_id
 from core.tasks.sets import read_task_file
+from core.tokens.shelf import Shelved, put
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
@@ -187,8 +188,14 @@ def test_the_rules_are_chosen_and_a_checkpoint_plays_by_its_own(store: Store) ->
     released: dict[str, Any] = {"protocol": Protocol.RELEASED, "input_format": "chat"}
     by_rules = Checkpoint.begin(("adder", "guesser"), EncoderIdentity("tiny", 8), **released)
     wiring.keep_checkpoint(store, by_rules)
+    put(wiring.data_folder(), "mine", lambda _: Shelved("mine", "a folder", "", "", "/somewhere"))
     page = opened("live", play=by_rules.id)
     assert "the authors' released code's, as this checkpoint was evolved" in shown(page)
+    reads = page.selectbox(key="live_encoder")
+    assert reads.options[:3] == ["the checkpoint's own", "pocket", "mine"]
+    reads.select("mine").run()
+    page.button(key="play").click().run()
+    assert plan_of(store.runs.get(page.query_params["run"]), LivePlan).encoder == "mine"
 
 
 def test_two_clicks_are_one_run_and_another_visit_is_another(store: Store, plan: LivePlan) -> None:

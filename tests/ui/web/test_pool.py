@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 from streamlit.testing.v1 import AppTest
 
+from core.pool.pool import tokens_per_s
 from storage.analysis.costs import model_health, planning
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
@@ -61,6 +62,12 @@ def test_the_models_of_a_store_are_counted(recorded: Store) -> None:
             assert one.latency_p95_s is not None
             assert one.latency_p50_s is not None
             assert min(reply.latency_s for reply in replies) <= one.latency_p50_s <= one.latency_p95_s
+        paces = [pace for reply in replies if (pace := tokens_per_s(reply))]
+        assert (one.tokens_per_s is not None) or not paces
+        if paces:
+            assert one.tokens_per_s is not None
+            assert min(paces) <= one.tokens_per_s * 1.001
+            assert one.tokens_per_s <= max(paces) * 1.001
 
 
 def test_the_page_shows_them_and_says_who_is_hard_to_read(recorded: Store) -> None:

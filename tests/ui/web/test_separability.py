@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +23,8 @@ from tests.builders.play import MODELS, HashPolicy, births, events, grade, pool,
 from tests.builders.sample_store import PLAYED, checkpoint
 from tests.builders.stores import new_store
 from tests.ui.pages import assert_literal, command, opened, shown
-from ui.answers import separability
-from ui.answers.asked import Asked
+from ui.answers import evolution, separability
+from ui.answers.asked import Asked, asked_of_states
 from ui.answers.blocks import Answer, Cloud, Dot, Grid, Table
 from ui.presentation.theme import model_colour
 from ui.web.analysis.figures import MOST_CLASSES, class_styles, cloud
@@ -60,7 +61,7 @@ def first_policy(store: Store) -> str:
 def asked(store: Store, policy: str, run: str = PLAYED, **choices: str) -> Asked:
     """What the page asks of a policy in a run."""
     chosen = next(one for one in policies_with_states(store) if (one.run_id, one.policy) == (run, policy))
-    return separability.asked_of_states(store, chosen, policy, choices=choices)
+    return asked_of_states(store, chosen, policy, choices=choices)
 
 
 def rows_of(answer: Answer, key: str) -> list[dict[str, object]]:
@@ -98,6 +99,7 @@ def test_the_numbers_are_those_measured_with_the_papers_beside_them(played: Stor
     assert [of[4].detail for of in grid.cells] == ["100.0 %", "95.5 %", "77.6 ± 2.0 %", "78.3 %"]
     assert "All turns of a task stay in one fold" in str(found.measured)
     within = separability.within(asked(played, policy, "r1"))
+    assert within is not None
     families = [family for family, one in within_families(points, "hidden").items() if one is not None]
     assert [row["family"] for row in rows_of(within, "families")] == families
     assert "LCB 84.4 %" in str(within.measured)
@@ -175,13 +177,11 @@ def test_the_curvature_stands_beside_shuffled_rewards_and_says_when_it_is_chance
     choices = read_choices(played, "r1", policy)
     assert choices is not None
     assert block_separability(choices) is None  # 30 episodes
-    assert (
-        "It takes at least 40 whole episodes" in separability.curvature(asked(played, policy, "r1")).sentence
-    )
+    assert "It takes at least 40 whole episodes" in evolution.curvature(asked(played, policy, "r1")).sentence
     monkeypatch.setattr(curvature, "FEWEST_EPISODES", 20)
     found = block_separability(choices)
     assert found is not None
-    answer = separability.curvature(asked(played, policy, "r1"))
+    answer = evolution.curvature(asked(played, policy, "r1"))
     assert ("too few to tell" in answer.sentence) == (not found.found)
     assert rows_of(answer, "coupling")[-1]["by_chance"] == found.by_chance.row
 
@@ -246,6 +246,11 @@ def test_models_keep_their_slot_colour_and_small_classes_share_one() -> None:
         (["r2"], "No hidden states are kept of a run 'r2'"),
         (["--policy", "random"], "No hidden states are kept of a policy 'random'"),
         (["--policy", "few", "--turns", "first"], "few in run r1 has 2 turns with a hidden state"),
+        (["--encoder", "pocket", "--turns", "first"], "--encoder cannot be combined with --turns"),
+        (["--tasks", "nowhere.jsonl"], "There is no task file nowhere.jsonl"),
+        (["--tasks", "pocket", "--n", "4"], "pocket has 4 questions with a field 'family': fewer than 10"),
+        (["--by", "colour"], "No task of pocket has a field 'colour': choose one of family, grader, split."),
+        (["--encoder", "/nowhere/at all", "--n", "20"], "There is no encoder '/nowhere/at all'"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -256,6 +261,47 @@ def test_a_mistake_is_one_sentence(
     assert said.out == ""
     assert words in said.err
     assert said.err.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def question_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty questions of two kinds, and three of a rare one."""
+    path = tmp_path_factory.mktemp("questions") / "own.jsonl"
+    kinds = [("sum", f"What is {i} + {i}?") for i in range(20)]
+    kinds += [("town", f"Which town lies {i} miles north of <b>Ulm</b>, my friend?") for i in range(20)]
+    kinds += [("rare", f"Why {i}?") for i in range(3)]
+    lines = [{"question": text, "answer": "1", "grader": "exact", "kind": kind} for kind, text in kinds]
+    path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    return path
+
+
+@pytest.mark.integration
+def test_questions_are_read_without_a_run_alike_on_the_page_and_by_the_command(
+    question_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = new_store(tmp_path / "trinity.db")
+    store.close()
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    named = ["separability", "--encoder", "pocket", "--tasks", str(question_file), "--by", "kind"]
+    assert command([*named, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["questions"] == {"own.jsonl, read by pocket": 43}
+    assert [one["n"] for one in found["readings"]["readers"]] == [40] * 4
+    page = opened("separability", of="questions", tasks=str(question_file), by="kind")
+    said = shown(page).replace("\\", "")  # as it is meant, without the marks that keep it from being markdown
+    assert found["readings"]["answer"].splitlines()[0] in said
+    assert "Kind: 2 classes in 40 questions; rare left out, with fewer than 5 questions." in said
+    assert_literal(page)
+    saved = tmp_path / "saved.html"
+    assert command([*named, "--part", "turns", "--html", str(saved)]) == 0
+    assert "own.jsonl, read by pocket</bdi>: 43 questions." in saved.read_text("utf-8")
+    assert "Which town lies 3 miles north of &lt;b&gt;Ulm" in saved.read_text("utf-8")
+    page.text_input(key="separability_by").set_value("colour").run()
+    assert [one.value for one in page.error][0].startswith("No task of")
+    page.text_input(key="separability_by").set_value("kind").run()
+    assert not page.error
+    page.button_group(key="separability_of").set_value("run").run()
+    assert "No run here has hidden states" in shown(page)
 
 
 def test_an_empty_store_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

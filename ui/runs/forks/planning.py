@@ -41,7 +41,7 @@ from ui.runs.plans import Branch, ForkPlan, LivePlan, PooledPlan, RunPlan, Serve
 from ui.runs.settings import absolute_pool
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.forks import MOST_CHILDREN, MOST_EPISODES
-from ui.runs.wiring import pool_specs
+from ui.runs.wiring import pool_specs, settings
 
 #: An episode, one of its turns (0-based), and what is changed there; None where nothing is.
 ChangedTurn = tuple[Episode, int, Change | None]
@@ -279,7 +279,7 @@ def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
     else:
         picks = [(one.parent, one.turn) for one in plan.branches]
         more = plan_forks(store, picks, plan.change, baseline=baseline + pairs, batch=plan.batch, **played_by)
-    return replace(more, max_cost_usd=plan.max_cost_usd)
+    return replace(more, max_cost_usd=plan.max_cost_usd, computing=plan.computing)
 
 
 def _check_playable(
@@ -368,7 +368,8 @@ def _plan(
         branches.append(replace(branch, reused=_standing(parent, branch, change, pool_digest, children)))
     (first, _, change), models = turns[0], tuple(spec.name for spec in specs)
     question = first.task.question[:400]
-    return ForkPlan(change, tuple(branches), pool, pool_digest, models, encoder, question=question, **about)
+    about |= {"question": question, "computing": settings().computing}
+    return ForkPlan(change, tuple(branches), pool, pool_digest, models, encoder, **about)
 
 
 def _plan_behind(store: Store, parent: Episode) -> RunPlan | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from core.analysis.power import MOST_PLAYS, enough
 from core.conduct.planners import RecordedWorkflows
@@ -69,11 +69,18 @@ class ForkParts:
         for parent in self.parents.values() if self.plan.to_play else ():
             for name in (*named, parent.policy):
                 if store.checkpoints.has(name):
-                    policies = Policies(
-                        store, parent.models, encoder=self.plan.encoder, encoders=self.encoders
-                    )
+                    policies = self._policies(store, parent.models)
                     return policies.coordinator(store.checkpoints.load(name)).encoder
         return None
+
+    def _policies(self, store: Store, models: tuple[str, ...], **more: Any) -> Policies:
+        plan = self.plan
+        how: dict[str, Any] = {
+            "encoder": plan.encoder,
+            "encoders": self.encoders,
+            "computing": plan.computing,
+        }
+        return Policies(store, models, **how, **more)
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
         """Play what the run still lacks, all of the baseline before the first fork, recording every event before it is
@@ -87,8 +94,7 @@ class ForkParts:
         def policy(table: _Table) -> Policy:
             """The policy that goes on with the children of a table. ConfigError when it cannot."""
             name, argmax, _, cycles, models = table
-            resolver = Policies(store, models, argmax, self.plan.encoder, dict(cycles), self.encoders)
-            found = resolver.resolve(name)
+            found = self._policies(store, models, argmax=argmax, cycles=dict(cycles)).resolve(name)
             if found.models != models:
                 raise ConfigError(f"Policy '{name}' chooses among other models than the forked episode.")
             return found

@@ -85,7 +85,7 @@ class Reproduction:
     @cached_property
     def encoder(self) -> Encoder:
         """The suite's encoder."""
-        return wiring.loaded_encoder(self.suite.encoder)
+        return wiring.loaded_encoder(self.suite.encoder, self.suite.computing)
 
     @cached_property
     def models(self) -> tuple[str, ...]:
@@ -168,6 +168,7 @@ class Reproduction:
             validation=suite.validation,
             pool=suite.pool,
             encoder=suite.encoder,
+            computing=suite.computing,
             max_cost_usd=None,
             evolution=EvolveConfig(
                 **config,
@@ -341,6 +342,7 @@ class Reproduction:
             pool=suite.pool,
             models=self.models,
             encoder=suite.encoder,
+            computing=suite.computing,
             cycles={name: one.cycle for name, one in cycles.items()},
             choosing=len(self.choosing()) if learns else 0,
             questions=self._n_questions(policy),
@@ -391,7 +393,7 @@ class Reproduction:
         arena, curve = self.arena(seed), []
         for part in CURVE_PARTS:
             some = questions[: max(1, round(part * len(questions)))]
-            lessons = Lessons(self.store, arena, cycles, [], some, tasks, suite.encoder)
+            lessons = Lessons(self.store, arena, cycles, [], some, tasks, suite.encoder, suite.computing)
             solved = float(mean_reward(rewards(arena.play(pupil.teach(lessons), tasks))))
             learned = pupil.episodes(len(self.models), len(some), suite.turns)
             curve.append((self._choice_of_cycles + learned, solved))

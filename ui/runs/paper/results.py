@@ -258,9 +258,9 @@ def _tables_of(results: Results | None) -> list[str]:
 
 def _command(tables: Sequence[str], suite: Suite, seeds: Iterable[int]) -> str:
     words = ["trinity", "reproduce", *tables, "--seeds", ",".join(map(str, sorted(seeds)))]
-    usual = asdict(Suite())
-    for name, value in asdict(suite).items():
-        if name != "validation" and value != usual[name]:
+    asked, usual = ({**asdict(one), **asdict(one.computing)} for one in (suite, Suite()))
+    for name, value in asked.items():
+        if name not in ("validation", "computing") and value != usual[name]:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)
 

@@ -22,5 +22,7 @@ def absolute_tasks(tasks: str) -> str:
 
 def absolute_encoder(encoder: str) -> str:
     """An encoder's folder by its whole path, by which it is found from any folder; other names as they are."""
-    own = encoder != POCKET_POOL and os.path.isdir(encoder)
+    from ui.runs import wiring
+
+    own = encoder != POCKET_POOL and os.path.isdir(encoder) and wiring.encoder_source(encoder) == encoder
     return str(Path(encoder).resolve()) if own else encoder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from core.episode import Protocol, Role, Task
 from core.errors import ConfigError, TaskError
 from core.fields import MOST_SEED, MOST_TASKS, RULES, Setting, Turns
-from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool
+from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool
 from core.tasks.sets import digest_of_tasks, load_tasks
 from ui.runs.policies import cycles_of, pupil_of
 
@@ -57,6 +57,7 @@ class Suite:
     held_out: Annotated[str, Setting(option="--held-out")] = "pocket/held-out"
     """Task set of table 1, which nothing is evolved on."""
     protocol: Annotated[Protocol, RULES] = Protocol.PAPER
+    computing: Computing = Computing()
 
     def __post_init__(self) -> None:
         if self.budget < LEAST_BUDGET:
@@ -66,8 +67,11 @@ class Suite:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What a digest is over. The paper's protocol is left out, as suites had no other before."""
+        """What a digest is over. The paper's protocol is left out, as suites had no other before, and so is the device:
+        only numbers that were asked for count."""
         fields = asdict(self)
+        if (dtype := fields.pop("computing")["dtype"]) is not None:
+            fields["dtype"] = dtype
         if self.protocol is Protocol.PAPER:
             del fields["protocol"]
         return fields
@@ -130,6 +134,7 @@ class BatchPlan:
     """Chooses the tasks instead of --seed: the same ones again, with other draws."""
     questions: int = LESSON_QUESTIONS
     reproduction: ReproducedRow | None = None
+    computing: Computing = Computing()
     kind: Literal["run", "reproduction"] = "run"
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from core.fields import Setting
-from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool
+from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool
 
 #: At most so many children of one kind per turn, and so many episodes at once.
 MOST_CHILDREN, MOST_EPISODES = 64, 200
@@ -52,4 +52,5 @@ class ForkSettings:
     """Play also what the store already holds of the same forks."""
     pool: Pool = POCKET_POOL
     encoder: Annotated[str | None, ENCODER] = None
+    computing: Computing = Computing()
     max_cost_usd: MaxCost = None

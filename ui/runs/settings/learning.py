@@ -20,10 +20,10 @@ from core.evolution.config import (
     RecordName,
     shape_of,
 )
-from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings
+from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings, values_of
 from core.heads import HeadKind
 from core.planner.config import PUBLISHED, LearnConfig
-from core.settings import ENCODER, POCKET_POOL, MaxCost, Pool, Settings
+from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool, Settings
 from core.tasks.sets import load_tasks
 from core.workflow import AccessMode
 from ui.runs.settings import absolute_encoder, absolute_pool, absolute_tasks
@@ -31,6 +31,8 @@ from ui.runs.settings.batch import BatchPlan, Reuse, check_same_tasks
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
 RELEASED_SVF = "released"
+#: Those of the last layer without its keys and values: only the token that is read is computed for each candidate.
+QUICK_SVF = "quick"
 
 LearnedTasks = Annotated[
     str, Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")
@@ -48,9 +50,19 @@ RunName = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class SurveyProgress:
+    """How far an encoder is with the sketched transcripts of a survey, and about how many seconds the rest takes."""
+
+    done: int
+    of: int
+    left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EvolutionPlan:
     """An evolution as its run keeps it: enough to resume it. `barred`, `token_position` and `protocol` as in a
-    checkpoint; `digest` tells when a task file changed."""
+    checkpoint; `digest` tells when a task file changed; `sketches` are those that its encoder is surveyed on (None: not
+    chosen yet), and `survey` how far that is while it goes on."""
 
     tasks: LearnedTasks = "pocket"
     n: Annotated[
@@ -76,7 +88,8 @@ class EvolutionPlan:
             "Singular values", group="search", option="--svf", metavar="LAYERS", term="SVF", learners=SEARCHES
         ),
     ] = ""
-    """Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'."""
+    """Evolve singular values too: of the encoder's layers (1 or 26,27), 'released', or 'quick': the last layer's,
+    without keys and values."""
     barred: Annotated[tuple[str, ...], Setting("Left out", group="search")] = ()
     """Roles and models that are never chosen, as in an ablation."""
     token_position: Annotated[int, Setting("Token whose state is read", group="search", le=-1)] = -2
@@ -94,12 +107,15 @@ class EvolutionPlan:
     record: Annotated[RecordName, Setting("Episodes to keep", group="models", option="--record")] = "none"
     """Store episodes to replay: share, of each validation and of 4 candidates in each generation; all, of every
     candidate too. An episode takes about 7 kB with the pocket models, more where replies are long."""
+    computing: Computing = Computing()
+    sketches: int | None = None
+    survey: SurveyProgress | None = None
     kind: Literal["evolve"] = "evolve"
 
     @property
     def survey_words(self) -> str:
         """What is done before generation 0, for people who wait; once, as its result is kept with it."""
-        read = SKETCHES + (SVF_CANDIDATES * SVF_SKETCHES if self.svf else 0)
+        read = (self.sketches or SKETCHES) + (SVF_CANDIDATES * SVF_SKETCHES if self.svf else 0)
         return f"The encoder reads {read} sketched transcripts once, to set the first step size"
 
 
@@ -182,6 +198,8 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         "pool": absolute_pool(settings.pool),
         "max_cost_usd": settings.max_cost_usd,
     }
+    if kind is not TrainingPlan:
+        chosen |= values_of(settings.computing)
     if kind is EvolutionPlan:
         shape = shape_of(chosen["learner"])
         chosen |= {key: usual for key, usual in shape.items() if not isinstance(chosen[key], int)}

@@ -88,4 +88,5 @@ def _into(found: Analysis, asked: Asked, into: str) -> None:
 def _saved(name: str, asked: Asked) -> bytes:
     """The answers of all parts as a page that needs no network."""
     asked = replace(asked, remember=memory())
-    return analysis_page(ANALYSES[name].title, asked.counts(), answers(name, asked)).encode()
+    found = answers(name, asked)
+    return analysis_page(ANALYSES[name].title, asked.counts(), found, asked.things).encode()

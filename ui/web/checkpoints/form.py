@@ -10,7 +10,7 @@ from functools import partial
 import streamlit as st
 
 from core.errors import ConfigError, TrinityError
-from core.fields import settings_of
+from core.fields import settings_of, values_of
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL, Settings
 from core.tasks.sets import FILE_SPLITS, POCKET_SETS
@@ -161,6 +161,7 @@ def _choose_play(policies: Sequence[str], settings: Settings) -> BatchPlan | Non
         **chosen,
         pool=absolute_pool(settings.pool),
         encoder=settings.encoder,
+        computing=settings.computing,
         max_cost_usd=settings.max_cost_usd,
     )
 
@@ -236,7 +237,7 @@ def command(plan: BatchPlan) -> str:
     """What to type for the same plan."""
     words = ["trinity", "run"]
     for key, field in _SETTINGS.items():
-        value, option = getattr(plan, key), field.setting.option
+        value, option = values_of(plan)[key], field.setting.option
         if not option or value == field.default:
             continue
         if value is True:

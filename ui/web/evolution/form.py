@@ -14,8 +14,8 @@ from core.conduct.planners import CONDUCTOR
 from core.episode import ROLE_ORDER
 from core.errors import ConfigError, TrinityError
 from core.evolution.config import DEFAULT_BUDGET, shape_of
-from core.fields import Field, settings_of
-from core.settings import POCKET_POOL, Settings
+from core.fields import Field, settings_of, values_of
+from core.settings import POCKET_POOL, Computing, Settings
 from core.tasks.sets import digest_of_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
@@ -31,6 +31,7 @@ from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw, draw_all, draw_groups
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.encoder import choose_encoder
 from ui.web.pickers.task_file import choose_tasks
 from ui.web.progress import spending
 
@@ -64,10 +65,13 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             barred = [*(one.name for one in specs), *(role.value for role in ROLE_ORDER)]
             look = {"options": barred, "format_func": lambda value: one_line(str(value), 30)}
-            chosen |= draw_groups(_settings(EvolutionPlan, chosen["learner"]), "ev", {"barred": look})
+            usual = values_of(settings.computing)
+            fields = _settings(EvolutionPlan, chosen["learner"])
+            fields = [replace(one, default=usual.get(one.key, one.default)) for one in fields]
+            chosen |= draw_groups(fields, "ev", {"barred": look})
     with right, st.container(border=True):
-        named = settings.encoder or (POCKET_POOL if settings.pool == POCKET_POOL else "not named")
-        return _plan(EvolutionPlan, "ev", store, chosen, settings, f" · encoder {label(named, 60)}")
+        settings = replace(settings, encoder=choose_encoder("ev", settings))
+        return _plan(EvolutionPlan, "ev", store, chosen, settings)
 
 
 def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | None, str]:
@@ -107,7 +111,7 @@ def _settings(kind: type[P], learner: str = "", *, size: bool = False) -> list[F
 
 
 def _plan(
-    kind: type[P], form: str, store: Store, chosen: dict[str, Any], settings: Settings, more: str = ""
+    kind: type[P], form: str, store: Store, chosen: dict[str, Any], settings: Settings
 ) -> tuple[P | None, str]:
     """What is `chosen` besides its name and its ceiling, which are asked for here, with the digest of its tasks; else
     what has to be done first. Says by which models it is played, what is worth knowing of its tasks, and the most that
@@ -118,11 +122,12 @@ def _plan(
     name = draw(st.container(), settings_of(kind)["name"], f"{form}_name", max_chars=60, help=help)
     specs = pool_specs(settings.pool)
     models = tuple(one.name for one in specs)
-    st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}{more}")
+    st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}")
     try:
         if kind is EvolutionPlan:
             encoder = absolute_encoder(wiring.encoder_for(settings.pool, settings.encoder))
-            settings = replace(settings, encoder=encoder)
+            computing = Computing(chosen["device"], chosen["dtype"])
+            settings = replace(settings, encoder=encoder, computing=computing)
         elif chosen["planner"] is None:
             raise ConfigError(
                 "The pocket planner plans for the pocket models alone, and no stored one was made for this pool: begin "

@@ -41,11 +41,12 @@ def draw(column: DeltaGenerator, field: Field, key: str, letters: int = _LETTERS
     if field.kind is bool:
         return column.toggle(value=field.default, **look)
     if field.choices:
-        words = _WORDS.get(field.kind, {})
-        look = {"options": field.choices, "format_func": lambda value: words.get(value, value), **look}
-        first = field.default if field.default in field.choices else field.choices[0]
-        if sum(len(look["format_func"](one)) for one in field.choices) > letters:
-            return column.selectbox(index=field.choices.index(first), **look)
+        words = {None: field.left_out, **_WORDS.get(field.kind, {})}
+        options = (None, *field.choices) if field.optional and field.default is None else field.choices
+        look = {"options": options, "format_func": lambda value: words.get(value, value), **look}
+        first = field.default if field.default in options else options[0]
+        if sum(len(look["format_func"](one)) for one in options) > letters:
+            return column.selectbox(index=options.index(first), **look)
         return column.segmented_control(default=first, required=True, **look)
     if "options" in look:
         return tuple(column.multiselect(**look))

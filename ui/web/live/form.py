@@ -15,6 +15,7 @@ from core.errors import ConfigError, TaskError
 from core.fields import settings_of
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
+from core.settings import Settings
 from core.tasks.sets import load_task_file, load_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
@@ -31,6 +32,7 @@ from ui.web.kit.fields import draw_all
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import checkpoint_of, plays_whole, policy_words, startable, writes_workflows
+from ui.web.pickers.encoder import choose_encoder
 from ui.web.pickers.task_file import task_file
 from ui.web.progress import begin, spending
 
@@ -78,7 +80,7 @@ def live_form(store: Store) -> None:
         _choose_way(whole=whole, workflows=writes_workflows(store, policy))
         beginning = st.container()
     with st.expander("All settings", icon=":material/tune:", key="all_settings"):
-        plan = _choose_settings(store, models, settings.pool, settings.encoder, policy, whole=whole)
+        plan = _choose_settings(store, models, settings, policy, whole=whole)
     with beginning:
         ceiling, to_do = spending(
             price(store, replace(plan, task=task or plan.task), specs), settings.max_cost_usd
@@ -321,7 +323,7 @@ def _set_way() -> None:
 
 
 def _choose_settings(
-    store: Store, models: tuple[str, ...], pool: str, encoder: str | None, policy: str, *, whole: bool
+    store: Store, models: tuple[str, ...], settings: Settings, policy: str, *, whole: bool
 ) -> LivePlan:
     """Everything else, as a plan that still lacks its task. A checkpoint plays by its own rules."""
     checkpoint = None if whole else checkpoint_of(store, policy)
@@ -335,6 +337,9 @@ def _choose_settings(
         rules = PROTOCOL_WORDS[checkpoint.protocol]
         st.caption(f"Rules: {rules}, as this checkpoint was evolved.", help=define("Protocol"))
         chosen["protocol"] = checkpoint.protocol
+    encoder = settings.encoder
+    if checkpoint:
+        encoder = choose_encoder("live", settings, own=True, persist_state="session")
     pace = st.select_slider(
         "Wait before each answer",
         [0.0, 1.0, 2.0, 5.0],
@@ -355,8 +360,10 @@ def _choose_settings(
     if len(left_out) == len(models):
         raise ConfigError("Every model is left out: leave at least one in.")
     step = _steps(whole=whole)
-    plan = LivePlan(Task("", "", ""), policy, models, pool, encoder, pace_s=pace, step=step, **chosen)
-    return replace(plan, left_out=tuple(left_out))
+    plan = LivePlan(
+        Task("", "", ""), policy, models, settings.pool, encoder, pace_s=pace, step=step, **chosen
+    )
+    return replace(plan, left_out=tuple(left_out), computing=settings.computing)
 
 
 def _what_will_run(specs: Sequence[ModelSpec], plan: LivePlan) -> str:

