@@ -30,7 +30,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 import storage.rows.engine as store_engine
-from tests.zygote import share
+from tests.zygote import share, worker_python
 
 settings.register_profile("repeatable", derandomize=True, max_examples=40)
 settings.register_profile("searching", max_examples=1000)
@@ -123,6 +123,18 @@ def pytest_configure() -> None:
     share()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """The workers are forked off one process that has imported all tests."""
+    try:
+        python = worker_python(config.args)
+    except ChildProcessError as error:  # each worker imports for itself, and says what cannot be imported
+        print(error)
+        return
+    for spec in specs:
+        spec.python = str(python)
+
+
 def pytest_sessionstart() -> None:
     """A statement is compiled once for all SQLite stores of a process. A program has one store, the suite thousands:
     for each anew it took a twentieth of the suite's time."""
@@ -170,8 +182,8 @@ _integrated: list[str] = []
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system") and arguments[0] != "lscpu":
-        # lscpu: joblib counts the cores.
+    starts = event in ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system")
+    if starts and arguments[:1] != ("lscpu",):  # by which joblib counts the cores
         _started.append(f"{event} {arguments[:2]}")
 
 

@@ -3,7 +3,8 @@
 To import torch, transformers and Streamlit takes a process longer than most tests play. What `forked` names is called
 as the program and the interpreter are: it hands its arguments, folder, environment and streams to this process, which
 forks one that runs the command; it passes signals on, and ends as the command ends. The workers that a forked app
-starts are forked too. All processes of a test run share one that forks.
+starts are forked too. All processes of a test run share one that forks. The workers of the test run itself are forked
+off one that has imported all tests as well: for each to import them anew took a twentieth of the suite's time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import selectors
 import shutil
 import signal
@@ -21,6 +23,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -82,9 +85,9 @@ PATIENCE_S = 600  # a busy machine is no failure
 @dataclass(frozen=True, slots=True)
 class Command:
     """What a forked process is to run: `trinity` or `python -m` with arguments as `sys.argv` has them, or a function of
-    a module, as `module:function`, which gets the arguments and returns an exit status. `modules` are imported once for
-    all that come after it. `caller`: the process that stands for the one that runs it; a store knows it by that one's
-    name."""
+    a module, as `module:function`, which gets the arguments and returns an exit status; or `python -u -c`, as a worker
+    of the test run is begun. `modules` are imported once for all that come after it. `caller`: the process that stands
+    for the one that runs it; a store knows it by that one's name."""
 
     argv: list[str]
     folder: str
@@ -97,12 +100,16 @@ class Command:
         os.chdir(self.folder)
         os.environ.clear()
         os.environ.update(self.environment)
+        name, *arguments = self.argv
+        if arguments[:2] == ["-u", "-c"]:
+            sys.argv = ["-c"]
+            exec(arguments[2], {"__name__": "__main__"})  # what execnet calls an interpreter with
+            return
         if self.caller:
             from ui.runs import lease
 
             with patch("os.getpid", return_value=self.caller):
                 lease.owner()  # which is remembered
-        name, *arguments = self.argv
         if Path(name).name == "trinity":
             sys.argv = self.argv
             from ui.cli import main
@@ -149,11 +156,47 @@ def begin(command: Command, streams: Sequence[int]) -> Child:
     asker = socket.socket(socket.AF_UNIX)
     while asker.connect_ex(str(folder / "socket")):  # it is still importing
         assert time.monotonic() < until
+        if _spawned and os.waitpid(_spawned[0], os.WNOHANG)[0]:
+            raise ChildProcessError(
+                "The process that forks has died: what it could not import is said above."
+            )
         time.sleep(0.05)
     socket.send_fds(asker, [json.dumps(asdict(command)).encode()], streams)
     answers = asker.makefile()
     asker.close()  # the file holds it
     return Child(int(answers.readline()), answers)
+
+
+def worker_python(paths: Sequence[str]) -> Path:
+    """What is called in place of `python` to begin a worker of this test run, which is forked off a process that has
+    imported all tests of the paths once for all workers. ChildProcessError when they cannot be imported so."""
+    folder = Path(mkdtemp(prefix="workers", dir=share()))
+    named = [f"{__name__}:fork_workers", str(folder / "socket"), *paths]
+    with (share() / "held").open("rb", buffering=0) as held, (folder / "log").open("wb") as log:
+        streams = [held.fileno(), log.fileno(), log.fileno()]
+        collector = begin(Command(named, os.getcwd(), dict(os.environ)), streams)
+    _kept.append(collector)
+    _stand_in(folder / "python")
+    with socket.socket(socket.AF_UNIX) as asker:
+        while asker.connect_ex(str(folder / "socket")):
+            if select.select([collector.answers], [], [], 0.05)[0]:
+                said = (folder / "log").read_text("utf-8", "replace")[-2000:]
+                raise ChildProcessError(f"Each worker imports all tests, as no process did for all:\n{said}")
+    return folder / "python"
+
+
+def fork_workers(path: str, *paths: str) -> int:
+    """Import all tests of the paths and fork workers for who asks at the path of a socket; in a worker: run it."""
+    import pytest
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        # A module that cannot be imported is tried again, and told of, by each worker.
+        pytest.main(["--collect-only", "-qq", "-o", "addopts=", "-p", "no:cacheprovider", *paths])
+        asked = _listen(listener)
+    if asked is not None:
+        asked.run()
+    return 0
 
 
 def share() -> Path:
@@ -169,8 +212,17 @@ def share() -> Path:
 
 
 def _end(held: int, folder: Path) -> None:
+    """End the process that forks and wait for it, so that its time counts as this one's."""
     os.close(held)
+    with suppress(ChildProcessError):
+        for pid in _spawned:
+            os.waitpid(pid, 0)
     shutil.rmtree(folder)
+
+
+#: The process that forks, in the process that started it, and what it must not end before.
+_spawned: list[int] = []
+_kept: list[Child] = []
 
 
 @cache
@@ -181,13 +233,18 @@ def _folder() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / STANDS_FOR[0]).exists():
             for name in STANDS_FOR:
-                (folder / name).write_text(f"#!{sys.executable} -SE\n{CALLER.read_text('utf-8')}")
-                (folder / name).chmod(0o755)
+                _stand_in(folder / name)
             own = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CALLER.parents[1])}
             command = [sys.executable, "-m", __name__, str(folder / "socket")]
             held = (os.POSIX_SPAWN_OPEN, 0, str(folder / "held"), os.O_RDONLY, 0)
-            os.posix_spawn(sys.executable, command, own, file_actions=[held])
+            _spawned.append(os.posix_spawn(sys.executable, command, own, file_actions=[held]))
     return folder
+
+
+def _stand_in(path: Path) -> None:
+    """A script that stands for an interpreter, and asks at the socket beside it."""
+    path.write_text(f"#!{sys.executable} -SE\n{CALLER.read_text('utf-8')}")
+    path.chmod(0o755)
 
 
 @dataclass
@@ -209,6 +266,7 @@ class Zygote:
                 if ready.data is None:
                     for pid in self.running:
                         self._kill(pid)
+                        os.waitpid(pid, 0)
                     return None
                 command = ready.data()
                 if command is not None:
@@ -217,6 +275,9 @@ class Zygote:
     def _fork(self) -> Command | None:
         asker, _ = self.listener.accept()
         said, streams, *_ = socket.recv_fds(asker, 1 << 20, 3)
+        if not said:  # it only looked whether it is answered
+            asker.close()
+            return None
         command = Command(**json.loads(said))
         for name in command.modules:
             import_module(name)
@@ -224,7 +285,9 @@ class Zygote:
         if not pid:
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
-            asker.close()
+            for other in (asker, *self.running.values()):
+                other.close()
+            self.selector.close()
         for stream in streams:
             os.close(stream)
         if not pid:
@@ -258,17 +321,27 @@ def serve(path: str) -> Command | None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         gc.disable()
-        _import_all()
+        with warnings.catch_warnings(action="error"):  # as the tests have it, for what they import
+            _import_all()
         gc.freeze()  # no forked process looks for garbage in what is imported
         gc.enable()
-        from core.tasks import mathematics
-        from ui.runs import queue
+        return _listen(listener)
 
-        queue.PYTHON = str(Path(path).with_name("python"))
-        mathematics._WORKER = (queue.PYTHON, "-m", "core.tasks.math_worker")
-        assert threading.active_count() == 1, "a thread would not be there in a forked process"
-        listener.listen(100)
-        return Zygote(listener).serve()
+
+def _listen(listener: socket.socket) -> Command | None:
+    """Fork for who asks here, as `Zygote.serve` says."""
+    assert threading.active_count() == 1, "a thread would not be there in a forked process"
+    listener.listen(100)
+    return Zygote(listener).serve()
+
+
+def _let_fork(python: Path) -> None:
+    """The processes that this one starts are forked, too."""
+    from core.tasks import mathematics
+    from ui.runs import queue
+
+    queue.PYTHON = str(python)
+    mathematics._WORKER = (queue.PYTHON, "-m", "core.tasks.math_worker")
 
 
 def _import_all() -> None:
@@ -299,8 +372,13 @@ _status: list[int] = []
 
 if __name__ == "__main__":
     atexit.register(_leave)  # the first, so that it is called last
-    asked = serve(sys.argv[1])
-    if asked is not None:
+    path = Path(sys.argv[1])
+    asked = serve(str(path))
+    if asked is None:
+        _status.append(0)
+    else:
+        if not asked.argv[0].endswith(f":{fork_workers.__name__}"):
+            _let_fork(path.with_name("python"))
         try:
             asked.run()
             _status.append(0)
