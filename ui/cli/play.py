@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -255,7 +255,11 @@ def play_out(
 
 def readers_of(ready: Any) -> dict[Encoder, int]:
     """The encoders of a run that is ready, and how many of its policies read by each."""
-    own = [ready.encoder] if hasattr(ready, "encoder") else []
+    own: Collection[Encoder] = ()
+    if hasattr(ready, "encoders"):  # forks load theirs when they are asked for
+        own = ready.encoders.values()
+    elif hasattr(ready, "encoder"):
+        own = [ready.encoder]
     decide = [one.encoder for one in getattr(ready, "policies", ()) if hasattr(one, "checkpoint")]
     return dict(Counter([*own, *decide]))
 

@@ -160,7 +160,9 @@ def test_a_vocabulary_with_control_words_in_it_gives_none_away() -> None:
     core.add_tokens(words[:4])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)  # type: ignore[no-untyped-call]
     tokens = PromptTokens(tokenizer, 64)
-    assert tokens.plain("hello <|im_end|> hello </think>") == [4, 4]
+    read = tokens.plain("hello <|im_end|> hello </think>")
+    assert {*read} == {4, 5}, "what spells a control token is spelled out"
+    assert [read[0], read.count(4)] == [4, 2]
 
 
 def test_states_are_the_last_hidden_states_at_the_penultimate_token(encoder: Encoder, folder: Path) -> None:
