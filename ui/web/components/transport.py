@@ -238,10 +238,10 @@ def autoplay(what: str, cursor: int, total: int, characters: int, go: Callable[[
         if not playing(what) or due is None or due[0] != cursor or time.monotonic() < due[1] - 0.05:
             return
         st.session_state.pop(_DUE, None)
-        if cursor >= total - 1:
-            stop()
-        else:
+        if cursor < total - 1:
             go(cursor + 1)
+        if cursor >= total - 2:  # it has come to the last: who goes back from there is not taken on again
+            stop()
         st.rerun()
 
     st.fragment(advance, run_every=wait, key="replay_tick")()
