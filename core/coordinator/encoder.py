@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
+from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
@@ -71,6 +72,8 @@ class Encoder:
         self.folder = folder
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
         self.padding = int(tokenizer.pad_token_id or 0)
+        if not self._small:  # before it is tried whether it can be read in parts
+            use_continued_attention(model)
         #: Whether a conversation that goes on costs what is new in it.
         self.in_parts = not self._small and self.device == "cpu" and reads_in_parts(model)
         self._reader: Reader = (

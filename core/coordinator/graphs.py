@@ -47,9 +47,8 @@ class Graphs:
                 self._graphs[shape] = self._recorded(size, inputs)
             except torch.OutOfMemoryError:
                 raise
-            except (
-                RuntimeError
-            ) as error:  # an operation that cannot be recorded, as one that waits for the device
+            except RuntimeError as error:
+                # An operation cannot be recorded, as one that waits for the device.
                 log.warning(
                     "The encoder's forwards are not recorded as graphs here, and take longer: %s", error
                 )

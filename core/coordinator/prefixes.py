@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
-from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import within_memory
 from core.coordinator.splits import Entering, SplitModel
 from core.tokens.prompts import Prompt
@@ -134,7 +133,6 @@ class PartReader:
         self, model: Any, budget: int = PREFIX_BYTES, *, prefixes: PrefixReader | None = None
     ) -> None:
         self._model, self._budget = model, budget
-        use_continued_attention(model)
         self.prefixes = prefixes or PrefixReader(model, budget)
         self._entering = Entering()
         #: In forwards of one prompt through all layers.

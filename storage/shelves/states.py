@@ -51,9 +51,8 @@ _kept = Table(
     Column("key", LargeBinary, nullable=False, unique=True),
     Column("used", Float, nullable=False),  # Unix seconds
     Column("size", Integer, nullable=False),  # bytes
-    Column(
-        "crc", Integer, nullable=False
-    ),  # of the state: a page that rots on the disk is no error to SQLite
+    # Of the state: a page that rots on the disk is no error to SQLite.
+    Column("crc", Integer, nullable=False),
     Column("state", LargeBinary, nullable=False),  # float32, little-endian
     Index(None, "used", "size"),
 )
@@ -69,9 +68,8 @@ class StateFile:
     ) -> None:
         self.path, self._most, self._clock = path, most_bytes, clock
         self._engine: Engine | None = None
-        self._number: int | None = (
-            None  # by which the system tells the file that is open from another of its name
-        )
+        # By this the system tells the file that is open from another of its name.
+        self._number: int | None = None
         self._unmeasured = most_bytes  # bytes kept since the whole was measured
         self._recalls = self._keeps = True  # until either fails
 

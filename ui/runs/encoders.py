@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from core.analysis.separability import Accuracy, Points, accuracy, separability_index
+from core.analysis.separability import Accuracy, accuracy, separability_index
 from core.checkpoint import EncoderIdentity, InputFormat
 from core.episode import Decide, Task, Transcript
 from core.errors import CheckpointError, TaskError
@@ -20,6 +21,7 @@ from core.settings import POCKET_POOL
 from core.tokens.shelf import OFFERS, Shelved, on_shelf, shelved
 from storage.store import Store
 from ui.runs import wiring
+from ui.runs.questions import Questions, as_states, read
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 State = Literal["here", "missing", "can be added"]
 
 _POCKET = Shelved(POCKET_POOL, "comes with Trinity Inspector", "", "MIT", POCKET_POOL)
-#: Tasks read at a time: so often is said how far a measurement is.
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +162,14 @@ def measure(data_folder: Path, name: str, tasks: Sequence[Task]) -> Iterator[int
         raise TaskError("An encoder is measured by tasks: name some.")
     began = time.monotonic()
     encoder = wiring.loaded_encoder(name)
-    load_s, states, tokens = time.monotonic() - began, [], 0
-    for start in range(0, len(tasks), _AT_ONCE):
-        asked = [Decide(Transcript(one.question), 0, one.id) for one in tasks[start : start + _AT_ONCE]]
-        encoded = encoder.encode(asked)
-        states.append(encoded.states)
-        tokens += sum(encoded.token_counts)
-        yield start + len(asked)
-    points = _points(np.concatenate(states), tasks)
+    load_s = time.monotonic() - began
+    texts, families = tuple(one.question for one in tasks), tuple(one.family for one in tasks)
+    questions, states = Questions("", "family", texts, families, len(tasks)), list[NDArray[np.float32]]()
+    for state in read(encoder, questions):
+        states.append(state)
+        yield len(states)
+    points = as_states(questions, states).points
+    asked = [Decide(Transcript(text), 0, "") for text in texts]
     place = wiring.encoder_source(name)
     known = _POCKET if name == POCKET_POOL else on_shelf(data_folder, name)
     revision = encoder.identity.revision
@@ -191,7 +191,7 @@ def measure(data_folder: Path, name: str, tasks: Sequence[Task]) -> Iterator[int
         reads=_reading_words(encoder),
         load_s=load_s,
         tasks=len(tasks),
-        tokens=tokens,
+        tokens=sum(len(encoder.tokens.prompt(one, encoder.input_format).ids) for one in asked),
         tokens_per_s=encoder.tokens_per_s(),
         accuracy=accuracy(points, "task", "hidden"),
         index=separability_index(points, "task", "hidden"),
@@ -207,13 +207,6 @@ def _reading_words(encoder: Encoder) -> str:
     if not encoder.keeps_states:
         return "whole, in batches: it is small, and quicker so"
     return "whole: its layers remember more of what was read than its keys and values"
-
-
-def _points(states: np.ndarray[Any, np.dtype[np.float32]], tasks: Sequence[Task]) -> Points:
-    """Hidden states as Separability measures them; no model was chosen here."""
-    nothing = np.zeros((len(tasks), 1), np.float32)
-    families = tuple(one.family for one in tasks)
-    return Points(states, nothing, families, ("",) * len(tasks), tuple(range(len(tasks))))
 
 
 def _kept_dtype(folder: Path | None) -> str:
