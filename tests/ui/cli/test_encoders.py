@@ -5,18 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import tomllib
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
 from core.checkpoint import Checkpoint
+from core.coordinator import packages
 from core.coordinator.encoder import load_encoder
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
 from core.tokens import shelf
-from core.tokens.shelf import Offer, Shelved, on_shelf, put, shelved
+from core.tokens.shelf import OFFERS, Offer, Shelved, on_shelf, put, shelved
 from tests.builders.encoder import tiny_qwen3
 from tests.builders.gguf import tiny_gguf, tiny_offer
 from tests.ui.sums import Sums
@@ -154,3 +157,18 @@ def test_what_cannot_be_an_encoder_is_refused_in_one_sentence(world: Sums) -> No
     assert "There is no encoder 'smolm2' to add" in world.refused("encoders", "add", "smolm2")
     assert "No encoder 'mine' was added" in world.refused("encoders", "remove", "mine")
     assert entries(wiring.data_folder() / "encoders") == []
+
+
+@pytest.mark.parametrize("lacking", ["gguf", "accelerate"])
+def test_what_conversion_needs_is_asked_for_before_anything_is_fetched(
+    lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Development brings both: the extra must too."""
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == lacking else find_spec(name))
+    with pytest.raises(CheckpointError, match="pip install gguf accelerate, or the extra 'encoders'"):
+        packages.add_offer(tmp_path, OFFERS["smollm2"])
+    assert not any(tmp_path.iterdir())
+    project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text("utf-8"))[
+        "project"
+    ]
+    assert any(one.startswith(lacking) for one in project["optional-dependencies"]["encoders"])

@@ -90,7 +90,9 @@ def _show_questions(store: Store) -> None:
         return
     try:
         found = find_questions(tasks, by, min(n or MOST_POINTS, MOST_POINTS))
-        takes_long = 2.0 * encoder_size(encoder) * sum(map(len, found.texts)) / 3 > AT_ONCE_FLOP
+        takes_long = (
+            2.0 * encoder_size(wiring.encoder_source(encoder)) * sum(map(len, found.texts)) / 3 > AT_ONCE_FLOP
+        )
     except TrinityError as error:  # what is wrong can be mended in the fields above
         st.error(label(str(error), 500), icon=":material/error:")
         return
