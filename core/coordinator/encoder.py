@@ -16,8 +16,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 import transformers
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -36,6 +34,7 @@ from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
 from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, weights_digest
+from core.tokens.hub import fetched, hub_parts, pinned
 from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
 #: The implementation of attention that encoders are loaded with.
@@ -346,6 +345,7 @@ def load_encoder(
     folder, commit = _locate(name)
     kind = chosen_device(device, small=device == "auto" and is_small_folder(folder))
     dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
+    files = _files(folder)
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
         with no_progress_bar():
@@ -360,23 +360,30 @@ def load_encoder(
         hidden_size = int(model.config.hidden_size)
     except CheckpointError:
         raise
-    except Exception as error:  # transformers checks little and raises anything for damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}") from error
+    except Exception as error:  # as when it is checked
+        raise _cannot_be_loaded(folder, error) from error
     identity = EncoderIdentity(
         encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
     )
+    if _files(folder) != files:  # its weights may not be those of the digest
+        raise CheckpointError(
+            f"The encoder at {folder} was changed or removed while it was being loaded: try again."
+        )
     return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
+
+
+def _files(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """What tells whether a folder's files are still the same: their names, bytes and times of change."""
+    try:
+        return tuple(
+            (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
+        )
+    except FileNotFoundError:
+        return ()
 
 
 def _check_folder(name: str, folder: Path) -> Any:
     """The tokenizer of a folder of which everything but the weights themselves was found to be usable."""
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    if getattr(config, "is_encoder_decoder", False):
-        raise CheckpointError(
-            f"The encoder must be a decoder-only language model, and {name} has an encoder and a decoder: name "
-            "another, such as Qwen/Qwen3-0.6B."
-        )
     if not any(folder.glob("*.safetensors")):
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
         raise CheckpointError(
@@ -388,9 +395,30 @@ def _check_folder(name: str, folder: Path) -> Any:
                 else "its weights are missing. Put its model.safetensors into the folder."
             )
         )
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    check_fast(tokenizer)
+    return _check_kind(name, folder)
+
+
+def _check_kind(name: str, folder: Path) -> Any:
+    """The tokenizer of a folder whose model and tokenizer, as far as they are described, can be used."""
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        if getattr(config, "is_encoder_decoder", False):
+            raise CheckpointError(
+                f"The encoder must be a decoder-only language model, and {name} has an encoder and a decoder: name "
+                "another, such as Qwen/Qwen3-0.6B."
+            )
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        check_fast(tokenizer)
+    except CheckpointError:
+        raise
+    except Exception as error:  # transformers checks little and raises anything for damaged files
+        raise _cannot_be_loaded(folder, error) from error
     return tokenizer
+
+
+def _cannot_be_loaded(folder: Path, error: Exception) -> CheckpointError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}")
 
 
 _loaded = cache(load_encoder)
@@ -399,11 +427,9 @@ _loaded = cache(load_encoder)
 def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
     """`load_encoder`, or what it gave before in this process while the files were the same; the two that were used last
     are kept."""
-    folder, _ = _locate(name_or_folder)
-    files = tuple(
-        (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
-    )
-    return _kept(name_or_folder, folder, files, dtype, device, processes)
+    folder, commit = _locate(name_or_folder)
+    name = pinned(hub_parts(name_or_folder)[0], commit) if commit else name_or_folder  # however it was named
+    return _kept(name, folder, _files(folder), dtype, device, processes)
 
 
 @lru_cache(maxsize=2)
@@ -427,7 +453,7 @@ def read_batch(job: Any) -> str:
 
 
 def _locate(name: str) -> tuple[Path, str]:
-    """(folder, hub commit or "") of a local folder, the pocket encoder or a hub id."""
+    """(folder, hub commit or "") of a local folder, the pocket encoder or a hub id, which is fetched."""
     if name == POCKET_ENCODER or os.path.isdir(name):  # not Path's, which raises for a name that is too long
         folder = POCKET_FOLDER if name == POCKET_ENCODER else Path(name)
         if not (folder / "config.json").exists():
@@ -435,11 +461,4 @@ def _locate(name: str) -> tuple[Path, str]:
                 f"There is no encoder at {folder}: a Hugging Face folder with a config.json is needed."
             )
         return folder, ""
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
-    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(
-            f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
-        ) from error
-    return folder, folder.name
+    return fetched(name, lambda folder: _check_kind(name, folder))
