@@ -119,6 +119,16 @@ def test_beyond_the_budget_the_ends_of_old_conversations_are_forgotten(model: An
     assert (small.bytes, small.remembered(one)) == (0, 0)
 
 
+def test_where_the_last_layer_sees_all_tokens_only_the_one_that_is_read_goes_through_it(model: Any) -> None:
+    reader = PartReader(model)
+    for prompt in (SHORT, LONG):
+        ((_, state),) = reader.read([prompt], -2)
+        np.testing.assert_allclose(state, whole(model, prompt)[-2].numpy(), atol=1e-5)
+    share = reader.forwards / ((90 + 2 * 10) / 100 + (60 + 10) / 160)
+    sees_all = getattr(model.config, "layer_types", ["sliding_attention"])[-1] == "full_attention"
+    assert 0.75 < share < 0.85 if sees_all else share == pytest.approx(1)
+
+
 def test_prompts_of_which_most_is_remembered_are_read_first(model: Any) -> None:
     reader = PartReader(model)
     list(reader.read([SHORT], -2))
