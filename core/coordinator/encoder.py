@@ -24,12 +24,12 @@ from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, reads_in_parts
-from core.coordinator.recipes import chosen_device, is_small_folder
 from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
+from core.pocket.devices import TORCH_DTYPES, chosen_computing
 from core.pocket.threads import is_small, no_progress_bar, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
@@ -44,7 +44,6 @@ _CACHE_BYTES = 64 * 2**20
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.1
 #: The speed is measured on made-up prompts of so many tokens, for about so long.
 _TIMED_TOKENS, _TIMED_S = 128, 1.0
-_TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Encoder:
@@ -340,18 +339,15 @@ def load_encoder(
     `device` is auto, cpu, cuda or mps; without a `dtype` it is bfloat16 on cuda and float32 elsewhere. Raises
     CheckpointError when there is no such encoder, no such device, or it cannot be used."""
     name = str(name_or_folder)
-    if dtype is not None and dtype not in _TORCH_DTYPES:
-        raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
-    kind = chosen_device(device, small=device == "auto" and is_small_folder(folder))
-    dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
+    kind, dtype = chosen_computing(folder, device, dtype)
     files = _files(folder)
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
         with no_progress_bar():
             model = AutoModel.from_pretrained(
                 folder,
-                dtype=_TORCH_DTYPES[dtype],
+                dtype=TORCH_DTYPES[dtype],
                 attn_implementation=ATTENTION,
                 trust_remote_code=False,
                 use_safetensors=True,
