@@ -32,7 +32,7 @@ from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
 from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, weights_digest
@@ -348,7 +348,7 @@ def load_encoder(
     dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
-        with no_progress_bar():
+        with quiet_loading():
             model = AutoModel.from_pretrained(
                 folder,
                 dtype=_TORCH_DTYPES[dtype],

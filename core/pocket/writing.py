@@ -27,7 +27,7 @@ from transformers import (
 from core.draws import uniform
 from core.episode import Ask, Failure, Message, Reply, Usage
 from core.errors import PoolError
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.tokens.prompts import PromptTokens
 
 Said = TypeVar("Said")
@@ -155,7 +155,7 @@ class LocalModel(Writer[Sequence[Message]]):
     def load(cls, folder: Path) -> LocalModel:
         """Read a Hugging Face folder: no code and no pickle of it is run. PoolError where it cannot be used."""
         try:
-            with no_progress_bar():
+            with quiet_loading():
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     folder,
                     dtype=torch.float32,
