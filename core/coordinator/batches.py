@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from core.coordinator.fusing import WholeForward
-from core.coordinator.splits import Entering, SplitModel
+from core.coordinator.splits import Entering, SplitModel, turned_alike
 from core.errors import CheckpointError
 from core.pocket.threads import suited_threads
 from core.processes import Processes
@@ -41,13 +41,22 @@ class BatchReader:
     right, where causal attention cannot see, to a fixed raster of lengths, and every batch of one length has the same
     rows, or so few that were seen to give the same bits here. On an accelerator prompts of similar lengths are read
     together, as many as fill it, and bits may differ by what is read beside. The batches of a small encoder on the CPU,
-    as it lies in `folder`, are shared among `processes`. Where memory runs out, batches are halved."""
+    as it lies in `folder` with weights of this `digest`, are shared among `processes`. Where memory runs out, batches
+    are halved."""
 
     def __init__(
-        self, model: Any, padding: int, *, small: bool, folder: Path | None, processes: Processes | None
+        self,
+        model: Any,
+        padding: int,
+        *,
+        small: bool,
+        folder: Path | None,
+        processes: Processes | None,
+        digest: str = "",
     ) -> None:
-        self._model, self._padding, self._small, self._folder = model, padding, small, folder
+        self._model, self._padding, self._small = model, padding, small
         self._device, self._dtype = str(model.device.type), str(model.dtype).removeprefix("torch.")
+        self._source = [str(folder), self._dtype, digest]
         shared = small and folder and self._device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
         self._entering = Entering()
@@ -59,6 +68,8 @@ class BatchReader:
         self._batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
         self._start_tokens = _START_FLOP / flop
         self._forward = WholeForward(model, self._batch_tokens)
+        # What is read beside must not turn a prompt's tokens otherwise.
+        self._fills = self._device != "cpu" and not turned_alike(model.config)
 
     def read(
         self,
@@ -78,7 +89,7 @@ class BatchReader:
                 ids[row, : len(prompts[place].ids)] = prompts[place].ids
             positions = [len(prompts[place].ids) + token_position for place in batch]
             batches.append(batch)
-            jobs.append([str(self._folder), self._dtype, ids if self._fills else ids.tolist(), positions])
+            jobs.append([*self._source, ids if self._fills else ids.tolist(), positions])
         if split:
             digests = [[prompts[place].digest for place in batch] for batch in batches]
             answers = self._from_split(split, jobs, digests)
@@ -95,10 +106,6 @@ class BatchReader:
     def is_settled(self) -> bool:
         """Whether it is chosen how batches are read, as it is by the first that take long enough."""
         return self._forward.is_chosen
-
-    @property
-    def _fills(self) -> bool:
-        return self._device != "cpu"
 
     def _alike(self, lengths: Sequence[int], offsets: bool) -> Iterator[tuple[list[int], int, int]]:
         """Batches of one length each: places in `lengths`, their length, and rows."""
@@ -133,8 +140,8 @@ class BatchReader:
         yield from reversed(found)
 
     def job(self, job: Any) -> str:
-        """States of one batch (folder, dtype, token ids [rows, length], positions), float32 in base64."""
-        _, _, ids, positions = job
+        """States of one batch (folder, dtype, digest, token ids [rows, length], positions), float32 in base64."""
+        *_, ids, positions = job
 
         def read(rows: slice) -> NDArray[np.float32]:
             with torch.inference_mode():
@@ -168,6 +175,8 @@ class BatchReader:
         """How many rows a batch of `n` prompts has: `full`, or fewer where these give the same states to the last bit.
         Which way a machine adds up depends on the shape alone, and is tried once for each."""
         few = 1 << (n - 1).bit_length()
+        if self._device != "cpu":
+            return min(few, full)
         if few >= full or not self._small:
             return full
         tried = (self._shape, few, length, full)
@@ -186,7 +195,7 @@ class BatchReader:
         """States of every batch. Helpers have the weights of the folder; changed ones are this process's `own`."""
         processes = Processes(1) if own else self._processes
         answers = processes.answers("core.coordinator.encoder:read_batch", jobs, self.job)
-        for (_, _, _, positions), answer in zip(jobs, answers, strict=True):
+        for (*_, positions), answer in zip(jobs, answers, strict=True):
             self.forwards += len(positions)
             yield np.frombuffer(base64.b64decode(answer), np.float32).reshape(len(positions), -1)
 
@@ -195,7 +204,7 @@ class BatchReader:
     ) -> Iterator[NDArray[np.float32]]:
         if self._entering.split is not split:
             self._entering = Entering(split)
-        for (_, _, ids, positions), batch in zip(jobs, digests, strict=True):
+        for (*_, ids, positions), batch in zip(jobs, digests, strict=True):
             padded = [*positions, *positions[:1] * (len(ids) - len(positions))]
             with torch.inference_mode():
                 states = split.above(self._enter(split, ids, batch), padded)[: len(positions)]

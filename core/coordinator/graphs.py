@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from core.coordinator.attention import IN_ROOM, use_room_attention
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PREFIX_BYTES, Part, PartReader, PrefixReader, reads_in_parts
-from core.coordinator.splits import SplitModel
+from core.coordinator.splits import SplitModel, turned_alike
 from core.tokens.prompts import Prompt
 
 #: From so many prompts on, reading them whole together takes less than reading what is new in one after the other.
@@ -215,7 +215,7 @@ def reads_in_fixed_parts(model: Any) -> bool:
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ())
     windows = kinds != {"full_attention"} if kinds else bool(getattr(config, "sliding_window", None))
-    if windows:
+    if windows or turned_alike(config):
         return False
     if use_room_attention(model):
         if reads_in_parts(model, FixedPrefixReader(model)):

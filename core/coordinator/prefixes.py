@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
 from core.coordinator.batches import within_memory
-from core.coordinator.splits import Entering, SplitModel, split_of_last_layer
+from core.coordinator.splits import Entering, SplitModel, split_of_last_layer, turned_alike
 from core.tokens.prompts import Prompt
 
 #: Of remembered parts. A token of Qwen3-0.6B takes 224 KiB in float32.
@@ -164,7 +164,8 @@ class PartReader:
         for place in order:
             prompt = prompts[place]
             starts = (0, *prompt.ends)
-            if len(prompt.ids) - starts[-2] < -token_position:  # the token lies before the last part
+            before_last = len(prompt.ids) - starts[-2] < -token_position
+            if before_last or len(prompt.ids) > (turned_alike(self._model.config) or len(prompt.ids)):
                 prompt = Prompt(prompt.ids, prompt.overflow, (len(prompt.ids),))
             if cut is None:
                 state = self._hidden(prefixes, prompt, seed)[token_position]
@@ -249,11 +250,14 @@ def reads_in_parts(model: Any, reader: PrefixReader | None = None) -> bool:
             half = _TRIED_TOKENS // 2
             reader = reader or PrefixReader(model, keeps_hidden=True)
             parts = reader.read(Prompt(ids, False, (half, _TRIED_TOKENS)))
-            whole = whole[-len(parts) :]
+            return alike(whole[-len(parts) :], parts)
     except Exception:  # a model with a cache of another kind may raise anything here
         return False
-    # On the whole, and not by the largest: few numbers of a real model are a hundred times as large as the others, and
-    # so is what rounding does to them.
-    scale = float(whole.float().std()) or 1.0
-    allowed = 1e-3 if model.dtype == torch.float32 else 0.1
-    return float((whole.float() - parts.float()).square().mean().sqrt()) < allowed * scale
+
+
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether hidden states of the same shape differ by what rounding does alone: on the whole, and not by the largest,
+    as few numbers of a real model are a hundred times as large as the others, and so is what rounding does to them."""
+    scale = float(one.float().std()) or 1.0
+    allowed = 1e-3 if one.dtype == torch.float32 else 0.1
+    return float((one.float() - other.float()).square().mean().sqrt()) < allowed * scale

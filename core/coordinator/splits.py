@@ -143,12 +143,22 @@ def split_of_last_layer(model: Any) -> SplitModel | None:
 
 
 def _window_of_last_layer(config: Any) -> int | None:
-    """How many tokens the last layer sees; None where it sees all."""
+    """How many tokens a prompt has at most of which the last layer sees all, each turned by its place alone; None where
+    it may have any number."""
     kinds = getattr(config, "layer_types", None)
-    if kinds and kinds[-1] == "full_attention":
-        return None
-    windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    names = ("sliding_window", "attention_chunk_size")
+    sees_all = kinds and kinds[-1] == "full_attention"
+    windows = (turned_alike(config), *(None if sees_all else getattr(config, name, None) for name in names))
     return min((int(one) for one in windows if one), default=None)
+
+
+def turned_alike(config: Any) -> int | None:
+    """Of how many tokens a prompt has at most for what is before its end to stay as it is: with longrope, as in Phi's
+    long versions, all tokens of a longer one are turned otherwise. None where there is no such number."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]
+    found = (one["original_max_position_embeddings"] for one in kinds if one.get("rope_type") == "longrope")
+    return min(found, default=None)
 
 
 def _tried(model: Any, cut: int, ways: Sequence[bool]) -> SplitModel | None:

@@ -128,7 +128,7 @@ def test_on_an_accelerator_prompts_of_similar_lengths_fill_a_batch(model: Any) -
 
 def test_batches_of_different_lengths_give_the_states_of_each_prompt_alone(model: Any) -> None:
     reader = BatchReader(model, 0, small=True, folder=None, processes=None)
-    reader._device = "cuda"  # as far as batches are concerned
+    reader._fills = True
     reader._batch_tokens, reader._start_tokens = 200, 50
     prompts = [Prompt(IDS[: 20 + 9 * n], False, (20 + 9 * n,)) for n in range(8)]
     for seed in (b"", b"a candidate"):
