@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
+from core.coordinator.fusing import use_fused_norms
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, alike, reads_in_parts
 from core.coordinator.splits import Reader, SplitModel, split_for
@@ -70,6 +71,8 @@ class Encoder:
         self.folder = folder
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
         self.padding = int(tokenizer.pad_token_id or 0)
+        if self.device == "cuda":
+            use_fused_norms(self.model)
         if not self._small:  # before it is tried whether it can be read in parts
             use_continued_attention(model)
         #: Whether a conversation that goes on costs what is new in it.
