@@ -30,9 +30,10 @@ def three_threads() -> Iterator[None]:
 
 
 def seen_by(model: Any) -> list[int]:
-    """Filled with torch's number of threads at every forward of the model."""
+    """Filled with torch's number of threads at every forward of a part of the model."""
     found: list[int] = []
-    model.register_forward_pre_hook(lambda *_: found.append(torch.get_num_threads()))
+    for part in model.modules():  # a large encoder's layers are read one by one
+        part.register_forward_pre_hook(lambda *_: found.append(torch.get_num_threads()))
     return found
 
 
