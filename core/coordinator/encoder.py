@@ -30,7 +30,7 @@ from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularV
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.devices import TORCH_DTYPES, chosen_computing
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
 from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, weights_digest
@@ -348,7 +348,7 @@ def load_encoder(
     files = _files(folder)
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
-        with no_progress_bar():
+        with quiet_loading():
             model = AutoModel.from_pretrained(
                 folder,
                 dtype=TORCH_DTYPES[dtype],
