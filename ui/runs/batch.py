@@ -31,8 +31,16 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.plans import to_config
-from ui.runs.play import Ending, GroupControl, HaltingPool, Parts, common_parts
+from ui.runs.plans import Preparation, to_config
+from ui.runs.play import (
+    Ending,
+    GroupControl,
+    HaltingPool,
+    Parts,
+    common_parts,
+    decompositions,
+    prepare_run,
+)
 from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
@@ -47,10 +55,10 @@ class BatchParts(Parts):
 
     def play(
         self, store: Store, run: str
-    ) -> Generator[Event | CyclesTried | CyclesChosen | PolicyTaught, None, Ending]:
-        """Choose and teach what is still to be chosen and taught, then play what the run still lacks, all policies
-        side by side, and record every event before it is passed on. An interrupted or missing episode goes on after
-        its last stored turn, and a stored reply is not asked for again."""
+    ) -> Generator[Event | Preparation | CyclesTried | CyclesChosen | PolicyTaught, None, Ending]:
+        """Choose and teach what is still to be chosen and taught, make encoders ready, then play what the run still
+        lacks, all policies side by side, and record every event before it is passed on. An interrupted or missing
+        episode goes on after its last stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
@@ -80,6 +88,8 @@ class BatchParts(Parts):
                 if new.id not in over:
                     policy_of[new.id] = policy
                     waiting.append(begun.get(new.id, new))
+        if waiting:
+            yield from prepare_run(store, run, decompositions(policies))
         if waiting and not control.stop():
             each = PolicyPerEpisode("batch", plan.models, policy_of)
             events = drive_many(
