@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +44,24 @@ class Encoded:
             tuple(overflow for part in parts for overflow in part.overflows),
             parts[0].recipe,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How far an encoder is with `what` it reads: `done` transcripts of so many."""
+
+    done: int
+    of: int
+    what: str = "sketched transcripts read"
+
+
+def finish(steps: Generator[Any, None, T]) -> T:
+    """What a generator returns, without what it tells on the way."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 class StateLedger(Protocol):

@@ -40,6 +40,7 @@ from ui.runs.play import (
     common_parts,
     decompositions,
     prepare_run,
+    questions_read,
 )
 from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
 from ui.runs.settings.batch import BatchPlan
@@ -103,7 +104,9 @@ class BatchParts(Parts):
 
     def choose_and_teach(
         self, store: Store, run: str
-    ) -> Generator[CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]]:
+    ) -> Generator[
+        Preparation | CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]
+    ]:
         """Try every cycle for the policies that have none, choose and teach those that need it before they play, and
         give the plan as its run now keeps it, with its policies.
 
@@ -126,6 +129,9 @@ class BatchParts(Parts):
         if pupils:
             lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
             for one in pupils:
+                if one.learns_from == "questions":
+                    due = [task.question for task in (*questions, *self.tasks)]
+                    yield from prepare_run(store, run, questions_read(lessons.reader, due))
                 taught[one.id] = one.teach(lessons)
                 yield PolicyTaught(one.id, taught[one.id].id)
         policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.states import Reading
 from core.coordinator.svf import behind_keys, dead_blocks, svf_layout
 from core.episode import Task
 from core.errors import ConfigError
@@ -17,7 +18,7 @@ from core.evolution.evolve import Generation, controls, evolve
 from core.evolution.fitness import GenerationStats
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import read_state
-from core.evolution.search import Reading, Survey, sketches
+from core.evolution.search import Survey, sketches
 from core.evolution.sep_cma import default_population
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
@@ -32,8 +33,6 @@ from ui.runs.wiring import remember_encoder
 #: A survey is to take about so long, in seconds, and reads as many of the usual sketches as that allows, but never
 #: fewer than these: the mean state of 64 and of all 256 had a cosine of 0.998 with the pocket encoder.
 SURVEY_S, FEWEST_SKETCHES = 60.0, 64
-#: What a survey does.
-READ = "sketched transcripts read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class EvolutionParts(LearningParts):
             "sketches": self.plan.sketches,
         }
         yield from self._prepared(at)
-        pace = Pace(READ)
+        paces: dict[str, Pace] = {}  # by what is read
         for generation in evolve(
             config,
             template,
@@ -82,6 +81,7 @@ class EvolutionParts(LearningParts):
             **table,
         ):
             if isinstance(generation, Reading):
+                pace = paces.setdefault(generation.what, Pace(generation.what))
                 if (told := pace.after(generation.done, generation.of)) is not None:
                     note_preparation(at.store, at.run, told)
                     if at.stops():

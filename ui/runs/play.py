@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from core.episode import Ask, EndReason, Episode, Reply, Task
+from core.episode import Ask, Decide, EndReason, Episode, Reply, Task, Transcript
 from core.errors import ConfigError, TrinityError
 from core.play.drive import GradeMany
 from core.play.policies import Policy, innermost
@@ -216,9 +216,19 @@ def decompositions(policies: Iterable[Policy]) -> Iterator[Preparation]:
 def decomposition(encoder: Encoder, layout: Layout) -> Iterator[Preparation]:
     """The same for one encoder and these of its matrices."""
     pace = Pace("matrices of the encoder decomposed")
-    for step in encoder.decompose(layout):
+    for step in encoder.decompose(layout) if layout else ():
         if (told := pace.after(step.done, step.of, step.share)) is not None:
             yield told
+
+
+def questions_read(encoder: Encoder, questions: Iterable[str]) -> Iterator[Preparation]:
+    """Have a large encoder read bare questions, which it then knows, and tell how far that is."""
+    if encoder.keeps_states:
+        asked = [Decide(Transcript(question), 0, question) for question in dict.fromkeys(questions)]
+        pace = Pace("questions read")
+        for done, _ in enumerate(encoder.read_each(asked), start=1):
+            if (told := pace.after(done, len(asked))) is not None:
+                yield told
 
 
 def prepare_run(store: Store, run: str, steps: Iterable[Preparation]) -> Iterator[Preparation]:

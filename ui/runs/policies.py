@@ -347,6 +347,7 @@ def _labels(lessons: Lessons, freedom: float | None) -> Policy:
 def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
     from core.checkpoint import Checkpoint
     from core.coordinator.coordinator import Coordinator
+    from core.coordinator.states import finish
     from core.evolution.baselines import cloned_from_labels
     from ui.runs import wiring
 
@@ -358,7 +359,7 @@ def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
         protocol=arena.protocol,
         input_format=encoder.format_for(arena.protocol),
     )
-    taught = cloned_from_labels(begun, encoder, arena, lessons.cycles, lessons.questions, ridge=ridge)
+    taught = finish(cloned_from_labels(begun, encoder, arena, lessons.cycles, lessons.questions, ridge=ridge))
     wiring.keep_checkpoint(lessons.store, taught)
     return Coordinator(taught, encoder)
 

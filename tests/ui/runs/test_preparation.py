@@ -14,7 +14,9 @@ from core.coordinator import svf
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import TurnStarted
+from core.evolution.baselines import question_states
 from core.play.policies import single_policy
+from core.pocket import threads
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from storage.files.decompositions import DecompositionFolder
@@ -29,7 +31,7 @@ from ui.runs.batch import BatchParts
 from ui.runs.lease import owner
 from ui.runs.live import LiveParts, Steered
 from ui.runs.plans import LivePlan, Preparation, RunPlan, plan_of, preparation_of
-from ui.runs.play import Ready, decompositions, play
+from ui.runs.play import Ready, decompositions, play, questions_read
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import BatchPlan
 
@@ -152,3 +154,16 @@ def test_the_command_line_says_it(
     assert capsys.readouterr().err.count(said) == 1
     follow(diffed.store, batch(diffed, encoder()), "episodes", 2)
     assert said not in capsys.readouterr().err, "kept by now"
+
+
+def test_questions_are_read_ahead_by_slow_encoders_alone(
+    encoder: Callable[[], Encoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = [task.question for task in TASKS]
+    assert not [*questions_read(encoder(), questions)]
+    monkeypatch.setattr(threads, "SMALL", 0)
+    slow = encoder()
+    assert [one.done for one in questions_read(slow, [*questions, questions[0]])] == [1, 2]
+    read = slow.forwards
+    question_states(slow, questions)
+    assert slow.forwards == read, "they are known"
