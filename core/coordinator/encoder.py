@@ -27,7 +27,7 @@ from core.coordinator.memory import Memory
 from core.coordinator.prefixes import PartReader, alike, reads_in_parts
 from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
-from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
+from core.coordinator.svf import Decomposing, DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.devices import TORCH_DTYPES, chosen_computing
@@ -232,11 +232,12 @@ class Encoder:
             self._set_offsets(offsets)
             yield self.model
 
-    def decompose(self, layout: Layout) -> Iterator[tuple[int, int]]:
-        """Make ready for SVF offsets of these matrices, one a step: how many are decomposed, and of how many. A large
-        one takes seconds, unless its decomposition was kept; `encode` does what is left of it."""
+    def decompose(self, layout: Layout) -> Iterator[Decomposing]:
+        """Make ready for SVF offsets of these matrices, one a step. A large one takes seconds, and tells so, unless its
+        decomposition was kept; `encode` does what is left of it."""
         with self._lock:
-            self._set_offsets(None)
+            if not self._singular or self._singular.layout != layout:
+                self._set_offsets(None)
             steps = self._singular_of(layout).decompose()
         while True:
             with self._lock:

@@ -59,8 +59,8 @@ from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.lease import owner
-from ui.runs.plans import AttributionPlan, RereadPlan, runs_of
-from ui.runs.play import Ending, Stopped
+from ui.runs.plans import AttributionPlan, Preparation, RereadPlan, runs_of
+from ui.runs.play import Ending, Stopped, decompositions, prepare_run
 from ui.runs.policies import Policies
 from ui.runs.wiring import encoder_place
 
@@ -267,7 +267,7 @@ class AttributionParts:
     plan: AttributionPlan
     encoders: Encoders = field(default_factory=dict)
 
-    def play(self, store: Store, run: str) -> Generator[Explanation, None, Ending]:
+    def play(self, store: Store, run: str) -> Generator[Explanation | Preparation, None, Ending]:
         """Work out what is not kept yet. Stopped when a person asks for it."""
         plan = self.plan
         for name in plan.checkpoints:
@@ -275,7 +275,9 @@ class AttributionParts:
             found = kept_explanation(store, turn)
             if found.complete(turn):
                 continue
-            for reached in explain(store, turn, coordinator_of(store, turn, self.encoders), found):
+            policy = coordinator_of(store, turn, self.encoders)
+            yield from prepare_run(store, run, decompositions([policy]))
+            for reached in explain(store, turn, policy, found):
                 yield reached
                 if store.runs.control(run).cancel:
                     raise Stopped
@@ -366,7 +368,7 @@ class RereadParts:
 
     plan: RereadPlan
 
-    def play(self, store: Store, run: str) -> Generator[int, None, Ending]:
+    def play(self, store: Store, run: str) -> Generator[int | Preparation, None, Ending]:
         """Read what is left of the plan, batch by batch, each kept before the number of its turns is yielded. Stopped
         when a person asks for it."""
         plan = self.plan
@@ -382,6 +384,7 @@ class RereadParts:
                 continue
             policies = policies or Policies(store, checkpoint.models, encoder=plan.encoder).play_in(run)
             coordinator = policies.coordinator(checkpoint)
+            yield from prepare_run(store, run, decompositions([coordinator]))
             for part in _batches(judged, rows):
                 if store.runs.control(run).cancel:
                     raise Stopped
