@@ -56,6 +56,9 @@ def measure(
     dtype: Annotated[str, "float32, bfloat16 or float16; left out: bfloat16 on cuda, else float32"] = "",
     conversations: Annotated[int, "so many more at once, under the budget for remembered parts"] = 32,
     shape: Annotated[str, "JSON that takes the place of some of the shape's numbers"] = "{}",
+    times: Annotated[
+        int, "rounds in which all readers take their turn; of each decision the median counts"
+    ] = 3,
     only: Annotated[str, "one of ours, naive, automodel, many, bfloat16, batches: in this process"] = "",
 ) -> Figures:
     """Every reader in a process of its own, so that each has its own peak of memory. On an accelerator also batches,
@@ -72,9 +75,10 @@ def measure(
     }
     if only:
         return _alone(only, **settings)
-    found = {}
+    runs: dict[str, list[Figures]] = {}
     accelerated = ["batches", "cpu"] if device != "cpu" else []
-    for reader in (*READERS, "bfloat16", *accelerated, *(["many"] if conversations else [])):
+    once = ("bfloat16", *accelerated, *(["many"] if conversations else []))
+    for reader in (*READERS * times, *once):
         say(f"{reader} ...")
         own = {"device": "cpu", "dtype": "float32"} if reader == "cpu" else {}
         options = [word for name, value in {**settings, **own}.items() for word in (f"--{name}", str(value))]
@@ -87,7 +91,9 @@ def measure(
             "ours" if own else reader,
             "--json",
         ]
-        found[reader] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        runs.setdefault(reader, []).append(json.loads(answer))
+    found = {reader: _median(of_reader) for reader, of_reader in runs.items()}
     ours, naive, automodel = (found[reader] for reader in READERS)
     ratios = {
         "total_vs_naive": naive["total_s"] / ours["total_s"],
@@ -135,10 +141,7 @@ def _alone(
         states.append(state(request))
         seconds.append(time.perf_counter() - began)
     found = {
-        "total_s": sum(seconds),
-        "last_s": seconds[-1],
-        "p50_ms": percentile(50, [1000 * one for one in seconds]),
-        "p95_ms": percentile(95, [1000 * one for one in seconds]),
+        **_times(seconds),
         "peak_mb": _peak(),
         "peak_of_weights_mb": before,
         **({"peak_device_mb": torch.cuda.max_memory_allocated() / 2**20} if device == "cuda" else {}),
@@ -153,6 +156,27 @@ def _alone(
     if reader == "ours":
         lengths = [len(encoder.tokens.prompt(request, encoder.input_format).ids) for request in requests]
         found |= {"prompt_tokens": lengths[-1], "limit_s": _limit(model, lengths)}
+    return found
+
+
+def _times(seconds: list[float]) -> Figures:
+    milliseconds = [1000 * one for one in seconds]
+    return {
+        "seconds": seconds,
+        "total_s": sum(seconds),
+        "last_s": seconds[-1],
+        "p50_ms": percentile(50, milliseconds),
+        "p95_ms": percentile(95, milliseconds),
+    }
+
+
+def _median(runs: list[Figures]) -> Figures:
+    """Of each decision, and of the limit, the median of the rounds; all else is the first's."""
+    found = dict(runs[0])
+    if "seconds" in found:
+        found |= _times(np.median([one["seconds"] for one in runs], axis=0).tolist())
+    if "limit_s" in found:
+        found["limit_s"] = float(np.median([one["limit_s"] for one in runs]))
     return found
 
 
