@@ -114,7 +114,7 @@ def test_separability_offers_the_encoders_that_are_here_and_takes_any_other(
     world: Sums, store: Store, tiny_encoder: Path
 ) -> None:
     put(wiring.data_folder(), "mine", lambda _: Shelved("mine", "a folder", "", "", str(tiny_encoder)))
-    page = opened("separability", of="questions", n="12")
+    page = opened("separability", of="questions", n="20")
     picker = page.selectbox(key="separability_encoder")
     assert (picker.value, picker.options) == ("pocket", ["pocket", "mine"])
     by_pocket = plainly(page)
@@ -124,7 +124,7 @@ def test_separability_offers_the_encoders_that_are_here_and_takes_any_other(
     assert plainly(page) != by_pocket
     page.selectbox(key="separability_encoder").select("pocket").run()
     assert "encoder" not in page.query_params
-    named = opened("separability", of="questions", n="12", encoder="/nowhere/at all")
+    named = opened("separability", of="questions", n="20", encoder="/nowhere/at all")
     assert named.selectbox(key="separability_encoder").value == "/nowhere/at all"
     assert "/nowhere/at all is not on this machine" in plainly(named)
 
