@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from core.checkpoint import Checkpoint
 from core.episode import Change
@@ -18,6 +20,9 @@ from tests.builders.recorded import episode
 from tests.builders.stores import record_finished_run
 from tests.ui.pages import opened, plainly, press, waiting
 from tests.ui.sums import Sums
+from ui.endpoint.api import endpoint_app
+from ui.endpoint.service import Service
+from ui.endpoint.tiers import Endpoint, Tier
 from ui.runs import wiring
 from ui.runs.batch import complete_plan
 from ui.runs.forks.planning import plan_forks
@@ -135,3 +140,19 @@ def test_a_planner_that_played_is_no_checkpoint_to_show_first(store: Store, read
         store, "r1", "run", {}, [replace(episode("e-1"), run_id="r1", policy="conductor:cplan")]
     )
     assert most_telling(store, ["conductor:cplan", "random"], reading.id) == "conductor:cplan"
+
+
+def test_the_endpoint_keeps_the_sentence_with_its_run(world: Sums, store: Store, reading: Checkpoint) -> None:
+    endpoint = Endpoint(tier=(Tier(name="trinity", policy=reading.id, turns=1),))
+    service = Service(store, str(world.folder / "pool.toml"), endpoint, computing=HALF)
+    asked = {"model": "trinity", "messages": [{"role": "user", "content": "What is 1 + 1?"}]}
+    with (
+        closing(service),
+        TestClient(endpoint_app(service, prefix="/v1", local=True), base_url="http://127.0.0.1") as client,
+    ):
+        for _ in range(2):
+            assert client.post("/v1/chat/completions", json=asked).status_code == 200
+    [run] = store.runs.list("serve")
+    assert run.notes.startswith(f"Checkpoint {reading.id} was made in float32 on the CPU and plays here in")
+    assert len(run.notes.splitlines()) == 1
+    assert run.notes in plainly(opened("settings", part="endpoint"))
