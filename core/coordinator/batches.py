@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from core.coordinator.fusing import WholeForward
-from core.coordinator.splits import Entering, SplitModel, turned_alike
+from core.coordinator.memory import Memory
+from core.coordinator.splits import ENTERING_BYTES, SplitModel, turned_alike
 from core.errors import CheckpointError
 from core.pocket.threads import suited_threads
 from core.processes import Processes
@@ -59,7 +60,8 @@ class BatchReader:
         self._source = [str(folder), self._dtype, digest]
         shared = small and folder and self._device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
-        self._entering = Entering()
+        self._entering = Memory[torch.Tensor](ENTERING_BYTES)
+        self._split: SplitModel | None = None  # which they enter
         self._shape = f"{self._dtype} { {**model.config.to_dict(), '_name_or_path': ''} }"
         #: In forwards of one prompt through all layers.
         self.forwards = 0.0
@@ -100,7 +102,7 @@ class BatchReader:
 
     def forget(self) -> None:
         """Drop what is remembered."""
-        self._entering = Entering()
+        self._entering.forget()
 
     @property
     def is_settled(self) -> bool:
@@ -202,8 +204,9 @@ class BatchReader:
     def _from_split(
         self, split: SplitModel, jobs: Sequence[Any], digests: Sequence[Sequence[str]]
     ) -> Iterator[NDArray[np.float32]]:
-        if self._entering.split is not split:
-            self._entering = Entering(split)
+        if self._split is not split:
+            self._split = split
+            self._entering.forget()
         for (*_, ids, positions), batch in zip(jobs, digests, strict=True):
             padded = [*positions, *positions[:1] * (len(ids) - len(positions))]
             with torch.inference_mode():

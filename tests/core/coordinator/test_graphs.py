@@ -20,7 +20,7 @@ from core.coordinator.graphs import (
     Graphs,
     reads_in_fixed_parts,
 )
-from core.coordinator.prefixes import PrefixReader
+from core.coordinator.prefixes import PREFIX_BYTES, PrefixReader
 from core.errors import CheckpointError
 from core.tokens.prompts import Prompt
 from tests.core.coordinator.test_prefixes import DECODERS, IDS, LONG, SHAPE, SHORT, model, whole
@@ -175,16 +175,17 @@ def test_remembered_parts_are_given_up_for_what_is_read_now(
 ) -> None:
     class Full(PrefixReader):
         def read_part(self, *given: Any) -> Any:
-            if self.bytes > held:
+            if self.parts.bytes > held:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return super().read_part(*given)
 
     reader, held = Full(full), 10**9
     reader.read(OTHER)
     reader.read(SHORT)
-    held = reader.bytes - 1
+    held = reader.parts.bytes - 1
     torch.testing.assert_close(reader.read(LONG)[-2], whole(full, LONG)[-2], atol=1e-5, rtol=0)
     assert reader.remembered(OTHER) == 1, "what the two have in common is still there"
+    assert reader.parts.budget == PREFIX_BYTES // 2, "what did not fit is not collected again"
     assert len(caplog.messages) == 1
     held = -1
     with pytest.raises(CheckpointError, match="not enough memory"):
