@@ -6,7 +6,6 @@ import hashlib
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -22,15 +21,17 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
+from core.coordinator.fusing import use_fused_norms
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
-from core.coordinator.prefixes import PartReader, reads_in_parts
+from core.coordinator.memory import Memory
+from core.coordinator.prefixes import PartReader, alike, reads_in_parts
 from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.devices import TORCH_DTYPES, chosen_computing
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
 from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, weights_digest
@@ -70,6 +71,8 @@ class Encoder:
         self.folder = folder
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
         self.padding = int(tokenizer.pad_token_id or 0)
+        if self.device == "cuda":
+            use_fused_norms(self.model)
         if not self._small:  # before it is tried whether it can be read in parts
             use_continued_attention(model)
         #: Whether a conversation that goes on costs what is new in it.
@@ -77,12 +80,20 @@ class Encoder:
         self._reader: Reader = (
             PartReader(model)
             if self.in_parts
-            else BatchReader(model, self.padding, small=self._small, folder=folder, processes=processes)
+            else BatchReader(
+                model,
+                self.padding,
+                small=self._small,
+                folder=folder,
+                processes=processes,
+                digest=identity.digest,
+            )
         )
         if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
             self._reader = AcceleratedReader(model, self._reader)
-        self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
-        self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
+        self._cache = Memory[Encoded](_CACHE_BYTES)  # one row each
+        # The same weights are another encoder where their folder says otherwise how they are used.
+        self._configured = {**model.config.to_dict(), "_name_or_path": "", "transformers_version": ""}
         self._lock = threading.Lock()
         self._singular: SingularValues | None = None
         self._split: SplitModel | None = None
@@ -171,9 +182,7 @@ class Encoder:
             for place, request in enumerate(requests):
                 places.setdefault(self._key(request, input_format, token_position), []).append(place)
             self.states_given += len(requests)
-            known = {key: self._cache[key] for key in places if key in self._cache}
-            for key in known:
-                self._cache.move_to_end(key)
+            known = {key: row for key in places if (row := self._cache.get(key)) is not None}
             missing = {
                 key: self.tokens.prompt(requests[at[0]], input_format)
                 for key, at in places.items()
@@ -239,7 +248,7 @@ class Encoder:
     def forget(self) -> None:
         """Drop every remembered state: what is asked for next is read anew."""
         with self._lock:
-            self._cache.clear()
+            self._cache.forget()
             self._reader.forget()
 
     def prompt_text(self, request: Decide) -> str:
@@ -265,10 +274,10 @@ class Encoder:
     def _singular_of(self, layout: Layout) -> SingularValues:
         """The matrices of a layout, while all weights are the folder's."""
         if not self._singular or self._singular.layout != layout:
-            self._split = split_for(self.model, layout)
             self._singular = SingularValues(
                 self.model, layout, digest=self.identity.digest, ledger=self.decompositions
             )
+            self._split = split_for(self.model, layout)
         return self._singular
 
     def _read(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
@@ -313,14 +322,12 @@ class Encoder:
 
     def _remember(self, key: bytes, prompt: Prompt, state: NDArray[np.float32]) -> Encoded:
         row = Encoded(state[None].copy(), (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
-        self._cache[key] = row
-        while len(self._cache) > self._cache_size:
-            self._cache.popitem(last=False)
+        self._cache.keep(key, row)
         return row
 
     def _ledger_key(self, prompt: Prompt, token_position: int) -> bytes:
         """All that decides a state, to the last bit: what is read, with its parts, and what reads it."""
-        reader = (self.identity.digest, self.recipe.key, self.in_parts)
+        reader = (self.identity.digest, self._configured, self.recipe.key, self.in_parts)
         versions = (torch.__version__, transformers.__version__)
         described = repr((reader, versions, token_position, prompt.ids, prompt.ends, prompt.suffix))
         return hashlib.blake2b(described.encode(), digest_size=20).digest()
@@ -344,7 +351,7 @@ def load_encoder(
     files = _files(folder)
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
-        with no_progress_bar():
+        with quiet_loading():
             model = AutoModel.from_pretrained(
                 folder,
                 dtype=TORCH_DTYPES[dtype],
@@ -354,6 +361,8 @@ def load_encoder(
             )
         model.to(kind)
         hidden_size = int(model.config.hidden_size)
+        if _looks_ahead(model):
+            raise _no_decoder(name, "its tokens see those that come after them")
     except CheckpointError:
         raise
     except Exception as error:  # as when it is checked
@@ -399,10 +408,7 @@ def _check_kind(name: str, folder: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         if getattr(config, "is_encoder_decoder", False):
-            raise CheckpointError(
-                f"The encoder must be a decoder-only language model, and {name} has an encoder and a decoder: name "
-                "another, such as Qwen/Qwen3-0.6B."
-            )
+            raise _no_decoder(name, "it has an encoder and a decoder")
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         check_fast(tokenizer)
     except CheckpointError:
@@ -417,7 +423,19 @@ def _cannot_be_loaded(folder: Path, error: Exception) -> CheckpointError:
     return CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}")
 
 
-_loaded = cache(load_encoder)
+def _no_decoder(name: str, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"The encoder must be a decoder-only language model, which {name} is not: {why}. Name another, such as "
+        "Qwen/Qwen3-0.6B."
+    )
+
+
+def _looks_ahead(model: Any) -> bool:
+    """Whether a token's state depends on the tokens after it, as in BERT and models made of decoders for searching."""
+    ids = torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, 3, 7, 8, 9]], device=model.device)
+    with torch.inference_mode():
+        one, other = model(input_ids=ids, use_cache=False).last_hidden_state[:, :3]
+    return not alike(one, other)
 
 
 def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
@@ -425,7 +443,11 @@ def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, proce
     are kept."""
     folder, commit = _locate(name_or_folder)
     name = pinned(hub_parts(name_or_folder)[0], commit) if commit else name_or_folder  # however it was named
-    return _kept(name, folder, _files(folder), dtype, device, processes)
+    with _loading:  # two threads that ask at once get the same one
+        return _kept(name, folder, _files(folder), dtype, device, processes)
+
+
+_loading = threading.Lock()
 
 
 @lru_cache(maxsize=2)
@@ -442,10 +464,18 @@ def _kept(
 
 def read_batch(job: Any) -> str:
     """In a helper process: the states of one of an encoder's batches."""
-    folder, dtype, _, _ = job
-    reader = _loaded(folder, dtype=dtype)._reader
+    folder, dtype, digest, _, _ = job
+    reader = _loaded(folder, dtype, digest)._reader
     assert isinstance(reader, BatchReader)
     return reader.job(job)
+
+
+@cache
+def _loaded(folder: str, dtype: Dtype, digest: str) -> Encoder:
+    found = load_encoder(folder, dtype=dtype)
+    if found.identity.digest != digest:  # who asks has read the files before they changed, and does it alone
+        raise CheckpointError(f"The weights in {folder} are no longer those that are read with.")
+    return found
 
 
 def _locate(name: str) -> tuple[Path, str]:

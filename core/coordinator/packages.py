@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
-from core.pocket.threads import no_progress_bar
+from core.pocket.threads import quiet_loading
 from core.tokens.hub import licence_of, pinned
 from core.tokens.shelf import Offer, Package, Shelved, check_free, put
 
@@ -142,7 +142,7 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     from gguf import GGUFReader
 
     try:
-        with no_progress_bar():
+        with quiet_loading():
             tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
             # In float32 and then rounded: GGUF keeps Gemma's norms one too large, and 1 + w has no room in bfloat16.
             loaded: Any = AutoModelForCausalLM.from_pretrained(

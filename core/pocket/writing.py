@@ -28,7 +28,7 @@ from core.draws import uniform
 from core.episode import Ask, Failure, Message, Reply, Usage
 from core.errors import PoolError
 from core.pocket.devices import TORCH_DTYPES, chosen_computing
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.tokens.prompts import PromptTokens
 
 Said = TypeVar("Said")
@@ -158,7 +158,7 @@ class LocalModel(Writer[Sequence[Message]]):
         encoder's are. PoolError where it cannot be used."""
         try:
             kind, numbers = chosen_computing(folder, device, dtype)
-            with no_progress_bar():
+            with quiet_loading():
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     folder,
                     dtype=TORCH_DTYPES[numbers],
