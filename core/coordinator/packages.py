@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
+from core.pocket.devices import load_fault
 from core.pocket.threads import quiet_loading
 from core.tokens.hub import licence_of, pinned
 from core.tokens.shelf import Offer, Package, Shelved, check_free, put
@@ -155,8 +156,7 @@ def convert_gguf(weights: Path, folder: Path) -> None:
         model, loading = loaded
         kind = GGUFReader(weights).fields["tokenizer.ggml.pre"].contents()
     except Exception as error:  # transformers and gguf check little and raise anything for damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(f"The GGUF file {weights.name} cannot be converted: {reason[:300]}") from error
+        raise CheckpointError(load_fault(f"the GGUF file {weights.name}", error)) from error
     if lacking := sorted({*loading["missing_keys"], *loading["mismatched_keys"]}):
         raise CheckpointError(
             f"The GGUF file {weights.name} lacks weights of its model, such as {lacking[0]}."
