@@ -30,7 +30,7 @@ from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import Decomposing, DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.devices import TORCH_DTYPES, chosen_computing
+from core.pocket.devices import TORCH_DTYPES, chosen_computing, load_fault
 from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
@@ -367,7 +367,7 @@ def load_encoder(
     except CheckpointError:
         raise
     except Exception as error:  # as when it is checked
-        raise _cannot_be_loaded(folder, error) from error
+        raise CheckpointError(load_fault(f"the encoder at {folder}", error)) from error
     identity = EncoderIdentity(
         encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
     )
@@ -415,13 +415,8 @@ def _check_kind(name: str, folder: Path) -> Any:
     except CheckpointError:
         raise
     except Exception as error:  # transformers checks little and raises anything for damaged files
-        raise _cannot_be_loaded(folder, error) from error
+        raise CheckpointError(load_fault(f"the encoder at {folder}", error)) from error
     return tokenizer
-
-
-def _cannot_be_loaded(folder: Path, error: Exception) -> CheckpointError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}")
 
 
 def _no_decoder(name: str, why: str) -> CheckpointError:
