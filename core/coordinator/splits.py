@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +19,8 @@ from core.tokens.prompts import Prompt
 log = logging.getLogger(__name__)
 
 _TRIED_TOKENS = 8
-_ENTERING_BYTES = 512 * 2**20
+#: Of what enters the layers above a cut, remembered by those that read.
+ENTERING_BYTES = 512 * 2**20
 
 
 class SplitModel:
@@ -85,32 +85,6 @@ class SplitModel:
         return states[:, 0]
 
 
-class Entering:
-    """What `below` gave for prompts, which is the same for all changes; beyond a budget of bytes the prompts that were
-    not used for the longest time are forgotten."""
-
-    def __init__(self, split: SplitModel | None = None, budget: int = _ENTERING_BYTES) -> None:
-        #: Of which model.
-        self.split = split
-        self._budget, self._bytes = budget, 0
-        self._prompts: OrderedDict[Hashable, torch.Tensor] = OrderedDict()
-
-    def get(self, prompt: Hashable) -> torch.Tensor | None:
-        """Of one prompt, [length, width], where it is remembered."""
-        found = self._prompts.get(prompt)
-        if found is not None:
-            self._prompts.move_to_end(prompt)
-        return found
-
-    def keep(self, prompt: Hashable, entering: torch.Tensor) -> None:
-        """Remember it, [length, width]."""
-        old = self._prompts.pop(prompt, None)
-        self._bytes += entering.nbytes - (old.nbytes if old is not None else 0)
-        self._prompts[prompt] = entering
-        while self._bytes > self._budget:
-            self._bytes -= self._prompts.popitem(last=False)[1].nbytes
-
-
 class Reader(Protocol):
     """How an encoder reads prompts."""
 
@@ -143,12 +117,22 @@ def split_of_last_layer(model: Any) -> SplitModel | None:
 
 
 def _window_of_last_layer(config: Any) -> int | None:
-    """How many tokens the last layer sees; None where it sees all."""
+    """How many tokens a prompt has at most of which the last layer sees all, each turned by its place alone; None where
+    it may have any number."""
     kinds = getattr(config, "layer_types", None)
-    if kinds and kinds[-1] == "full_attention":
-        return None
-    windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    names = ("sliding_window", "attention_chunk_size")
+    sees_all = kinds and kinds[-1] == "full_attention"
+    windows = (turned_alike(config), *(None if sees_all else getattr(config, name, None) for name in names))
     return min((int(one) for one in windows if one), default=None)
+
+
+def turned_alike(config: Any) -> int | None:
+    """Of how many tokens a prompt has at most for what is before its end to stay as it is: with longrope, as in Phi's
+    long versions, all tokens of a longer one are turned otherwise. None where there is no such number."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]
+    found = (one["original_max_position_embeddings"] for one in kinds if one.get("rope_type") == "longrope")
+    return min(found, default=None)
 
 
 def _tried(model: Any, cut: int, ways: Sequence[bool]) -> SplitModel | None:

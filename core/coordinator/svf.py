@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from core.pocket.threads import suited_threads
 Layout = tuple[tuple[str, int], ...]
 
 LM_HEAD = "lm_head.weight"
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")  # as Llama, GPT-2 and MPT name them
 #: Matrices of a layer on which no key and no value depends.
 _BEHIND_KEYS = re.compile(r"\.(self_attn\.(q_proj|o_proj|dense)|mlp\..+)\.weight$")
 _ROWS_AT_ONCE = 16_384  # of a matrix being rewritten: bounds the memory of a large embedding
@@ -180,7 +181,7 @@ class SingularValues:
                 if name in self._matrices:
                     self._matrices[name].write(offsets[start : start + count], name)
                 start += count
-        except CheckpointError:
+        except BaseException:  # too little memory, or Ctrl-C: nobody may read with half of them
             self.restore()
             raise
 
@@ -238,7 +239,7 @@ class _Matrix:
             raise CheckpointError(f"The SVF offsets of {name} leave no positive sum of singular values.")
         scale = factors * (float(self._values.sum()) / changed)
         turn = ((self._directions * scale) @ self._directions.T).float()
-        with torch.no_grad():
+        with torch.no_grad(), _tf32(self._weight):
             if self._tall:
                 for start in range(0, len(self._original), _ROWS_AT_ONCE):
                     rows = slice(start, start + _ROWS_AT_ONCE)
@@ -249,6 +250,21 @@ class _Matrix:
     def restore(self) -> None:
         with torch.no_grad():
             self._weight.copy_(self._original)
+
+
+@contextmanager
+def _tf32(weight: torch.Tensor) -> Iterator[None]:
+    """Products of float32 on CUDA's matrix units where they are rounded to a weight of 16 bits, which loses more than
+    TF32 does."""
+    if not weight.is_cuda or weight.dtype == torch.float32:
+        yield
+        return
+    settings = torch.backends.cuda.matmul
+    before, settings.allow_tf32 = settings.allow_tf32, True
+    try:
+        yield
+    finally:
+        settings.allow_tf32 = before
 
 
 def check_layout(model: Any, layout: Layout) -> None:

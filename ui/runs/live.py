@@ -128,10 +128,12 @@ class LiveParts:
     pool: Pool
     policy: Steered
     grade: GradeMany
+    policies: Policies
 
     def play(self, store: Store, run: str) -> Generator[Event | Preparation, None, Ending]:
         """Play the plan's episodes one after another, until one does not end by itself; first its encoder is made
         ready."""
+        self.policies.play_in(run)
         self.policy.run = run
         yield from prepare_run(store, run, decompositions([self.policy]))
         for index in range(self.plan.repeats):
@@ -196,7 +198,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")
-    return LiveParts(plan, pool, policy, grading(store, [plan.task], plan.tasks))
+    return LiveParts(plan, pool, policy, grading(store, [plan.task], plan.tasks), policies)
 
 
 def live_ending(ended: Episode) -> Ending:

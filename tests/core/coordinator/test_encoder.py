@@ -5,26 +5,30 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from core.coordinator import batches
 from core.coordinator import encoder as encoders
-from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.encoder import Encoder, kept_encoder, load_encoder
+from core.coordinator.memory import Memory
 from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
+from core.processes import Processes
 from core.tokens.formats import GENERATION_SUFFIX
 from core.tokens.prompts import PromptTokens
-from tests.builders.encoder import QWEN3_ADDED_TOKENS, tiny_qwen3
+from tests.builders.encoder import QWEN3_ADDED_TOKENS, tiny_qwen3, tiny_tokenizer
 
 MODELS = ("ada", "bob")
 TEXT = st.text(max_size=30) | st.lists(
@@ -211,7 +215,7 @@ def test_a_lone_prompt_is_padded_to_few_rows_where_these_give_the_same_bits(
         encoder.encode([request])  # the shapes are known
     encoder.forget()
     watching = Watched(model, watched)
-    monkeypatch.setattr(reader, "_model", watching)
+    monkeypatch.setattr(reader._forward, "_model", watching)
     alone = np.stack([encoder.encode([request]).states[0] for request in requests[6:]])
     np.testing.assert_array_equal(alone, together[6:])
     if same:
@@ -234,10 +238,43 @@ def test_equal_inputs_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_cache_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load_encoder(folder)
-    monkeypatch.setattr(encoder, "_cache_size", 4)
+    monkeypatch.setattr(encoder._cache, "budget", 4 * (4 * 32 + 400))
     requests = [decide(one) for one in random_transcripts(9, 4)]
     assert len(encoder.encode(requests).states) == 9
     assert len(encoder._cache) == 4
+
+
+def test_what_was_not_used_for_the_longest_time_is_forgotten() -> None:
+    memory = Memory[NDArray[np.float32]](40)
+    for name in "abc":
+        memory.keep(name, np.zeros(3, np.float32))
+    assert memory.get("a") is not None
+    memory.keep("d", np.zeros(3, np.float32))
+    assert [name for name in "abcd" if name in memory] == ["a", "c", "d"]
+    memory.keep("d", np.zeros(5, np.float32))
+    assert ("c" in memory, memory.bytes, len(memory)) == (False, 32, 2)
+    memory.keep("e", np.zeros(9, np.float32), trim=False)
+    assert memory.bytes == 68
+    assert memory.forget(("a", "e"))
+    assert not memory.forget(("a", "e"))
+    memory.trim()
+    assert ("e" in memory, memory.bytes, len(memory)) == (True, 36, 1)
+
+
+def test_one_transcript_has_a_state_of_its_own_in_each_format(encoder: Encoder) -> None:
+    request = decide(Transcript("2+2?", (TranscriptEntry(Role.WORKER, "ada", "4"),)))
+    chat, turns = (encoder.encode([request], input_format=one) for one in ("chat", "segments"))
+    assert chat.digests != turns.digests
+    assert np.abs(chat.states - turns.states).max() > 1e-3
+
+
+def test_states_that_cannot_be_are_refused(folder: Path) -> None:
+    encoder, request = load_encoder(folder), decide(Transcript("2+2?"))
+    with pytest.raises(CheckpointError, match="Token position -99 lies before"):
+        encoder.encode([request], token_position=-99)
+    encoder.model.norm.weight.data[3] = torch.nan
+    with pytest.raises(CheckpointError, match="hidden state that is not finite"):
+        encoder.encode([request])
 
 
 @pytest.mark.parametrize("question", ["short", "long question " * 200])
@@ -307,6 +344,55 @@ def test_what_is_no_encoder_is_refused(tmp_path: Path, folder: Path, monkeypatch
         load_encoder(tmp_path)
 
 
+def test_a_model_whose_tokens_see_those_after_them_is_refused(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    model: Any = BertModel(
+        BertConfig(
+            vocab_size=512, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        )
+    )
+    model.save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="its tokens see those that come after them. Name another"):
+        load_encoder(tmp_path)
+
+
+class HelpersAlone:
+    """Processes of which only the helpers work, and this process where they fail (in the place of `Processes`)."""
+
+    failed = 0
+
+    def answers(self, function: str, jobs: Sequence[Any], here: Callable[[Any], Any]) -> Iterator[Any]:
+        assert function == "core.coordinator.encoder:read_batch"
+        for job in jobs:
+            try:
+                yield encoders.read_batch(json.loads(json.dumps(job)))
+            except CheckpointError:
+                self.failed += 1
+                yield here(job)
+
+
+def test_helpers_read_with_the_weights_of_whoever_asks(tmp_path: Path) -> None:
+    helpers, requests = HelpersAlone(), [decide(Transcript("2+2?"))]
+    for seed in range(3):  # a folder whose model is trained on while the app runs
+        folder = tiny_qwen3(tmp_path, seed=seed)
+        expected = load_encoder(folder).encode(requests).states
+        encoder = load_encoder(folder, processes=cast("Processes", helpers))
+        if seed == 1:
+            tiny_qwen3(tmp_path, seed=9)
+        np.testing.assert_array_equal(encoder.encode(requests).states, expected)
+        assert helpers.failed == (seed > 0), "what is no longer in the files is read by whoever has it"
+
+
+def test_threads_that_ask_for_an_encoder_at_once_share_it(folder: Path) -> None:
+    processes = Processes(1)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(
+            lambda _: kept_encoder(str(folder), dtype=None, device="cpu", processes=processes), range(2)
+        )
+    assert one is other
+
+
 @pytest.mark.parametrize(
     ("file", "entry"),
     [
@@ -334,7 +420,7 @@ def test_a_damaged_encoder_folder_is_refused_in_one_line(
         (lambda folder: (folder / "model.safetensors").unlink(), "are missing. Put its model.safetensors"),
         (
             lambda folder: (folder / "config.json").write_text('{"model_type": "t5"}'),
-            "has an encoder and a decoder: name another",
+            "has an encoder and a decoder. Name another",
         ),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be loaded"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from transformers import (
     MambaModel,
     MistralConfig,
     MistralModel,
+    Phi3Config,
+    Phi3Model,
     Qwen3Config,
     Qwen3Model,
 )
@@ -23,12 +26,13 @@ from transformers import (
 from core.coordinator import encoder as encoders
 from core.coordinator.attention import CONTINUED, use_continued_attention
 from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.graphs import reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, PrefixReader, reads_in_parts
 from core.coordinator.svf import Offsets, svf_layout
 from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.pocket import threads
 from core.tokens.prompts import Prompt
-from tests.builders.encoder import tiny_qwen3
+from tests.builders.encoder import longrope, tiny_qwen3
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 96,
@@ -96,27 +100,30 @@ def test_attention_without_a_mask_gives_the_same(model: Any) -> None:
 def test_conversations_that_begin_alike_share_what_is_remembered(model: Any) -> None:
     reader = PrefixReader(model)
     reader.read(SHORT)
-    held = reader.bytes
+    held = reader.parts.bytes
     other = Prompt((*IDS[:40], *IDS[100:130], *IDS[150:]), False, (40, 70), 10)
     reader.read(other)
-    assert reader.bytes == held + 30 * held // 90
+    assert reader.parts.bytes == held + 30 * held // 90
     assert reader.read(other, b"other weights").shape == (40, 32)
-    assert reader.bytes == held + 30 * held // 90 + 70 * held // 90, "of other weights nothing is taken"
+    assert reader.parts.bytes == held + 30 * held // 90 + 70 * held // 90, "of other weights nothing is taken"
 
 
 def test_beyond_the_budget_the_ends_of_old_conversations_are_forgotten(model: Any) -> None:
     reader = PrefixReader(model)
     reader.read(SHORT)
-    small = PrefixReader(model, 2 * reader.bytes)
+    small = PrefixReader(model, 2 * reader.parts.bytes)
     for start in (0, 1, 2):
         for end in (60, 100):
             one = Prompt((*IDS[start:end], *IDS[150:]), False, (30, end - start), 10)
             torch.testing.assert_close(small.read(one)[-1], whole(model, one)[-1], atol=1e-5, rtol=0)
-            assert small.bytes <= 2 * reader.bytes
+            assert small.parts.bytes <= 2 * reader.parts.bytes
     assert small.remembered(one) == len(one.ends)
     assert small.remembered(SHORT) == 0
+    small.parts.budget = 60 * reader.parts.bytes // 90
+    small.read(one)
+    assert small.remembered(one) == 1, "a conversation's end goes before its beginning"
     small.forget()
-    assert (small.bytes, small.remembered(one)) == (0, 0)
+    assert (small.parts.bytes, small.remembered(one)) == (0, 0)
 
 
 def test_where_the_last_layer_sees_all_tokens_only_the_one_that_is_read_goes_through_it(model: Any) -> None:
@@ -133,7 +140,23 @@ def test_prompts_of_which_most_is_remembered_are_read_first(model: Any) -> None:
     reader = PartReader(model)
     list(reader.read([SHORT], -2))
     other = Prompt(IDS[100:], False, (50,), 10)
-    assert [place for place, _ in reader.read([other, LONG], -2)] == [1, 0]
+    alike = Prompt((*IDS[100:150], *IDS[:20]), False, (50, 60), 10)
+    third = Prompt((*IDS[2:60], *IDS[:10]), False, (58,), 10)
+    order = [place for place, _ in reader.read([other, third, alike, LONG], -2)]
+    assert order[0] == 3
+    assert abs(order.index(0) - order.index(2)) == 1, "those that begin alike follow one another"
+
+
+def test_a_prompt_that_is_turned_otherwise_as_a_whole_is_read_whole() -> None:
+    torch.manual_seed(0)
+    model: Any = Phi3Model(Phi3Config(**SHAPE, eos_token_id=1, bos_token_id=1, **longrope(8, 100)))
+    model.eval()
+    assert reads_in_parts(model)
+    assert not reads_in_fixed_parts(model), "its forwards are padded beyond what is read"
+    reader = PartReader(model)
+    for prompt in (SHORT, LONG, Prompt(IDS[:101], False, (40, 91), 10)):
+        ((_, state),) = reader.read([prompt], -2)
+        np.testing.assert_allclose(state, whole(model, prompt)[-2].numpy(), atol=1e-5)
 
 
 def test_recurrent_layers_are_read_whole() -> None:
@@ -184,6 +207,9 @@ def test_only_the_layers_above_a_change_are_read_again(as_large: None, tmp_path:
         fresh = whole_state(encoder, request, one)
         np.testing.assert_allclose(state, fresh, atol=2e-5)
     assert np.abs(found[0] - found[1]).max() > 1e-3
+    before = encoder.forwards
+    encoder.encode([conversation(4)], offsets=candidates[1])
+    assert encoder.forwards - before < 2 / 3 * 0.6 + 1 / 3, "one turn goes on from what others have read"
 
 
 def whole_state(encoder: Encoder, request: Decide, offsets: Offsets) -> Any:
@@ -235,12 +261,19 @@ def test_what_a_large_encoder_has_read_is_not_read_by_another_of_the_same_weight
         with_ledger(folder, shelf, dtype="bfloat16"),
     ):
         assert np.abs(other.encode(asked[:1]).states - states[:1]).max() > 1e-4, "it read for itself"
+    config = shutil.copytree(folder, tmp_path / "configured") / "config.json"
+    config.write_text(config.read_text().replace('"rope_theta": 10000.0', '"rope_theta": 100.0'))
+    configured = with_ledger(config.parent, shelf)
+    assert configured.identity.digest == again.identity.digest
+    assert np.abs(configured.encode(asked[:1]).states - states[:1]).max() > 1e-4, (
+        "the same weights, used otherwise"
+    )
     again.encode(asked[:1], token_position=-3)
-    assert len(shelf.states) == kept + 3
+    assert len(shelf.states) == kept + 4
     layout = svf_layout(again.model, [2], embeddings=False)
     changed = np.full(sum(n for _, n in layout), 0.1, np.float32)
     again.encode(asked[:1], offsets=Offsets(layout, changed))
-    assert len(shelf.states) == kept + 3, "weights that were changed keep nothing"
+    assert len(shelf.states) == kept + 4, "weights that were changed keep nothing"
 
 
 def test_a_small_encoder_keeps_nothing(at_once: None, tmp_path: Path) -> None:
@@ -265,6 +298,24 @@ def test_what_was_read_is_kept_when_whoever_asked_stops(
     del killed
     assert len(other.states) == 1
     assert encoder.seconds > 0
+
+
+def test_offsets_that_are_asked_for_between_two_steps_change_none_of_them(
+    as_large: None, tmp_path: Path
+) -> None:
+    encoder, asked = load_encoder(tiny_qwen3(tmp_path)), [conversation(n) for n in range(4)]
+    expected = load_encoder(encoder.folder or "").encode(asked).states
+    layout = svf_layout(encoder.model, [1])
+    values = np.random.default_rng(0).normal(0, 0.3, sum(n for _, n in layout))
+    changes = Offsets(layout, values.astype(np.float32))
+    for place, row in encoder.read_each(asked):
+        np.testing.assert_array_equal(row.states[0], expected[place])
+        changed = encoder.encode(asked[:1], offsets=changes).states
+    assert np.abs(changed - expected[:1]).max() > 1e-3
+    for _ in encoder.decompose(svf_layout(encoder.model, [2], embeddings=False)):
+        pass
+    again = encoder.encode(asked[:1], offsets=changes).states
+    np.testing.assert_array_equal(again, changed, "of the weights as they are in the folder")
 
 
 def test_its_speed_is_measured_once(as_large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
