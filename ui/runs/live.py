@@ -133,6 +133,7 @@ class LiveParts:
     def play(self, store: Store, run: str) -> Generator[Event | Preparation, None, Ending]:
         """Play the plan's episodes one after another, until one does not end by itself; first its encoder is made
         ready."""
+        self.policies.play_in(run)
         self.policy.run = run
         self.policies.play_in(run)
         yield from prepare_run(store, run, decompositions([self.policy]))

@@ -57,6 +57,7 @@ from storage.rows.mapping import floats
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
+from ui.presentation.words import left_words
 from ui.runs import wiring
 from ui.runs.lease import owner
 from ui.runs.plans import AttributionPlan, Preparation, RereadPlan, runs_of
@@ -327,6 +328,7 @@ def compare_recipes(store: Store, coordinator: Coordinator, encoder: str) -> Agr
     recorded = [*islice(_own_turns(store, checkpoint), COMPARED_TURNS)]
     if recorded:
         requests, own = map(list, zip(*recorded, strict=True))
+        _tell_wait(coordinator.encoder, requests)
         return Agreement.between(own, coordinator.decide(requests), "recorded decisions")
     try:
         made_on = load_encoder(
@@ -338,8 +340,19 @@ def compare_recipes(store: Store, coordinator: Coordinator, encoder: str) -> Agr
         return None
     tasks = load_tasks(POCKET_POOL, "test", COMPARED_QUESTIONS, 0)
     requests = [Decide(Transcript(task.question), 0, task.id) for task in tasks]
+    _tell_wait(
+        coordinator.encoder, [*requests, *requests]
+    )  # read twice: the other recipe is taken to be as quick
     own = Coordinator(checkpoint, made_on).decide(requests)
     return Agreement.between(own, coordinator.decide(requests), "decisions about pocket questions")
+
+
+def _tell_wait(encoder: Encoder, requests: Sequence[Decide]) -> None:
+    """Say how long it takes a large encoder to read these."""
+    if encoder.keeps_states:
+        tokens = sum(len(encoder.tokens.prompt(one, encoder.input_format).ids) for one in requests)
+        left = left_words(tokens / encoder.tokens_per_s())
+        log.warning("First it is measured how far the decisions on two recipes agree%s.", left)
 
 
 def _own_turns(store: Store, checkpoint: Checkpoint) -> Iterator[tuple[Decide, Decision]]:

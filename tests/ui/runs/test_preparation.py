@@ -110,7 +110,7 @@ def test_a_page_shows_it_as_long_as_it_goes_on(diffed: Diffed, encoder: Callable
     for _ in range(3):
         next(events)
     (bar,) = opened("live", run=run).get("progress")
-    assert "First: 2 of 7 matrices of the encoder decomposed, about 0 s left" in bar.proto.text
+    assert "First: 2 of 7 matrices of the encoder decomposed, about " in bar.proto.text
     events.close()
     assert preparation_of(diffed.store.runs.get(run)) is not None, "as after a kill"
     events = play(diffed.store, run, live(diffed, encoder()))
