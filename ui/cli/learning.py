@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from core.errors import ConfigError
 from core.evolution.config import DEPARTURES
 from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
-from core.settings import DOORS, Settings
+from core.settings import DOORS, POCKET_POOL, Settings
 from core.texts import read_text
 from ui.cli.console import percent, print_json, say, tell, write_new
 from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
@@ -128,6 +129,8 @@ def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen
 
     def shows(event: Generation | SurveyProgress) -> dict[str, Any]:
         if isinstance(event, SurveyProgress):
+            if event.done == event.of:
+                return {"note": "all sketches read"}
             return {"note": f"{event.done} of {event.of} sketches read{left_words(event.left_s)}"}
         say(generation_words(event))
         return {"completed": event.index, "note": ""}
@@ -200,12 +203,13 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     ]
     tell_lapses(noticed, wiring.pool_specs(plan.pool), run_id, recorded=plan.record != "none")
     asked = took["calls"] + took["calls_saved"]
+    rate = took["episodes"] / max(took["seconds"], 1e-9)
+    pace = f"{rate:,.0f} a second" if rate >= 1 else f"{1 / max(rate, 1e-9):,.1f} seconds each"
     say(
-        f"{took['episodes']:,} episodes, {took['episodes'] / max(took['seconds'], 1e-9):,.0f} a second; of {asked:,} "
-        f"replies {took['calls']:,} were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, "
-        f"in {took['reading_s']:,.0f} seconds."
+        f"Candidates played {took['episodes']:,} episodes, {pace}; of {asked:,} replies {took['calls']:,} were asked "
+        f"for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, in {took['reading_s']:,.0f} seconds."
     )
-    say(f"Play it: trinity run --policy {checkpoint} --policy random --n 200")
+    say(_play_words(plan, str(checkpoint), "random"))
 
 
 @with_options(TrainingPlan)
@@ -288,6 +292,7 @@ def _share(value: float) -> str:
 def _report_training(store: Store, run_id: str, as_json: bool) -> None:
     """What the training came to, and where its time went."""
     from core.planner.statistics import IterationStats
+    from ui.runs.plans import plan_of
 
     stored = store.learning.updates(run_id)
     stats = [IterationStats.stats_of(one.stats) for one in stored]
@@ -314,8 +319,16 @@ def _report_training(store: Store, run_id: str, as_json: bool) -> None:
     tell(f"Iteration {last.index} is checkpoint {last.checkpoint_id}.")
     tell_best(best, "iteration")
     say(f"{took['episodes']:,} episodes in {took['seconds']:,.0f} seconds.")
-    policy = f"conductor:{last.checkpoint_id}"
-    say(f"Play it: trinity run --policy {policy} --policy conductor:random --policy random --n 200")
+    plan = plan_of(store.runs.get(run_id), TrainingPlan)
+    say(_play_words(plan, f"conductor:{last.checkpoint_id}", "conductor:random", "random"))
+
+
+def _play_words(plan: EvolutionPlan | TrainingPlan, *policies: str) -> str:
+    """How to play what was learned: over the models and on the tasks with which it was."""
+    asked = [word for policy in policies for word in ("--policy", policy)]
+    asked += ["--pool", plan.pool] if plan.pool != POCKET_POOL else []
+    asked += ["--tasks", plan.tasks] if plan.tasks.endswith(".jsonl") else ["--n", "200"]
+    return f"Play it: trinity run {shlex.join(asked)}"
 
 
 def learn(
