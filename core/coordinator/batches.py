@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.coordinator.splits import Entering, SplitModel
+from core.coordinator.fusing import WholeForward
+from core.coordinator.memory import Memory
+from core.coordinator.splits import ENTERING_BYTES, SplitModel, turned_alike
 from core.errors import CheckpointError
 from core.pocket.threads import suited_threads
 from core.processes import Processes
@@ -25,6 +27,8 @@ _LARGEST_BATCH = 64
 #: With SVF offsets a candidate's few transcripts are read alone: rows beyond them would only be padding.
 _LARGEST_BATCH_WITH_OFFSETS = 4
 _LENGTH_RASTER = 16  # tokens
+#: On an accelerator: what beginning a batch takes, in arithmetic that its start could have done.
+_START_FLOP = 2e12
 #: Whether few rows of a length give the same bits as a full batch, as a model's shape, both numbers of rows and the
 #: length decide it.
 _same_bits: dict[tuple[str, int, int, int], bool] = {}
@@ -36,9 +40,10 @@ log = logging.getLogger(__name__)
 class BatchReader:
     """Reads each prompt whole. A state depends on its own tokens only, to the last bit: prompts are padded on the
     right, where causal attention cannot see, to a fixed raster of lengths, and every batch of one length has the same
-    rows, or so few that were seen to give the same bits here; on an accelerator few prompts are few rows, and bits may
-    differ. The batches of a small encoder on the CPU, as it lies in `folder` with weights of this `digest`, are shared
-    among `processes`. Where memory runs out, batches are halved."""
+    rows, or so few that were seen to give the same bits here. On an accelerator prompts of similar lengths are read
+    together, as many as fill it, and bits may differ by what is read beside. The batches of a small encoder on the CPU,
+    as it lies in `folder` with weights of this `digest`, are shared among `processes`. Where memory runs out, batches
+    are halved."""
 
     def __init__(
         self,
@@ -55,13 +60,18 @@ class BatchReader:
         self._source = [str(folder), self._dtype, digest]
         shared = small and folder and self._device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
-        self._entering = Entering()
+        self._entering = Memory[torch.Tensor](ENTERING_BYTES)
+        self._split: SplitModel | None = None  # which they enter
         self._shape = f"{self._dtype} { {**model.config.to_dict(), '_name_or_path': ''} }"
         #: In forwards of one prompt through all layers.
         self.forwards = 0.0
         embedding = model.get_input_embeddings().weight.numel()
         flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
         self._batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
+        self._start_tokens = _START_FLOP / flop
+        self._forward = WholeForward(model, self._batch_tokens)
+        # What is read beside must not turn a prompt's tokens otherwise.
+        self._fills = self._device != "cpu" and not turned_alike(model.config)
 
     def read(
         self,
@@ -72,23 +82,16 @@ class BatchReader:
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Every prompt's place in `prompts` and its state [hidden size], in the order in which they are read. `seed` is
         empty for the weights as they are in the folder; `split` cuts changed ones."""
-        by_length: dict[int, list[int]] = {}
-        for place, prompt in enumerate(prompts):
-            by_length.setdefault(-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER, []).append(place)
+        lengths = [-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER for prompt in prompts]
         batches: list[list[int]] = []
         jobs: list[Any] = []
-        for length, places in sorted(by_length.items()):
-            most = _LARGEST_BATCH_WITH_OFFSETS if seed else _LARGEST_BATCH
-            rows = int(min(most, max(1, self._batch_tokens // length)))
-            for start in range(0, len(places), rows):
-                batch = places[start : start + rows]
-                count = rows if seed else self._rows(len(batch), length, rows)
-                ids = np.full((count, length), self._padding, np.int64)
-                for row, place in enumerate(batch):
-                    ids[row, : len(prompts[place].ids)] = prompts[place].ids
-                positions = [len(prompts[place].ids) + token_position for place in batch]
-                batches.append(batch)
-                jobs.append([*self._source, ids.tolist(), positions])
+        for batch, length, rows in self._filled(lengths) if self._fills else self._alike(lengths, bool(seed)):
+            ids = np.full((rows, length), self._padding, np.int64)
+            for row, place in enumerate(batch):
+                ids[row, : len(prompts[place].ids)] = prompts[place].ids
+            positions = [len(prompts[place].ids) + token_position for place in batch]
+            batches.append(batch)
+            jobs.append([*self._source, ids if self._fills else ids.tolist(), positions])
         if split:
             digests = [[prompts[place].digest for place in batch] for batch in batches]
             answers = self._from_split(split, jobs, digests)
@@ -99,7 +102,44 @@ class BatchReader:
 
     def forget(self) -> None:
         """Drop what is remembered."""
-        self._entering = Entering()
+        self._entering.forget()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is chosen how batches are read, as it is by the first that take long enough."""
+        return self._forward.is_chosen
+
+    def _alike(self, lengths: Sequence[int], offsets: bool) -> Iterator[tuple[list[int], int, int]]:
+        """Batches of one length each: places in `lengths`, their length, and rows."""
+        by_length: dict[int, list[int]] = {}
+        for place, length in enumerate(lengths):
+            by_length.setdefault(length, []).append(place)
+        for length, places in sorted(by_length.items()):
+            most = _LARGEST_BATCH_WITH_OFFSETS if offsets else _LARGEST_BATCH
+            full = int(min(most, max(1, self._batch_tokens // length)))
+            for start in range(0, len(places), full):
+                batch = places[start : start + full]
+                yield batch, length, full if offsets else self._rows(len(batch), length, full)
+
+    def _filled(self, lengths: Sequence[int]) -> Iterator[tuple[list[int], int, int]]:
+        """Batches of similar lengths, padded to the longest of each, that take the least in all: what is padding costs
+        as much as what is read, and so does the start of each batch."""
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        costs, begins = [0.0], [0]  # of the first n in the order, and where their last batch begins
+        for end, place in enumerate(order, start=1):
+            most = int(min(_LARGEST_BATCH, max(1, self._batch_tokens // max(1, lengths[place])), end))
+            cost, begin = min(
+                (costs[end - rows] + self._start_tokens + rows * lengths[place], end - rows)
+                for rows in range(1, most + 1)
+            )
+            costs.append(cost)
+            begins.append(begin)
+        found, end = list[tuple[list[int], int, int]](), len(order)
+        while end:
+            batch = order[begins[end] : end]
+            found.append((batch, lengths[batch[-1]], len(batch)))
+            end = begins[end]
+        yield from reversed(found)
 
     def job(self, job: Any) -> str:
         """States of one batch (folder, dtype, digest, token ids [rows, length], positions), float32 in base64."""
@@ -108,7 +148,7 @@ class BatchReader:
         def read(rows: slice) -> NDArray[np.float32]:
             with torch.inference_mode():
                 given = torch.tensor(ids[rows], device=self._model.device)
-                hidden = self._model(input_ids=given, use_cache=False).last_hidden_state
+                hidden = self._forward(given)
             return _pick(hidden, positions[rows])
 
         with suited_threads(self._small):
@@ -164,8 +204,9 @@ class BatchReader:
     def _from_split(
         self, split: SplitModel, jobs: Sequence[Any], digests: Sequence[Sequence[str]]
     ) -> Iterator[NDArray[np.float32]]:
-        if self._entering.split is not split:
-            self._entering = Entering(split)
+        if self._split is not split:
+            self._split = split
+            self._entering.forget()
         for (*_, ids, positions), batch in zip(jobs, digests, strict=True):
             padded = [*positions, *positions[:1] * (len(ids) - len(positions))]
             with torch.inference_mode():

@@ -6,7 +6,6 @@ import hashlib
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -22,7 +21,9 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
+from core.coordinator.fusing import use_fused_norms
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
+from core.coordinator.memory import Memory
 from core.coordinator.prefixes import PartReader, alike, reads_in_parts
 from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
@@ -70,6 +71,8 @@ class Encoder:
         self.folder = folder
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
         self.padding = int(tokenizer.pad_token_id or 0)
+        if self.device == "cuda":
+            use_fused_norms(self.model)
         if not self._small:  # before it is tried whether it can be read in parts
             use_continued_attention(model)
         #: Whether a conversation that goes on costs what is new in it.
@@ -88,10 +91,9 @@ class Encoder:
         )
         if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
             self._reader = AcceleratedReader(model, self._reader)
-        self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
+        self._cache = Memory[Encoded](_CACHE_BYTES)  # one row each
         # The same weights are another encoder where their folder says otherwise how they are used.
         self._configured = {**model.config.to_dict(), "_name_or_path": "", "transformers_version": ""}
-        self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
         self._singular: SingularValues | None = None
         self._split: SplitModel | None = None
@@ -181,9 +183,7 @@ class Encoder:
             for place, request in enumerate(requests):
                 places.setdefault(self._key(request, input_format, token_position), []).append(place)
             self.states_given += len(requests)
-            known = {key: self._cache[key] for key in places if key in self._cache}
-            for key in known:
-                self._cache.move_to_end(key)
+            known = {key: row for key in places if (row := self._cache.get(key)) is not None}
             missing = {
                 key: self.tokens.prompt(requests[at[0]], input_format)
                 for key, at in places.items()
@@ -251,7 +251,7 @@ class Encoder:
     def forget(self) -> None:
         """Drop every remembered state: what is asked for next is read anew."""
         with self._lock:
-            self._cache.clear()
+            self._cache.forget()
             self._reader.forget()
 
     def prompt_text(self, request: Decide) -> str:
@@ -325,9 +325,7 @@ class Encoder:
 
     def _remember(self, key: bytes, prompt: Prompt, state: NDArray[np.float32]) -> Encoded:
         row = Encoded(state[None].copy(), (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
-        self._cache[key] = row
-        while len(self._cache) > self._cache_size:
-            self._cache.popitem(last=False)
+        self._cache.keep(key, row)
         return row
 
     def _ledger_key(self, prompt: Prompt, token_position: int) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,8 @@ from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
 from core.coordinator.batches import within_memory
-from core.coordinator.splits import Entering, SplitModel, split_of_last_layer, turned_alike
+from core.coordinator.memory import Memory
+from core.coordinator.splits import ENTERING_BYTES, SplitModel, split_of_last_layer, turned_alike
 from core.tokens.prompts import Prompt
 
 #: Of remembered parts. A token of Qwen3-0.6B takes 224 KiB in float32.
@@ -32,7 +32,7 @@ class Part:
     hidden: torch.Tensor | None
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         tensors = [
             *(one for layer in self.layers for one in layer),
             *([] if self.hidden is None else [self.hidden]),
@@ -55,10 +55,9 @@ class PrefixReader:
     its beginning. `keeps_hidden`: the hidden states of all parts are remembered too, and given."""
 
     def __init__(self, model: Any, budget: int = PREFIX_BYTES, *, keeps_hidden: bool = False) -> None:
-        self._model, self._budget, self._keeps_hidden = model, budget, keeps_hidden
+        self._model, self._keeps_hidden = model, keeps_hidden
         self._layers = int(model.config.num_hidden_layers)
-        self._parts: OrderedDict[bytes, Part] = OrderedDict()
-        self.bytes = 0
+        self.parts = Memory[Part](budget)
         #: Tokens that went through the model, suffixes included.
         self.tokens = 0
 
@@ -71,44 +70,32 @@ class PrefixReader:
         before: list[Part] = []
         hidden = torch.empty(0)
         for key, start, end in zip(keys, starts, prompt.ends, strict=False):
-            part = self._parts.get(key)
+            part = self.parts.get(key)
             if part is None or key == keys[-1]:
                 ids = prompt.ids[start:end]
                 read = partial(self.read_part, (*ids, *suffix), len(ids), before)
                 part, hidden = within_memory(read, partial(self._spare, keys), len(ids), self._model)
-                self._keep(key, part)
+                self.parts.keep(key, part, trim=False)
             before.append(part)
         for key in reversed(keys):  # a beginning is forgotten after what goes on from it
-            self._parts.move_to_end(key)
-        while self.bytes > self._budget and self._parts:
-            self.bytes -= self._parts.popitem(last=False)[1].bytes
+            self.parts.get(key)
+        self.parts.trim()
         kept = [part.hidden for part in before[:-1] if part.hidden is not None]
         return torch.cat([*kept, hidden])
 
     def remembered(self, prompt: Prompt, seed: bytes = b"") -> int:
         """How many of the prompt's parts are remembered, from its beginning."""
-        return next(
-            (n for n, key in enumerate(_keys(prompt, seed)) if key not in self._parts), len(prompt.ends)
-        )
+        keys = _keys(prompt, seed)
+        return next((n for n, key in enumerate(keys) if key not in self.parts), len(keys))
 
     def forget(self) -> None:
         """Drop all that is remembered."""
-        self._parts.clear()
-        self.bytes = 0
+        self.parts.forget()
 
     def _spare(self, keys: Sequence[bytes]) -> bool:
         """Forget all but these parts, and remember half as much from here on; False where nothing could be spared."""
-        others = self._parts.keys() - set(keys)
-        for key in others:
-            self.bytes -= self._parts.pop(key).bytes
-        self._budget //= 2
-        return bool(others)
-
-    def _keep(self, key: bytes, part: Part) -> None:
-        if key in self._parts:
-            self.bytes -= self._parts.pop(key).bytes
-        self._parts[key] = part
-        self.bytes += part.bytes
+        self.parts.budget //= 2
+        return self.parts.forget(keys)
 
     def read_part(self, ids: Sequence[int], kept: int, before: Sequence[Part]) -> tuple[Part, torch.Tensor]:
         """One forward of `ids` after these parts: what to remember of the first `kept`, and all hidden states."""
@@ -133,7 +120,8 @@ class PartReader:
         self, model: Any, budget: int = PREFIX_BYTES, *, prefixes: PrefixReader | None = None
     ) -> None:
         self._model, self._budget = model, budget
-        self._entering = Entering()
+        #: What enters the layers above a cut, which is the same for all changes above it.
+        self._entering = Memory[torch.Tensor](ENTERING_BYTES)
         self._own = None if prefixes else split_of_last_layer(model)
         self._cut = self._own
         self.prefixes = prefixes or self._of_cut()
@@ -153,7 +141,8 @@ class PartReader:
         follow one another."""
         cut = split or self._own
         if cut is not self._cut:
-            self._cut, self._entering = cut, Entering(split)
+            self._cut = cut
+            self._entering.forget()
             self.prefixes = self._of_cut()
         prefixes = self.prefixes  # what is read between two steps may have others
         seed = b"" if split else seed
@@ -170,7 +159,7 @@ class PartReader:
             if cut is None:
                 state = self._hidden(prefixes, prompt, seed)[token_position]
             else:
-                entering = self._entering_of(prompt, prefixes, cut, seed)
+                entering = self._entering_of(prompt, prefixes, cut, seed, changes=split is not None)
                 self.forwards += cut.share_above
                 with torch.inference_mode():
                     state = cut.above(entering[None], [len(entering) + token_position])[0]
@@ -179,7 +168,7 @@ class PartReader:
     def forget(self) -> None:
         """Drop what is remembered."""
         self.prefixes.forget()
-        self._entering = Entering(self._entering.split)
+        self._entering.forget()
 
     def _of_cut(self) -> PrefixReader:
         lower = self._cut.lower if self._cut else self._model
@@ -195,11 +184,10 @@ class PartReader:
         return hidden
 
     def _entering_of(
-        self, prompt: Prompt, prefixes: PrefixReader, cut: SplitModel, seed: bytes
+        self, prompt: Prompt, prefixes: PrefixReader, cut: SplitModel, seed: bytes, *, changes: bool
     ) -> torch.Tensor:
-        """What `cut.above` goes on from. It is the same for all changes above, and remembered for these."""
+        """What `cut.above` goes on from, remembered where there are `changes` above."""
         key = prompt.digest, prompt.ends
-        changes = self._entering.split is cut
         entering = self._entering.get(key) if changes else None
         if entering is None:
             entering = self._hidden(prefixes, prompt, seed, cut.share_below)

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +19,8 @@ from core.tokens.prompts import Prompt
 log = logging.getLogger(__name__)
 
 _TRIED_TOKENS = 8
-_ENTERING_BYTES = 512 * 2**20
+#: Of what enters the layers above a cut, remembered by those that read.
+ENTERING_BYTES = 512 * 2**20
 
 
 class SplitModel:
@@ -83,32 +83,6 @@ class SplitModel:
             use_cache=False,
         ).last_hidden_state
         return states[:, 0]
-
-
-class Entering:
-    """What `below` gave for prompts, which is the same for all changes; beyond a budget of bytes the prompts that were
-    not used for the longest time are forgotten."""
-
-    def __init__(self, split: SplitModel | None = None, budget: int = _ENTERING_BYTES) -> None:
-        #: Of which model.
-        self.split = split
-        self._budget, self._bytes = budget, 0
-        self._prompts: OrderedDict[Hashable, torch.Tensor] = OrderedDict()
-
-    def get(self, prompt: Hashable) -> torch.Tensor | None:
-        """Of one prompt, [length, width], where it is remembered."""
-        found = self._prompts.get(prompt)
-        if found is not None:
-            self._prompts.move_to_end(prompt)
-        return found
-
-    def keep(self, prompt: Hashable, entering: torch.Tensor) -> None:
-        """Remember it, [length, width]."""
-        old = self._prompts.pop(prompt, None)
-        self._bytes += entering.nbytes - (old.nbytes if old is not None else 0)
-        self._prompts[prompt] = entering
-        while self._bytes > self._budget:
-            self._bytes -= self._prompts.popitem(last=False)[1].nbytes
 
 
 class Reader(Protocol):

@@ -21,6 +21,11 @@ class Encoded:
     overflows: tuple[bool, ...]
     recipe: str = ""
 
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return self.states.nbytes + 400 * len(self.digests)
+
     def row(self, place: int) -> Encoded:
         """One request's row alone."""
         here = slice(place, place + 1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -209,7 +210,7 @@ class _Matrix:
             raise CheckpointError(f"The SVF offsets of {name} leave no positive sum of singular values.")
         scale = factors * (float(self._values.sum()) / changed)
         turn = ((self._directions * scale) @ self._directions.T).float()
-        with torch.no_grad():
+        with torch.no_grad(), _tf32(self._weight):
             if self._tall:
                 for start in range(0, len(self._original), _ROWS_AT_ONCE):
                     rows = slice(start, start + _ROWS_AT_ONCE)
@@ -220,6 +221,21 @@ class _Matrix:
     def restore(self) -> None:
         with torch.no_grad():
             self._weight.copy_(self._original)
+
+
+@contextmanager
+def _tf32(weight: torch.Tensor) -> Iterator[None]:
+    """Products of float32 on CUDA's matrix units where they are rounded to a weight of 16 bits, which loses more than
+    TF32 does."""
+    if not weight.is_cuda or weight.dtype == torch.float32:
+        yield
+        return
+    settings = torch.backends.cuda.matmul
+    before, settings.allow_tf32 = settings.allow_tf32, True
+    try:
+        yield
+    finally:
+        settings.allow_tf32 = before
 
 
 def check_layout(model: Any, layout: Layout) -> None:

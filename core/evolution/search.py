@@ -25,6 +25,7 @@ from core.errors import ConfigError
 from core.evolution.config import SKETCHES, SVF_CANDIDATES, SVF_SKETCHES, EvolveConfig
 from core.evolution.fitness import Step
 from core.evolution.learner_state import Vector
+from core.learning import outcome
 
 CANDIDATES = 32  # that the space is measured on
 _SVF_PROBE = 0.03  # the authors' first step size
@@ -114,13 +115,7 @@ def survey_of(
     n: int | None = None,
 ) -> Survey:
     """What a `survey` comes to."""
-    steps = survey(config, template, encoder, tasks, n)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Survey = end.value
-            return found
+    return outcome(survey(config, template, encoder, tasks, n))
 
 
 def survey(

@@ -36,6 +36,7 @@ from ui.runs.settings.learning import EvolutionPlan, SurveyProgress, TrainingPla
 
 if TYPE_CHECKING:
     from core.evolution.evolve import Generation
+    from core.learning import Playing
     from core.planner.learn import Iteration
     from core.pocket.training import TrainingProgress
     from storage.rows.summaries import RunKind, UpdateSummary
@@ -111,6 +112,7 @@ evolve.__doc__ = f"""{evolve.__doc__}
 
 def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen: Given, pilot: bool) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
+    from core.learning import Playing
     from ui.presentation.words import left_words
     from ui.runs.evolution import prepare, with_default_population
 
@@ -127,16 +129,24 @@ def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen
     if not kept:
         say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
 
-    def shows(event: Generation | SurveyProgress) -> dict[str, Any]:
+    def shows(event: Generation | SurveyProgress | Playing) -> dict[str, Any]:
         if isinstance(event, SurveyProgress):
             if event.done == event.of:
                 return {"note": "all sketches read"}
             return {"note": f"{event.done} of {event.of} sketches read{left_words(event.left_s)}"}
+        if isinstance(event, Playing):
+            return {"note": playing_words(event)}
         say(generation_words(event))
         return {"completed": event.index, "note": ""}
 
     done = max(0, kept - 1)
     return play_out(store, parts, known, "generations", parts.updates, shows, completed=done).finished()
+
+
+def playing_words(playing: Playing) -> str:
+    """How far the episodes of something are."""
+    turns = f", {playing.turns:,} turns" if playing.turns else ""
+    return f"{playing.what}: {playing.done:,} of {playing.of:,} episodes{turns}"
 
 
 def generation_words(generation: Generation) -> str:
@@ -202,12 +212,12 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
         turns for one in stats for part in (one.episodes, one.validation) if part for turns in part.noticed
     ]
     tell_lapses(noticed, wiring.pool_specs(plan.pool), run_id, recorded=plan.record != "none")
-    asked = took["calls"] + took["calls_saved"]
-    rate = took["episodes"] / max(took["seconds"], 1e-9)
-    pace = f"{rate:,.0f} a second" if rate >= 1 else f"{1 / max(rate, 1e-9):,.1f} seconds each"
+    asked, pace = took["calls"] + took["calls_saved"], took["episodes"] / max(took["seconds"], 1e-9)
+    speed = f"{pace:,.0f}" if pace >= 10 else f"{pace:.2g}"
     say(
-        f"Candidates played {took['episodes']:,} episodes, {pace}; of {asked:,} replies {took['calls']:,} were asked "
-        f"for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, in {took['reading_s']:,.0f} seconds."
+        f"Candidates played {took['episodes']:,} episodes, {speed} a second; of {asked:,} replies {took['calls']:,} were "
+        f"asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, "
+        f"in {took['reading_s']:,.0f} seconds."
     )
     say(_play_words(plan, str(checkpoint), "random"))
 
@@ -244,6 +254,7 @@ def train(
 
 def _play_training(store: Store, plan: TrainingPlan, known: str | None, _: Given, pilot: bool) -> str:
     """Begin the training, or go on with the `known` run; the run's id once it is over."""
+    from core.learning import Playing
     from core.planner.learn import Iteration
     from ui.runs.training import prepare
 
@@ -257,10 +268,12 @@ def _play_training(store: Store, plan: TrainingPlan, known: str | None, _: Given
     if pilot:
         parts = play_pilot(store, parts)
 
-    def shows(event: Iteration | TrainingProgress) -> dict[str, Any]:
+    def shows(event: Iteration | TrainingProgress | Playing) -> dict[str, Any]:
         if isinstance(event, Iteration):
             say(iteration_words(event))
             return {"completed": event.index, "note": ""}
+        if isinstance(event, Playing):
+            return {"note": playing_words(event)}
         return {"note": f"warm-up {event.step} of {event.steps}"}  # the supervised training before it
 
     done = max(0, store.runs.get(known).generations - 1) if known else 0

@@ -43,8 +43,8 @@ def run(
             metavar="N",
             min=0,
             max=MOST_TASKS,
-            help="Validation tasks that choose the role cycles. Left out: 40, or 0 where models cost money; "
-            "0 means plan, work, check.",
+            help="Validation tasks that choose the role cycles. Left out: 40, or 0 where models cost money or write in "
+            "this process; 0 means plan, work, check.",
         ),
     ] = None,
     pilot: Annotated[bool, option(PILOT)] = False,

@@ -21,10 +21,11 @@ from core.evolution.learner_state import LearnerState
 from core.evolution.learners import read_state
 from core.evolution.search import Reading, Survey, sketches
 from core.evolution.sep_cma import default_population
+from core.learning import Playing
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.learning import LearningParts, Position, Record, learning_parts
+from ui.runs.learning import TOLD_S, LearningParts, Position, Record, learning_parts
 from ui.runs.lease import owner
 from ui.runs.play import Stopped
 from ui.runs.settings.learning import QUICK_SVF, RELEASED_SVF, EvolutionPlan, SurveyProgress
@@ -33,8 +34,6 @@ from ui.runs.wiring import remember_encoder
 #: A survey is to take about so long, in seconds, and reads as many of the usual sketches as that allows, but never
 #: fewer than these: the mean state of 64 and of all 256 had a cosine of 0.998 with the pocket encoder.
 SURVEY_S, FEWEST_SKETCHES = 60.0, 64
-#: How often a survey tells how far it is, in seconds.
-_TOLD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ class EvolutionParts(LearningParts):
     def state(self, index: int, kept: bytes, run: str) -> LearnerState:
         return read_state(kept)
 
-    def learn(self, at: Position) -> Iterator[Generation | SurveyProgress]:
-        """Each generation, the last one with the controls that are played after it; before the first, how far the
-        encoder is surveyed."""
+    def learn(self, at: Position) -> Iterator[Generation | SurveyProgress | Playing]:
+        """Each generation, the last one with the controls that are played after it; before each, how far its episodes
+        are, and before the first, how far the encoder is surveyed."""
         config, untaught = self.plan.evolution, replace(self.template, parent_run=at.run)
         template = untaught
         first, last = (GenerationStats.of(at.earlier[end].stats) if at.earlier else None for end in (0, -1))
@@ -85,12 +84,16 @@ class EvolutionParts(LearningParts):
                 if (told := progress.after(generation)) is not None:
                     yield told
                 continue
+            if isinstance(generation, Playing):
+                yield generation
+                continue
             if generation.index == 0:
                 surveyed = Survey.kept(generation.steps, generation.mean_state, template)
             if generation.index == self.updates and self.plan.controls and self.validation:
                 # Controls learn nothing, from labels neither.
                 table["surveyed"] = None if config.label_questions else surveyed
-                generation = replace(generation, controls=controls(config, untaught, **table))
+                found = yield from controls(config, untaught, **table)
+                generation = replace(generation, controls=found)
             yield generation
 
     def record(self, run: str, update: Generation) -> Record:
@@ -130,7 +133,7 @@ class _Progress:
         """What is to be told, if anything is."""
         now = time.monotonic()
         self._last.append((now, reading.done))
-        if now - self._told < _TOLD_S and reading.done < reading.of:
+        if now - self._told < TOLD_S and reading.done < reading.of:
             return None
         self._told = now
         (since, before), left = self._last[0], reading.of - reading.done

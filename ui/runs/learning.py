@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from core.episode import Episode, Task
+from core.learning import Playing
 from core.pool.cache import CachedPool
 from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
@@ -21,6 +22,9 @@ from ui.runs.lease import owner
 from ui.runs.play import Ending, HaltingPool, Parts, Stopped, common_parts
 from ui.runs.settings.learning import LearningPlan, learning_sets
 from ui.runs.spending import MeteredPool
+
+#: How often it is told how far something is that takes long, in seconds.
+TOLD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class LearningParts(Parts, ABC):
 
     @abstractmethod
     def learn(self, at: Position) -> Iterator[Any]:
-        """Each update that follows those that are kept; before the first, what a person waits for."""
+        """Each update that follows those that are kept; before each, what a person waits for."""
 
     @abstractmethod
     def record(self, run: str, update: Any) -> Record:
@@ -113,9 +117,12 @@ class LearningParts(Parts, ABC):
         last = earlier[-1] if earlier else None
         unread = last.unread_usd if last else 0.0
         keeper = _Keeper(store, run, pool, ledger, self.plan.reuse, last, store.now(), unread)
+        told = time.monotonic()
         for event in self.learn(Position(store, run, earlier, state, shared, stops)):
-            if (index := getattr(event, "index", None)) is None:  # before the first
-                yield event
+            if (index := getattr(event, "index", None)) is None:  # what a person waits for
+                if not isinstance(event, Playing) or time.monotonic() - told >= TOLD_S:
+                    told = time.monotonic()
+                    yield event
                 continue
             entry = keeper.keep(index, self.record(run, event))
             yield event

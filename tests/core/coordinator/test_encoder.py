@@ -15,12 +15,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from core.coordinator import batches
 from core.coordinator import encoder as encoders
 from core.coordinator.encoder import Encoder, kept_encoder, load_encoder
+from core.coordinator.memory import Memory
 from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
 from core.processes import Processes
@@ -213,7 +215,7 @@ def test_a_lone_prompt_is_padded_to_few_rows_where_these_give_the_same_bits(
         encoder.encode([request])  # the shapes are known
     encoder.forget()
     watching = Watched(model, watched)
-    monkeypatch.setattr(reader, "_model", watching)
+    monkeypatch.setattr(reader._forward, "_model", watching)
     alone = np.stack([encoder.encode([request]).states[0] for request in requests[6:]])
     np.testing.assert_array_equal(alone, together[6:])
     if same:
@@ -236,10 +238,43 @@ def test_equal_inputs_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_cache_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load_encoder(folder)
-    monkeypatch.setattr(encoder, "_cache_size", 4)
+    monkeypatch.setattr(encoder._cache, "budget", 4 * (4 * 32 + 400))
     requests = [decide(one) for one in random_transcripts(9, 4)]
     assert len(encoder.encode(requests).states) == 9
     assert len(encoder._cache) == 4
+
+
+def test_what_was_not_used_for_the_longest_time_is_forgotten() -> None:
+    memory = Memory[NDArray[np.float32]](40)
+    for name in "abc":
+        memory.keep(name, np.zeros(3, np.float32))
+    assert memory.get("a") is not None
+    memory.keep("d", np.zeros(3, np.float32))
+    assert [name for name in "abcd" if name in memory] == ["a", "c", "d"]
+    memory.keep("d", np.zeros(5, np.float32))
+    assert ("c" in memory, memory.bytes, len(memory)) == (False, 32, 2)
+    memory.keep("e", np.zeros(9, np.float32), trim=False)
+    assert memory.bytes == 68
+    assert memory.forget(("a", "e"))
+    assert not memory.forget(("a", "e"))
+    memory.trim()
+    assert ("e" in memory, memory.bytes, len(memory)) == (True, 36, 1)
+
+
+def test_one_transcript_has_a_state_of_its_own_in_each_format(encoder: Encoder) -> None:
+    request = decide(Transcript("2+2?", (TranscriptEntry(Role.WORKER, "ada", "4"),)))
+    chat, turns = (encoder.encode([request], input_format=one) for one in ("chat", "segments"))
+    assert chat.digests != turns.digests
+    assert np.abs(chat.states - turns.states).max() > 1e-3
+
+
+def test_states_that_cannot_be_are_refused(folder: Path) -> None:
+    encoder, request = load_encoder(folder), decide(Transcript("2+2?"))
+    with pytest.raises(CheckpointError, match="Token position -99 lies before"):
+        encoder.encode([request], token_position=-99)
+    encoder.model.norm.weight.data[3] = torch.nan
+    with pytest.raises(CheckpointError, match="hidden state that is not finite"):
+        encoder.encode([request])
 
 
 @pytest.mark.parametrize("question", ["short", "long question " * 200])

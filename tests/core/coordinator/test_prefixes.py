@@ -100,27 +100,30 @@ def test_attention_without_a_mask_gives_the_same(model: Any) -> None:
 def test_conversations_that_begin_alike_share_what_is_remembered(model: Any) -> None:
     reader = PrefixReader(model)
     reader.read(SHORT)
-    held = reader.bytes
+    held = reader.parts.bytes
     other = Prompt((*IDS[:40], *IDS[100:130], *IDS[150:]), False, (40, 70), 10)
     reader.read(other)
-    assert reader.bytes == held + 30 * held // 90
+    assert reader.parts.bytes == held + 30 * held // 90
     assert reader.read(other, b"other weights").shape == (40, 32)
-    assert reader.bytes == held + 30 * held // 90 + 70 * held // 90, "of other weights nothing is taken"
+    assert reader.parts.bytes == held + 30 * held // 90 + 70 * held // 90, "of other weights nothing is taken"
 
 
 def test_beyond_the_budget_the_ends_of_old_conversations_are_forgotten(model: Any) -> None:
     reader = PrefixReader(model)
     reader.read(SHORT)
-    small = PrefixReader(model, 2 * reader.bytes)
+    small = PrefixReader(model, 2 * reader.parts.bytes)
     for start in (0, 1, 2):
         for end in (60, 100):
             one = Prompt((*IDS[start:end], *IDS[150:]), False, (30, end - start), 10)
             torch.testing.assert_close(small.read(one)[-1], whole(model, one)[-1], atol=1e-5, rtol=0)
-            assert small.bytes <= 2 * reader.bytes
+            assert small.parts.bytes <= 2 * reader.parts.bytes
     assert small.remembered(one) == len(one.ends)
     assert small.remembered(SHORT) == 0
+    small.parts.budget = 60 * reader.parts.bytes // 90
+    small.read(one)
+    assert small.remembered(one) == 1, "a conversation's end goes before its beginning"
     small.forget()
-    assert (small.bytes, small.remembered(one)) == (0, 0)
+    assert (small.parts.bytes, small.remembered(one)) == (0, 0)
 
 
 def test_where_the_last_layer_sees_all_tokens_only_the_one_that_is_read_goes_through_it(model: Any) -> None:
@@ -137,7 +140,11 @@ def test_prompts_of_which_most_is_remembered_are_read_first(model: Any) -> None:
     reader = PartReader(model)
     list(reader.read([SHORT], -2))
     other = Prompt(IDS[100:], False, (50,), 10)
-    assert [place for place, _ in reader.read([other, LONG], -2)] == [1, 0]
+    alike = Prompt((*IDS[100:150], *IDS[:20]), False, (50, 60), 10)
+    third = Prompt((*IDS[2:60], *IDS[:10]), False, (58,), 10)
+    order = [place for place, _ in reader.read([other, third, alike, LONG], -2)]
+    assert order[0] == 3
+    assert abs(order.index(0) - order.index(2)) == 1, "those that begin alike follow one another"
 
 
 def test_a_prompt_that_is_turned_otherwise_as_a_whole_is_read_whole() -> None:
@@ -200,6 +207,9 @@ def test_only_the_layers_above_a_change_are_read_again(as_large: None, tmp_path:
         fresh = whole_state(encoder, request, one)
         np.testing.assert_allclose(state, fresh, atol=2e-5)
     assert np.abs(found[0] - found[1]).max() > 1e-3
+    before = encoder.forwards
+    encoder.encode([conversation(4)], offsets=candidates[1])
+    assert encoder.forwards - before < 2 / 3 * 0.6 + 1 / 3, "one turn goes on from what others have read"
 
 
 def whole_state(encoder: Encoder, request: Decide, offsets: Offsets) -> Any:
@@ -288,6 +298,24 @@ def test_what_was_read_is_kept_when_whoever_asked_stops(
     del killed
     assert len(other.states) == 1
     assert encoder.seconds > 0
+
+
+def test_offsets_that_are_asked_for_between_two_steps_change_none_of_them(
+    as_large: None, tmp_path: Path
+) -> None:
+    encoder, asked = load_encoder(tiny_qwen3(tmp_path)), [conversation(n) for n in range(4)]
+    expected = load_encoder(encoder.folder or "").encode(asked).states
+    layout = svf_layout(encoder.model, [1])
+    values = np.random.default_rng(0).normal(0, 0.3, sum(n for _, n in layout))
+    changes = Offsets(layout, values.astype(np.float32))
+    for place, row in encoder.read_each(asked):
+        np.testing.assert_array_equal(row.states[0], expected[place])
+        changed = encoder.encode(asked[:1], offsets=changes).states
+    assert np.abs(changed - expected[:1]).max() > 1e-3
+    for _ in encoder.decompose(svf_layout(encoder.model, [2], embeddings=False)):
+        pass
+    again = encoder.encode(asked[:1], offsets=changes).states
+    np.testing.assert_array_equal(again, changed, "of the weights as they are in the folder")
 
 
 def test_its_speed_is_measured_once(as_large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

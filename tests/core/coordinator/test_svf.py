@@ -112,8 +112,13 @@ def test_offsets_that_leave_nothing_are_refused_and_nothing_is_half_written(enco
     before = weights(encoder)
     offsets = random_offsets(layout)
     offsets[-32:] = -2
+    earlier = Offsets(layout, random_offsets(layout, 1))
+    states = encoder.encode(REQUESTS, offsets=earlier).states
     with pytest.raises(CheckpointError, match=r"down_proj\.weight leave no positive sum"):
         encoder.encode(REQUESTS, offsets=Offsets(layout, offsets))
+    encoder.forget()
+    np.testing.assert_array_equal(encoder.encode(REQUESTS, offsets=earlier).states, states)
+    encoder.encode([])
     assert all(torch.equal(weight, before[name]) for name, weight in weights(encoder).items())
 
 
