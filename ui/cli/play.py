@@ -251,7 +251,7 @@ def play_out(
     for encoder in encoders:
         if encoder.keeps_states and encoder.states_given:
             say(
-                f"The encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
+                f"In all, the encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
                 f"{encoder.seconds:,.0f} seconds, by as much reading as {encoder.forwards:,.0f} whole transcripts take."
             )
     tell_what_came_back(ready.reckoned, ready.shelf)
