@@ -19,6 +19,7 @@ from core.pool.costs import listed_prices
 from core.pool.pool import MixedPool, Pool
 from core.pool.spec import ModelSpec, Service, Temperature
 from core.processes import Processes
+from core.settings import Computing
 from core.texts import read_text
 from core.tokens.files import speaking_window
 from core.tokens.shelf import model_folder, model_weights
@@ -133,9 +134,10 @@ class _Sampling(BaseModel):
 
 _BY_ROLE: Any = (dict[Literal["thinker", "worker", "verifier"], Temperature], Field(default_factory=dict))
 _SPEC_HINTS = get_type_hints(ModelSpec, include_extras=True)
+_COMPUTING_HINTS = get_type_hints(Computing, include_extras=True)
 _HOSTED = model_of(
     ModelSpec,
-    [name for name in _SPEC_HINTS if name not in ("service", "local", "weights")],
+    [name for name in _SPEC_HINTS if name not in ("service", "local", "weights", "device", "dtype")],
     provider=(Literal["openai", "pocket"], "openai"),
     base_url=(_SPEC_HINTS["base_url"], ...),
     role_temperature=_BY_ROLE,
@@ -152,6 +154,8 @@ _LOCAL = model_of(
     ModelSpec,
     ["name", "strength", "context_window", "system_role", "extra", *_SHARED],
     local=(_SPEC_HINTS["local"], ...),
+    device=(_COMPUTING_HINTS["device"], "auto"),
+    dtype=(_COMPUTING_HINTS["dtype"], None),
     provider=(Literal["local"], "local"),
     role_temperature=_BY_ROLE,
 )

@@ -37,14 +37,22 @@ class BatchReader:
     """Reads each prompt whole. A state depends on its own tokens only, to the last bit: prompts are padded on the
     right, where causal attention cannot see, to a fixed raster of lengths, and every batch of one length has the same
     rows, or so few that were seen to give the same bits here; on an accelerator few prompts are few rows, and bits may
-    differ. The batches of a small encoder on the CPU, as it lies in `folder`, are shared among `processes`. Where
-    memory runs out, batches are halved."""
+    differ. The batches of a small encoder on the CPU, as it lies in `folder` with weights of this `digest`, are shared
+    among `processes`. Where memory runs out, batches are halved."""
 
     def __init__(
-        self, model: Any, padding: int, *, small: bool, folder: Path | None, processes: Processes | None
+        self,
+        model: Any,
+        padding: int,
+        *,
+        small: bool,
+        folder: Path | None,
+        processes: Processes | None,
+        digest: str = "",
     ) -> None:
-        self._model, self._padding, self._small, self._folder = model, padding, small, folder
+        self._model, self._padding, self._small = model, padding, small
         self._device, self._dtype = str(model.device.type), str(model.dtype).removeprefix("torch.")
+        self._source = [str(folder), self._dtype, digest]
         shared = small and folder and self._device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
         self._entering = Entering()
@@ -80,7 +88,7 @@ class BatchReader:
                     ids[row, : len(prompts[place].ids)] = prompts[place].ids
                 positions = [len(prompts[place].ids) + token_position for place in batch]
                 batches.append(batch)
-                jobs.append([str(self._folder), self._dtype, ids.tolist(), positions])
+                jobs.append([*self._source, ids.tolist(), positions])
         if split:
             digests = [[prompts[place].digest for place in batch] for batch in batches]
             answers = self._from_split(split, jobs, digests)
@@ -94,8 +102,8 @@ class BatchReader:
         self._entering = Entering()
 
     def job(self, job: Any) -> str:
-        """States of one batch (folder, dtype, token ids [rows, length], positions), float32 in base64."""
-        _, _, ids, positions = job
+        """States of one batch (folder, dtype, digest, token ids [rows, length], positions), float32 in base64."""
+        *_, ids, positions = job
 
         def read(rows: slice) -> NDArray[np.float32]:
             with torch.inference_mode():
@@ -149,7 +157,7 @@ class BatchReader:
         """States of every batch. Helpers have the weights of the folder; changed ones are this process's `own`."""
         processes = Processes(1) if own else self._processes
         answers = processes.answers("core.coordinator.encoder:read_batch", jobs, self.job)
-        for (_, _, _, positions), answer in zip(jobs, answers, strict=True):
+        for (*_, positions), answer in zip(jobs, answers, strict=True):
             self.forwards += len(positions)
             yield np.frombuffer(base64.b64decode(answer), np.float32).reshape(len(positions), -1)
 
@@ -158,7 +166,7 @@ class BatchReader:
     ) -> Iterator[NDArray[np.float32]]:
         if self._entering.split is not split:
             self._entering = Entering(split)
-        for (_, _, ids, positions), batch in zip(jobs, digests, strict=True):
+        for (*_, ids, positions), batch in zip(jobs, digests, strict=True):
             padded = [*positions, *positions[:1] * (len(ids) - len(positions))]
             with torch.inference_mode():
                 states = split.above(self._enter(split, ids, batch), padded)[: len(positions)]

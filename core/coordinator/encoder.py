@@ -16,8 +16,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 import transformers
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -25,17 +23,18 @@ from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
-from core.coordinator.prefixes import PartReader, reads_in_parts
-from core.coordinator.recipes import chosen_device, is_small_folder
+from core.coordinator.prefixes import PartReader, alike, reads_in_parts
 from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
 from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.devices import TORCH_DTYPES, chosen_computing
+from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
 from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, weights_digest
+from core.tokens.hub import fetched, hub_parts, pinned
 from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
 #: The implementation of attention that encoders are loaded with.
@@ -45,7 +44,6 @@ _CACHE_BYTES = 64 * 2**20
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.1
 #: The speed is measured on made-up prompts of so many tokens, for about so long.
 _TIMED_TOKENS, _TIMED_S = 128, 1.0
-_TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Encoder:
@@ -79,11 +77,20 @@ class Encoder:
         self._reader: Reader = (
             PartReader(model)
             if self.in_parts
-            else BatchReader(model, self.padding, small=self._small, folder=folder, processes=processes)
+            else BatchReader(
+                model,
+                self.padding,
+                small=self._small,
+                folder=folder,
+                processes=processes,
+                digest=identity.digest,
+            )
         )
         if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
             self._reader = AcceleratedReader(model, self._reader)
         self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
+        # The same weights are another encoder where their folder says otherwise how they are used.
+        self._configured = {**model.config.to_dict(), "_name_or_path": "", "transformers_version": ""}
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
         self._singular: SingularValues | None = None
@@ -267,10 +274,10 @@ class Encoder:
     def _singular_of(self, layout: Layout) -> SingularValues:
         """The matrices of a layout, while all weights are the folder's."""
         if not self._singular or self._singular.layout != layout:
-            self._split = split_for(self.model, layout)
             self._singular = SingularValues(
                 self.model, layout, digest=self.identity.digest, ledger=self.decompositions
             )
+            self._split = split_for(self.model, layout)
         return self._singular
 
     def _read(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
@@ -322,7 +329,7 @@ class Encoder:
 
     def _ledger_key(self, prompt: Prompt, token_position: int) -> bytes:
         """All that decides a state, to the last bit: what is read, with its parts, and what reads it."""
-        reader = (self.identity.digest, self.recipe.key, self.in_parts)
+        reader = (self.identity.digest, self._configured, self.recipe.key, self.in_parts)
         versions = (torch.__version__, transformers.__version__)
         described = repr((reader, versions, token_position, prompt.ids, prompt.ends, prompt.suffix))
         return hashlib.blake2b(described.encode(), digest_size=20).digest()
@@ -341,42 +348,49 @@ def load_encoder(
     `device` is auto, cpu, cuda or mps; without a `dtype` it is bfloat16 on cuda and float32 elsewhere. Raises
     CheckpointError when there is no such encoder, no such device, or it cannot be used."""
     name = str(name_or_folder)
-    if dtype is not None and dtype not in _TORCH_DTYPES:
-        raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name)
-    kind = chosen_device(device, small=device == "auto" and is_small_folder(folder))
-    dtype = dtype or ("bfloat16" if kind == "cuda" else "float32")
+    kind, dtype = chosen_computing(folder, device, dtype)
+    files = _files(folder)
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
-        with no_progress_bar():
+        with quiet_loading():
             model = AutoModel.from_pretrained(
                 folder,
-                dtype=_TORCH_DTYPES[dtype],
+                dtype=TORCH_DTYPES[dtype],
                 attn_implementation=ATTENTION,
                 trust_remote_code=False,
                 use_safetensors=True,
             )
         model.to(kind)
         hidden_size = int(model.config.hidden_size)
+        if _looks_ahead(model):
+            raise _no_decoder(name, "its tokens see those that come after them")
     except CheckpointError:
         raise
-    except Exception as error:  # transformers checks little and raises anything for damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}") from error
+    except Exception as error:  # as when it is checked
+        raise _cannot_be_loaded(folder, error) from error
     identity = EncoderIdentity(
         encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
     )
+    if _files(folder) != files:  # its weights may not be those of the digest
+        raise CheckpointError(
+            f"The encoder at {folder} was changed or removed while it was being loaded: try again."
+        )
     return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
+
+
+def _files(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """What tells whether a folder's files are still the same: their names, bytes and times of change."""
+    try:
+        return tuple(
+            (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
+        )
+    except FileNotFoundError:
+        return ()
 
 
 def _check_folder(name: str, folder: Path) -> Any:
     """The tokenizer of a folder of which everything but the weights themselves was found to be usable."""
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    if getattr(config, "is_encoder_decoder", False):
-        raise CheckpointError(
-            f"The encoder must be a decoder-only language model, and {name} has an encoder and a decoder: name "
-            "another, such as Qwen/Qwen3-0.6B."
-        )
     if not any(folder.glob("*.safetensors")):
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
         raise CheckpointError(
@@ -388,22 +402,54 @@ def _check_folder(name: str, folder: Path) -> Any:
                 else "its weights are missing. Put its model.safetensors into the folder."
             )
         )
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    check_fast(tokenizer)
+    return _check_kind(name, folder)
+
+
+def _check_kind(name: str, folder: Path) -> Any:
+    """The tokenizer of a folder whose model and tokenizer, as far as they are described, can be used."""
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        if getattr(config, "is_encoder_decoder", False):
+            raise _no_decoder(name, "it has an encoder and a decoder")
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        check_fast(tokenizer)
+    except CheckpointError:
+        raise
+    except Exception as error:  # transformers checks little and raises anything for damaged files
+        raise _cannot_be_loaded(folder, error) from error
     return tokenizer
 
 
-_loaded = cache(load_encoder)
+def _cannot_be_loaded(folder: Path, error: Exception) -> CheckpointError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}")
+
+
+def _no_decoder(name: str, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"The encoder must be a decoder-only language model, which {name} is not: {why}. Name another, such as "
+        "Qwen/Qwen3-0.6B."
+    )
+
+
+def _looks_ahead(model: Any) -> bool:
+    """Whether a token's state depends on the tokens after it, as in BERT and models made of decoders for searching."""
+    ids = torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, 3, 7, 8, 9]], device=model.device)
+    with torch.inference_mode():
+        one, other = model(input_ids=ids, use_cache=False).last_hidden_state[:, :3]
+    return not alike(one, other)
 
 
 def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, processes: Processes) -> Encoder:
     """`load_encoder`, or what it gave before in this process while the files were the same; the two that were used last
     are kept."""
-    folder, _ = _locate(name_or_folder)
-    files = tuple(
-        (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
-    )
-    return _kept(name_or_folder, folder, files, dtype, device, processes)
+    folder, commit = _locate(name_or_folder)
+    name = pinned(hub_parts(name_or_folder)[0], commit) if commit else name_or_folder  # however it was named
+    with _loading:  # two threads that ask at once get the same one
+        return _kept(name, folder, _files(folder), dtype, device, processes)
+
+
+_loading = threading.Lock()
 
 
 @lru_cache(maxsize=2)
@@ -420,14 +466,22 @@ def _kept(
 
 def read_batch(job: Any) -> str:
     """In a helper process: the states of one of an encoder's batches."""
-    folder, dtype, _, _ = job
-    reader = _loaded(folder, dtype=dtype)._reader
+    folder, dtype, digest, _, _ = job
+    reader = _loaded(folder, dtype, digest)._reader
     assert isinstance(reader, BatchReader)
     return reader.job(job)
 
 
+@cache
+def _loaded(folder: str, dtype: Dtype, digest: str) -> Encoder:
+    found = load_encoder(folder, dtype=dtype)
+    if found.identity.digest != digest:  # who asks has read the files before they changed, and does it alone
+        raise CheckpointError(f"The weights in {folder} are no longer those that are read with.")
+    return found
+
+
 def _locate(name: str) -> tuple[Path, str]:
-    """(folder, hub commit or "") of a local folder, the pocket encoder or a hub id."""
+    """(folder, hub commit or "") of a local folder, the pocket encoder or a hub id, which is fetched."""
     if name == POCKET_ENCODER or os.path.isdir(name):  # not Path's, which raises for a name that is too long
         folder = POCKET_FOLDER if name == POCKET_ENCODER else Path(name)
         if not (folder / "config.json").exists():
@@ -435,11 +489,4 @@ def _locate(name: str) -> tuple[Path, str]:
                 f"There is no encoder at {folder}: a Hugging Face folder with a config.json is needed."
             )
         return folder, ""
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
-    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(
-            f"There is no encoder '{name}': it is not a local folder, and the Hugging Face hub did not "
-            f"return it ({type(error).__name__}). Name a folder, 'pocket', or what trinity encoders list shows."
-        ) from error
-    return folder, folder.name
+    return fetched(name, lambda folder: _check_kind(name, folder))

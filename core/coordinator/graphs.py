@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PREFIX_BYTES, Part, PartReader, PrefixReader, reads_in_parts
-from core.coordinator.splits import SplitModel
+from core.coordinator.splits import SplitModel, turned_alike
 from core.tokens.prompts import Prompt
 
 #: From so many prompts on, reading them whole together takes less than reading what is new in one after the other.
@@ -206,7 +206,7 @@ def reads_in_fixed_parts(model: Any) -> bool:
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ())
     windows = kinds != {"full_attention"} if kinds else bool(getattr(config, "sliding_window", None))
-    return not windows and reads_in_parts(model, FixedPrefixReader(model))
+    return not (windows or turned_alike(config)) and reads_in_parts(model, FixedPrefixReader(model))
 
 
 def _rounded(tokens: int, least: int) -> int:

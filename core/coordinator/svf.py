@@ -19,7 +19,7 @@ from core.errors import CheckpointError
 Layout = tuple[tuple[str, int], ...]
 
 LM_HEAD = "lm_head.weight"
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")  # as Llama, GPT-2 and MPT name them
 #: Matrices of a layer on which no key and no value depends.
 _BEHIND_KEYS = re.compile(r"\.(self_attn\.(q_proj|o_proj|dense)|mlp\..+)\.weight$")
 _ROWS_AT_ONCE = 16_384  # of a matrix being rewritten: bounds the memory of a large embedding
@@ -159,7 +159,7 @@ class SingularValues:
                 if name in self._matrices:
                     self._matrices[name].write(offsets[start : start + count], name)
                 start += count
-        except CheckpointError:
+        except BaseException:  # too little memory, or Ctrl-C: nobody may read with half of them
             self.restore()
             raise
 

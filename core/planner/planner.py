@@ -23,7 +23,7 @@ from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Grammar, Place, Shown, list_form, shown_messages
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.pocket.writing import KeyedPrompt, sample
 from core.tokens.prompts import PromptTokens
 
@@ -255,7 +255,7 @@ class LanguagePlanner(Planner):
         folder = folder.absolute()
 
         def write(draft: Path) -> None:
-            with no_progress_bar():
+            with quiet_loading():
                 self.model.save_pretrained(draft)
                 self.tokenizer.save_pretrained(draft)
             (draft / CARD_FILE).write_text(json.dumps(self.card.to_json(), indent=2) + "\n", "utf-8")
@@ -313,7 +313,7 @@ class LanguagePlanner(Planner):
 def _read(folder: Path, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Weights and tokenizer in a folder, in float32 on a CPU. CheckpointError where they cannot be loaded."""
     try:
-        with no_progress_bar():
+        with quiet_loading():
             model = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=torch.float32 if device == "cpu" else "auto",

@@ -15,7 +15,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from core.episode import Ask, Failure, Reply, Usage
-from core.errors import CheckpointError, TrinityError
+from core.errors import CheckpointError, PoolError, TrinityError
 from core.pool.pool import BackgroundPool, broken_off, entry
 from core.pool.spec import ModelSpec
 from core.pool.wire import messages_for
@@ -62,14 +62,18 @@ _desk = _Desk()
 
 class LocalPool(BackgroundPool):
     """Answers Asks with language models of folders on this machine, each loaded when first asked. Members that name the
-    same folder share its weights. Raises PoolError for a folder that cannot be used."""
+    same folder, device and numbers share its weights. Raises PoolError for a folder that cannot be used, and at once
+    for a device that is not here."""
 
     ahead = AHEAD
 
     def __init__(self, specs: Sequence[ModelSpec]) -> None:
         self.specs = tuple(specs)
         self._by_name = {spec.name: spec for spec in specs}
-        self._models: dict[str, LocalModel] = {}
+        self._models: dict[tuple[str, str, str | None], LocalModel] = {}
+        for spec in specs:
+            if spec.device not in ("auto", "cpu"):  # these are always there, and need no torch to know it
+                _check_device(spec)
 
     def begin(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Future[Reply]:
         """Put a call into the line of all calls of this process; one that is cancelled ends at its next token."""
@@ -100,9 +104,10 @@ class LocalPool(BackgroundPool):
         from core.pocket.writing import KeyedPrompt, as_reply, kept_model, keyed
 
         spec = self._by_name[ask.model]
-        if spec.local not in self._models:
-            self._models[spec.local] = kept_model(Path(spec.local))
-        model, began = self._models[spec.local], time.perf_counter()
+        wanted = spec.local, spec.device, spec.dtype
+        if wanted not in self._models:
+            self._models[wanted] = kept_model(Path(spec.local), spec.device, spec.dtype)
+        model, began = self._models[wanted], time.perf_counter()
         told = replace(spec, system_role=spec.system_role and model.tokens.has_system_role)
         try:
             ids = model.ids(messages_for(told, ask.messages))
@@ -129,6 +134,15 @@ class LocalPool(BackgroundPool):
             if piece and on_piece is not None:
                 on_piece(piece)
         return None
+
+
+def _check_device(spec: ModelSpec) -> None:
+    from core.pocket.devices import chosen_device
+
+    try:
+        chosen_device(spec.device, small=False)
+    except CheckpointError as error:
+        raise PoolError(f"The model '{spec.name}' of the pool cannot write: {error}") from None
 
 
 def _failure(message: str, tokens_in: int = 0) -> Reply:

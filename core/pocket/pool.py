@@ -16,7 +16,7 @@ from core.episode import Ask, Reply
 from core.errors import PoolError
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.models import MAX_TOKENS, pocket_spec
-from core.pocket.threads import no_progress_bar
+from core.pocket.threads import quiet_loading
 from core.pocket.writing import Writer, Written, as_reply, keyed
 from core.pool.pool import closing, entry
 from core.pool.spec import ModelSpec
@@ -45,7 +45,7 @@ class LanguageModel(Writer[str]):
             raise PoolError(
                 f"There are no pocket weights at {folder}: run 'trinity pocket train {folder.name}'."
             )
-        with no_progress_bar():
+        with quiet_loading():
             model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
         return cls(model, PreTrainedTokenizerFast.from_pretrained(folder))
 

@@ -1,4 +1,4 @@
-"""Around a model of torch and transformers: how many of torch's threads it runs on, and no progress bars.
+"""Around a model of torch and transformers: how many of torch's threads it runs on, and that one is loaded at a time.
 
 A small model runs on a single thread, a large one on torch's own number. A forward of a small model is hundreds of
 operations of microseconds. Threads that meet after each of them gain nothing on an idle machine, and wait for each
@@ -57,14 +57,22 @@ def suited_threads(small: bool) -> Iterator[None]:
                 torch.set_num_threads(_torch_threads.threads)
 
 
+#: Held by the thread that loads a model.
+_loading = threading.RLock()
+
+
 @contextmanager
-def no_progress_bar() -> Iterator[None]:
-    """No bars inside; outside as before."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    if shown:
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
+def quiet_loading() -> Iterator[None]:
+    """Inside, transformers loads or saves a model for this thread alone, and shows no bar.
+
+    While it loads, it changes for the whole process how models are made: of two that are loaded at the same time, both
+    may keep random numbers for the weights that they share between their parts, and write nonsense."""
+    with _loading:
+        shown = transformers_logging.is_progress_bar_enabled()
         if shown:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            if shown:
+                transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

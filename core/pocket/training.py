@@ -24,6 +24,7 @@ from core.errors import ConfigError
 from core.pocket import ENCODER, FAMILIES
 from core.pocket.corpus import Exercise, exercises, training_transcripts
 from core.pocket.models import RECIPES, Mix, Recipe
+from core.pocket.threads import quiet_loading
 from core.tokens.formats import THINK_END, THINK_START, TURN_END, TURN_START
 
 B = TypeVar("B")
@@ -153,21 +154,21 @@ def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[Train
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int) -> Qwen3ForCausalLM:
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=width,
-            intermediate_size=3 * width,
-            num_hidden_layers=layers,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=width // 4,
-            max_position_embeddings=1024,
-            tie_word_embeddings=True,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=width // 4,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
+    with quiet_loading():  # not while another thread loads one
+        return Qwen3ForCausalLM(config)
 
 
 def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

@@ -27,7 +27,8 @@ from transformers import (
 from core.draws import uniform
 from core.episode import Ask, Failure, Message, Reply, Usage
 from core.errors import PoolError
-from core.pocket.threads import is_small, no_progress_bar, suited_threads
+from core.pocket.devices import TORCH_DTYPES, chosen_computing
+from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.tokens.prompts import PromptTokens
 
 Said = TypeVar("Said")
@@ -55,7 +56,7 @@ class Written:
 
 
 class Writer(ABC, Generic[Said]):
-    """A causal language model with its tokenizer, on the CPU. `ends` are the tokens with which it ends a reply; `part`
+    """A causal language model with its tokenizer. `ends` are the tokens with which it ends a reply; `part`
     is how many tokens of a prompt it reads at once (None: all of them)."""
 
     def __init__(
@@ -141,7 +142,7 @@ class Writer(ABC, Generic[Said]):
 
 
 class LocalModel(Writer[Sequence[Message]]):
-    """A decoder-only language model in fp32 on the CPU, and how its chat template speaks to it."""
+    """A decoder-only language model, and how its chat template speaks to it."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
         self.tokens = PromptTokens(tokenizer, 2**30)  # a prompt that is too long is told, not cut
@@ -152,13 +153,15 @@ class LocalModel(Writer[Sequence[Message]]):
         )
 
     @classmethod
-    def load(cls, folder: Path) -> LocalModel:
-        """Read a Hugging Face folder: no code and no pickle of it is run. PoolError where it cannot be used."""
+    def load(cls, folder: Path, device: str = "auto", dtype: str | None = None) -> LocalModel:
+        """Read a Hugging Face folder: no code and no pickle of it is run. `device` and `dtype` are chosen as an
+        encoder's are. PoolError where it cannot be used."""
         try:
-            with no_progress_bar():
+            kind, numbers = chosen_computing(folder, device, dtype)
+            with quiet_loading():
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     folder,
-                    dtype=torch.float32,
+                    dtype=TORCH_DTYPES[numbers],
                     attn_implementation="sdpa",
                     trust_remote_code=False,
                     use_safetensors=True,
@@ -177,6 +180,12 @@ class LocalModel(Writer[Sequence[Message]]):
                 f"The language model at {folder} cannot write: its files lack {len(missing)} of its weights, such as "
                 f"{missing[0]}; name a folder that was saved with its language model head."
             )
+        try:
+            model.to(kind)
+        except RuntimeError as error:  # too little memory there
+            raise PoolError(
+                f"The language model at {folder} has no room on {kind}: name the device cpu, or a smaller model."
+            ) from error
         return cls(torch.nn.Module.eval(model).requires_grad_(False), tokenizer)
 
     def ids(self, said: Sequence[Message]) -> tuple[int, ...]:
@@ -184,20 +193,22 @@ class LocalModel(Writer[Sequence[Message]]):
         return self.tokens.chat(said).ids
 
 
-def kept_model(folder: Path) -> LocalModel:
-    """The model of a folder, loaded once by this process as long as its files stay the same; the two that were used
-    last are kept, and any other as long as a pool has it."""
+def kept_model(folder: Path, device: str = "auto", dtype: str | None = None) -> LocalModel:
+    """The model of a folder on a device and in its numbers, loaded once by this process as long as its files stay the
+    same; the two that were used last are kept, and any other as long as a pool has it."""
     files = (
         tuple((one.name, (held := one.stat()).st_size, held.st_mtime_ns) for one in sorted(folder.iterdir()))
         if folder.is_dir()
         else ()
     )
-    return _kept(folder, files)
+    return _kept(folder, files, device, dtype)
 
 
 @lru_cache(maxsize=2)
-def _kept(folder: Path, files: tuple[tuple[str, int, int], ...]) -> LocalModel:
-    return LocalModel.load(folder)
+def _kept(
+    folder: Path, files: tuple[tuple[str, int, int], ...], device: str, dtype: str | None
+) -> LocalModel:
+    return LocalModel.load(folder, device, dtype)
 
 
 @torch.inference_mode()
@@ -215,9 +226,11 @@ def sample(
     """Yield, step by step, {row: next token id} of the rows that are still being written (the end token included), and
     {} while a prompt is being read in parts of `part` tokens, which only one that is alone can be.
 
-    `model` gives `logits` as a causal language model of transformers does, and has its `config`. temperature 0 takes
+    `model` gives `logits` as a causal language model of transformers does, and has its `config`, and its `device` where
+    that is not the CPU; tokens are drawn on the CPU from the same numbers wherever it computes. temperature 0 takes
     the most likely token; of others only the likeliest are drawn that together have a share of `top_p`. Rows end at one
     of `ends` or after `max_tokens`."""
+    device = getattr(model, "device", "cpu")
     rows = list(range(len(prompts)))
     length = max(len(prompt.ids) for prompt in prompts)
     tokens = torch.full((len(rows), length), pad)
@@ -229,14 +242,16 @@ def sample(
     past = DynamicCache(config=model.config)  # type: ignore[attr-defined]
     is_padded = not bool(mask.all())
     while part is not None and tokens.shape[1] > part:
-        model(input_ids=tokens[:, :part], cache=past, use_cache=True, logits_to_keep=1)
+        model(input_ids=tokens[:, :part].to(device), cache=past, use_cache=True, logits_to_keep=1)
         tokens = tokens[:, part:]
         yield {}
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     for step in range(max_tokens):
-        places = {"attention_mask": mask, "position_ids": positions} if is_padded else {}
-        out = model(input_ids=tokens, cache=past, use_cache=True, logits_to_keep=1, **places)
-        chosen = _chosen(out.logits[:, -1], draws[rows, step], temperature, top_p)
+        places = (
+            {"attention_mask": mask.to(device), "position_ids": positions.to(device)} if is_padded else {}
+        )
+        out = model(input_ids=tokens.to(device), cache=past, use_cache=True, logits_to_keep=1, **places)
+        chosen = _chosen(out.logits[:, -1].cpu(), draws[rows, step], temperature, top_p)
         written = chosen.tolist()
         yield dict(zip(rows, written, strict=True))
         kept = [place for place, token in enumerate(written) if token not in ends]
@@ -245,7 +260,7 @@ def sample(
         if len(kept) < len(rows):
             going = torch.tensor(kept)
             rows = [rows[place] for place in kept]
-            past.batch_select_indices(going)
+            past.batch_select_indices(going.to(device))
             mask, positions, chosen = mask[going], positions[going], chosen[going]
         tokens = chosen[:, None]
         mask = torch.cat([mask, torch.ones((len(rows), 1), dtype=torch.long)], dim=1)

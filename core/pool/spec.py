@@ -148,6 +148,9 @@ class ModelSpec:
     proxy: Annotated[str, AfterValidator(_proxy)] = ""
     ca_file: Annotated[str, AfterValidator(_file)] = ""  # certificates to trust instead of the usual ones
     service: Service | None = None  # whose limits it shares with other models
+    #: Of a model that writes in this process: on which device and in what numbers, as `core.settings.Computing` says.
+    device: str = "auto"
+    dtype: str | None = None
 
     @property
     def prompt_tokens(self) -> int | None:
@@ -167,6 +170,7 @@ def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
         + (*filter(None, (sorted(one.query.items()), one.context_window)),)
         + (() if one.system_role else ("no system role",))
         + ((f"weights {one.weights}",) if one.weights else ())
+        + (() if (one.device, one.dtype) == ("auto", None) else (f"{one.dtype} on {one.device}",))
         for one in specs
     ]
     return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

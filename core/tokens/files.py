@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from core.episode import Message
 from core.errors import CheckpointError
+from core.tokens.hub import hub_file, hub_parts, hub_place
 from core.tokens.prompts import PromptTokens
 
 #: The embedded encoder's name, as in a checkpoint, and its folder.
@@ -154,7 +155,9 @@ def encoder_name(name: str, folder: Path, commit: str) -> str:
     folder = folder.resolve()
     if folder == POCKET_FOLDER.resolve():
         return POCKET_ENCODER
-    return name if commit else folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
+    if commit:
+        return hub_parts(name)[0]
+    return folder.name if folder.name != POCKET_ENCODER else f"own-{POCKET_ENCODER}"
 
 
 def _numbers(file: Path) -> int:
@@ -171,10 +174,7 @@ def _folder_words(encoder: str) -> str:
         return str(POCKET_FOLDER)
     if encoder.count("/") > 1 or encoder.startswith((".", "/")) or Path(encoder).is_dir():
         return encoder
-    from huggingface_hub.constants import HF_HUB_CACHE
-    from huggingface_hub.file_download import repo_folder_name
-
-    return str(Path(HF_HUB_CACHE) / repo_folder_name(repo_id=encoder, repo_type="model"))
+    return str(hub_place(encoder))
 
 
 def _file(encoder: str, revision: str, name: str) -> Path | None:
@@ -182,18 +182,12 @@ def _file(encoder: str, revision: str, name: str) -> Path | None:
     if encoder == POCKET_ENCODER or folder.is_dir():
         found = folder / name
         return found if found.is_file() else None
-    from huggingface_hub import try_to_load_from_cache  # only a hub encoder needs it
-
-    try:
-        cached = try_to_load_from_cache(encoder, name, revision=revision or None)
-    except ValueError:  # no name of a repository
-        return None
-    return Path(cached) if isinstance(cached, str) else None
+    return hub_file(encoder, revision, name)
 
 
-def hub_folder(repository: str) -> Path | None:
+def hub_folder(encoder: str) -> Path | None:
     """Where the files of a hub id are on this machine; None where they are not."""
-    config = _file(repository, "", "config.json")
+    config = _file(encoder, "", "config.json")
     return config.parent if config else None
 
 

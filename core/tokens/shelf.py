@@ -6,9 +6,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from core.checkpoint import write_folder
 from core.errors import CheckpointError
@@ -154,6 +157,10 @@ def check_free(data_folder: Path, name: str, offer: str = "") -> None:
         raise CheckpointError(
             f"The name '{name}' belongs to another encoder: give one of your own by --name."
         )
+    _check_new(data_folder, name)
+
+
+def _check_new(data_folder: Path, name: str) -> None:
     if (data_folder / SHELF / name).exists():
         raise CheckpointError(
             f"There is an encoder '{name}' already: give another name by --name, or remove it first by trinity "
@@ -163,7 +170,7 @@ def check_free(data_folder: Path, name: str, offer: str = "") -> None:
 
 def put(data_folder: Path, name: str, write: Callable[[Path], Shelved]) -> Shelved:
     """Put an encoder on the shelf: `write` fills a draft folder, which then takes its place whole, or leaves nothing.
-    CheckpointError, one sentence, where that cannot be done."""
+    CheckpointError, one sentence, where that cannot be done, or where another process does it."""
     written: list[Shelved] = []
 
     def fill(draft: Path) -> None:
@@ -171,7 +178,9 @@ def put(data_folder: Path, name: str, write: Callable[[Path], Shelved]) -> Shelv
         (draft / NOTE_FILE).write_text(json.dumps(asdict(found), indent=2) + "\n", "utf-8")
         written.append(found)
 
-    write_folder(data_folder / SHELF / name, "encoder", fill, lambda: False)
+    with _alone(data_folder, name):
+        _check_new(data_folder, name)  # another process may have been faster
+        write_folder(data_folder / SHELF / name, "encoder", fill, lambda: False)
     return _at_home(written[0], data_folder / SHELF / name)
 
 
@@ -180,14 +189,32 @@ def take(data_folder: Path, name: str) -> None:
     removed."""
     folder = data_folder / SHELF / name
     gone = folder.with_name(f".{name}.removed")
+    with _alone(data_folder, name):
+        try:
+            shutil.rmtree(gone, ignore_errors=True)
+            folder.rename(gone)  # first its name, so that nobody finds half of it
+            shutil.rmtree(gone)
+        except OSError as error:
+            raise CheckpointError(
+                f"The encoder {name} cannot be removed: {error.strerror} ({folder})."
+            ) from error
+
+
+@contextmanager
+def _alone(data_folder: Path, name: str) -> Iterator[None]:
+    """No other process adds or removes an encoder of this name meanwhile; the system frees it when this one dies."""
+    lock = FileLock(data_folder / "locks" / f"encoder-{name}.lock", mode=0o600)
     try:
-        shutil.rmtree(gone, ignore_errors=True)
-        folder.rename(gone)  # first its name, so that nobody finds half of it
-        shutil.rmtree(gone)
-    except OSError as error:
+        (data_folder / "locks").mkdir(parents=True, exist_ok=True)
+        held = lock.acquire(blocking=False)
+    except Timeout:
         raise CheckpointError(
-            f"The encoder {name} cannot be removed: {error.strerror} ({folder})."
-        ) from error
+            f"Another process is adding or removing the encoder {name}: wait until it is done."
+        ) from None
+    except OSError as error:
+        raise CheckpointError(f"{lock.lock_file} cannot be written: {error.strerror}.") from error
+    with held:
+        yield
 
 
 def _read(note: Path) -> Shelved | None:

@@ -117,6 +117,13 @@ run = Table(
         server_default="",
         doc="A digest of the models that answered, temperatures too; empty: none did",
     ),
+    Column(
+        "notes",
+        Text,
+        nullable=False,
+        server_default="",
+        doc="What has to be known of how it is played, a sentence a line",
+    ),
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),

@@ -190,6 +190,7 @@ class RunSummary:
     finished_episodes: int
     correct: int
     generations: int  # of a training, its iterations
+    notes: str = ""  # what has to be known of how it is played, a sentence a line
 
     @property
     def is_sample(self) -> bool:

@@ -192,6 +192,15 @@ class Runs:
         pool: str | None = fetch_scalar(self.engine, select(run.c.pool).where(run.c.id == run_id))
         return pool
 
+    def note(self, run_id: str, sentence: str) -> None:
+        """Keep, once, what has to be known of how a run is played."""
+        before = select(run.c.notes).where(run.c.id == run_id)
+        with writing(self.engine) as connection:
+            notes = (connection.execute(before).scalar() or "").splitlines()
+            if sentence not in notes:
+                told = "\n".join([*notes, sentence])
+                connection.execute(update(run).where(run.c.id == run_id).values(notes=told))
+
     def finish(
         self,
         run_id: str,

@@ -1,4 +1,5 @@
-"""Times the decisions of one conversation on Qwen3-0.6B's shape beside peers that read all of it again each time."""
+"""Times the decisions of one conversation on Qwen3-0.6B's shape, or by an encoder that is here, beside peers that read
+all of it again each time."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from core.checkpoint import EncoderIdentity
 from core.coordinator.encoder import Encoder
@@ -22,6 +23,7 @@ from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.heads import head_of
 from tests.bench._frame import Figures, percentile, run, say
 from tests.builders.encoder import tiny_tokenizer
+from ui.runs import wiring
 
 #: The shape of Qwen3-0.6B, the paper's encoder; its weights here are random.
 SHAPE = {
@@ -56,6 +58,10 @@ def measure(
     dtype: Annotated[str, "float32, bfloat16 or float16; left out: bfloat16 on cuda, else float32"] = "",
     conversations: Annotated[int, "so many more at once, under the budget for remembered parts"] = 32,
     shape: Annotated[str, "JSON that takes the place of some of the shape's numbers"] = "{}",
+    encoder: Annotated[str, "an encoder that is here takes the place of the shape: a name or a folder"] = "",
+    times: Annotated[
+        int, "rounds in which all readers take their turn; of each decision the median counts"
+    ] = 3,
     only: Annotated[str, "one of ours, naive, automodel, many, bfloat16, batches: in this process"] = "",
 ) -> Figures:
     """Every reader in a process of its own, so that each has its own peak of memory. On an accelerator also batches,
@@ -69,12 +75,16 @@ def measure(
         "dtype": dtype,
         "conversations": conversations,
         "shape": shape,
+        "encoder": encoder,
     }
+    if encoder and json.loads(shape):
+        raise ValueError("An encoder that is here has its own shape: give --encoder or --shape.")
     if only:
-        return _alone(only, **settings)
-    found = {}
+        return _alone(only, name=settings.pop("encoder"), **settings)
+    runs: dict[str, list[Figures]] = {}
     accelerated = ["batches", "cpu"] if device != "cpu" else []
-    for reader in (*READERS, "bfloat16", *accelerated, *(["many"] if conversations else [])):
+    once = ("bfloat16", *accelerated, *(["many"] if conversations else []))
+    for reader in (*READERS * times, *once):
         say(f"{reader} ...")
         own = {"device": "cpu", "dtype": "float32"} if reader == "cpu" else {}
         options = [word for name, value in {**settings, **own}.items() for word in (f"--{name}", str(value))]
@@ -87,13 +97,19 @@ def measure(
             "ours" if own else reader,
             "--json",
         ]
-        found[reader] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        runs.setdefault(reader, []).append(json.loads(answer))
+    found = {reader: _median(of_reader) for reader, of_reader in runs.items()}
     ours, naive, automodel = (found[reader] for reader in READERS)
     ratios = {
         "total_vs_naive": naive["total_s"] / ours["total_s"],
         "last_vs_naive": naive["last_s"] / ours["last_s"],
         "total_vs_automodel": automodel["total_s"] / ours["total_s"],
         "limit": ours["total_s"] / ours.pop("limit_s"),
+        # The same where others use the machine at the same time.
+        "total_cpu_vs_naive": sum(naive["cpu_s"]) / sum(ours["cpu_s"]),
+        "last_cpu_vs_naive": naive["cpu_s"][-1] / ours["cpu_s"][-1],
+        "total_cpu_vs_automodel": sum(automodel["cpu_s"]) / sum(ours["cpu_s"]),
     }
     exact = {
         name: _agreement(ours["logits"], found[other]["logits"])
@@ -115,10 +131,10 @@ def _alone(
     dtype: str,
     conversations: int,
     shape: str,
+    name: str,
 ) -> Figures:
     torch.set_num_threads(threads)
-    model = _model(device, "bfloat16" if reader == "bfloat16" else dtype, json.loads(shape))
-    encoder = Encoder(model.model, tiny_tokenizer(), EncoderIdentity("random", model.config.hidden_size))
+    model, encoder = _encoder(name, device, "bfloat16" if reader == "bfloat16" else dtype, json.loads(shape))
     if reader == "many":
         return _many(encoder, conversations, turns, max(1, tokens // 4))
     if reader == "batches":
@@ -129,16 +145,15 @@ def _alone(
     for request in _requests(*((1, 16) if device == "cpu" else (turns, tokens)), 1):
         state(request)
     before = _peak()
-    seconds, states = [], []
+    seconds, cpu_s, states = [], [], []
     for request in requests:
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         states.append(state(request))
         seconds.append(time.perf_counter() - began)
+        cpu_s.append(time.process_time() - used)
     found = {
-        "total_s": sum(seconds),
-        "last_s": seconds[-1],
-        "p50_ms": percentile(50, [1000 * one for one in seconds]),
-        "p95_ms": percentile(95, [1000 * one for one in seconds]),
+        **_times(seconds),
+        "cpu_s": cpu_s,
         "peak_mb": _peak(),
         "peak_of_weights_mb": before,
         **({"peak_device_mb": torch.cuda.max_memory_allocated() / 2**20} if device == "cuda" else {}),
@@ -154,6 +169,46 @@ def _alone(
         lengths = [len(encoder.tokens.prompt(request, encoder.input_format).ids) for request in requests]
         found |= {"prompt_tokens": lengths[-1], "limit_s": _limit(model, lengths)}
     return found
+
+
+def _times(seconds: list[float]) -> Figures:
+    milliseconds = [1000 * one for one in seconds]
+    return {
+        "seconds": seconds,
+        "total_s": sum(seconds),
+        "last_s": seconds[-1],
+        "p50_ms": percentile(50, milliseconds),
+        "p95_ms": percentile(95, milliseconds),
+    }
+
+
+def _median(runs: list[Figures]) -> Figures:
+    """Of each decision, and of the limit, the median of the rounds; all else is the first's."""
+    found = dict(runs[0])
+    if "seconds" in found:
+        found |= _times(np.median([one["seconds"] for one in runs], axis=0).tolist())
+        found["cpu_s"] = np.median([one["cpu_s"] for one in runs], axis=0).tolist()
+    if "limit_s" in found:
+        found["limit_s"] = float(np.median([one["limit_s"] for one in runs]))
+    return found
+
+
+def _encoder(name: str, device: str, dtype: str, shape: dict[str, Any]) -> tuple[Any, Encoder]:
+    """A causal language model, and the encoder of its layers: the one of this name, else random and of the shape."""
+    if not name:
+        model = _model(device, dtype, shape)
+        return model, Encoder(
+            model.model, tiny_tokenizer(), EncoderIdentity("random", model.config.hidden_size)
+        )
+    folder = wiring.encoder_source(name)
+    causal: Any = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=getattr(torch, dtype), local_files_only=True
+    )
+    causal.eval().to(device)
+    identity = EncoderIdentity(name, causal.config.hidden_size)
+    return causal, Encoder(
+        causal.model, AutoTokenizer.from_pretrained(folder, local_files_only=True), identity
+    )
 
 
 def _model(device: str, dtype: str, other: dict[str, Any]) -> Any:

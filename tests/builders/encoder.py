@@ -164,6 +164,17 @@ def _core() -> Tokenizer:
     return core
 
 
+def longrope(head_size: int, original: int) -> dict[str, Any]:
+    """Of a configuration as Phi's with a long window: from so many tokens on, all of a prompt are turned otherwise."""
+    factors = {"short_factor": [1.0] * (head_size // 2), "long_factor": [4.0] * (head_size // 2)}
+    rope = {"rope_type": "longrope", "rope_theta": 10_000.0, "factor": 4.0, **factors}
+    return {
+        "max_position_embeddings": 4 * original,
+        "original_max_position_embeddings": original,
+        "rope_parameters": rope,
+    }
+
+
 def tiny_qwen3(folder: Path, *, seed: int = 0, tied: bool = True, **shape: Any) -> Path:
     """Write a Hugging Face folder with a random Qwen3ForCausalLM and its tokenizer; returns the folder."""
     torch.manual_seed(seed)

@@ -69,7 +69,7 @@ def _devices(torch: str) -> dict[str, str]:
     """The devices that encoders can read on. Torch is asked in a process of its own, as it takes long to load; a build
     for the CPU alone need not be asked."""
     if not torch.endswith("+cpu"):
-        code = "import json; from core.coordinator.recipes import devices_here; print(json.dumps(devices_here()))"
+        code = "import json; from core.pocket.devices import devices_here; print(json.dumps(devices_here()))"
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         if told.returncode == 0:
             return dict(json.loads(told.stdout))

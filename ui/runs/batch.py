@@ -11,6 +11,7 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from core.checkpoint import load_checkpoint
 from core.conduct.planners import CONDUCTOR
@@ -149,7 +150,7 @@ def complete_plan(store: Store, plan: BatchPlan) -> BatchPlan:
 def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     """The parts of a complete plan; everything that can be wrong is found here, before anything is played."""
     common = common_parts(store, plan, plan.load_tasks())
-    return BatchParts(policies=resolve_policies(store, plan), **common)
+    return BatchParts(**resolve_policies(store, plan), **common)
 
 
 def _kept(store: Store, name: str) -> str:
@@ -231,16 +232,16 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     return plan, why
 
 
-def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
-    """The plan's policies, in its order; those that follow a cycle of roles plan, work and check."""
-    resolver = Policies(
-        store, plan.models, argmax=plan.argmax, encoder=plan.encoder, computing=plan.computing
-    )
-    return [resolver.resolve(name, may_learn=True) for name in plan.policies]
+def resolve_policies(store: Store, plan: BatchPlan) -> dict[str, Any]:
+    """The fields of `BatchParts` about the plan's policies, in its order; those that follow a cycle of roles plan, work
+    and check where none is chosen yet."""
+    known = _named(store, plan)
+    policies = [known.resolve(name, may_learn=True) for name in plan.policies]
+    return {"policies": policies, "notes": tuple(known.told)}
 
 
-def _with_cycles(store: Store, plan: BatchPlan, policies: Sequence[Policy]) -> list[Policy]:
-    known = Policies(
+def _named(store: Store, plan: BatchPlan) -> Policies:
+    return Policies(
         store,
         plan.models,
         argmax=plan.argmax,
@@ -248,6 +249,10 @@ def _with_cycles(store: Store, plan: BatchPlan, policies: Sequence[Policy]) -> l
         cycles=plan.cycles,
         computing=plan.computing,
     )
+
+
+def _with_cycles(store: Store, plan: BatchPlan, policies: Sequence[Policy]) -> list[Policy]:
+    known = _named(store, plan)
     return [
         known.resolve(one.id, may_learn=True) if cycles_of(one.id, plan.models) else one for one in policies
     ]

@@ -58,13 +58,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class LearningParts(Parts, ABC):
-    """All that a run that learns needs besides the store. `notes` are worth telling before it begins."""
+    """All that a run that learns needs besides the store."""
 
     #: What it calls an update.
     noun: ClassVar[str]
 
     validation: list[Task]
-    notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     @abstractmethod

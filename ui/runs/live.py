@@ -124,9 +124,11 @@ class LiveParts:
     pool: Pool
     policy: Steered
     grade: GradeMany
+    policies: Policies
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
         """Play the plan's episodes one after another, until one does not end by itself."""
+        self.policies.play_in(run)
         for index in range(self.plan.repeats):
             ending = live_ending((yield from self.play_episode(store, run, index)))
             if ending[0] is not RunStatus.FINISHED:
@@ -189,7 +191,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")
-    return LiveParts(plan, pool, policy, grading(store, [plan.task], plan.tasks))
+    return LiveParts(plan, pool, policy, grading(store, [plan.task], plan.tasks), policies)
 
 
 def live_ending(ended: Episode) -> Ending:

@@ -184,7 +184,7 @@ class Ready(Protocol):
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What every plan over task sets needs besides the store. `shelf` is what is reused, `reckoned` what was not
-    billed as usual."""
+    billed as usual, `notes` are worth knowing before it begins."""
 
     plan: Any
     pool: Pool
@@ -192,6 +192,7 @@ class Parts:
     grade: GradeMany
     shelf: SharedReplies | None = field(default=None, kw_only=True)
     reckoned: Reckoned = field(default_factory=Reckoned, kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 def common_parts(
@@ -238,6 +239,8 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
                 ready = prepare(store, plan)
             if (pool := getattr(ready, "pool", None)) is not None:  # reading again asks no model
                 store.runs.note_pool(run, digest_of_specs(pool.specs))
+            for note in getattr(ready, "notes", ()):
+                store.runs.note(run, note)
             begun = True
             ending = yield from ready.play(store, run)
     except Stopped as stopped:

@@ -59,6 +59,7 @@ class Policies:
 
     `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one, `encoders` those
     that are loaded, by name and type of number; several may share them. `computing` is the app's own where it is None.
+    `told` is what has to be known of its coordinators before they play.
     """
 
     store: Store
@@ -68,6 +69,15 @@ class Policies:
     cycles: Mapping[str, Cycle] = field(default_factory=dict)
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
     computing: Computing | None = None
+    told: list[str] = field(default_factory=list)
+    _run: str = ""
+
+    def play_in(self, run: str) -> Policies:
+        """The same; what has to be known of its coordinators is kept in this run from here on."""
+        self._run = run
+        for sentence in self.told:
+            self.store.runs.note(run, sentence)
+        return self
 
     def resolve(self, name: str, *, may_learn: bool = False) -> Policy:
         """The policy of a name; with `may_learn` also a Pupil, of one that is chosen or taught first. Raises
@@ -132,7 +142,9 @@ class Policies:
         if encoder.recipe != checkpoint.recipe:
             from ui.runs.reading import tell_agreement
 
-            tell_agreement(self.store, coordinator, name)
+            self.told.append(tell_agreement(self.store, coordinator, name))
+            if self._run:
+                self.store.runs.note(self._run, self.told[-1])
         return coordinator
 
 

@@ -298,18 +298,20 @@ def latest_attribution(store: Store, plan: AttributionPlan) -> RunSummary | None
 
 #: Recorded turns, and pocket questions where nothing is recorded, by which two recipes are compared.
 COMPARED_TURNS, COMPARED_QUESTIONS = 32, 16
-_told: set[tuple[str, Recipe]] = set()
+_told: dict[tuple[str, Recipe], str] = {}
 
 
-def tell_agreement(store: Store, coordinator: Coordinator, encoder: str) -> None:
+def tell_agreement(store: Store, coordinator: Coordinator, encoder: str) -> str:
     """Say, once in a process, how far the decisions of a checkpoint that is read on another recipe than its own agree
-    with those on its own. `encoder` is where its encoder is."""
+    with those on its own; the sentence. `encoder` is where its encoder is."""
     from core.coordinator.recipes import agreement_sentence
 
     checkpoint, recipe = coordinator.checkpoint, coordinator.encoder.recipe
     if (checkpoint.id, recipe) not in _told:
-        _told.add((checkpoint.id, recipe))
-        log.warning(agreement_sentence(checkpoint, recipe, compare_recipes(store, coordinator, encoder)))
+        agreement = compare_recipes(store, coordinator, encoder)
+        _told[checkpoint.id, recipe] = agreement_sentence(checkpoint, recipe, agreement)
+        log.warning(_told[checkpoint.id, recipe])
+    return _told[checkpoint.id, recipe]
 
 
 def compare_recipes(store: Store, coordinator: Coordinator, encoder: str) -> Agreement | None:
@@ -378,7 +380,7 @@ class RereadParts:
             )
             if not rows:
                 continue
-            policies = policies or Policies(store, checkpoint.models, encoder=plan.encoder)
+            policies = policies or Policies(store, checkpoint.models, encoder=plan.encoder).play_in(run)
             coordinator = policies.coordinator(checkpoint)
             for part in _batches(judged, rows):
                 if store.runs.control(run).cancel:

@@ -28,6 +28,7 @@ from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
 from core.processes import Processes, cores
 from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
+from core.tokens.hub import pinned
 from core.tokens.shelf import OFFERS, shelved, source_of
 from storage.files.atomic import atomic_file
 from storage.files.decompositions import DecompositionFolder
@@ -292,10 +293,12 @@ def remember_encoder(encoder: Encoder, data_folder: Path) -> Encoder:
 
 
 def encoder_place(checkpoint: Checkpoint, store: Store | None, data_folder: Path) -> str:
-    """By what a checkpoint's encoder is loaded here: "pocket", a hub id, or the folder from which it was loaded before
-    or which its evolution names. CheckpointError where a folder is not known."""
+    """By what a checkpoint's encoder is loaded here: "pocket", a hub id at its commit, or the folder from which it was
+    loaded before or which its evolution names. CheckpointError where a folder is not known."""
     encoder = checkpoint.encoder
-    if encoder.revision or encoder.name == POCKET_POOL:
+    if encoder.revision:
+        return pinned(encoder.name, encoder.revision)
+    if encoder.name == POCKET_POOL:
         return encoder.name
     places: list[object] = [_known_encoders(data_folder).get(encoder.digest)]
     places += [one.source for one in shelved(data_folder) if one.digest == encoder.digest]

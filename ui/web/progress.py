@@ -92,6 +92,8 @@ def standing(
     if unread_usd := store.runs.unread_usd(run.id):
         facts = [*facts, f":gray[{label(dollars(unread_usd))} of it for answers that could not be read]"]
     st.markdown(" · ".join([f"**{badge(mark)}**", *facts]))
+    for note in run.notes.splitlines():
+        st.caption(f":material/info: {label(note, 500)}")
     if run.error in (PAUSED_FOR_ANOTHER, PAUSED_AT_CLOSE):
         st.info(run.error, icon=":material/pause_circle:")
     elif run.error:

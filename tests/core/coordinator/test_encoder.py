@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,16 +16,17 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from core.coordinator import batches
 from core.coordinator import encoder as encoders
-from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.encoder import Encoder, kept_encoder, load_encoder
 from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
+from core.processes import Processes
 from core.tokens.formats import GENERATION_SUFFIX
 from core.tokens.prompts import PromptTokens
-from tests.builders.encoder import QWEN3_ADDED_TOKENS, tiny_qwen3
+from tests.builders.encoder import QWEN3_ADDED_TOKENS, tiny_qwen3, tiny_tokenizer
 
 MODELS = ("ada", "bob")
 TEXT = st.text(max_size=30) | st.lists(
@@ -307,6 +309,55 @@ def test_what_is_no_encoder_is_refused(tmp_path: Path, folder: Path, monkeypatch
         load_encoder(tmp_path)
 
 
+def test_a_model_whose_tokens_see_those_after_them_is_refused(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    model: Any = BertModel(
+        BertConfig(
+            vocab_size=512, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        )
+    )
+    model.save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="its tokens see those that come after them. Name another"):
+        load_encoder(tmp_path)
+
+
+class HelpersAlone:
+    """Processes of which only the helpers work, and this process where they fail (in the place of `Processes`)."""
+
+    failed = 0
+
+    def answers(self, function: str, jobs: Sequence[Any], here: Callable[[Any], Any]) -> Iterator[Any]:
+        assert function == "core.coordinator.encoder:read_batch"
+        for job in jobs:
+            try:
+                yield encoders.read_batch(json.loads(json.dumps(job)))
+            except CheckpointError:
+                self.failed += 1
+                yield here(job)
+
+
+def test_helpers_read_with_the_weights_of_whoever_asks(tmp_path: Path) -> None:
+    helpers, requests = HelpersAlone(), [decide(Transcript("2+2?"))]
+    for seed in range(3):  # a folder whose model is trained on while the app runs
+        folder = tiny_qwen3(tmp_path, seed=seed)
+        expected = load_encoder(folder).encode(requests).states
+        encoder = load_encoder(folder, processes=cast("Processes", helpers))
+        if seed == 1:
+            tiny_qwen3(tmp_path, seed=9)
+        np.testing.assert_array_equal(encoder.encode(requests).states, expected)
+        assert helpers.failed == (seed > 0), "what is no longer in the files is read by whoever has it"
+
+
+def test_threads_that_ask_for_an_encoder_at_once_share_it(folder: Path) -> None:
+    processes = Processes(1)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(
+            lambda _: kept_encoder(str(folder), dtype=None, device="cpu", processes=processes), range(2)
+        )
+    assert one is other
+
+
 @pytest.mark.parametrize(
     ("file", "entry"),
     [
@@ -334,7 +385,7 @@ def test_a_damaged_encoder_folder_is_refused_in_one_line(
         (lambda folder: (folder / "model.safetensors").unlink(), "are missing. Put its model.safetensors"),
         (
             lambda folder: (folder / "config.json").write_text('{"model_type": "t5"}'),
-            "has an encoder and a decoder: name another",
+            "has an encoder and a decoder. Name another",
         ),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be loaded"),
     ],

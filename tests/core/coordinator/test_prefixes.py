@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from transformers import (
     MambaModel,
     MistralConfig,
     MistralModel,
+    Phi3Config,
+    Phi3Model,
     Qwen3Config,
     Qwen3Model,
 )
@@ -23,12 +26,13 @@ from transformers import (
 from core.coordinator import encoder as encoders
 from core.coordinator.attention import CONTINUED, use_continued_attention
 from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.graphs import reads_in_fixed_parts
 from core.coordinator.prefixes import PartReader, PrefixReader, reads_in_parts
 from core.coordinator.svf import Offsets, svf_layout
 from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.pocket import threads
 from core.tokens.prompts import Prompt
-from tests.builders.encoder import tiny_qwen3
+from tests.builders.encoder import longrope, tiny_qwen3
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 96,
@@ -119,11 +123,33 @@ def test_beyond_the_budget_the_ends_of_old_conversations_are_forgotten(model: An
     assert (small.bytes, small.remembered(one)) == (0, 0)
 
 
+def test_where_the_last_layer_sees_all_tokens_only_the_one_that_is_read_goes_through_it(model: Any) -> None:
+    reader = PartReader(model)
+    for prompt in (SHORT, LONG):
+        ((_, state),) = reader.read([prompt], -2)
+        np.testing.assert_allclose(state, whole(model, prompt)[-2].numpy(), atol=1e-5)
+    share = reader.forwards / ((90 + 2 * 10) / 100 + (60 + 10) / 160)
+    sees_all = getattr(model.config, "layer_types", ["sliding_attention"])[-1] == "full_attention"
+    assert 0.75 < share < 0.85 if sees_all else share == pytest.approx(1)
+
+
 def test_prompts_of_which_most_is_remembered_are_read_first(model: Any) -> None:
     reader = PartReader(model)
     list(reader.read([SHORT], -2))
     other = Prompt(IDS[100:], False, (50,), 10)
     assert [place for place, _ in reader.read([other, LONG], -2)] == [1, 0]
+
+
+def test_a_prompt_that_is_turned_otherwise_as_a_whole_is_read_whole() -> None:
+    torch.manual_seed(0)
+    model: Any = Phi3Model(Phi3Config(**SHAPE, eos_token_id=1, bos_token_id=1, **longrope(8, 100)))
+    model.eval()
+    assert reads_in_parts(model)
+    assert not reads_in_fixed_parts(model), "its forwards are padded beyond what is read"
+    reader = PartReader(model)
+    for prompt in (SHORT, LONG, Prompt(IDS[:101], False, (40, 91), 10)):
+        ((_, state),) = reader.read([prompt], -2)
+        np.testing.assert_allclose(state, whole(model, prompt)[-2].numpy(), atol=1e-5)
 
 
 def test_recurrent_layers_are_read_whole() -> None:
@@ -225,12 +251,19 @@ def test_what_a_large_encoder_has_read_is_not_read_by_another_of_the_same_weight
         with_ledger(folder, shelf, dtype="bfloat16"),
     ):
         assert np.abs(other.encode(asked[:1]).states - states[:1]).max() > 1e-4, "it read for itself"
+    config = shutil.copytree(folder, tmp_path / "configured") / "config.json"
+    config.write_text(config.read_text().replace('"rope_theta": 10000.0', '"rope_theta": 100.0'))
+    configured = with_ledger(config.parent, shelf)
+    assert configured.identity.digest == again.identity.digest
+    assert np.abs(configured.encode(asked[:1]).states - states[:1]).max() > 1e-4, (
+        "the same weights, used otherwise"
+    )
     again.encode(asked[:1], token_position=-3)
-    assert len(shelf.states) == kept + 3
+    assert len(shelf.states) == kept + 4
     layout = svf_layout(again.model, [2], embeddings=False)
     changed = np.full(sum(n for _, n in layout), 0.1, np.float32)
     again.encode(asked[:1], offsets=Offsets(layout, changed))
-    assert len(shelf.states) == kept + 3, "weights that were changed keep nothing"
+    assert len(shelf.states) == kept + 4, "weights that were changed keep nothing"
 
 
 def test_a_small_encoder_keeps_nothing(at_once: None, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import torch
 from core.checkpoint import Checkpoint, Recipe, reads_alike
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.recipes import Agreement, agreement_sentence, chosen_device, devices_here
+from core.coordinator.recipes import Agreement, agreement_sentence
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
+from core.pocket.devices import chosen_device, devices_here
 
 MODELS = ("ada", "bob", "cyd")
 HALF = Recipe("cuda", "bfloat16")
@@ -33,7 +34,7 @@ def test_the_quickest_device_is_taken_and_the_cpu_for_small_encoders(monkeypatch
     assert chosen_device("auto", small=True) == "cpu"
     assert chosen_device("cuda", small=True) == "cuda", "what is asked for is done"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(CheckpointError, match="no device cuda here .* finds .*cpu.*: leave --device out"):
+    with pytest.raises(CheckpointError, match="no device cuda here .* finds .*cpu.*: name another or none"):
         chosen_device("cuda", small=False)
     with pytest.raises(CheckpointError, match="one of auto, cpu, cuda, mps, not 'tpu'"):
         chosen_device("tpu", small=False)

@@ -31,7 +31,7 @@ from core.coordinator.splits import SplitModel, split_for
 from core.coordinator.svf import Layout, Offsets, behind_keys, svf_layout
 from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.pocket import threads
-from tests.builders.encoder import tiny_qwen3
+from tests.builders.encoder import longrope, tiny_qwen3
 
 WINDOW = 20
 SHAPE: dict[str, Any] = {
@@ -58,6 +58,7 @@ DECODERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         {"head_dim": 8, "sliding_window": WINDOW, "layer_types": [FULL, SLIDING] * 2},
     ),
     "phi3": (Phi3Config, Phi3Model, {}),
+    "phi3, long": (Phi3Config, Phi3Model, longrope(8, WINDOW)),
 }
 OF_THE_CHANGE = {"a layer": ("2", ""), "keys": ("3", "k_proj"), "behind keys": ("3", "up_proj")}
 REQUESTS = [
@@ -96,7 +97,11 @@ def test_a_token_read_alone_has_the_state_that_the_whole_model_gives_it(family: 
     assert split.share_above < (0.35 if where == "a layer" else 0.07)
     rng = np.random.default_rng(1)
     with torch.inference_mode():
-        for length, positions in ((WINDOW - 1, (17, 3, 9)), (3 * WINDOW, (58, 30, 4))):
+        for length, positions in (
+            (WINDOW - 1, (17, 3, 9)),
+            (WINDOW + 1, (WINDOW - 1, 3, 9)),
+            (3 * WINDOW, (58, 30, 4)),
+        ):
             ids = torch.from_numpy(rng.integers(1, 96, (3, length)))
             expected = model(input_ids=ids, use_cache=False).last_hidden_state[range(3), positions]
             found = split.above(split.below(ids), positions)

@@ -9,11 +9,20 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from transformers import GPT2Config, GPT2Model
 
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.svf import LM_HEAD, Layout, Offsets, SingularValues, dead_blocks, svf_layout
+from core.coordinator.svf import (
+    LM_HEAD,
+    Layout,
+    Offsets,
+    SingularValues,
+    _Matrix,
+    dead_blocks,
+    svf_layout,
+)
 from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
 from tests.builders.encoder import tiny_qwen3
@@ -106,6 +115,30 @@ def test_offsets_that_leave_nothing_are_refused_and_nothing_is_half_written(enco
     with pytest.raises(CheckpointError, match=r"down_proj\.weight leave no positive sum"):
         encoder.encode(REQUESTS, offsets=Offsets(layout, offsets))
     assert all(torch.equal(weight, before[name]) for name, weight in weights(encoder).items())
+
+
+def test_a_change_that_breaks_off_leaves_the_weights_as_they_were(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, before = svf_layout(encoder.model, [1]), weights(encoder)
+    written = _Matrix.write
+
+    def too_large(matrix: _Matrix, offsets: NDArray[np.float32], name: str) -> None:
+        if "down_proj" in name:
+            raise torch.OutOfMemoryError("out of memory")
+        written(matrix, offsets, name)
+
+    monkeypatch.setattr(_Matrix, "write", too_large)
+    with pytest.raises(torch.OutOfMemoryError):
+        encoder.encode(REQUESTS, offsets=Offsets(layout, random_offsets(layout)))
+    assert all(torch.equal(weight, before[name]) for name, weight in weights(encoder).items())
+
+
+def test_a_layer_is_found_whatever_its_family_calls_it() -> None:
+    model: Any = GPT2Model(GPT2Config(vocab_size=64, n_embd=16, n_layer=3, n_head=2, eos_token_id=1))
+    parts = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+    assert svf_layout(model, [1], embeddings=False) == tuple((f"h.1.{one}.weight", 16) for one in parts)
+    assert [name for name, _ in svf_layout(model, [])] == ["wte.weight", "wpe.weight"]
 
 
 @pytest.mark.parametrize(

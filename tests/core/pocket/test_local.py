@@ -21,7 +21,7 @@ from core.play.policies import CyclePolicy
 from core.pocket.local import LocalPool
 from core.pocket.writing import KeyedPrompt, LocalModel, kept_model, sample
 from core.pool.pool import Pool, closing, tokens_per_s
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, digest_of_specs
 from core.pool_file import load_pool, load_specs
 from core.tasks.graders import grade_many
 from core.tokens.shelf import Shelved, put
@@ -83,6 +83,21 @@ def test_the_likeliest_reply_is_the_one_that_transformers_generates(folder: Path
     assert reply.usage.cost_usd == 0
     assert reply.finish_reason == "length"
     assert tokens_per_s(reply) == pytest.approx(24 / reply.latency_s)
+
+
+def test_its_device_and_numbers_are_those_of_its_entry(folder: Path, tmp_path: Path) -> None:
+    text = entry(folder, "dtype = 'bfloat16'\ndevice = 'cpu'\ntemperature = 0.0\nmax_tokens = 12")
+    specs = load_specs(pool_file(tmp_path, text))
+    model: Any = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    ids = torch.tensor([kept_model(folder).ids(CHAT)])
+    given = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False)
+    own = kept_model(folder, "cpu", "bfloat16")
+    assert (own.model.dtype, own.model.device.type) == (torch.bfloat16, "cpu")
+    assert reply_to(LocalPool(specs), ask("one")).text == own.text(given[0, ids.shape[1] :].tolist())
+    plain = load_specs(pool_file(tmp_path, entry(folder, "temperature = 0.0\nmax_tokens = 12")))
+    assert digest_of_specs(plain) != digest_of_specs(specs), "their replies cannot stand for each other"
+    with pytest.raises(PoolError, match="'one' of the pool cannot write: There is no device mps here"):
+        load_pool(pool_file(tmp_path, entry(folder, "device = 'mps'")), {})
 
 
 def test_a_long_prompt_is_read_in_parts_and_says_the_same(folder: Path) -> None:
@@ -177,9 +192,9 @@ def test_members_that_name_one_model_share_it_and_calls_wait_for_their_turn(
     shutil.copytree(folder, own)
     load, forward = LocalModel.load, Qwen3ForCausalLM.forward
 
-    def counted(place: Path) -> LocalModel:
+    def counted(place: Path, device: str, dtype: str | None) -> LocalModel:
         loads[0] += 1
-        return load(place)
+        return load(place, device, dtype)
 
     def watched(*arguments: object, **options: object) -> object:
         at_once[0] += 1
@@ -199,6 +214,9 @@ def test_members_that_name_one_model_share_it_and_calls_wait_for_their_turn(
     assert [reply.error for reply in replies.values()] == [None] * 6
     assert loads == [1]
     assert at_once == [0, 1]
+    half = load_pool(pool_file(tmp_path, entry("own", "dtype = 'bfloat16'\nmax_tokens = 6")), {})
+    assert reply_to(half, ask("one")).error is None
+    assert loads == [2], "other numbers are other weights"
 
 
 def test_a_call_that_is_given_up_ends_between_tokens(
@@ -301,6 +319,8 @@ def test_an_entry_takes_what_its_files_say_and_what_may_be_set(folder: Path, tmp
         ("timeout_s = 3", "'timeout_s' is not a known field"),
         ("base_url = 'http://127.0.0.1:9/v1'", "'base_url' is not a known field"),
         ("extra = { top_k = 3 }", "extra: 'top_k' is not a known field, did you mean 'top_p'"),
+        ("device = 'tpu'", "device should be 'auto', 'cpu', 'cuda' or 'mps'"),
+        ("dtype = 'int8'", "dtype should be 'float32', 'bfloat16' or 'float16'"),
         ("extra = { top_p = 0 }", "top_p should be greater than 0"),
         ("max_tokens = 600", "context_window must be larger than max_tokens, which is 600"),
         ("provider = 'pocket'", "provider should be 'local'"),

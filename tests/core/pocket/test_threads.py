@@ -1,7 +1,8 @@
-"""Small models run on one of torch's threads, and nobody else's number of threads is touched."""
+"""Small models run on one of torch's threads, nobody else's number of threads is touched, and models are loaded one
+after the other."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from core.coordinator.encoder import Encoder, load_encoder
 from core.draws import turn_key
 from core.episode import Ask, Decide, Message, Role, Transcript
-from core.pocket import threads
-from core.pocket.pool import PocketPool
+from core.pocket import WEIGHTS, threads
+from core.pocket.pool import LanguageModel, PocketPool
 from core.pocket.threads import suited_threads
+from core.pocket.writing import LocalModel
 from tests.builders.encoder import tiny_qwen3
 
 ASK = Ask("jack", Role.THINKER, (Message("user", "think\nWhat is 2 + 3?"),))
@@ -88,3 +90,27 @@ def test_the_number_comes_back_when_a_model_fails() -> None:
     with pytest.raises(RuntimeError), suited_threads(small=True):
         raise RuntimeError
     assert torch.get_num_threads() == 3
+
+
+def test_models_that_are_loaded_at_the_same_time_all_have_their_own_weights(tmp_path: Path) -> None:
+    tiny = tiny_qwen3(tmp_path)
+    start, found = threading.Barrier(4), list[bool]()
+
+    def load(model: Callable[[], Any]) -> None:
+        start.wait()
+        loaded = model()
+        words = loaded.get_input_embeddings().weight
+        found.append(loaded.get_output_embeddings().weight is words)
+
+    loads: list[Callable[[], Any]] = [
+        lambda: LanguageModel.load(WEIGHTS / "jack").model,
+        lambda: LanguageModel.load(WEIGHTS / "sage").model,
+        lambda: LocalModel.load(tiny).model,
+        lambda: LocalModel.load(tiny).model,
+    ]
+    running = [threading.Thread(target=load, args=(one,)) for one in loads]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join()
+    assert found == [True] * 4

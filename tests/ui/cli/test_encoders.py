@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModel
 
 from core.checkpoint import Checkpoint
 from core.coordinator import packages
@@ -19,7 +23,7 @@ from core.coordinator.encoder import load_encoder
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
 from core.tokens import shelf
-from core.tokens.shelf import OFFERS, Offer, Shelved, on_shelf, put, shelved
+from core.tokens.shelf import OFFERS, Offer, Shelved, on_shelf, put, shelved, take
 from tests.builders.encoder import tiny_qwen3
 from tests.builders.gguf import tiny_gguf, tiny_offer
 from tests.ui.sums import Sums
@@ -113,6 +117,56 @@ def test_a_full_disk_or_ctrl_c_leaves_nothing(tmp_path: Path, fault: BaseExcepti
     assert entries(tmp_path / "encoders") == []
     if isinstance(fault, OSError):
         assert str(said.value).endswith("No space left on device.")
+
+
+@pytest.mark.process
+def test_another_process_cannot_add_or_remove_what_is_being_added(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from core.errors import CheckpointError
+from core.tokens.shelf import put, take
+for act in (lambda folder: put(folder, "mine", None), lambda folder: take(folder, "mine")):
+    try:
+        act(Path({str(tmp_path)!r}))
+    except CheckpointError as error:
+        print(error)
+"""
+    said: list[str] = []
+
+    def write(draft: Path) -> Shelved:
+        (draft / "half").write_text("mine")
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        said.extend(ended.stdout.splitlines())
+        return Shelved("mine", "a test", "0")
+
+    put(tmp_path, "mine", write)
+    assert said == ["Another process is adding or removing the encoder mine: wait until it is done."] * 2
+    assert entries(tmp_path / "encoders" / "mine") == ["encoder.json", "half"]
+    with pytest.raises(CheckpointError, match="There is an encoder 'mine' already"):
+        put(tmp_path, "mine", write)
+    assert len(said) == 2, "nothing was made ready for it"
+
+
+def test_what_is_removed_while_it_is_loaded_is_never_taken_for_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(
+        tmp_path,
+        "mine",
+        lambda draft: Shelved("mine", "a test", str(tiny_qwen3(draft, hidden_size=16) or "")),
+    )
+    place = shelf.source_of(tmp_path, "mine")
+    load = AutoModel.from_pretrained
+
+    def removed_meanwhile(*arguments: Any, **options: Any) -> Any:
+        model = load(*arguments, **options)
+        take(tmp_path, "mine")
+        return model
+
+    monkeypatch.setattr(AutoModel, "from_pretrained", removed_meanwhile)
+    with pytest.raises(CheckpointError, match="changed or removed while it was being loaded") as said:
+        load_encoder(place)
+    assert "\n" not in str(said.value)
 
 
 def test_a_folder_keeps_its_place_and_its_checkpoints_find_it_by_its_weights(

@@ -198,7 +198,7 @@ def test_two_encoders_cannot_be_the_one_that_is_set(diffed: Diffed) -> None:
     keep_checkpoint(store, other)
     plan = BatchPlan((diffed.a.id, other.id), "pocket", "test", 4, 0, 5, False, "pocket")
     check_encoders(store, plan)  # each reads with its own
-    with pytest.raises(ConfigError, match="cannot both be played with the one that is set, some/encoder"):
+    with pytest.raises(ConfigError, match="cannot both be played with the one that is chosen, some/encoder"):
         check_encoders(store, replace(plan, encoder="some/encoder"))
     check_encoders(
         store, replace(plan, policies=(diffed.a.id, diffed.b.id, "random"), encoder="some/encoder")

@@ -94,7 +94,8 @@ class ForkParts:
         def policy(table: _Table) -> Policy:
             """The policy that goes on with the children of a table. ConfigError when it cannot."""
             name, argmax, _, cycles, models = table
-            found = self._policies(store, models, argmax=argmax, cycles=dict(cycles)).resolve(name)
+            known = self._policies(store, models, argmax=argmax, cycles=dict(cycles))
+            found = known.play_in(run).resolve(name)
             if found.models != models:
                 raise ConfigError(f"Policy '{name}' chooses among other models than the forked episode.")
             return found

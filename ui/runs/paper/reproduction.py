@@ -321,8 +321,8 @@ class Reproduction:
             run_id, plan = begun
         else:
             run_id, plan = None, self._plan(row, seed)
-        parts = BatchParts(plan, self.pool, self.tasks(row), self.grade, resolve_policies(self.store, plan))
-        return parts, run_id
+        named = resolve_policies(self.store, plan)
+        return BatchParts(plan, self.pool, self.tasks(row), self.grade, **named), run_id
 
     def _plan(self, row: TableRow, seed: int) -> BatchPlan:
         suite, tasks, policy = self.suite, self.tasks(row), self.policy(row, seed)

@@ -208,5 +208,5 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         of_a_folder = Path(chosen["planner"]).is_dir()
         chosen["planner"] = str(Path(chosen["planner"]).resolve()) if of_a_folder else chosen["planner"]
     else:
-        chosen["encoder"] = settings.encoder
+        chosen["encoder"] = settings.encoder and absolute_encoder(settings.encoder)
     return build_settings(kind, chosen)

@@ -40,6 +40,7 @@ from ui.web.pickers.checkpoints import (
     startable,
     why_not_played,
 )
+from ui.web.pickers.encoder import OWN, choose_reader_for
 from ui.web.pickers.line import listed, parted
 from ui.web.pickers.task_file import choose_tasks
 from ui.web.progress import begin_button, spending
@@ -74,7 +75,7 @@ def play_form(store: Store) -> None:
         with st.container(border=True):
             policies = _choose_policies(store, specs, settings)
         with st.container(border=True):
-            plan = _choose_play(policies, settings)
+            plan = _choose_play(store, policies, specs, settings)
     with right, st.container(border=True):
         st.markdown("**What will run**")
         plan, to_do = _priced(store, plan, specs, settings)
@@ -129,7 +130,9 @@ def _choose_policies(store: Store, specs: Sequence[ModelSpec], settings: Setting
     return chosen
 
 
-def _choose_play(policies: Sequence[str], settings: Settings) -> BatchPlan | None:
+def _choose_play(
+    store: Store, policies: Sequence[str], specs: Sequence[ModelSpec], settings: Settings
+) -> BatchPlan | None:
     """On what they play and how, as a plan; None until a file of tasks is named."""
     tasks, n = choose_tasks(
         "both",
@@ -141,7 +144,7 @@ def _choose_play(policies: Sequence[str], settings: Settings) -> BatchPlan | Non
         persist_state="session",
     )
     pocket = tasks in POCKET_SETS
-    with st.expander("Split, turns and draws", icon=":material/tune:"):
+    with st.expander("Split, turns, draws and encoder", icon=":material/tune:"):
         split = st.selectbox(
             "Split",
             [split for split in _SPLITS if pocket or split in FILE_SPLITS],
@@ -151,6 +154,8 @@ def _choose_play(policies: Sequence[str], settings: Settings) -> BatchPlan | Non
         )
         fields = [_SETTINGS[key] for key in ("turns", "seed", "argmax")]
         chosen = draw_all(fields, "both", persist_state="session")
+        models, look = [spec.name for spec in specs], {"persist_state": "session"}
+        settings = choose_reader_for(store, policies, models, "both", settings, **look)
     if tasks is None:
         return None
     return BatchPlan(
@@ -211,7 +216,7 @@ def _priced(
 
 
 def check_encoders(store: Store, plan: BatchPlan) -> None:
-    """ConfigError where checkpoints of a plan read with encoders that cannot both be the one that is set."""
+    """ConfigError where checkpoints of a plan read with encoders that cannot both be the one that is chosen."""
     if plan.encoder is None:  # each reads with its own
         return
     read_by: dict[tuple[object, object], tuple[str, str]] = {}
@@ -225,7 +230,7 @@ def check_encoders(store: Store, plan: BatchPlan) -> None:
         (one, first), (two, second), *_ = read_by.values()
         raise ConfigError(
             f"{one} reads with the encoder {first} and {two} with {second}, so they cannot both be played with the one "
-            f"that is set, {plan.encoder}: start the app without TRINITY_ENCODER, and each reads with its own."
+            f"that is chosen, {plan.encoder}: choose '{OWN}', and each reads with its own."
         )
 
 

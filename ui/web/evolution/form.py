@@ -14,8 +14,8 @@ from core.conduct.planners import CONDUCTOR
 from core.episode import ROLE_ORDER
 from core.errors import ConfigError, TrinityError
 from core.evolution.config import DEFAULT_BUDGET, shape_of
-from core.fields import Field, settings_of, values_of
-from core.settings import POCKET_POOL, Computing, Settings
+from core.fields import Field, settings_of
+from core.settings import POCKET_POOL, Settings
 from core.tasks.sets import digest_of_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
@@ -23,7 +23,6 @@ from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name
 from ui.runs import wiring
 from ui.runs.course import LEARNERS
-from ui.runs.settings import absolute_encoder
 from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
 from ui.runs.spending import paid_models, price, training_episodes
 from ui.web.kit import state
@@ -31,7 +30,7 @@ from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw, draw_all, draw_groups
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.pickers.encoder import choose_encoder
+from ui.web.pickers.encoder import choose_reader
 from ui.web.pickers.task_file import choose_tasks
 from ui.web.progress import spending
 
@@ -45,7 +44,18 @@ SIZES: dict[str, int] = {
     "The paper's budget": 30_720,
 }
 #: Settings that have a place of their own on the forms, or are those of the app.
-_ELSEWHERE = {"tasks", "n", "learner", "planner", "pool", "encoder", "max_cost_usd", "name"}
+_ELSEWHERE = {
+    "tasks",
+    "n",
+    "learner",
+    "planner",
+    "pool",
+    "encoder",
+    "max_cost_usd",
+    "name",
+    "device",
+    "dtype",
+}
 
 
 def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | None, str]:
@@ -65,12 +75,9 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             barred = [*(one.name for one in specs), *(role.value for role in ROLE_ORDER)]
             look = {"options": barred, "format_func": lambda value: one_line(str(value), 30)}
-            usual = values_of(settings.computing)
-            fields = _settings(EvolutionPlan, chosen["learner"])
-            fields = [replace(one, default=usual.get(one.key, one.default)) for one in fields]
-            chosen |= draw_groups(fields, "ev", {"barred": look})
+            chosen |= draw_groups(_settings(EvolutionPlan, chosen["learner"]), "ev", {"barred": look})
     with right, st.container(border=True):
-        settings = replace(settings, encoder=choose_encoder("ev", settings))
+        settings = choose_reader("ev", settings)
         return _plan(EvolutionPlan, "ev", store, chosen, settings)
 
 
@@ -125,9 +132,7 @@ def _plan(
     st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}")
     try:
         if kind is EvolutionPlan:
-            encoder = absolute_encoder(wiring.encoder_for(settings.pool, settings.encoder))
-            computing = Computing(chosen["device"], chosen["dtype"])
-            settings = replace(settings, encoder=encoder, computing=computing)
+            settings = replace(settings, encoder=wiring.encoder_for(settings.pool, settings.encoder))
         elif chosen["planner"] is None:
             raise ConfigError(
                 "The pocket planner plans for the pocket models alone, and no stored one was made for this pool: begin "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -51,6 +52,7 @@ from ui.web.kit.fields import draw
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import playable, policy_label
+from ui.web.pickers.encoder import choose_reader
 from ui.web.progress import spending
 
 Pick = tuple[str, int]
@@ -220,8 +222,9 @@ def planned(
         return None, str(error)
 
 
-def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
-    """Say what is played and what it may cost; the ceiling, and what has to be done before anything may start."""
+def what_will_run(store: Store, plan: ForkPlan) -> tuple[ForkPlan, str]:
+    """Say what is played and what it may cost; the plan with its ceiling and who reads, and what has to be done before
+    anything may start."""
     specs = pool_specs(plan.pool)
     parents = forks.parents(store, [branch.parent for branch in plan.branches])
     quote = price(store, plan, specs)
@@ -260,8 +263,23 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
     lines.append(f"At most **{most.calls:,}** calls" + ("." if quote.is_paid else ", **free**."))
     st.markdown("\n".join(f"- {line}" for line in lines))
     if not most.calls:
-        return None, ""
-    return spending(quote, wiring.settings().max_cost_usd, key="fork_max_cost")
+        return plan, ""
+    plan = _with_reader(store, plan, parents)
+    ceiling, to_do = spending(quote, wiring.settings().max_cost_usd, key="fork_max_cost")
+    return replace(plan, max_cost_usd=ceiling), to_do
+
+
+def _with_reader(store: Store, plan: ForkPlan, parents: Mapping[str, Episode]) -> ForkPlan:
+    """The plan with the encoder, device and numbers that are chosen, where a coordinator plays on."""
+    change, play_on = plan.change, {one.policy for one in parents.values()}
+    play_on |= {decider for one in parents.values() for decider in one.deciders.values()}
+    play_on |= {change.value} if change is not None and change.kind == "policy" else set()
+    if not any(store.checkpoints.has(one) for one in play_on):
+        return plan
+    settings = replace(wiring.settings(), encoder=plan.encoder, computing=plan.computing)
+    with st.expander("Encoder, device and numbers", icon=":material/tune:"):
+        chosen = choose_reader("fork", settings, own=True)
+    return replace(plan, encoder=chosen.encoder, computing=chosen.computing)
 
 
 def _source_words(pool: str, specs: tuple[ModelSpec, ...], plays: bool) -> str:

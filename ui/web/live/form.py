@@ -32,7 +32,7 @@ from ui.web.kit.fields import draw_all
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import checkpoint_of, plays_whole, policy_words, startable, writes_workflows
-from ui.web.pickers.encoder import choose_encoder
+from ui.web.pickers.encoder import choose_reader
 from ui.web.pickers.task_file import task_file
 from ui.web.progress import begin, spending
 
@@ -335,11 +335,10 @@ def _choose_settings(
     chosen = draw_all([_SETTINGS[key] for key in keys], "live", _LOOKS, persist_state="session")
     if checkpoint:
         rules = PROTOCOL_WORDS[checkpoint.protocol]
-        st.caption(f"Rules: {rules}, as this checkpoint was evolved.", help=define("Protocol"))
+        how = f"Rules: {rules}, as this checkpoint was evolved, reading in {checkpoint.recipe}."
+        st.caption(how, help=define("Protocol"))
         chosen["protocol"] = checkpoint.protocol
-    encoder = settings.encoder
-    if checkpoint:
-        encoder = choose_encoder("live", settings, own=True, persist_state="session")
+        settings = choose_reader("live", settings, own=True, persist_state="session")
     pace = st.select_slider(
         "Wait before each answer",
         [0.0, 1.0, 2.0, 5.0],
@@ -361,7 +360,7 @@ def _choose_settings(
         raise ConfigError("Every model is left out: leave at least one in.")
     step = _steps(whole=whole)
     plan = LivePlan(
-        Task("", "", ""), policy, models, settings.pool, encoder, pace_s=pace, step=step, **chosen
+        Task("", "", ""), policy, models, settings.pool, settings.encoder, pace_s=pace, step=step, **chosen
     )
     return replace(plan, left_out=tuple(left_out), computing=settings.computing)
 

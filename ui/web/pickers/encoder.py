@@ -1,32 +1,53 @@
-"""Choosing what reads the transcripts: one of the encoders that are here, or any other by its folder or hub id."""
+"""Choosing what reads the transcripts: one of the encoders that are here, or any other by its folder or hub id; and on
+which device, in which numbers it reads."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
-from core.settings import POCKET_POOL, Settings
+from core.fields import settings_of, values_of
+from core.settings import POCKET_POOL, Computing, Settings
 from core.tokens.shelf import shelved
+from storage.store import Store
 from ui.presentation.theme import one_line
+from ui.runs.policies import pupil_of
+from ui.runs.settings import absolute_encoder
+from ui.web.kit import state
+from ui.web.kit.fields import draw
 
 #: What stands for no encoder: each checkpoint reads with its own.
 OWN = "the checkpoint's own"
 
 
-def choose_encoder(form: str, settings: Settings, *, own: bool = False, **look: Any) -> str | None:
-    """The encoder that the reader chooses or types; at first the one that is set, else pocket for the pocket pool. None
-    until one is named, or with `own` where each checkpoint is to read with its own, which is then offered first.
-    `form`: how the key of the widget begins; `look`: further arguments of it."""
+def choose_encoder(
+    form: str, settings: Settings, *, own: bool = False, address: bool = False, **look: Any
+) -> str | None:
+    """The encoder that the reader chooses or types, a folder by its whole path; at first the one that is set, else
+    pocket for the pocket pool. None until one is named, or with `own` where each checkpoint is to read with its own,
+    which is then offered first. `form`: how the key of the widget begins; `address`: the choice stands there as
+    `encoder`; `look`: further arguments of it."""
+    key, named = f"{form}_encoder", state.param("encoder") if address else None
     names = [*([OWN] if own else []), POCKET_POOL, *(one.name for one in shelved(settings.data_folder))]
     usual = settings.encoder or (OWN if own else POCKET_POOL if settings.pool == POCKET_POOL else None)
-    if usual and usual not in names:
-        names.append(usual)
+    names += [one for one in dict.fromkeys((usual, named)) if one and one not in names]
+    if address:
+        st.session_state[key] = named or usual
+
+        def write() -> None:
+            new = str(state.entered(key) or "").strip()
+            state.set_params(encoder=None if new == usual else new)
+
+        look["on_change"] = write
+    else:
+        look["index"] = names.index(usual) if usual else None
     chosen = st.selectbox(
         "Encoder",
         names,
-        index=names.index(usual) if usual else None,
-        key=f"{form}_encoder",
+        key=key,
         format_func=lambda name: one_line(str(name), 60),
         accept_new_options=True,
         placeholder="A name, a folder or a hub id",
@@ -34,4 +55,28 @@ def choose_encoder(form: str, settings: Settings, *, own: bool = False, **look: 
         "`trinity encoders add smollm2` brings one.",
         **look,
     )
-    return None if chosen in (None, OWN) else str(chosen).strip() or None
+    chosen = None if chosen in (None, OWN) else str(chosen).strip()
+    return absolute_encoder(chosen) if chosen else None
+
+
+def choose_reader(form: str, settings: Settings, *, own: bool = False, **look: Any) -> Settings:
+    """The settings with the encoder that the reader chooses, as `choose_encoder` does, the device and the numbers; at
+    first those that are set."""
+    encoder, fields = choose_encoder(form, settings, own=own, **look), settings_of(Computing)
+    computing = {
+        key: draw(column, replace(fields[key], default=value), f"{form}_{key}", **look)
+        for column, (key, value) in zip(st.columns(2), values_of(settings.computing).items(), strict=True)
+    }
+    return replace(settings, encoder=encoder, computing=Computing(**computing))
+
+
+def choose_reader_for(
+    store: Store, policies: Sequence[str], models: Sequence[str], form: str, settings: Settings, **look: Any
+) -> Settings:
+    """The same where one of these policies reads transcripts or is taught by questions that are read: with its own
+    encoder at first where it is a checkpoint. Else nothing is drawn, and the settings stay."""
+    own = any(store.checkpoints.has(name) for name in policies)
+    pupils = [pupil_of(name, models) for name in policies]
+    if not own and not any(one is not None and one.learns_from == "questions" for one in pupils):
+        return settings
+    return choose_reader(form, settings, own=own, **look)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
@@ -213,9 +212,9 @@ def _luck_page(store: Store, episode: str) -> None:
         except TrinityError as error:
             st.markdown(f":orange[:material/block:] {label(str(error), 400)}")
             return
-        ceiling, to_do = what_will_run(store, plan)
+        plan, to_do = what_will_run(store, plan)
         if begin_button("Replay it", "luck_start", "casino", to_do):
-            begin_luck(store, replace(plan, max_cost_usd=ceiling))
+            begin_luck(store, plan)
 
 
 def _every_turn_page(store: Store, ep: str) -> None:
@@ -293,12 +292,11 @@ def _numbers_and_start(store: Store, picks: list[Pick], change: Change, *, batch
 
 
 def _start_box(store: Store, plan: ForkPlan | None, why: str) -> None:
-    ceiling: float | None = None
     if plan is not None:
-        ceiling, why = what_will_run(store, plan)
+        plan, why = what_will_run(store, plan)
     start = begin_button("Play the forks", "fork_start", "call_split", why, possible=plan is not None)
     if start and plan is not None:
-        begin("forks", store, replace(plan, max_cost_usd=ceiling))
+        begin("forks", store, plan)
 
 
 def _back(words: str, **params: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,12 @@ from ui.presentation.words import left_words, policy_name
 from ui.runs import wiring
 from ui.runs.questions import Questions, as_states, find_questions, read
 from ui.runs.reading import AT_ONCE_FLOP
-from ui.runs.settings import absolute_encoder
 from ui.web.analysis.page import show_answers
 from ui.web.kit import state
 from ui.web.kit.cache import cached, run_names
 from ui.web.kit.widgets import button, nothing_here, states_removed
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.encoder import choose_encoder
 from ui.web.pickers.task_file import choose_tasks
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 _OF = {"run": "Turns of a run", "questions": "Questions, read now"}
 #: Questions offered of a task set.
 _USUAL = 300
-_ENCODER_HELP = "A Hugging Face folder or hub id, or 'pocket'."
 
 
 def show() -> None:
@@ -83,10 +83,15 @@ def _show_questions(store: Store) -> None:
         address=True,
     )
     left, right = st.columns(2)
-    encoder = _word(left, "Encoder", "encoder", wiring.settings().encoder or POCKET_POOL, _ENCODER_HELP)
+    settings = wiring.settings()
+    with left:
+        encoder = choose_encoder(
+            "separability", replace(settings, encoder=settings.encoder or POCKET_POOL), address=True
+        )
     by = _word(right, "Told apart by", "by", "family", "family, or a field of the lines of a task file.")
-    if tasks is None:
-        nothing_here("Name the file that holds the questions.", ":material/quiz:")
+    if tasks is None or encoder is None:
+        what = "file that holds the questions" if tasks is None else "encoder that reads them"
+        nothing_here(f"Name the {what}.", ":material/quiz:")
         return
     try:
         found = find_questions(tasks, by, min(n or MOST_POINTS, MOST_POINTS))
@@ -104,7 +109,7 @@ def _show_questions(store: Store) -> None:
         if asked_for not in st.session_state:
             return
     with st.spinner("Loading the encoder …"):
-        reader = wiring.loaded_encoder(absolute_encoder(encoder))
+        reader = wiring.loaded_encoder(encoder)
     states = as_states(found, _read_aloud(reader, found))
     name, choices = reader.identity.name, st.query_params.to_dict()
     asked = asked_of_questions(store, states, name, Path(tasks).name, choices=choices, remember=cached)

@@ -1,0 +1,63 @@
+"""Where a language model computes and in what numbers: the devices of this machine, and which of them is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import torch
+
+from core.errors import CheckpointError
+from core.pocket.threads import SMALL
+from core.processes import cores
+from core.settings import DeviceKind, Dtype
+from core.tokens.files import encoder_size
+
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(Dtype)}
+
+
+def devices_here() -> dict[DeviceKind, str]:
+    """The devices of this machine and what each is, the quickest first."""
+    found: dict[DeviceKind, str] = {}
+    if torch.cuda.is_available():
+        found["cuda"] = torch.cuda.get_device_name()
+    if torch.backends.mps.is_available():
+        found["mps"] = "Apple GPU"
+    return {**found, "cpu": f"{cores()} cores"}
+
+
+def chosen_device(device: str, *, small: bool) -> DeviceKind:
+    """The kind of device that is meant: of "auto" the first that is here; for a `small` model the CPU, as its forward
+    is over there before it has begun elsewhere. CheckpointError for one that is not here."""
+    here = devices_here()
+    if device == "auto":
+        return "cpu" if small else next(iter(here))
+    known: DeviceKind | None = next((one for one in get_args(DeviceKind) if one == device), None)
+    if known is None:
+        raise CheckpointError(
+            f"The device must be one of auto, {', '.join(get_args(DeviceKind))}, not {device!r}."
+        )
+    if known not in here:
+        raise CheckpointError(
+            f"There is no device {known} here (torch {torch.__version__} finds {', '.join(here)}): name another or "
+            "none, or install torch for it."
+        )
+    return known
+
+
+def chosen_computing(folder: Path, device: str, dtype: str | None) -> tuple[DeviceKind, Dtype]:
+    """The device and the numbers of a folder's model: without a `dtype` bfloat16 on cuda and float32 elsewhere.
+    CheckpointError for what is not there."""
+    if dtype is not None and dtype not in TORCH_DTYPES:
+        raise CheckpointError(f"The dtype must be one of {', '.join(TORCH_DTYPES)}, not {dtype!r}.")
+    kind = chosen_device(device, small=device == "auto" and _is_small_folder(folder))
+    usual: Dtype = "bfloat16" if kind == "cuda" else "float32"
+    return kind, next((one for one in get_args(Dtype) if one == dtype), usual)
+
+
+def _is_small_folder(folder: Path) -> bool:
+    """Whether a model's files hold so few numbers that one thread reads quickest."""
+    try:
+        return encoder_size(str(folder)) <= SMALL
+    except CheckpointError:  # of files that cannot be read, loading says more
+        return False
