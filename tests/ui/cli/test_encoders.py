@@ -90,6 +90,15 @@ def test_a_model_of_the_package_index_is_added_once_and_read_by_its_name(world: 
     assert shown["accuracy"]["classes"] == 4
 
 
+def test_what_is_shown_of_an_encoder_is_what_separability_shows_of_it(world: Sums) -> None:
+    shown = world.trinity("encoders", "show", "pocket", "--n", "40", "--json").json
+    asked = ("--encoder", "pocket", "--tasks", "pocket", "--n", "40", "--json")
+    found = json.dumps(world.trinity("separability", *asked).json)
+    assert str(shown["accuracy"]["linear"]["mean"]) in found
+    assert str(shown["accuracy"]["rbf"]["mean"]) in found
+    assert f"{shown['index']:.9f}" in found
+
+
 @pytest.mark.process
 def test_what_cannot_be_fetched_is_one_sentence_and_leaves_nothing(
     world: Sums, offer: Offer, monkeypatch: pytest.MonkeyPatch
