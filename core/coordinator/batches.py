@@ -67,9 +67,10 @@ class BatchReader:
         self.forwards = 0.0
         embedding = model.get_input_embeddings().weight.numel()
         flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
-        self._batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
+        #: So many tokens are read together, about.
+        self.batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
         self._start_tokens = _START_FLOP / flop
-        self._forward = WholeForward(model, self._batch_tokens)
+        self._forward = WholeForward(model, self.batch_tokens)
         # What is read beside must not turn a prompt's tokens otherwise.
         self._fills = self._device != "cpu" and not turned_alike(model.config)
 
@@ -116,7 +117,7 @@ class BatchReader:
             by_length.setdefault(length, []).append(place)
         for length, places in sorted(by_length.items()):
             most = _LARGEST_BATCH_WITH_OFFSETS if offsets else _LARGEST_BATCH
-            full = int(min(most, max(1, self._batch_tokens // length)))
+            full = int(min(most, max(1, self.batch_tokens // length)))
             for start in range(0, len(places), full):
                 batch = places[start : start + full]
                 yield batch, length, full if offsets else self._rows(len(batch), length, full)
@@ -127,7 +128,7 @@ class BatchReader:
         order = sorted(range(len(lengths)), key=lengths.__getitem__)
         costs, begins = [0.0], [0]  # of the first n in the order, and where their last batch begins
         for end, place in enumerate(order, start=1):
-            most = int(min(_LARGEST_BATCH, max(1, self._batch_tokens // max(1, lengths[place])), end))
+            most = int(min(_LARGEST_BATCH, max(1, self.batch_tokens // max(1, lengths[place])), end))
             cost, begin = min(
                 (costs[end - rows] + self._start_tokens + rows * lengths[place], end - rows)
                 for rows in range(1, most + 1)
@@ -168,7 +169,7 @@ class BatchReader:
         def spare() -> bool:
             nonlocal size
             size //= 2
-            self._batch_tokens = min(self._batch_tokens, size * len(ids[0]))
+            self.batch_tokens = min(self.batch_tokens, size * len(ids[0]))
             return size > 0
 
         return within_memory(all_rows, spare, len(ids[0]), self._model)

@@ -117,7 +117,7 @@ def filled(reader: BatchReader, lengths: list[int]) -> list[tuple[list[int], int
 
 def test_on_an_accelerator_prompts_of_similar_lengths_fill_a_batch(model: Any) -> None:
     reader = BatchReader(model, 0, small=True, folder=None, processes=None)
-    reader._batch_tokens, reader._start_tokens = 400, 50
+    reader.batch_tokens, reader._start_tokens = 400, 50
     assert filled(reader, [96, 16, 112, 16]) == [([1, 3], 16, 2), ([0, 2], 112, 2)]
     assert filled(reader, [500]) == [([0], 500, 1)], "one that fills more than a batch is read alone"
     batches = filled(reader, [16] * 70)
@@ -129,7 +129,7 @@ def test_on_an_accelerator_prompts_of_similar_lengths_fill_a_batch(model: Any) -
 def test_batches_of_different_lengths_give_the_states_of_each_prompt_alone(model: Any) -> None:
     reader = BatchReader(model, 0, small=True, folder=None, processes=None)
     reader._fills = True
-    reader._batch_tokens, reader._start_tokens = 200, 50
+    reader.batch_tokens, reader._start_tokens = 200, 50
     prompts = [Prompt(IDS[: 20 + 9 * n], False, (20 + 9 * n,)) for n in range(8)]
     for seed in (b"", b"a candidate"):
         found = dict(reader.read(prompts, -2, seed))
