@@ -70,7 +70,8 @@ class BatchReader:
         #: So many tokens are read together, about.
         self.batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
         self._start_tokens = _START_FLOP / flop
-        self._forward = WholeForward(model, self.batch_tokens)
+        #: How batches are read.
+        self.forward = WholeForward(model, self.batch_tokens)
         # What is read beside must not turn a prompt's tokens otherwise.
         self._fills = self._device != "cpu" and not turned_alike(model.config)
 
@@ -108,7 +109,7 @@ class BatchReader:
     @property
     def is_settled(self) -> bool:
         """Whether it is chosen how batches are read, as it is by the first that take long enough."""
-        return self._forward.is_chosen
+        return self.forward.is_chosen
 
     def _alike(self, lengths: Sequence[int], offsets: bool) -> Iterator[tuple[list[int], int, int]]:
         """Batches of one length each: places in `lengths`, their length, and rows."""
@@ -149,7 +150,7 @@ class BatchReader:
         def read(rows: slice) -> NDArray[np.float32]:
             with torch.inference_mode():
                 given = torch.tensor(ids[rows], device=self._model.device)
-                hidden = self._forward(given)
+                hidden = self.forward(given)
             return _pick(hidden, positions[rows])
 
         with suited_threads(self._small):

@@ -167,9 +167,11 @@ class FixedPrefixReader(PrefixReader):
         ).last_hidden_state[0]
         return hidden
 
-    def read_together(self, prompts: Sequence[Prompt], seed: bytes = b"") -> list[torch.Tensor]:
+    def read_together(
+        self, prompts: Sequence[Prompt], seed: bytes = b"", model: Any = None
+    ) -> list[torch.Tensor]:
         """Hidden states [new tokens, hidden size] of what is new in each prompt, its suffix included: all in one
-        forward, one after the other, without padding or a mask."""
+        forward, one after the other, without padding or a mask. `model` is the same one, with compiled layers."""
         keys = [keys_of(prompt, seed) for prompt in prompts]
         known = [self._known(of_prompt) for of_prompt in keys]
         lengths = [len(prompt.ids) for prompt in prompts]
@@ -188,7 +190,7 @@ class FixedPrefixReader(PrefixReader):
             new_ends, ends = (
                 self._placed(np.asarray(one, np.int32)) for one in ([0, *accumulate(news)], bases)
             )
-            hidden: torch.Tensor = self._model(
+            hidden: torch.Tensor = (model or self._model)(
                 input_ids=self._placed(np.concatenate(ids))[None],
                 position_ids=self._placed(np.concatenate(within))[None],
                 attention_mask=at[None, None, None],  # as in `_run`
@@ -304,11 +306,20 @@ class AcceleratedReader:
             if chosen and (new > self._most or tokens > _ROOMS * self._most):
                 break
             chosen.append(prompt)
-        hidden = self._prefixes.read_together(chosen, seed)
+        hidden = self._read_together(chosen, seed)
         self._parts.forwards += sum(len(one) / len(of.ids) for one, of in zip(hidden, chosen, strict=True))
         with torch.inference_mode():
             states = torch.stack([one[token_position] for one in hidden]).float().cpu().numpy()
         return cast("NDArray[np.float32]", states)
+
+    def _read_together(self, prompts: Sequence[Prompt], seed: bytes) -> list[torch.Tensor]:
+        while True:
+            try:
+                return self._prefixes.read_together(prompts, seed, self._batches.forward.model)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # what reads batches may not be compiled for this
+                self._batches.forward.give_up(error)
 
     def _spare(self) -> bool:
         """Read less at a time from here on, and forget all; False where nothing is left to be spared."""

@@ -123,6 +123,9 @@ def evolution(encoder: Encoder, requests: Requests, tokens: int, share: float) -
     decomposing_s = time.perf_counter() - began
     played = _Evolution(encoder, requests, template, tokens)
     settling_s = _settle(encoder, lambda: played.generation(1))
+    began = time.perf_counter()
+    played.generation(1)  # all shapes, in the way that was chosen
+    settling_s += time.perf_counter() - began
     say(f"evolution: settled after {settling_s:.1f} s")
     played.forget()
     candidates = max(1, math.ceil(share * GENERATIONS * CANDIDATES))

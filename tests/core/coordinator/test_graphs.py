@@ -4,6 +4,7 @@ Graphs themselves need a CUDA device: here their shapes run one kernel after the
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from core.coordinator import attention, graphs
 from core.coordinator.attention import set_room_attention
 from core.coordinator.batches import BatchReader
+from core.coordinator.fusing import compiled_model
 from core.coordinator.graphs import (
     TOGETHER,
     AcceleratedReader,
@@ -127,6 +129,34 @@ def test_of_many_conversations_what_is_new_is_read_together(
     held = reader._prefixes.tokens
     dict(reader.read(conversations(4), -2, b"another"))
     assert reader._prefixes.tokens - held == sum(len(one.ids) for one in conversations(4))
+
+
+def test_what_is_new_is_read_by_compiled_layers_until_they_fail(
+    full: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompts = conversations(2)
+    expected = [whole(full, one)[-2] for one in prompts]
+    monkeypatch.setattr(attention, "_flash", flash)
+    monkeypatch.setattr(torch, "compile", lambda run, *, dynamic: partial(counted, run))
+    calls = list[int]()
+
+    def counted(run: Any, *given: Any) -> Any:
+        calls.append(1)
+        if len(calls) > SHAPE["num_hidden_layers"]:
+            raise RuntimeError("no kernel")
+        return run(*given)
+
+    set_room_attention(full)
+    reader = AcceleratedReader(full, batches(full))
+    reader._batches.forward.model = compiled_model(full)
+    for seed in (b"compiled", b"not compiled", b"nor here"):
+        found = dict(reader.read(prompts, -2, seed))
+        for place, state in enumerate(expected):
+            np.testing.assert_allclose(found[place], state, atol=1e-5)
+    assert len(calls) == SHAPE["num_hidden_layers"] + 1
+    assert caplog.messages == [
+        "The encoder's layers cannot be compiled here, and batches take longer: no kernel"
+    ]
 
 
 def test_where_memory_runs_out_less_is_read_together(
