@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from core.episode import Ask, EndReason, Episode, Reply, Task
 from core.errors import ConfigError, TrinityError
@@ -32,6 +32,9 @@ from ui.runs.plans import RUN_KINDS, RunPlan, plan_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import LearningPlan
 from ui.runs.spending import Reckoned, agree_to_cost, price
+
+if TYPE_CHECKING:
+    from core.coordinator.encoder import Encoder
 
 #: Why a run that a person had paused was interrupted: nothing went wrong.
 PAUSED_FOR_ANOTHER = "Paused: its worker went to another run."
@@ -177,6 +180,10 @@ class Ready(Protocol):
     def plan(self) -> RunPlan:
         """What is played, complete."""
 
+    @property
+    def readers(self) -> Sequence[Encoder]:
+        """The encoders that read for it as far as they are loaded, one as often as policies decide by it."""
+
     def play(self, store: Store, run: str) -> Generator[Any, None, Ending]:
         """Play what the run still lacks, each value kept before it is yielded. Stopped when a person asks for it."""
 
@@ -193,6 +200,11 @@ class Parts:
     shelf: SharedReplies | None = field(default=None, kw_only=True)
     reckoned: Reckoned = field(default_factory=Reckoned, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    def readers(self) -> Sequence[Encoder]:
+        """The encoders that read for it, one as often as policies decide by it."""
+        return ()
 
 
 def common_parts(
