@@ -260,7 +260,7 @@ class AcceleratedReader:
         self._model, self._batches = model, batches
         self._prefixes = FixedPrefixReader(model, _budget(model))
         self._parts = PartReader(model, prefixes=self._prefixes)
-        self._packs = model.config._attn_implementation == IN_ROOM and _reads_together(model)
+        self._packs = attends_in_room(model) and _reads_together(model)
         self._most: float = batches.batch_tokens  # new tokens of one forward
 
     @property
