@@ -21,7 +21,7 @@ from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
 from core.settings import DOORS, POCKET_POOL, Settings
 from core.texts import read_text
-from ui.cli.console import percent, print_json, say, tell, write_new
+from ui.cli.console import making_ready, percent, print_json, say, tell, write_new
 from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
 from ui.cli.play import (
     PILOT,
@@ -114,9 +114,11 @@ def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
     from core.learning import Playing
     from ui.presentation.words import left_words
-    from ui.runs.evolution import prepare, with_default_population
 
-    parts = prepare(store, plan)
+    with making_ready():
+        from ui.runs.evolution import prepare, with_default_population
+
+        parts = prepare(store, plan)
     if chosen["population"] == "auto" and not known:
         parts = with_default_population(parts)
     for note in parts.notes:
@@ -215,8 +217,8 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     asked, pace = took["calls"] + took["calls_saved"], took["episodes"] / max(took["seconds"], 1e-9)
     speed = f"{pace:,.0f}" if pace >= 10 else f"{pace:.2g}"
     say(
-        f"Candidates played {took['episodes']:,} episodes, {speed} a second; of {asked:,} replies {took['calls']:,} were "
-        f"asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, "
+        f"Candidates played {took['episodes']:,} episodes, {speed} a second; of {asked:,} replies {took['calls']:,} "
+        f"were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, "
         f"in {took['reading_s']:,.0f} seconds."
     )
     say(_play_words(plan, str(checkpoint), "random"))
@@ -256,9 +258,11 @@ def _play_training(store: Store, plan: TrainingPlan, known: str | None, _: Given
     """Begin the training, or go on with the `known` run; the run's id once it is over."""
     from core.learning import Playing
     from core.planner.learn import Iteration
-    from ui.runs.training import prepare
 
-    parts = prepare(store, plan)
+    with making_ready():
+        from ui.runs.training import prepare
+
+        parts = prepare(store, plan)
     for note in parts.notes:
         say(note)
     tell_what_plays(parts.plan.pool, parts.pool.specs)
