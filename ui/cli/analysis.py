@@ -14,7 +14,7 @@ import typer
 from core.errors import ConfigError, StoreError
 from core.fields import Setting, settings_of
 from ui.answers.pages import ANALYSES
-from ui.cli.console import print_json, print_table, tell, with_progress, write_new
+from ui.cli.console import making_ready, print_json, print_table, tell, with_progress, write_new
 from ui.cli.options import JSON, OWN_STORE, Filter, opened_store, refuse_beside, with_options
 
 if TYPE_CHECKING:
@@ -389,7 +389,8 @@ def _questions(
     from ui.runs import questions, wiring
 
     found = questions.find_questions(tasks or "pocket", by or "family", n or MOST_POINTS)
-    reader = wiring.loaded_encoder(encoder or wiring.settings().encoder or "pocket")
+    with making_ready():
+        reader = wiring.loaded_encoder(encoder or wiring.settings().encoder or "pocket")
     read = list(with_progress(questions.read(reader, found), "questions read", len(found.texts)))
     name, states = reader.identity.name, questions.as_states(found, read)
     return asked_of_questions(

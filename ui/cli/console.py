@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -117,6 +119,17 @@ def progress() -> Progress:
         disable=not err.is_terminal,
         speed_estimate_period=SPEED_S,
     )
+
+
+@contextmanager
+def making_ready(what: str = "Loading libraries and models") -> Iterator[Status | None]:
+    """Beside the block, which takes seconds, one line on stderr that moves and then is gone; None and no line where
+    stderr is no terminal. Whoever knows more may change what it says by its `update`."""
+    if not err.is_terminal:
+        yield None
+        return
+    with err.status(f"{what} ...") as line:
+        yield line
 
 
 def with_progress(steps: Iterable[T], what: str, total: int) -> Iterator[T]:

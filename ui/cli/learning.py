@@ -21,7 +21,7 @@ from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
 from core.settings import DOORS, POCKET_POOL, Settings
 from core.texts import read_text
-from ui.cli.console import percent, print_json, say, tell, write_new
+from ui.cli.console import making_ready, percent, print_json, say, tell, write_new
 from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
 from ui.cli.play import (
     PILOT,
@@ -113,9 +113,11 @@ evolve.__doc__ = f"""{evolve.__doc__}
 def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen: Given, pilot: bool) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
     from core.learning import Playing
-    from ui.runs.evolution import prepare, with_default_population
 
-    parts = prepare(store, plan)
+    with making_ready():
+        from ui.runs.evolution import prepare, with_default_population
+
+        parts = prepare(store, plan)
     if chosen["population"] == "auto" and not known:
         parts = with_default_population(parts)
     for note in parts.notes:
@@ -251,9 +253,11 @@ def _play_training(store: Store, plan: TrainingPlan, known: str | None, _: Given
     """Begin the training, or go on with the `known` run; the run's id once it is over."""
     from core.learning import Playing
     from core.planner.learn import Iteration
-    from ui.runs.training import prepare
 
-    parts = prepare(store, plan)
+    with making_ready():
+        from ui.runs.training import prepare
+
+        parts = prepare(store, plan)
     for note in parts.notes:
         say(note)
     tell_what_plays(parts.plan.pool, parts.pool.specs)

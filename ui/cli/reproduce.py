@@ -12,7 +12,7 @@ from core.errors import ConfigError
 from core.fields import build_settings, validate_settings
 from core.settings import DOORS
 from ui.cli.analysis import tell_answers
-from ui.cli.console import print_json, print_table, progress, say, tell
+from ui.cli.console import making_ready, print_json, print_table, progress, say, tell
 from ui.cli.options import Given, JsonOption, MaxCostOption, StoreOption, opened_store, with_options
 from ui.cli.play import agree, follow, tell_encoder, tell_what_came_back, tell_what_is_cut, tell_what_plays
 from ui.runs.settings.batch import Suite
@@ -282,7 +282,8 @@ def _learn(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Prog
         return
     if known:
         plan = plan_of(store.runs.get(known), type(plan))
-    ready: Any = prepare(store, plan)
+    with making_ready():
+        ready: Any = prepare(store, plan)
     parts = replace(ready, pool=game.metered)  # one ceiling over everything that this command plays
 
     def shows(event: object) -> dict[str, int]:

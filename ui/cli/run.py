@@ -11,7 +11,7 @@ import typer
 from core.errors import ConfigError
 from core.fields import MOST_TASKS
 from core.settings import DOORS
-from ui.cli.console import interval, percent, print_json, print_table, printable, say
+from ui.cli.console import interval, making_ready, percent, print_json, print_table, printable, say
 from ui.cli.options import (
     Given,
     JsonOption,
@@ -84,7 +84,8 @@ def run(
         elif given.get("policies"):
             plan = plan_from(BatchPlan, given, settings)
             name_task_file(opened, plan.tasks)
-            plan = complete_plan(opened, plan)
+            with making_ready():
+                plan = complete_plan(opened, plan)
         else:
             raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
         _play(opened, plan, resume, validate, as_json, pilot=pilot, encoder_given=given.get("encoder"))
@@ -114,7 +115,8 @@ def _play(
     from ui.runs.settings.batch import BatchPlan
     from ui.runs.spending import lesson_episodes
 
-    parts = prepare(store, plan)
+    with making_ready():
+        parts = prepare(store, plan)
     if resume is None:
         chosen, why = with_choosing(plan, parts.pool, validate)
         if why:

@@ -14,7 +14,7 @@ import typer
 
 from core.errors import ConfigError
 from core.fields import validate_settings, values_of
-from ui.cli.console import say, write_new
+from ui.cli.console import making_ready, say, write_new
 from ui.cli.options import (
     DeviceOption,
     DtypeOption,
@@ -121,8 +121,9 @@ def _tell_offer(store: Store, service: Service, endpoint: Endpoint, pool: str) -
 
     specs = service.pool.specs
     tell_what_plays(pool, specs)
-    service.warm_up()
-    policies = [service.policy(tier, None) for tier in endpoint.tier]
+    with making_ready():
+        service.warm_up()
+        policies = [service.policy(tier, None) for tier in endpoint.tier]
     encoders = {id(one): one for policy in policies if (one := getattr(policy, "encoder", None))}
     for one in encoders.values():
         tell_encoder(one)

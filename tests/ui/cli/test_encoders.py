@@ -100,6 +100,14 @@ def test_what_is_shown_of_an_encoder_is_what_separability_shows_of_it(world: Sum
 
 
 @pytest.mark.process
+def test_adding_shows_how_far_it_is(world: Sums, offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    packages.add_offer(wiring.data_folder(), offer, told.append)
+    assert told[0] == f"Fetched 0 of {offer.megabytes} MB ..."
+    assert told[-2:] == ["Converting tiny ...", "Trying tiny ..."]
+
+
+@pytest.mark.process
 def test_what_cannot_be_fetched_is_one_sentence_and_leaves_nothing(
     world: Sums, offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +259,7 @@ def test_what_conversion_needs_is_asked_for_before_anything_is_fetched(
     lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Development brings both: the extra must too."""
-    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == lacking else find_spec(name))
+    monkeypatch.setattr(shelf, "find_spec", lambda name: None if name == lacking else find_spec(name))
     with pytest.raises(CheckpointError, match="pip install gguf accelerate, or the extra 'encoders'"):
         packages.add_offer(tmp_path, OFFERS["smollm2"])
     assert not any(tmp_path.iterdir())

@@ -136,6 +136,7 @@ def test_exports_imports_and_checks_show_how_far_they_are(world: Sums, terminal:
     run = world.run("--policy", "single:adder", "--json", "--n", 6)
     [played] = re.findall(r"Run (\w+)", terminal.getvalue())
     assert run.code == 0
+    assert "Loading libraries and models ..." in terminal.getvalue()
     files = {"csv": "episodes", "parquet": "turns", "html": "pages", "jsonl": "episodes"}
     for form, noun in files.items():
         terminal.truncate(terminal.seek(0))
