@@ -193,7 +193,7 @@ def playing(
 
 
 def outcome(steps: Generator[Any, None, T]) -> T:
-    """What a generator returns; what it yields is passed over."""
+    """What a generator returns, without what it tells on the way."""
     while True:
         try:
             next(steps)

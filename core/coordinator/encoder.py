@@ -27,10 +27,10 @@ from core.coordinator.memory import Memory
 from core.coordinator.prefixes import PartReader, alike, reads_in_parts
 from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
-from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
+from core.coordinator.svf import Decomposing, DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.devices import TORCH_DTYPES, chosen_computing
+from core.pocket.devices import TORCH_DTYPES, chosen_computing, load_fault
 from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
@@ -45,6 +45,8 @@ _CACHE_BYTES = 64 * 2**20
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.1
 #: The speed is measured on made-up prompts of so many tokens, for about so long.
 _TIMED_TOKENS, _TIMED_S = 128, 1.0
+#: One of these is in a folder that has a tokenizer.
+_TOKENIZERS = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken")
 
 
 class Encoder:
@@ -235,11 +237,12 @@ class Encoder:
             self._set_offsets(offsets)
             yield self.model
 
-    def decompose(self, layout: Layout) -> Iterator[tuple[int, int]]:
-        """Make ready for SVF offsets of these matrices, one a step: how many are decomposed, and of how many. A large
-        one takes seconds, unless its decomposition was kept; `encode` does what is left of it."""
+    def decompose(self, layout: Layout) -> Iterator[Decomposing]:
+        """Make ready for SVF offsets of these matrices, one a step. A large one takes seconds, and tells so, unless its
+        decomposition was kept; `encode` does what is left of it."""
         with self._lock:
-            self._set_offsets(None)
+            if not self._singular or self._singular.layout != layout:
+                self._set_offsets(None)
             steps = self._singular_of(layout).decompose()
         while True:
             with self._lock:
@@ -369,7 +372,7 @@ def load_encoder(
     except CheckpointError:
         raise
     except Exception as error:  # as when it is checked
-        raise _cannot_be_loaded(folder, error) from error
+        raise CheckpointError(load_fault(f"the encoder at {folder}", error)) from error
     identity = EncoderIdentity(
         encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
     )
@@ -403,6 +406,11 @@ def _check_folder(name: str, folder: Path) -> Any:
                 else "its weights are missing. Put its model.safetensors into the folder."
             )
         )
+    if not any(any(folder.glob(name)) for name in _TOKENIZERS):
+        raise CheckpointError(
+            f"The encoder at {folder} cannot be loaded: its tokenizer is missing. Put its tokenizer.json into the "
+            "folder."
+        )
     return _check_kind(name, folder)
 
 
@@ -417,13 +425,8 @@ def _check_kind(name: str, folder: Path) -> Any:
     except CheckpointError:
         raise
     except Exception as error:  # transformers checks little and raises anything for damaged files
-        raise _cannot_be_loaded(folder, error) from error
+        raise CheckpointError(load_fault(f"the encoder at {folder}", error)) from error
     return tokenizer
-
-
-def _cannot_be_loaded(folder: Path, error: Exception) -> CheckpointError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}")
 
 
 def _no_decoder(name: str, why: str) -> CheckpointError:

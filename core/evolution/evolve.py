@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator, Population
 from core.coordinator.encoder import Encoder
+from core.coordinator.states import Reading
 from core.draws import derive_seed, uniform
 from core.episode import Episode, Task
 from core.errors import ConfigError
@@ -30,7 +31,7 @@ from core.evolution.fitness import (
 )
 from core.evolution.learner_state import LearnerState, Vector
 from core.evolution.learners import begin
-from core.evolution.search import Reading, SearchSpace, Survey, space_of, survey
+from core.evolution.search import SearchSpace, Survey, space_of, survey
 from core.learning import Candidates, Played, Playing, episodes_of, learn, playing, share_calls
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Policy, single_policy
@@ -76,8 +77,8 @@ def evolve(
     recording: Recording = _NOTHING_KEPT,
 ) -> Iterator[Generation | Reading | Playing]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`;
-    before them, how far the encoder is with the `sketches` (None: the usual number) that it is measured on, and before
-    each, how far its episodes are.
+    before them, how far the encoder is with the turns that labels are learned from, and with the `sketches` (None: the
+    usual number) that it is measured on; and before each, how far its episodes are.
 
     `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
     generation that was yielded, the next is the one after it; the template then is generation 0's checkpoint, and
@@ -89,7 +90,7 @@ def evolve(
     pool = share_calls(pool)
     label_episodes = None
     if start is None and config.label_questions:
-        template, label_episodes = teach(config, template, encoder, pool, grade, tasks)
+        template, label_episodes = yield from teach(config, template, encoder, pool, grade, tasks)
     if config.learner == "reinforce" and (template.head_kind != "linear" or template.svf_layout):
         raise ConfigError(
             "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
@@ -119,13 +120,13 @@ def teach(
     pool: CachedPool,
     grade: GradeMany,
     tasks: Sequence[Task],
-) -> tuple[Checkpoint, int]:
+) -> Generator[Reading, None, tuple[Checkpoint, int]]:
     """The template taught by labels on the first `label_questions` tasks, and how many episodes that took in all, those
-    that chose every model's cycle of roles among them."""
+    that chose every model's cycle of roles among them. Yields how far the encoder is with their turns."""
     arena = Arena(pool, grade, turn_budget=config.turn_budget, seed=config.seed, protocol=template.protocol)
     questions = tasks[: config.label_questions]
     cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES, others=())
-    head = cloned_from_labels(template, encoder, arena, cycles, questions)
+    head = yield from cloned_from_labels(template, encoder, arena, cycles, questions)
     return head, label_episodes(len(arena.models), len(questions))
 
 

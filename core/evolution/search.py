@@ -18,6 +18,7 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import encode_for, read_each_for
 from core.coordinator.encoder import Encoder
+from core.coordinator.states import Reading
 from core.coordinator.svf import Offsets
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
@@ -54,14 +55,6 @@ class Survey:
         blocks = {"head", "svf"} if template.svf_layout else {"head"}
         fits = found.shape == (template.encoder.hidden_size,) and bool(np.isfinite(found).all())
         return cls(steps, found) if fits and steps.keys() == blocks else None
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How far an encoder is with what it reads: `done` transcripts of so many."""
-
-    done: int
-    of: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,11 +28,10 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.states import Encoded
+from core.coordinator.states import Encoded, Reading
 from core.episode import Ask, Episode, EpisodeFinished, Reply
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import Generation, evolve
-from core.evolution.search import Reading
 from core.learning import episodes_of
 from core.play.drive import drive
 from core.pocket import MODELS, threads

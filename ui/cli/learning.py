@@ -32,7 +32,7 @@ from ui.cli.play import (
     with_ceiling,
 )
 from ui.cli.replies import tell_lapses
-from ui.runs.settings.learning import EvolutionPlan, SurveyProgress, TrainingPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 if TYPE_CHECKING:
     from core.evolution.evolve import Generation
@@ -113,7 +113,6 @@ evolve.__doc__ = f"""{evolve.__doc__}
 def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen: Given, pilot: bool) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
     from core.learning import Playing
-    from ui.presentation.words import left_words
 
     with making_ready():
         from ui.runs.evolution import prepare, with_default_population
@@ -131,11 +130,7 @@ def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen
     if not kept:
         say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
 
-    def shows(event: Generation | SurveyProgress | Playing) -> dict[str, Any]:
-        if isinstance(event, SurveyProgress):
-            if event.done == event.of:
-                return {"note": "all sketches read"}
-            return {"note": f"{event.done} of {event.of} sketches read{left_words(event.left_s)}"}
+    def shows(event: Generation | Playing) -> dict[str, Any]:
         if isinstance(event, Playing):
             return {"note": playing_words(event)}
         say(generation_words(event))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ui.runs.batch import BatchParts
     from ui.runs.evolution import EvolutionParts
     from ui.runs.expectation import Expectation
-    from ui.runs.plans import ForkPlan
+    from ui.runs.plans import ForkPlan, Preparation
     from ui.runs.play import Ready
     from ui.runs.settings.batch import BatchPlan
     from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
@@ -258,6 +258,22 @@ def play_out(
     return played
 
 
+def preparation_note(told: Preparation) -> str:
+    """How far a preparation is, beside a bar; empty once it is over. One that is about to begin is said as well."""
+    if not told.done:
+        say(f"Before it begins: {told.of:,} {told.what}; what is found is kept for later runs.")
+    return told.words if told.done < told.of else ""
+
+
+def show_preparations(steps: Iterable[Preparation]) -> None:
+    """Go through with preparations that belong to no run, with a bar."""
+    with progress() as bar:
+        line = None
+        for told in steps:
+            line = bar.add_task("matrices", total=told.of, note="") if line is None else line
+            bar.update(line, completed=told.done, note=preparation_note(told))
+
+
 def readers_of(ready: Any) -> dict[Encoder, int]:
     """The encoders of a run that is ready, and how many of its policies read by each."""
     own: Collection[Encoder] = ()
@@ -286,7 +302,7 @@ def follow(
     exit code is 130."""
     from core.episode import EpisodeFinished
     from ui.runs.lease import owner, take_over
-    from ui.runs.plans import RUN_KINDS
+    from ui.runs.plans import RUN_KINDS, Preparation
     from ui.runs.play import play
     from ui.runs.queue import Ticket, enqueue
 
@@ -299,9 +315,11 @@ def follow(
         with closing(play(store, run, ready)) as events, nullcontext(bar) if bar else progress() as shown:
             task = shown.add_task(what, total=total, **{"note": "", **line})
             for event in events:
-                shown.update(
-                    task, **(shows(event) if shows else {"advance": isinstance(event, EpisodeFinished)})
-                )
+                if isinstance(event, Preparation):
+                    moves: Mapping[str, Any] = {"note": preparation_note(event)}
+                else:
+                    moves = shows(event) if shows else {"advance": isinstance(event, EpisodeFinished)}
+                shown.update(task, **moves)
             if bar:
                 bar.remove_task(task)
     except KeyboardInterrupt:

@@ -33,8 +33,17 @@ from ui.presentation.comparison import enumerated
 from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.plans import to_config
-from ui.runs.play import Ending, GroupControl, HaltingPool, Parts, common_parts
+from ui.runs.plans import Preparation, to_config
+from ui.runs.play import (
+    Ending,
+    GroupControl,
+    HaltingPool,
+    Parts,
+    common_parts,
+    decompositions,
+    prepare_run,
+    questions_read,
+)
 from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
@@ -49,10 +58,10 @@ class BatchParts(Parts):
 
     def play(
         self, store: Store, run: str
-    ) -> Generator[Event | CyclesTried | CyclesChosen | PolicyTaught, None, Ending]:
-        """Choose and teach what is still to be chosen and taught, then play what the run still lacks, all policies
-        side by side, and record every event before it is passed on. An interrupted or missing episode goes on after
-        its last stored turn, and a stored reply is not asked for again."""
+    ) -> Generator[Event | Preparation | CyclesTried | CyclesChosen | PolicyTaught, None, Ending]:
+        """Choose and teach what is still to be chosen and taught, make encoders ready, then play what the run still
+        lacks, all policies side by side, and record every event before it is passed on. An interrupted or missing
+        episode goes on after its last stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
@@ -82,6 +91,8 @@ class BatchParts(Parts):
                 if new.id not in over:
                     policy_of[new.id] = policy
                     waiting.append(begun.get(new.id, new))
+        if waiting:
+            yield from prepare_run(store, run, decompositions(policies))
         if waiting and not control.stop():
             each = PolicyPerEpisode("batch", plan.models, policy_of)
             events = drive_many(
@@ -95,7 +106,9 @@ class BatchParts(Parts):
 
     def choose_and_teach(
         self, store: Store, run: str
-    ) -> Generator[CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]]:
+    ) -> Generator[
+        Preparation | CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]
+    ]:
         """Try every cycle for the policies that have none, choose and teach those that need it before they play, and
         give the plan as its run now keeps it, with its policies.
 
@@ -118,6 +131,9 @@ class BatchParts(Parts):
         if pupils:
             lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
             for one in pupils:
+                if one.learns_from == "questions":
+                    due = [task.question for task in (*questions, *self.tasks)]
+                    yield from prepare_run(store, run, questions_read(lessons.reader, due))
                 taught[one.id] = one.teach(lessons)
                 yield PolicyTaught(one.id, taught[one.id].id)
         policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]

@@ -19,12 +19,9 @@ from storage.shelves.learning import checkpoint_row
 from storage.shelves.replies import PaidReplies
 from storage.store import Store
 from ui.runs.lease import owner
-from ui.runs.play import Ending, HaltingPool, Parts, Stopped, common_parts
+from ui.runs.play import TOLD_S, Ending, HaltingPool, Parts, Stopped, common_parts
 from ui.runs.settings.learning import LearningPlan, learning_sets
 from ui.runs.spending import MeteredPool
-
-#: How often it is told how far something is that takes long, in seconds.
-TOLD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)

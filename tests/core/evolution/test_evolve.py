@@ -15,6 +15,7 @@ from core import learning as loop
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder
+from core.coordinator.states import Reading
 from core.coordinator.svf import svf_layout
 from core.draws import derive_seed
 from core.episode import Ask, Decide, EndReason, Episode, Failure, Protocol, Role, Task, Transcript
@@ -33,7 +34,7 @@ from core.evolution.evolve import (
 )
 from core.evolution.fitness import EpisodeStatistics, GenerationStats, Step, statistics_of
 from core.evolution.learners import begin, read_state
-from core.evolution.search import Reading, SearchSpace, Survey, sketches, space_of, survey, survey_of
+from core.evolution.search import SearchSpace, Survey, sketches, space_of, survey, survey_of
 from core.evolution.sep_cma import SepCMAState
 from core.heads import HeadKind
 from core.learning import Playing, episodes_of, play_all, playing

@@ -123,6 +123,32 @@ def test_what_cannot_be_fetched_is_one_sentence_and_leaves_nothing(
     assert entries(wiring.data_folder() / "encoders") == []
 
 
+@pytest.mark.process
+def test_a_full_disk_is_said_to_be_full_by_whoever_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip says it in a traceback behind a line that says nothing; tokenizers raises a bare Exception."""
+    said = (
+        "ERROR: Exception:\nTraceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
+    )
+    started = subprocess.Popen
+    full = [sys.executable, "-c", f"import sys; sys.exit({said!r})"]
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", lambda _, **how: started(full, **how))
+        with pytest.raises(CheckpointError, match="cannot be written to .*: No space left on device"):
+            packages.add_offer(tmp_path, OFFERS["smollm2"])
+    tiny_gguf(tmp_path / "tiny.gguf")
+
+    def write(draft: Path) -> Shelved:
+        (draft / "tokenizer.json").mkdir()
+        packages.convert_gguf(tmp_path / "tiny.gguf", draft)
+        return Shelved("mine", "a test", "0")
+
+    with pytest.raises(CheckpointError, match="cannot be written to .*directory"):
+        put(tmp_path, "mine", write)
+    assert entries(tmp_path / "encoders") == []
+
+
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_a_full_disk_or_ctrl_c_leaves_nothing(tmp_path: Path, fault: BaseException) -> None:
     def write(draft: Path) -> Shelved:
