@@ -45,6 +45,8 @@ _CACHE_BYTES = 64 * 2**20
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.1
 #: The speed is measured on made-up prompts of so many tokens, for about so long.
 _TIMED_TOKENS, _TIMED_S = 128, 1.0
+#: One of these is in a folder that has a tokenizer.
+_TOKENIZERS = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken")
 
 
 class Encoder:
@@ -395,6 +397,11 @@ def _check_folder(name: str, folder: Path) -> Any:
                 if pickled
                 else "its weights are missing. Put its model.safetensors into the folder."
             )
+        )
+    if not any(any(folder.glob(name)) for name in _TOKENIZERS):
+        raise CheckpointError(
+            f"The encoder at {folder} cannot be loaded: its tokenizer is missing. Put its tokenizer.json into the "
+            "folder."
         )
     return _check_kind(name, folder)
 

@@ -427,6 +427,10 @@ def test_a_damaged_encoder_folder_is_refused_in_one_line(
             "has an encoder and a decoder. Name another",
         ),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be loaded"),
+        (
+            lambda folder: [one.unlink() for one in folder.glob("tokenizer*")],
+            "its tokenizer is missing. Put its tokenizer.json into",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_before_weights_are_read(

@@ -123,6 +123,7 @@ def test_what_cannot_be_fetched_is_one_sentence_and_leaves_nothing(
     assert entries(wiring.data_folder() / "encoders") == []
 
 
+@pytest.mark.process
 def test_a_full_disk_is_said_to_be_full_by_whoever_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,9 +131,10 @@ def test_a_full_disk_is_said_to_be_full_by_whoever_writes(
     said = (
         "ERROR: Exception:\nTraceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
     )
-    full = subprocess.CompletedProcess([], 2, "", said)
+    started = subprocess.Popen
+    full = [sys.executable, "-c", f"import sys; sys.exit({said!r})"]
     with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "run", lambda *_, **__: full)
+        patched.setattr(subprocess, "Popen", lambda _, **how: started(full, **how))
         with pytest.raises(CheckpointError, match="cannot be written to .*: No space left on device"):
             packages.add_offer(tmp_path, OFFERS["smollm2"])
     tiny_gguf(tmp_path / "tiny.gguf")
