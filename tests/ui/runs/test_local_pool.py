@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from core.episode import Reply
 from core.evolution.cycles import CYCLES
 from core.play.policies import PLAN_WORK_CHECK
 from core.pocket.local import LocalPool
@@ -88,3 +89,13 @@ def test_a_model_that_was_added_has_the_digest_of_the_shelf(pool_file: Path, tmp
 
     put(tmp_path / "data", "tiny", write)
     assert {one.weights for one in load_specs(pool_file, tmp_path / "data")} == {"as it was added"}
+
+
+def test_the_replies_of_the_generation_under_way_are_counted(world: Sums) -> None:
+    with world.kept() as store:
+        store.runs.create("r1", "evolve", {}, owner="a")
+        ledger = store.learning.paid_replies("r1")
+        for generation, keys in ((1, (b"a", b"b")), (2, (b"b", b"c", b"d"))):
+            ledger.generation = generation
+            ledger.keep([(key, Reply("answer 1")) for key in keys])
+        assert [ledger.count(generation) for generation in (0, 1, 2)] == [0, 2, 2], "each is kept once"
