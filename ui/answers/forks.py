@@ -60,15 +60,14 @@ def findings(
 def matters(plan: ForkPlan, results: Results) -> Answer:
     """Whether a change mattered: both sides with their intervals, and the verdict."""
     wanted = results.baseline.wanted + results.fork.wanted
-    blocks: list[Block] = [
-        Estimates(
-            [
-                Line("Baseline, unchanged", _estimate(results.baseline), plain=True),
-                Line(f"Fork, {change_words(plan.change)}", _estimate(results.fork)),
-            ],
-            "end right",
-        )
-    ]
+    both = Estimates(
+        [
+            Line("Baseline, unchanged", _estimate(results.baseline), plain=True),
+            Line(f"Fork, {change_words(plan.change)}", _estimate(results.fork)),
+        ],
+        "end right",
+    )
+    blocks: list[Block] = [both] if results.baseline.n or results.fork.n else []  # none of none is no share
     if results.fork.certain:
         blocks.append("The fork is certain: nothing is left to chance, so one play of it is enough.")
     if results.open:

@@ -83,7 +83,8 @@ def test_forms_offer_who_reads_only_where_a_coordinator_plays(
     world: Sums, store: Store, plan: LivePlan, reading: Checkpoint, tiny_encoder: Path
 ) -> None:
     put(wiring.data_folder(), "mine", lambda _: Shelved("mine", "a folder", "", "", str(tiny_encoder)))
-    [parent] = store.episodes.of_run(played(store, replace(plan, policy=reading.id)))
+    wiring.keep_checkpoint(store, later := replace(reading, generation=1))
+    [parent] = store.episodes.of_run(played(store, replace(plan, policy=reading.id, computing=HALF)))
     [other] = store.episodes.of_run(played(store, plan))
     forms = {
         "both": ("checkpoints", {"panel": "play", "tasks": "pocket", "n": "2"}, "play_both"),
@@ -95,6 +96,10 @@ def test_forms_offer_who_reads_only_where_a_coordinator_plays(
         who = {"both": {"c": f"{reading.id},random"}, "fork": {"ep": parent.id}, "live": {"play": reading.id}}
         page = opened(name, **query, **who.get(form, {}))
         if form == "again":
+            page.selectbox(key="swap_policy").select(later.id).run()
+            assert page.button_group(key="again_device").value == "cpu", "as it was played before"
+            dtype = page.selectbox(key="again_dtype")
+            assert (dtype.value, dtype.options[0]) == ("bfloat16", "the checkpoint's own")
             page.selectbox(key="swap_policy").select("random").run()
             assert not [one for one in page.selectbox if one.key == "again_encoder"], "random reads nothing"
             continue

@@ -42,7 +42,8 @@ def draw(column: DeltaGenerator, field: Field, key: str, letters: int = _LETTERS
         return column.toggle(value=field.default, **look)
     if field.choices:
         words = {None: field.left_out, **_WORDS.get(field.kind, {})}
-        options = (None, *field.choices) if field.optional and field.default is None else field.choices
+        usual = (None, *field.choices) if field.optional and field.default is None else field.choices
+        options = look.get("options", usual)
         look = {"options": options, "format_func": lambda value: words.get(value, value), **look}
         first = field.default if field.default in options else options[0]
         if sum(len(look["format_func"](one)) for one in options) > letters:

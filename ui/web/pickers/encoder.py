@@ -67,7 +67,8 @@ def choose_reader(form: str, settings: Settings, *, own: bool = False, **look: A
     first those that are set."""
     encoder, fields = choose_encoder(form, settings, own=own, **look), settings_of(Computing)
     usual = OWN if own else "float32, or bfloat16 on cuda"
-    looks: dict[str, Any] = {"device": look, "dtype": {**look, "format_func": lambda value: value or usual}}
+    numbers = {"options": (None, *fields["dtype"].choices), "format_func": lambda value: value or usual}
+    looks: dict[str, Any] = {"device": look, "dtype": {**look, **numbers}}
     computing = {
         key: draw(column, replace(fields[key], default=value), f"{form}_{key}", **looks[key])
         for column, (key, value) in zip(st.columns(2), values_of(settings.computing).items(), strict=True)
