@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
-from core.coordinator.attention import IN_ROOM, use_room_attention
+from core.coordinator.attention import attends_in_room, use_room_attention
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PREFIX_BYTES, Part, PartReader, PrefixReader, reads_in_parts
 from core.coordinator.splits import SplitModel, turned_alike
@@ -142,7 +142,7 @@ class FixedPrefixReader(PrefixReader):
         at = start + torch.arange(new, device=ids.device)
         room = self._room[..., :span, :]
         told: dict[str, Any] = {"cache": Cache(layers=[_Fixed(layer[0], layer[1], at) for layer in room])}
-        if self._model.config._attn_implementation == IN_ROOM:
+        if attends_in_room(self._model):
             ends = torch.arange(2, dtype=torch.int32, device=ids.device)
             # What has four dimensions is taken for a mask, and none is made.
             told |= {"in_room": (ends * new, ends * (start + new)), "attention_mask": at[None, None, None]}

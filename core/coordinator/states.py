@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,15 +58,6 @@ class Reading:
     done: int
     of: int
     what: str = "sketched transcripts read"
-
-
-def finish(steps: Generator[Any, None, T]) -> T:
-    """What a generator returns, without what it tells on the way."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast(T, end.value)
 
 
 class StateLedger(Protocol):

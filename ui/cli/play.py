@@ -164,13 +164,15 @@ def agree(
                 f"{dollars(pilot.most.cost_usd)}."
             )
         elif price.most.calls:
-            say(
-                "Nothing is recorded of these models yet: with --pilot, trinity run, evolve and train first play ten "
-                "episodes to know what to expect."
-            )
+            say(_NOTHING_RECORDED)
         if ask and price.ceiling_usd is None:
             typer.confirm("Start?" if pilot is None else "Start the pilot?", abort=True, err=True)
 
+
+_NOTHING_RECORDED = (
+    "Nothing is recorded of these models yet: with --pilot, trinity run, evolve and train first play ten episodes to "
+    "know what to expect."
+)
 
 PILOT = Setting(
     option="--pilot",
@@ -242,11 +244,14 @@ def play_out(
         agree(
             price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None
         )
+    elif resume is None and any(spec.provider == "local" for spec in specs):  # free, but slow
+        expected = expectation(store, ready.plan, specs)
+        say(expected.sentence() if expected else _NOTHING_RECORDED)
     played = follow(store, ready, what, total, shows, resume, **line)
     for encoder in encoders:
         if encoder.keeps_states and encoder.states_given:
             say(
-                f"The encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
+                f"In all, the encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
                 f"{encoder.seconds:,.0f} seconds, by as much reading as {encoder.forwards:,.0f} whole transcripts take."
             )
     tell_what_came_back(ready.reckoned, ready.shelf)

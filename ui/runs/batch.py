@@ -29,6 +29,7 @@ from storage.files.atomic import atomic_file
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
+from ui.presentation.comparison import enumerated
 from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import owner
@@ -211,17 +212,24 @@ class PolicyTaught:
     policy: str
 
 
-#: Validation tasks on which cycles are chosen where nobody says how many and nothing has to be paid.
+#: Validation tasks on which cycles are chosen where nobody says how many, nothing is paid, and replies are quick.
 CHOOSING_TASKS = 40
 
 
 def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> tuple[BatchPlan, str]:
     """The plan with what is remembered of the best role cycles, and the number of validation tasks on which the others
-    are chosen: `validate`, else none where models cost money; and why none are chosen where the task set has too few
-    for it, empty where it has enough. ConfigError where a policy cannot learn what it has to."""
-    if validate is None:
-        validate = 0 if paid_models(pool.specs) else CHOOSING_TASKS
-    plan, why = replace(plan, choosing=validate), ""
+    are chosen: `validate`, else none where models cost money or write in this process, slowly; and why none are chosen
+    where nothing has to be paid, empty where some are. ConfigError where a policy cannot learn what it has to."""
+    plan, why = replace(plan, choosing=CHOOSING_TASKS if validate is None else validate), ""
+    slow = [spec.name for spec in pool.specs if spec.provider == "local"]
+    if validate is None and (slow or paid_models(pool.specs)):
+        if slow and (tried := len(plan.undecided) * len(CYCLES) * plan.choosing):
+            why = (
+                f"Role cycles stay plan, work, check: choosing them takes {tried:,} episodes, and {enumerated(slow)} "
+                f"write{'s' * (len(slow) == 1)} in this process, one token after the other. trinity run --validate "
+                f"{CHOOSING_TASKS} chooses them all the same."
+            )
+        plan = replace(plan, choosing=0)
     try:
         if undecided := plan.undecided:
             known = RememberedCycles(plan, pool).get()
@@ -307,6 +315,7 @@ class RememberedCycles:
         # A pocket model that was trained again has its cycle chosen again.
         own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
         weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
+        weights += [spec.weights for spec in pool.specs if spec.weights]
         known = repr((pool.specs, weights, plan.choosing_tasks(), plan.turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 

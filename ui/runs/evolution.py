@@ -20,6 +20,7 @@ from core.evolution.learner_state import LearnerState
 from core.evolution.learners import read_state
 from core.evolution.search import Survey, sketches
 from core.evolution.sep_cma import default_population
+from core.learning import Playing
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
@@ -52,9 +53,9 @@ class EvolutionParts(LearningParts):
     def state(self, index: int, kept: bytes, run: str) -> LearnerState:
         return read_state(kept)
 
-    def learn(self, at: Position) -> Iterator[Generation | Preparation]:
+    def learn(self, at: Position) -> Iterator[Generation | Preparation | Playing]:
         """Each generation, the last one with the controls that are played after it; before the first, how far what
-        comes before it is."""
+        comes before it is, and before each, how far its episodes are."""
         config, untaught = self.plan.evolution, replace(self.template, parent_run=at.run)
         template = untaught
         first, last = (GenerationStats.of(at.earlier[end].stats) if at.earlier else None for end in (0, -1))
@@ -88,12 +89,16 @@ class EvolutionParts(LearningParts):
                         raise Stopped
                     yield told
                 continue
+            if isinstance(generation, Playing):
+                yield generation
+                continue
             if generation.index == 0:
                 surveyed = Survey.kept(generation.steps, generation.mean_state, template)
             if generation.index == self.updates and self.plan.controls and self.validation:
                 # Controls learn nothing, from labels neither.
                 table["surveyed"] = None if config.label_questions else surveyed
-                generation = replace(generation, controls=controls(config, untaught, **table))
+                found = yield from controls(config, untaught, **table)
+                generation = replace(generation, controls=found)
             yield generation
 
     def _prepared(self, at: Position) -> Iterator[Preparation]:

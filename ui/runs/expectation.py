@@ -235,7 +235,9 @@ def longest(parts: Sequence[Part], specs: Sequence[ModelSpec], means: PoolMeans)
     calls = {name: sum(part.by_model.get(name, 0.0) for part in parts) for name in means.models}
     busy = {name: calls[name] * one.latency_s for name, one in means.models.items()}
     tokens = {name: calls[name] * (one.tokens_in + one.tokens_out) for name, one in means.models.items()}
-    times = [(busy.get(spec.name, 0.0) / spec.concurrency, "") for spec in specs]
+    times = [(busy.get(spec.name, 0.0) / spec.concurrency, "") for spec in specs if spec.provider != "local"]
+    # Models of this process write one after the other.
+    times.append((sum(busy.get(spec.name, 0.0) for spec in specs if spec.provider == "local"), ""))
     for service in {spec.service for spec in specs if spec.service is not None}:
         own = [spec.name for spec in specs if spec.service == service and spec.name in means.models]
         limits = (

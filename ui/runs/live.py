@@ -135,6 +135,7 @@ class LiveParts:
         ready."""
         self.policies.play_in(run)
         self.policy.run = run
+        self.policies.play_in(run)
         yield from prepare_run(store, run, decompositions([self.policy]))
         for index in range(self.plan.repeats):
             ending = live_ending((yield from self.play_episode(store, run, index)))

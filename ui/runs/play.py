@@ -170,7 +170,7 @@ class LiveControl:
             self.sleep(LOOK_S)
 
 
-#: How often a preparation is told, in seconds.
+#: How often it is told how far something is that takes long, in seconds.
 TOLD_S = 0.5
 
 

@@ -101,8 +101,7 @@ def standing(
     if unread_usd := store.runs.unread_usd(run.id):
         facts = [*facts, f":gray[{label(dollars(unread_usd))} of it for answers that could not be read]"]
     st.markdown(" · ".join([f"**{badge(mark)}**", *facts]))
-    for note in run.notes.splitlines():
-        st.caption(f":material/info: {label(note, 500)}")
+    run_notes(run)
     if run.error in (PAUSED_FOR_ANOTHER, PAUSED_AT_CLOSE):
         st.info(run.error, icon=":material/pause_circle:")
     elif run.error:
@@ -119,6 +118,12 @@ def standing(
         st.caption(f"The last output of its process is in {label(str(log), 400)}")
     if died or run.status is RunStatus.INTERRUPTED:
         resumable(store, run, go_on)
+
+
+def run_notes(run: RunSummary) -> None:
+    """What has to be known of how a run is played."""
+    for note in run.notes.splitlines():
+        st.caption(f":material/info: {label(note, 500)}")
 
 
 def _mark(store: Store, run: RunSummary, *, died: bool, between_turns: bool = True) -> Mark:

@@ -12,7 +12,6 @@ import pytest
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.states import finish
 from core.episode import Ask, Episode, Protocol, Role, Task
 from core.errors import ConfigError
 from core.evolution import baselines
@@ -28,7 +27,7 @@ from core.evolution.config import EvolveConfig, label_episodes
 from core.evolution.cycles import PLAIN_CYCLES, ChosenCycle
 from core.evolution.evolve import Generation, evolve, teach
 from core.evolution.fitness import label_weights
-from core.learning import play_all
+from core.learning import outcome, play_all
 from core.play.policies import cascade_policy
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
@@ -136,7 +135,7 @@ def test_the_head_learns_who_solves_what_and_in_which_role(encoder: Encoder) -> 
     place = classroom()
     cycles = best_cycles(place, LESSONS[:8], PLAIN_CYCLES)
     template = Checkpoint.begin(PUPILS, encoder.identity)
-    taught = finish(cloned_from_labels(template, encoder, place, cycles, LESSONS[:24]))
+    taught = outcome(cloned_from_labels(template, encoder, place, cycles, LESSONS[:24]))
     policy = Coordinator(taught, encoder, argmax=True)
     played = place.play(policy, LESSONS[24:])
     assert all(one.correct for one in played)
@@ -145,7 +144,7 @@ def test_the_head_learns_who_solves_what_and_in_which_role(encoder: Encoder) -> 
     assert {turn.decision.role for one in played for turn in one.turns} == {Role.WORKER}
     assert np.array_equal(
         taught.vector,
-        finish(cloned_from_labels(template, encoder, classroom(), cycles, LESSONS[:24])).vector,
+        outcome(cloned_from_labels(template, encoder, classroom(), cycles, LESSONS[:24])).vector,
     )
 
 
@@ -205,10 +204,10 @@ def test_what_cannot_be_taught_is_refused(encoder: Encoder) -> None:
     cycles = best_cycles(place, LESSONS[:8], PLAIN_CYCLES)
     sparse = Checkpoint.begin(PUPILS, encoder.identity, head_kind="sparse")
     with pytest.raises(ConfigError, match="linear head alone"):
-        finish(cloned_from_labels(sparse, encoder, place, cycles, LESSONS[:4]))
+        outcome(cloned_from_labels(sparse, encoder, place, cycles, LESSONS[:4]))
     hopeless = Arena(ScriptedPool(specs(PUPILS), lambda _: "answer no"), grade_many, turn_budget=2)
     with pytest.raises(ConfigError, match="nothing to learn"):
-        finish(
+        outcome(
             cloned_from_labels(
                 Checkpoint.begin(PUPILS, encoder.identity), encoder, hopeless, cycles, LESSONS[:4]
             )

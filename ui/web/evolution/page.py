@@ -106,7 +106,8 @@ def reached(store: Store, run: RunSummary) -> Reached:
         return Reached(0, planned, f"{words}; then the start is validated")
     if done >= planned:
         return Reached(done, planned, f"The last {course.noun} is kept; the run is coming to its end")
-    words = f"{course.noun.capitalize()} {done + 1} of {planned} is being played"
+    replies = store.learning.paid_replies(course.run).count(done + 1)
+    words = f"{course.noun.capitalize()} {done + 1} of {planned} is being played, {replies:,} replies so far"
     if done < 2:
         return Reached(done, planned, words)
     last = course.updates[-min(5, done + 1) :]
