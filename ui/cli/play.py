@@ -261,7 +261,7 @@ def play_out(
 def preparation_note(told: Preparation) -> str:
     """How far a preparation is, beside a bar; empty once it is over. One that is about to begin is said as well."""
     if not told.done:
-        say(f"Before it begins: {told.of:,} {told.what}; what is found is kept for later runs.")
+        say(f"First: {told.words}; what is found is kept for later runs.")
     return told.words if told.done < told.of else ""
 
 

@@ -150,7 +150,7 @@ def test_a_person_may_stop_it(diffed: Diffed, encoder: Callable[[], Encoder]) ->
 def test_the_command_line_says_it(
     diffed: Diffed, encoder: Callable[[], Encoder], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "Before it begins: 7 matrices of the encoder decomposed; what is found is kept for later runs."
+    said = "First: 0 of 7 matrices of the encoder decomposed; what is found is kept for later runs."
     show_preparations(decompositions([Coordinator(diffed.svf, encoder())]))  # as trinity serve does
     assert capsys.readouterr().err.count(said) == 1
     follow(diffed.store, batch(diffed, encoder()), "episodes", 2)
