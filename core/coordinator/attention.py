@@ -107,3 +107,8 @@ def set_room_attention(model: Any) -> None:
     AttentionInterface.register(IN_ROOM, room_attention)
     AttentionMaskInterface.register(IN_ROOM, sdpa_mask)
     model.set_attn_implementation(IN_ROOM)
+
+
+def attends_in_room(model: Any) -> bool:
+    """Whether it attends this way."""
+    return bool(model.config._attn_implementation == IN_ROOM)

@@ -16,6 +16,7 @@ from core.coordinator.fusing import WholeForward
 from core.coordinator.memory import Memory
 from core.coordinator.splits import ENTERING_BYTES, SplitModel, turned_alike
 from core.errors import CheckpointError
+from core.pocket.devices import is_out_of_memory
 from core.pocket.threads import suited_threads
 from core.processes import Processes
 from core.tokens.prompts import Prompt
@@ -243,7 +244,7 @@ def within_memory(read: Callable[[], T], spare: Callable[[], bool], tokens: int,
         try:
             return read()
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
         # Here, as the error holds on to all that was computed before it.
         if torch.cuda.is_available():
@@ -260,11 +261,3 @@ def within_memory(read: Callable[[], T], spare: Callable[[], bool], tokens: int,
 
 
 _warned: set[int] = set()
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Also of devices whose error has no type of its own."""
-    words = str(error).lower()
-    return (
-        isinstance(error, torch.OutOfMemoryError) or "out of memory" in words or "t allocate memory" in words
-    )

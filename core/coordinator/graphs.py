@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
-from core.coordinator.attention import IN_ROOM, use_room_attention
+from core.coordinator.attention import attends_in_room, use_room_attention
 from core.coordinator.batches import BatchReader, within_memory
 from core.coordinator.prefixes import (
     PREFIX_BYTES,
@@ -154,7 +154,7 @@ class FixedPrefixReader(PrefixReader):
         at = start + torch.arange(new, device=ids.device)
         room = self._room[..., :span, :]
         told: dict[str, Any] = {"cache": Cache(layers=[_Fixed(layer[0], layer[1], at) for layer in room])}
-        if self._model.config._attn_implementation == IN_ROOM:
+        if attends_in_room(self._model):
             ends = torch.arange(2, dtype=torch.int32, device=ids.device)
             # What has four dimensions is taken for a mask, and none is made.
             in_room = ends * new, ends * (start + new), new, span
@@ -260,7 +260,7 @@ class AcceleratedReader:
         self._model, self._batches = model, batches
         self._prefixes = FixedPrefixReader(model, _budget(model))
         self._parts = PartReader(model, prefixes=self._prefixes)
-        self._packs = model.config._attn_implementation == IN_ROOM and _reads_together(model)
+        self._packs = attends_in_room(model) and _reads_together(model)
         self._most: float = batches.batch_tokens  # new tokens of one forward
 
     @property

@@ -118,8 +118,8 @@ def evolution(encoder: Encoder, requests: Requests, tokens: int, share: float) -
         input_format=encoder.input_format,
     )
     began = time.perf_counter()
-    for done, count in encoder.decompose(layout):
-        say(f"evolution: {done} of {count} matrices decomposed")
+    for step in encoder.decompose(layout):
+        say(f"evolution: {step.done} of {step.of} matrices decomposed")
     decomposing_s = time.perf_counter() - began
     played = _Evolution(encoder, requests, template, tokens)
     settling_s = _settle(encoder, lambda: played.generation(1))

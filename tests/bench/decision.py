@@ -1,4 +1,5 @@
-"""Times the decisions of one conversation on Qwen3-0.6B's shape beside peers that read all of it again each time."""
+"""Times the decisions of one conversation on Qwen3-0.6B's shape, or by an encoder that is here, beside peers that read
+all of it again each time."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from core.checkpoint import EncoderIdentity
 from core.coordinator.encoder import Encoder
@@ -56,6 +57,7 @@ def measure(
     dtype: Annotated[str, "float32, bfloat16 or float16; left out: bfloat16 on cuda, else float32"] = "",
     conversations: Annotated[int, "so many more at once, under the budget for remembered parts"] = 32,
     shape: Annotated[str, "JSON that takes the place of some of the shape's numbers"] = "{}",
+    encoder: Annotated[str, "an encoder that is here takes the place of the shape: a name or a folder"] = "",
     times: Annotated[
         int, "rounds in which all readers take their turn; of each decision the median counts"
     ] = 3,
@@ -80,9 +82,12 @@ def measure(
         "conversations": conversations,
         "shape": shape,
         "share": share,
+        "encoder": encoder,
     }
+    if encoder and json.loads(shape):
+        raise ValueError("An encoder that is here has its own shape: give --encoder or --shape.")
     if only:
-        return _alone(only, **settings)
+        return _alone(only, name=settings.pop("encoder"), **settings)
     runs: dict[str, list[Figures]] = {}
     for reader in _order(device, dtype, times, bool(conversations)):
         say(f"{reader} ...")
@@ -118,6 +123,9 @@ def _compared(found: dict[str, Figures]) -> Figures:
         ):
             if other in there:
                 ratios[name] = there[other][figure] / ours[figure]
+        for name, other in (("total_cpu_vs_naive", "naive"), ("total_cpu_vs_automodel", "automodel")):
+            if other in there:  # the same where others use the machine at the same time
+                ratios[name] = sum(there[other]["cpu_s"]) / sum(ours["cpu_s"])
         ratios["limit"] = ours["total_s"] / ours["limit_s"]
         for name, other in (("automodel", "automodel"), ("bfloat16", "bfloat16"), ("cpu_float32", "cpu")):
             if other in there:
@@ -152,12 +160,12 @@ def _alone(
     conversations: int,
     shape: str,
     share: float,
+    name: str,
 ) -> Figures:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("core").setLevel(logging.INFO)  # what was chosen, and why
     torch.set_num_threads(threads)
-    model = _model(device, "bfloat16" if reader == "bfloat16" else dtype, json.loads(shape))
-    encoder = Encoder(model.model, tiny_tokenizer(), EncoderIdentity("random", model.config.hidden_size))
+    model, encoder = _encoder(name, device, "bfloat16" if reader == "bfloat16" else dtype, json.loads(shape))
     if reader == "many":
         return _many(encoder, conversations, turns, max(1, tokens // 4))
     if reader == "deep":
@@ -173,13 +181,15 @@ def _alone(
     for request in _requests(*((1, 16) if device == "cpu" else (turns, tokens)), 1):
         state(request)
     before = _peak()
-    seconds, states = [], []
+    seconds, cpu_s, states = [], [], []
     for request in requests:
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         states.append(state(request))
         seconds.append(time.perf_counter() - began)
+        cpu_s.append(time.process_time() - used)
     found = {
         **_times(seconds),
+        "cpu_s": cpu_s,
         "peak_mb": _peak(),
         "peak_of_weights_mb": before,
         **({"peak_device_mb": torch.cuda.max_memory_allocated() / 2**20} if device == "cuda" else {}),
@@ -210,12 +220,35 @@ def _times(seconds: list[float]) -> Figures:
 
 def _median(runs: list[Figures]) -> Figures:
     """Of each decision, and of the limit, the median of the rounds; all else is the first's."""
+    if failed := [one for one in runs if "failed" in one]:
+        return failed[0]
     found = dict(runs[0])
     if "seconds" in found:
         found |= _times(np.median([one["seconds"] for one in runs], axis=0).tolist())
+        found["cpu_s"] = np.median([one["cpu_s"] for one in runs], axis=0).tolist()
     if "limit_s" in found:
         found["limit_s"] = float(np.median([one["limit_s"] for one in runs]))
     return found
+
+
+def _encoder(name: str, device: str, dtype: str, shape: dict[str, Any]) -> tuple[Any, Encoder]:
+    """A causal language model, and the encoder of its layers: the one of this name, else random and of the shape."""
+    if not name:
+        model = _model(device, dtype, shape)
+        return model, Encoder(
+            model.model, tiny_tokenizer(), EncoderIdentity("random", model.config.hidden_size)
+        )
+    from ui.runs import wiring  # a machine that is lent for its accelerator may have no database
+
+    folder = wiring.encoder_source(name)
+    causal: Any = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=getattr(torch, dtype), local_files_only=True
+    )
+    causal.eval().to(device)
+    identity = EncoderIdentity(name, causal.config.hidden_size)
+    return causal, Encoder(
+        causal.model, AutoTokenizer.from_pretrained(folder, local_files_only=True), identity
+    )
 
 
 def _model(device: str, dtype: str, other: dict[str, Any]) -> Any:
