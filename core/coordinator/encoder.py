@@ -255,10 +255,6 @@ class Encoder:
             self._cache.forget()
             self._reader.forget()
 
-    def prompt_text(self, request: Decide) -> str:
-        """Exactly what the encoder reads for this request, control tokens spelled out."""
-        return self.tokens.text(self.tokens.prompt(request, self.input_format).ids)
-
     def _key(self, request: Decide, input_format: InputFormat, token_position: int) -> bytes:
         content = request.messages if input_format == "chat" and request.messages else request.transcript
         described = repr((self._offsets_key, input_format, token_position, content))
@@ -291,31 +287,27 @@ class Encoder:
         names = {key: self._ledger_key(one, token_position) for key, one in prompts.items()} if ledger else {}
         recalled = ledger.recall([*names.values()]) if ledger and names else {}
         for key, name in names.items():
-            if (state := recalled.get(name)) is not None and state.shape == (self.hidden_size,):
+            if (state := recalled.get(name)) is not None:
                 yield key, self._remember(key, prompts.pop(key), state)
         asked = list(prompts.items())
         reading = self._reader.read([prompt for _, prompt in asked], token_position, seed, split)
-        try:
-            while True:
-                began = time.perf_counter()
-                with suited_threads(self._small):
-                    place, state = next(reading, (-1, None))
-                self.seconds += time.perf_counter() - began
-                if state is None:
-                    return
-                key, prompt = asked[place]
-                if not np.isfinite(state).all():
-                    raise CheckpointError(
-                        f"The encoder {self.identity.name} gave a hidden state that is not finite."
-                    )
-                row = self._remember(key, prompt, state)
-                if ledger:
-                    self._fresh[names[key]] = row.states[0]
-                    self._hand_over(ledger)
-                yield key, row
-        finally:
+        while True:
+            began = time.perf_counter()
+            with suited_threads(self._small):
+                place, state = next(reading, (-1, None))
+            self.seconds += time.perf_counter() - began
+            if state is None:
+                return
+            key, prompt = asked[place]
+            if not np.isfinite(state).all():
+                raise CheckpointError(
+                    f"The encoder {self.identity.name} gave a hidden state that is not finite."
+                )
+            row = self._remember(key, prompt, state)
             if ledger:
+                self._fresh[names[key]] = row.states[0]
                 self._hand_over(ledger)
+            yield key, row
 
     def _hand_over(self, ledger: StateLedger) -> None:
         due = len(self._fresh) >= _HANDED_OVER or time.monotonic() - self._handed_over >= _HANDED_OVER_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -235,9 +235,9 @@ def play_out(
     from ui.runs.expectation import expectation, reading_time
     from ui.runs.spending import paid_models, price
 
-    specs, encoders = ready.pool.specs, readers_of(ready)
+    specs = ready.pool.specs
     if resume is None:
-        for encoder, n in encoders.items():
+        for encoder, n in Counter(ready.readers).items():
             if (time := reading_time(store, ready.plan, specs, encoder, n)) is not None:
                 say(time.sentence())
     if paid_models(specs):  # else there is nothing to agree to
@@ -248,7 +248,7 @@ def play_out(
         expected = expectation(store, ready.plan, specs)
         say(expected.sentence() if expected else _NOTHING_RECORDED)
     played = follow(store, ready, what, total, shows, resume, **line)
-    for encoder in encoders:
+    for encoder in dict.fromkeys(ready.readers):  # forks load theirs when they are asked for
         if encoder.keeps_states and encoder.states_given:
             say(
                 f"In all, the encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
@@ -272,17 +272,6 @@ def show_preparations(steps: Iterable[Preparation]) -> None:
         for told in steps:
             line = bar.add_task("matrices", total=told.of, note="") if line is None else line
             bar.update(line, completed=told.done, note=preparation_note(told))
-
-
-def readers_of(ready: Any) -> dict[Encoder, int]:
-    """The encoders of a run that is ready, and how many of its policies read by each."""
-    own: Collection[Encoder] = ()
-    if hasattr(ready, "encoders"):  # forks load theirs when they are asked for
-        own = ready.encoders.values()
-    elif hasattr(ready, "encoder"):
-        own = [ready.encoder]
-    decide = [one.encoder for one in getattr(ready, "policies", ()) if hasattr(one, "checkpoint")]
-    return dict(Counter([*own, *decide]))
 
 
 def follow(

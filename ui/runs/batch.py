@@ -11,7 +11,7 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.checkpoint import load_checkpoint
 from core.conduct.planners import CONDUCTOR
@@ -48,6 +48,9 @@ from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
 
+if TYPE_CHECKING:
+    from core.coordinator.encoder import Encoder
+
 
 @dataclass(frozen=True, slots=True)
 class BatchParts(Parts):
@@ -55,6 +58,12 @@ class BatchParts(Parts):
 
     plan: BatchPlan
     policies: list[Policy]
+
+    @property
+    def readers(self) -> Sequence[Encoder]:
+        return [
+            one.encoder for one in self.policies if hasattr(one, "checkpoint") and hasattr(one, "encoder")
+        ]
 
     def play(
         self, store: Store, run: str

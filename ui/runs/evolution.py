@@ -47,6 +47,10 @@ class EvolutionParts(LearningParts):
     template: Checkpoint
 
     @property
+    def readers(self) -> Sequence[Encoder]:
+        return [self.encoder]
+
+    @property
     def updates(self) -> int:
         return self.plan.evolution.generations
 

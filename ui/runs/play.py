@@ -271,6 +271,11 @@ class Parts:
     reckoned: Reckoned = field(default_factory=Reckoned, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 
+    @property
+    def readers(self) -> Sequence[Encoder]:
+        """The encoders that read for it, one as often as policies decide by it."""
+        return ()
+
 
 def common_parts(
     store: Store, plan: BatchPlan | LearningPlan, tasks: list[Task], others: Sequence[Task] = ()

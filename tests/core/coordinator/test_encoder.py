@@ -93,7 +93,7 @@ def test_a_segments_prompt_reads_as_the_whole_string_would(encoder: Encoder, fol
         "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>worker ada\nThe answer\n\nis 4.<|im_end|>\n"
         "<|im_start|>assistant\n<think>\n\n</think>\n\n"
     )
-    assert encoder.prompt_text(decide(transcript)) == text
+    assert encoder.tokens.text(ids(encoder, decide(transcript))) == text
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     assert list(ids(encoder, decide(transcript))) == tokenizer.encode(text, add_special_tokens=False)
 
@@ -285,7 +285,7 @@ def test_overflow_keeps_the_questions_head_and_the_newest_turns(folder: Path, qu
     encoded = encoder.encode([request])
     assert encoded.overflows == (True,)
     assert 100 < encoded.token_counts[0] <= 128
-    seen = encoder.prompt_text(request)
+    seen = encoder.tokens.text(ids(encoder, request))
     assert seen.startswith(f"<|im_start|>user\n{question[:5]}")
     assert "turn 29 " in seen
     assert "turn 1 " not in seen
@@ -315,6 +315,10 @@ def test_a_chat_that_is_too_long_loses_the_middle_of_its_longest_message(folder:
     assert "Dispatch." in seen
     assert "user\nstart" in seen
     assert "stop<|im_end|>" in seen
+    several = decide(Transcript("q"), tuple(Message("user", "x y " * 100) for _ in range(4)))
+    assert len(encoder.tokens.prompt(several, "chat").ids) == 128
+    wide = load_encoder(folder, max_tokens=512).tokens.prompt(request, "chat")
+    assert wide.ends == (256, 512), "a chat that goes on is not read as a whole again"
 
 
 def test_identity_is_of_the_weights_and_not_of_the_place(folder: Path, tmp_path: Path) -> None:

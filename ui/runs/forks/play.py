@@ -62,6 +62,11 @@ class ForkParts:
     reckoned: Reckoned = field(default_factory=Reckoned)
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
 
+    @property
+    def readers(self) -> Sequence[Encoder]:
+        """Those that are loaded."""
+        return [*self.encoders.values()]
+
     def encoder(self, store: Store) -> Encoder | None:
         """What reads the transcripts of children that a coordinator goes on with; None where none does."""
         change = self.plan.change
