@@ -1,6 +1,7 @@
 """The one loop that learns: a learner proposes candidates, their episodes are played, and it is told how they ended.
 
-    for update in learn(learner, pool=pool, grade=grade): keep(update)
+    for event in learn(learner, pool=pool, grade=grade):
+        if not isinstance(event, Playing): keep(event)
 
 A generation of an evolution and an iteration of a planner's training are both an update. Stopping is closing the
 generator; after an update that was yielded with its state it goes on to the same end, bit for bit. What an update came
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from pydantic import TypeAdapter
 
 from core.draws import derive_seed
-from core.episode import Episode, EpisodeFinished, Protocol, Status, Task
+from core.episode import Episode, EpisodeFinished, Protocol, Status, Task, Turn
 from core.errors import PoolError
 from core.play.drive import GradeMany, drive_many
 from core.play.policies import Policy
@@ -46,6 +47,17 @@ class Played:
     episodes: list[Episode]
     calls: int
     calls_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """How far the episodes of something are, such as "generation 3": `done` of `of` are over, and of all of them so
+    many `turns`."""
+
+    what: str
+    done: int
+    of: int
+    turns: int = 0
 
 
 class Update(typing.Protocol):
@@ -90,31 +102,33 @@ def learn(
     pool: CachedPool,
     grade: GradeMany,
     after: U | None = None,
-) -> Iterator[U]:
+) -> Iterator[U | Playing]:
     """Yield the start, and then each update as it is finished, up to number `updates`; with `after`, an earlier one,
-    only those that follow it. It is validated every so many updates, after the last and at the start.
+    only those that follow it; before each, how far its episodes are. It is validated every so many updates, after the
+    last and at the start.
 
     PoolError when no model could be asked for a whole update or its validation."""
 
-    def validated(update: U) -> U:
+    def validated(update: U) -> Generator[Playing, None, U]:
         if not is_due(update.index, validate_every, updates) or not (exam := learner.exam(update)).episodes:
             return update
-        played = play_all(exam.episodes, exam.policy, pool, grade)
+        what = f"the validation of {learner.noun} {update.index}"
+        played = yield from playing(exam.episodes, exam.policy, pool, grade, what)
         check_answered(played, f"to validate {learner.noun} {update.index}")
         return learner.tell_exam(update, played)
 
     if after is None:
         after = learner.begin()
-        yield validated(after)
+        yield (yield from validated(after))
     while after.index < updates:
         calls, hits = pool.misses, pool.hits
-        candidates = learner.ask(after)
-        played = play_all(candidates.episodes, candidates.policy, pool, grade)
+        candidates, what = learner.ask(after), f"{learner.noun} {after.index + 1}"
+        played = yield from playing(candidates.episodes, candidates.policy, pool, grade, what)
         played = _with_missing_again(candidates, played, pool, grade)
-        check_answered(played, f"in {learner.noun} {after.index + 1}")
+        check_answered(played, f"in {what}")
         made = Played(played, pool.misses - calls, pool.hits - hits)
         after = learner.tell(after, candidates, made)
-        yield validated(after)
+        yield (yield from validated(after))
 
 
 def is_due(index: int, every: int, last: int) -> bool:
@@ -158,12 +172,34 @@ def episodes_of(
 
 def play_all(episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany) -> list[Episode]:
     """Play episodes to their ends, in their order, keeping nothing on the way."""
-    episodes = list(episodes)
+    return outcome(playing(episodes, policy, pool, grade, ""))
+
+
+def playing(
+    episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany, what: str
+) -> Generator[Playing, None, list[Episode]]:
+    """`play_all`, which yields after each turn and episode how far it is with `what`."""
+    episodes, turns = list(episodes), 0
     ended: dict[str, Episode] = {}
     for event in drive_many(episodes, policy, pool, grade):
         if isinstance(event, EpisodeFinished):
             ended[event.episode.id] = event.episode
+        elif isinstance(event, Turn):
+            turns += 1
+        else:
+            continue
+        yield Playing(what, len(ended), len(episodes), turns)
     return [ended[episode.id] for episode in episodes]
+
+
+def outcome(steps: Generator[Any, None, T]) -> T:
+    """What a generator returns, without what it tells on the way."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 def _with_missing_again(

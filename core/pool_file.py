@@ -22,7 +22,7 @@ from core.processes import Processes
 from core.settings import Computing
 from core.texts import read_text
 from core.tokens.files import speaking_window
-from core.tokens.shelf import model_folder
+from core.tokens.shelf import model_folder, model_weights
 
 
 def pool_template() -> str:
@@ -137,7 +137,7 @@ _SPEC_HINTS = get_type_hints(ModelSpec, include_extras=True)
 _COMPUTING_HINTS = get_type_hints(Computing, include_extras=True)
 _HOSTED = model_of(
     ModelSpec,
-    [name for name in _SPEC_HINTS if name not in ("service", "local", "device", "dtype")],
+    [name for name in _SPEC_HINTS if name not in ("service", "local", "weights", "device", "dtype")],
     provider=(Literal["openai", "pocket"], "openai"),
     base_url=(_SPEC_HINTS["base_url"], ...),
     role_temperature=_BY_ROLE,
@@ -194,13 +194,14 @@ def _local_spec(path: Path, number: int, entry: dict[str, Any], data_folder: Pat
     where = f"{where} ('{given['name']}')"
     _check(f"{where}, extra", _Sampling, given.get("extra", {}))
     try:
-        folder = model_folder(given.pop("local"), data_folder, path.parent)
+        folder = model_folder(named := given.pop("local"), data_folder, path.parent)
         window = speaking_window(folder)
     except CheckpointError as error:
         raise ConfigError(f"{where}: {error}") from None
     given["context_window"] = window = min(window, given.get("context_window", window))
     given.setdefault("max_tokens", min(LOCAL_TOKENS, window // 2))
     fixed = {"provider": "local", "price_in": 0.0, "price_out": 0.0, "price_cached": 0.0}
+    fixed["weights"] = model_weights(named, data_folder, folder)
     return _with_room(
         path, number, ModelSpec(**{**given, **fixed}, local=str(folder), model=f"local/{folder.name}")
     )

@@ -1,8 +1,9 @@
-"""Causal attention of new tokens over remembered ones on the CPU, without a mask: quicker than torch's way with one.
+"""Causal attention of new tokens over remembered ones without a mask: quicker than torch's way with one.
 
-Every new token sees all remembered ones, and the new ones before it. Each half is one call of torch's own kernel; the
-two halves of a softmax are put together by their sums. Query heads that share a head of keys go through the first half
-together, so that keys and values are not copied for each."""
+On the CPU every new token sees all remembered ones, and the new ones before it. Each half is one call of torch's own
+kernel; the two halves of a softmax are put together by their sums. Query heads that share a head of keys go through the
+first half together, so that keys and values are not copied for each. On CUDA flash attention does all of it in one
+kernel, whose causal diagonal ends at the last key, and which reads from the device how many keys there are."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from transformers.masking_utils import causal_mask_function, sdpa_mask
 #: By this name a model's configuration asks for it.
 CONTINUED = "continued_sdpa"
 
+#: The same on CUDA.
+IN_ROOM = "room_sdpa"
+
 _kernel: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+
+_flash: Any = getattr(torch.ops.aten, "_flash_attention_forward", None)
 
 
 def continued_attention(
@@ -61,3 +67,48 @@ def use_continued_attention(model: Any) -> None:
     AttentionInterface.register(CONTINUED, continued_attention)
     AttentionMaskInterface.register(CONTINUED, _mask)
     model.set_attn_implementation(CONTINUED)
+
+
+def room_attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    *,
+    in_room: tuple[torch.Tensor, torch.Tensor] | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """As transformers' `sdpa_attention_forward`, which it is without `in_room`: int32 (0, new tokens) and (0, tokens),
+    on the device, where keys and values have room for more tokens than there are."""
+    if in_room is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    if any(options.get(one) for one in ("dropout", "softcap", "position_bias", "sliding_window")):
+        raise ValueError("This is no plain causal attention.")
+    packed = (one[0].transpose(0, 1) for one in (query, key, value))
+    new, room = query.shape[2], key.shape[2]
+    found = _flash(*packed, *in_room, new, room, 0.0, True, False, scale=options.get("scaling"))[0]
+    return found[None], None
+
+
+def use_room_attention(model: Any) -> bool:
+    """Let a model that was loaded with sdpa on CUDA attend this way where it is asked to; whether it can."""
+    halves = model.dtype in (torch.bfloat16, torch.float16)
+    if _flash is None or not halves or model.device.type != "cuda":
+        return False
+    if model.config._attn_implementation != "sdpa":
+        return False
+    set_room_attention(model)
+    return True
+
+
+def set_room_attention(model: Any) -> None:
+    """Let it attend this way."""
+    AttentionInterface.register(IN_ROOM, room_attention)
+    AttentionMaskInterface.register(IN_ROOM, sdpa_mask)
+    model.set_attn_implementation(IN_ROOM)
+
+
+def attends_in_room(model: Any) -> bool:
+    """Whether it attends this way."""
+    return bool(model.config._attn_implementation == IN_ROOM)

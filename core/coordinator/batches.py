@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from core.coordinator.fusing import WholeForward
 from core.coordinator.memory import Memory
-from core.coordinator.splits import ENTERING_BYTES, SplitModel
+from core.coordinator.splits import ENTERING_BYTES, SplitModel, turned_alike
 from core.errors import CheckpointError
+from core.pocket.devices import is_out_of_memory
 from core.pocket.threads import suited_threads
 from core.processes import Processes
 from core.tokens.prompts import Prompt
@@ -26,6 +28,8 @@ _LARGEST_BATCH = 64
 #: With SVF offsets a candidate's few transcripts are read alone: rows beyond them would only be padding.
 _LARGEST_BATCH_WITH_OFFSETS = 4
 _LENGTH_RASTER = 16  # tokens
+#: On an accelerator: what beginning a batch takes, in arithmetic that its start could have done.
+_START_FLOP = 2e12
 #: Whether few rows of a length give the same bits as a full batch, as a model's shape, both numbers of rows and the
 #: length decide it.
 _same_bits: dict[tuple[str, int, int, int], bool] = {}
@@ -37,9 +41,10 @@ log = logging.getLogger(__name__)
 class BatchReader:
     """Reads each prompt whole. A state depends on its own tokens only, to the last bit: prompts are padded on the
     right, where causal attention cannot see, to a fixed raster of lengths, and every batch of one length has the same
-    rows, or so few that were seen to give the same bits here; on an accelerator few prompts are few rows, and bits may
-    differ. The batches of a small encoder on the CPU, as it lies in `folder` with weights of this `digest`, are shared
-    among `processes`. Where memory runs out, batches are halved."""
+    rows, or so few that were seen to give the same bits here. On an accelerator prompts of similar lengths are read
+    together, as many as fill it, and bits may differ by what is read beside. The batches of a small encoder on the CPU,
+    as it lies in `folder` with weights of this `digest`, are shared among `processes`. Where memory runs out, batches
+    are halved."""
 
     def __init__(
         self,
@@ -64,6 +69,10 @@ class BatchReader:
         embedding = model.get_input_embeddings().weight.numel()
         flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
         self._batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
+        self._start_tokens = _START_FLOP / flop
+        self._forward = WholeForward(model, self._batch_tokens)
+        # What is read beside must not turn a prompt's tokens otherwise.
+        self._fills = self._device != "cpu" and not turned_alike(model.config)
 
     def read(
         self,
@@ -74,23 +83,16 @@ class BatchReader:
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Every prompt's place in `prompts` and its state [hidden size], in the order in which they are read. `seed` is
         empty for the weights as they are in the folder; `split` cuts changed ones."""
-        by_length: dict[int, list[int]] = {}
-        for place, prompt in enumerate(prompts):
-            by_length.setdefault(-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER, []).append(place)
+        lengths = [-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER for prompt in prompts]
         batches: list[list[int]] = []
         jobs: list[Any] = []
-        for length, places in sorted(by_length.items()):
-            most = _LARGEST_BATCH_WITH_OFFSETS if seed else _LARGEST_BATCH
-            rows = int(min(most, max(1, self._batch_tokens // length)))
-            for start in range(0, len(places), rows):
-                batch = places[start : start + rows]
-                count = rows if seed else self._rows(len(batch), length, rows)
-                ids = np.full((count, length), self._padding, np.int64)
-                for row, place in enumerate(batch):
-                    ids[row, : len(prompts[place].ids)] = prompts[place].ids
-                positions = [len(prompts[place].ids) + token_position for place in batch]
-                batches.append(batch)
-                jobs.append([*self._source, ids.tolist(), positions])
+        for batch, length, rows in self._filled(lengths) if self._fills else self._alike(lengths, bool(seed)):
+            ids = np.full((rows, length), self._padding, np.int64)
+            for row, place in enumerate(batch):
+                ids[row, : len(prompts[place].ids)] = prompts[place].ids
+            positions = [len(prompts[place].ids) + token_position for place in batch]
+            batches.append(batch)
+            jobs.append([*self._source, ids if self._fills else ids.tolist(), positions])
         if split:
             digests = [[prompts[place].digest for place in batch] for batch in batches]
             answers = self._from_split(split, jobs, digests)
@@ -103,6 +105,43 @@ class BatchReader:
         """Drop what is remembered."""
         self._entering.forget()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is chosen how batches are read, as it is by the first that take long enough."""
+        return self._forward.is_chosen
+
+    def _alike(self, lengths: Sequence[int], offsets: bool) -> Iterator[tuple[list[int], int, int]]:
+        """Batches of one length each: places in `lengths`, their length, and rows."""
+        by_length: dict[int, list[int]] = {}
+        for place, length in enumerate(lengths):
+            by_length.setdefault(length, []).append(place)
+        for length, places in sorted(by_length.items()):
+            most = _LARGEST_BATCH_WITH_OFFSETS if offsets else _LARGEST_BATCH
+            full = int(min(most, max(1, self._batch_tokens // length)))
+            for start in range(0, len(places), full):
+                batch = places[start : start + full]
+                yield batch, length, full if offsets else self._rows(len(batch), length, full)
+
+    def _filled(self, lengths: Sequence[int]) -> Iterator[tuple[list[int], int, int]]:
+        """Batches of similar lengths, padded to the longest of each, that take the least in all: what is padding costs
+        as much as what is read, and so does the start of each batch."""
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        costs, begins = [0.0], [0]  # of the first n in the order, and where their last batch begins
+        for end, place in enumerate(order, start=1):
+            most = int(min(_LARGEST_BATCH, max(1, self._batch_tokens // max(1, lengths[place])), end))
+            cost, begin = min(
+                (costs[end - rows] + self._start_tokens + rows * lengths[place], end - rows)
+                for rows in range(1, most + 1)
+            )
+            costs.append(cost)
+            begins.append(begin)
+        found, end = list[tuple[list[int], int, int]](), len(order)
+        while end:
+            batch = order[begins[end] : end]
+            found.append((batch, lengths[batch[-1]], len(batch)))
+            end = begins[end]
+        yield from reversed(found)
+
     def job(self, job: Any) -> str:
         """States of one batch (folder, dtype, digest, token ids [rows, length], positions), float32 in base64."""
         *_, ids, positions = job
@@ -110,7 +149,7 @@ class BatchReader:
         def read(rows: slice) -> NDArray[np.float32]:
             with torch.inference_mode():
                 given = torch.tensor(ids[rows], device=self._model.device)
-                hidden = self._model(input_ids=given, use_cache=False).last_hidden_state
+                hidden = self._forward(given)
             return _pick(hidden, positions[rows])
 
         with suited_threads(self._small):
@@ -203,7 +242,7 @@ def within_memory(read: Callable[[], T], spare: Callable[[], bool], tokens: int,
         try:
             return read()
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
         # Here, as the error holds on to all that was computed before it.
         if torch.cuda.is_available():
@@ -220,11 +259,3 @@ def within_memory(read: Callable[[], T], spare: Callable[[], bool], tokens: int,
 
 
 _warned: set[int] = set()
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Also of devices whose error has no type of its own."""
-    words = str(error).lower()
-    return (
-        isinstance(error, torch.OutOfMemoryError) or "out of memory" in words or "t allocate memory" in words
-    )

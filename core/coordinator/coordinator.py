@@ -198,7 +198,8 @@ def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] |
     if missing:
         raise CheckpointError(
             f"Checkpoint {checkpoint.id} was made for another pool: it chooses among "
-            f"{', '.join(checkpoint.models)}, but this pool has no {', '.join(missing)}."
+            f"{', '.join(checkpoint.models)}, but this pool has no {', '.join(missing)}. "
+            "Give a pool.toml that has them."
         )
 
 

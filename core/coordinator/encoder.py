@@ -21,15 +21,16 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
 from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
+from core.coordinator.fusing import use_fused_norms
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.memory import Memory
 from core.coordinator.prefixes import PartReader, alike, reads_in_parts
 from core.coordinator.splits import Reader, SplitModel, split_for
 from core.coordinator.states import Encoded, StateLedger
-from core.coordinator.svf import DecompositionLedger, Layout, Offsets, SingularValues
+from core.coordinator.svf import Decomposing, DecompositionLedger, Layout, Offsets, SingularValues
 from core.episode import Decide, Protocol
 from core.errors import CheckpointError
-from core.pocket.devices import TORCH_DTYPES, chosen_computing
+from core.pocket.devices import TORCH_DTYPES, chosen_computing, load_fault
 from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
@@ -70,6 +71,8 @@ class Encoder:
         self.folder = folder
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
         self.padding = int(tokenizer.pad_token_id or 0)
+        if self.device == "cuda":
+            use_fused_norms(self.model)
         if not self._small:  # before it is tried whether it can be read in parts
             use_continued_attention(model)
         #: Whether a conversation that goes on costs what is new in it.
@@ -106,6 +109,7 @@ class Encoder:
         #: What reading took, in seconds.
         self.seconds = 0.0
         self._speed = 0.0
+        self._timed = 0.0  # forwards that were made to measure it
 
     @property
     def hidden_size(self) -> int:
@@ -114,7 +118,7 @@ class Encoder:
     @property
     def forwards(self) -> float:
         """What the states given took, in forwards of one prompt through all layers."""
-        return self._reader.forwards
+        return self._reader.forwards - self._timed
 
     @property
     def input_format(self) -> InputFormat:
@@ -214,11 +218,13 @@ class Encoder:
                 self._set_offsets(None)
                 size, count = int(self.model.config.vocab_size), min(_TIMED_TOKENS, self.tokens.max_tokens)
                 rng, since, times = np.random.default_rng(0), time.perf_counter(), list[float]()
+                before = self._reader.forwards
                 while len(times) < 2 or time.perf_counter() - since < _TIMED_S:
                     prompt = Prompt(tuple(rng.integers(0, size, count).tolist()), False, (count,))
                     began = time.perf_counter()
                     list(self._reader.read([prompt], -1, b"", None))
                     times.append(time.perf_counter() - began)
+                self._timed += self._reader.forwards - before
                 self._speed = count / min(times)  # what begins the first time is not counted
             return self._speed
 
@@ -229,11 +235,12 @@ class Encoder:
             self._set_offsets(offsets)
             yield self.model
 
-    def decompose(self, layout: Layout) -> Iterator[tuple[int, int]]:
-        """Make ready for SVF offsets of these matrices, one a step: how many are decomposed, and of how many. A large
-        one takes seconds, unless its decomposition was kept; `encode` does what is left of it."""
+    def decompose(self, layout: Layout) -> Iterator[Decomposing]:
+        """Make ready for SVF offsets of these matrices, one a step. A large one takes seconds, and tells so, unless its
+        decomposition was kept; `encode` does what is left of it."""
         with self._lock:
-            self._set_offsets(None)
+            if not self._singular or self._singular.layout != layout:
+                self._set_offsets(None)
             steps = self._singular_of(layout).decompose()
         while True:
             with self._lock:
@@ -355,7 +362,7 @@ def load_encoder(
     except CheckpointError:
         raise
     except Exception as error:  # as when it is checked
-        raise _cannot_be_loaded(folder, error) from error
+        raise CheckpointError(load_fault(f"the encoder at {folder}", error)) from error
     identity = EncoderIdentity(
         encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
     )
@@ -403,13 +410,8 @@ def _check_kind(name: str, folder: Path) -> Any:
     except CheckpointError:
         raise
     except Exception as error:  # transformers checks little and raises anything for damaged files
-        raise _cannot_be_loaded(folder, error) from error
+        raise CheckpointError(load_fault(f"the encoder at {folder}", error)) from error
     return tokenizer
-
-
-def _cannot_be_loaded(folder: Path, error: Exception) -> CheckpointError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}")
 
 
 def _no_decoder(name: str, why: str) -> CheckpointError:

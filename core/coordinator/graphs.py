@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
+from core.coordinator.attention import attends_in_room, use_room_attention
 from core.coordinator.batches import BatchReader
 from core.coordinator.prefixes import PREFIX_BYTES, Part, PartReader, PrefixReader, reads_in_parts
 from core.coordinator.splits import SplitModel, turned_alike
@@ -23,6 +24,7 @@ from core.tokens.prompts import Prompt
 TOGETHER = 8
 _MOST_GRAPHS = 64
 _LEAST_NEW, _LEAST_SPAN = 64, 512  # tokens of a shape
+_EIGHTS = 3  # a shape is an eighth larger than what it is for, at most
 _FIRST_ROOM = 4096  # tokens
 
 log = logging.getLogger(__name__)
@@ -136,12 +138,19 @@ class FixedPrefixReader(PrefixReader):
 
     def _run(self, span: int, ids: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Hidden states [tokens, hidden size] of `ids` [1, tokens], the first of which stands at place `start`."""
-        at = start + torch.arange(ids.shape[1], device=ids.device)
-        seen = torch.arange(span, device=ids.device) <= at[:, None]
+        new = ids.shape[1]
+        at = start + torch.arange(new, device=ids.device)
         room = self._room[..., :span, :]
-        cache = Cache(layers=[_Fixed(layer[0], layer[1], at) for layer in room])
+        told: dict[str, Any] = {"cache": Cache(layers=[_Fixed(layer[0], layer[1], at) for layer in room])}
+        if attends_in_room(self._model):
+            ends = torch.arange(2, dtype=torch.int32, device=ids.device)
+            # What has four dimensions is taken for a mask, and none is made.
+            told |= {"in_room": (ends * new, ends * (start + new)), "attention_mask": at[None, None, None]}
+        else:
+            seen = torch.arange(span, device=ids.device) <= at[:, None]
+            told["attention_mask"] = seen[None, None]
         hidden: torch.Tensor = self._model(
-            input_ids=ids, attention_mask=seen[None, None], position_ids=at[None], cache=cache, use_cache=True
+            input_ids=ids, position_ids=at[None], use_cache=True, **told
         ).last_hidden_state[0]
         return hidden
 
@@ -206,10 +215,17 @@ def reads_in_fixed_parts(model: Any) -> bool:
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ())
     windows = kinds != {"full_attention"} if kinds else bool(getattr(config, "sliding_window", None))
-    return not (windows or turned_alike(config)) and reads_in_parts(model, FixedPrefixReader(model))
+    if windows or turned_alike(config):
+        return False
+    if use_room_attention(model):
+        if reads_in_parts(model, FixedPrefixReader(model)):
+            return True
+        log.info("The encoder attends by a mask here: torch's flash attention does not give the same states.")
+        model.set_attn_implementation("sdpa")
+    return reads_in_parts(model, FixedPrefixReader(model))
 
 
 def _rounded(tokens: int, least: int) -> int:
-    """The next of few numbers: a quarter more at most, from `least` on."""
-    step = max(least, 1 << max(0, tokens.bit_length() - 3))
+    """The next of few numbers: an eighth more at most, from `least` on."""
+    step = max(least, 1 << max(0, tokens.bit_length() - 1 - _EIGHTS))
     return -(-tokens // step) * step

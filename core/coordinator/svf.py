@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from core.errors import CheckpointError
+from core.pocket.threads import suited_threads
 
 #: ((matrix name, number of singular values), ...) in the order of the flat vector.
 Layout = tuple[tuple[str, int], ...]
@@ -25,6 +27,8 @@ _BEHIND_KEYS = re.compile(r"\.(self_attn\.(q_proj|o_proj|dense)|mlp\..+)\.weight
 _ROWS_AT_ONCE = 16_384  # of a matrix being rewritten: bounds the memory of a large embedding
 #: Smaller matrices are decomposed more quickly than a file is read.
 _KEPT_FROM = 256  # singular values
+#: What the eigenvectors of n x n numbers take, in n^3 operations of a product of matrices.
+_EIGENVECTORS = 14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +95,16 @@ def dead_blocks(model: Any, layout: Layout) -> tuple[str, ...]:
 Decomposition = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
+@dataclass(frozen=True, slots=True)
+class Decomposing:
+    """How far an encoder is with the matrices that it has to decompose: `done` of so many, and the `share` of the
+    arithmetic that this is."""
+
+    done: int
+    of: int
+    share: float
+
+
 class DecompositionLedger(Protocol):
     """Where decompositions outlive the process that computed them. It may lose some, and never fails."""
 
@@ -128,22 +142,30 @@ class SingularValues:
             name: _Matrix(_parameter(model, name)) for name, _ in layout if name not in self.dead
         }
 
-    def decompose(self) -> Iterator[tuple[int, int]]:
-        """Decompose every matrix that is not yet, one a step: how many are, and of how many. `apply` does what is left
-        of it."""
-        for done, (name, matrix) in enumerate(self._matrices.items(), start=1):
-            if not matrix.is_decomposed:
-                matrix.take(self._decomposition(name, matrix))
-            yield done, len(self._matrices)
-
-    def _decomposition(self, name: str, matrix: _Matrix) -> Decomposition:
-        ledger = self._ledger if matrix.count >= _KEPT_FROM else None
-        found = ledger.recall(self._keys[name], matrix.count) if ledger else None
-        if found is None:
-            found = matrix.decompose()
-            if ledger:
-                ledger.keep(self._keys[name], found)
-        return found
+    def decompose(self) -> Iterator[Decomposing]:
+        """Decompose every matrix that is not yet. Large ones that were not kept come last, and tell how far they are,
+        before the first and after each; the others take no time worth telling. `apply` does what is left of it."""
+        slow: list[tuple[str, _Matrix]] = []
+        for name, matrix in self._matrices.items():
+            if matrix.is_decomposed:
+                continue
+            if matrix.count < _KEPT_FROM:
+                matrix.take(matrix.decompose())
+            elif found := self._ledger and self._ledger.recall(self._keys[name], matrix.count):
+                matrix.take(found)
+            else:
+                slow.append((name, matrix))
+        if slow:
+            yield Decomposing(0, len(slow), 0.0)
+        work, all_work = 0.0, sum(matrix.work for _, matrix in slow)
+        for done, (name, matrix) in enumerate(slow, start=1):
+            if not matrix.is_decomposed:  # `apply` may have been faster
+                found = matrix.decompose()
+                matrix.take(found)
+                if self._ledger:
+                    self._ledger.keep(self._keys[name], found)
+            work += matrix.work
+            yield Decomposing(done, len(slow), work / all_work)
 
     def apply(self, offsets: NDArray[np.float32]) -> None:
         """Write the matrices for these offsets, float32 [sum of the layout's counts]."""
@@ -184,6 +206,11 @@ class _Matrix:
     def is_decomposed(self) -> bool:
         return len(self._values) > 0
 
+    @property
+    def work(self) -> float:
+        """About what its decomposition takes, in operations."""
+        return 2.0 * max(self._weight.shape) * self.count**2 + _EIGENVECTORS * self.count**3
+
     def decompose(self) -> Decomposition:
         """Of the original weight."""
         gram = torch.zeros(self.count, self.count, dtype=torch.float64, device=self._weight.device)
@@ -191,7 +218,10 @@ class _Matrix:
         for start in range(0, len(tall), _ROWS_AT_ONCE):
             part = tall[start : start + _ROWS_AT_ONCE].double()
             gram += part.T @ part
-        squares, directions = torch.linalg.eigh(gram)
+        with suited_threads(
+            small=True
+        ):  # several wait for each other: on a busy machine they take 15 times as long
+            squares, directions = torch.linalg.eigh(gram)
         values = squares.flip(0).clamp(min=0).sqrt()  # largest first, as torch.svd orders them
         return values.cpu().numpy(), directions.flip(1).cpu().numpy()
 
@@ -209,7 +239,7 @@ class _Matrix:
             raise CheckpointError(f"The SVF offsets of {name} leave no positive sum of singular values.")
         scale = factors * (float(self._values.sum()) / changed)
         turn = ((self._directions * scale) @ self._directions.T).float()
-        with torch.no_grad():
+        with torch.no_grad(), _tf32(self._weight):
             if self._tall:
                 for start in range(0, len(self._original), _ROWS_AT_ONCE):
                     rows = slice(start, start + _ROWS_AT_ONCE)
@@ -220,6 +250,21 @@ class _Matrix:
     def restore(self) -> None:
         with torch.no_grad():
             self._weight.copy_(self._original)
+
+
+@contextmanager
+def _tf32(weight: torch.Tensor) -> Iterator[None]:
+    """Products of float32 on CUDA's matrix units where they are rounded to a weight of 16 bits, which loses more than
+    TF32 does."""
+    if not weight.is_cuda or weight.dtype == torch.float32:
+        yield
+        return
+    settings = torch.backends.cuda.matmul
+    before, settings.allow_tf32 = settings.allow_tf32, True
+    try:
+        yield
+    finally:
+        settings.allow_tf32 = before
 
 
 def check_layout(model: Any, layout: Layout) -> None:

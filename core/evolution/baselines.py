@@ -9,15 +9,16 @@ same hidden states, so that an evolution can go on from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.checkpoint import Checkpoint
-from core.coordinator.coordinator import encode_for
+from core.coordinator.coordinator import read_each_for
 from core.coordinator.encoder import Encoder
+from core.coordinator.states import Reading
 from core.draws import derive_seed
 from core.episode import (
     ROLE_ORDER,
@@ -277,16 +278,17 @@ def cloned_from_labels(
     questions: Sequence[Task],
     *,
     ridge: float | None = None,
-) -> Checkpoint:
+) -> Generator[Reading, None, Checkpoint]:
     """The template with a head that clones, on each question, the model that solved it most often in three repeats.
 
     Models that do equally well share a question; one that nobody solved teaches nothing. `ridge` is the weight of the
-    squared head; by default the one of RIDGES that says most about questions left aside. ConfigError for a head that
-    is not linear, and when no question was solved at all."""
+    squared head; by default the one of RIDGES that says most about questions left aside. Yields how far the encoder is
+    with the turns of those episodes. ConfigError for a head that is not linear, and when no question was solved at
+    all."""
     if template.head_kind != "linear":
         raise ConfigError("Labels teach a linear head alone: leave --head out, or evolve without labels.")
     played, weights = labels_of(arena, cycles, questions)
-    lessons = _lessons(template, encoder, played, weights)
+    lessons = yield from _lessons(template, encoder, played, weights)
     if not len(lessons.weights):
         raise ConfigError(
             "No model solved a single one of the questions to be labelled: there is nothing to learn."
@@ -300,7 +302,7 @@ def cloned_from_labels(
 
 def _lessons(
     template: Checkpoint, encoder: Encoder, played: Sequence[Sequence[Sequence[Episode]]], weights: Vector
-) -> Lessons:
+) -> Generator[Reading, None, Lessons]:
     """The turns of the solved episodes of each question's best models; a question counts once in all."""
     requests, rows = [], []
     for slot, repeats in enumerate(played):
@@ -311,7 +313,10 @@ def _lessons(
                     requests.append(request_at(episode, turn.index))
                     role = ROLE_ORDER.index(turn.decision.role)
                     rows.append((slot, role, weight / (len(solved) * len(episode.turns)), question))
-    states = encode_for(template, encoder, requests).states.astype(float) if requests else np.zeros((0, 0))
+    states = np.zeros((len(requests), encoder.hidden_size))
+    for done, (place, row) in enumerate(read_each_for(template, encoder, requests), start=1):
+        states[place] = row.states[0]
+        yield Reading(done, len(requests), "labelled turns read")
     slots, roles, shares, asked = np.array(rows, float).reshape(-1, 4).T
     return Lessons(states, slots.astype(int), roles.astype(int), shares, asked.astype(int))
 

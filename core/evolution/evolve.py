@@ -4,7 +4,7 @@ controls beside it, its own random walk and the best single model at the same tu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator, Population
 from core.coordinator.encoder import Encoder
+from core.coordinator.states import Reading
 from core.draws import derive_seed, uniform
 from core.episode import Episode, Task
 from core.errors import ConfigError
 from core.evolution.baselines import Arena, best_cycles, cloned_from_labels
 from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, EvolveConfig, Recording, label_episodes
-from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
+from core.evolution.cycles import PLAIN_CYCLES, Trial, choose_cycles, try_cycles
 from core.evolution.fitness import (
     EpisodeStatistics,
     GenerationStats,
@@ -30,8 +31,8 @@ from core.evolution.fitness import (
 )
 from core.evolution.learner_state import LearnerState, Vector
 from core.evolution.learners import begin
-from core.evolution.search import Reading, SearchSpace, Survey, space_of, survey
-from core.learning import Candidates, Played, episodes_of, learn, play_all, share_calls
+from core.evolution.search import SearchSpace, Survey, space_of, survey
+from core.learning import Candidates, Played, Playing, episodes_of, learn, playing, share_calls
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Policy, single_policy
 from core.pool.cache import CachedPool
@@ -74,9 +75,10 @@ def evolve(
     surveyed: Survey | None = None,
     sketches: int | None = None,
     recording: Recording = _NOTHING_KEPT,
-) -> Iterator[Generation | Reading]:
+) -> Iterator[Generation | Reading | Playing]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`;
-    before them, how far the encoder is with the `sketches` (None: the usual number) that it is measured on.
+    before them, how far the encoder is with the turns that labels are learned from, and with the `sketches` (None: the
+    usual number) that it is measured on; and before each, how far its episodes are.
 
     `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
     generation that was yielded, the next is the one after it; the template then is generation 0's checkpoint, and
@@ -88,7 +90,7 @@ def evolve(
     pool = share_calls(pool)
     label_episodes = None
     if start is None and config.label_questions:
-        template, label_episodes = teach(config, template, encoder, pool, grade, tasks)
+        template, label_episodes = yield from teach(config, template, encoder, pool, grade, tasks)
     if config.learner == "reinforce" and (template.head_kind != "linear" or template.svf_layout):
         raise ConfigError(
             "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
@@ -118,13 +120,13 @@ def teach(
     pool: CachedPool,
     grade: GradeMany,
     tasks: Sequence[Task],
-) -> tuple[Checkpoint, int]:
+) -> Generator[Reading, None, tuple[Checkpoint, int]]:
     """The template taught by labels on the first `label_questions` tasks, and how many episodes that took in all, those
-    that chose every model's cycle of roles among them."""
+    that chose every model's cycle of roles among them. Yields how far the encoder is with their turns."""
     arena = Arena(pool, grade, turn_budget=config.turn_budget, seed=config.seed, protocol=template.protocol)
     questions = tasks[: config.label_questions]
     cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES, others=())
-    head = cloned_from_labels(template, encoder, arena, cycles, questions)
+    head = yield from cloned_from_labels(template, encoder, arena, cycles, questions)
     return head, label_episodes(len(arena.models), len(questions))
 
 
@@ -355,33 +357,37 @@ def controls(
     validation_tasks: Sequence[Task],
     surveyed: Survey | None = None,
     sketches: int | None = None,
-) -> dict[str, EpisodeStatistics]:
+) -> Generator[Playing, None, dict[str, EpisodeStatistics]]:
     """Play what learned nothing, the controls of an evolution of `template` on `tasks`, with the seeds of its
-    validation. By name: "random walk", or a model and its cycle such as "single:ann T W"."""
+    validation; yields how far each is. By name: "random walk", or a model and its cycle such as "single:ann T W"."""
 
-    def play(policy: Policy, prefix: str) -> EpisodeStatistics:
+    def play(policy: Policy, prefix: str, what: str) -> Generator[Playing, None, EpisodeStatistics]:
         episodes = unplayed(config, template, validation_tasks, prefix, validation_seed(config))
-        return statistics_of(play_all(episodes, policy, pool, grade))
+        return statistics_of((yield from playing(episodes, policy, pool, grade, f"the control, {what}")))
 
     found = {}
     if config.learner == "sep-cma-es":  # the others have no walk of their own
         end = random_walk(config, space_of(config, template, encoder, tasks, surveyed, sketches))
         walk = template.with_vector(end, kind="random walk")
-        found["random walk"] = play(Coordinator(walk, encoder), "walk")
+        found["random walk"] = yield from play(Coordinator(walk, encoder), "walk", "random walk")
     names = [f"{SINGLE}{model}" for model in template.models]
-    trials = try_cycles(
+    trials, choosing = list[Trial](), validation_tasks[:CHOOSING]
+    for trial in try_cycles(
         names,
         pool,
         grade,
-        validation_tasks[:CHOOSING],
+        choosing,
         turn_budget=config.turn_budget,
         seed=validation_seed(config),
         cycles=PLAIN_CYCLES,
         protocol=template.protocol,
-    )
+    ):
+        trials.append(trial)
+        of = len(names) * len(PLAIN_CYCLES) * len(choosing)
+        yield Playing("the choice of the best single model", len(trials), of)
     chosen = choose_cycles(trials)
     name = max(names, key=lambda one: chosen[one].accuracy)
     cycle = chosen[name].cycle
     single = single_policy(name.removeprefix(SINGLE), template.models, cycle)
     letters = " ".join(role.value[0].upper() for role in cycle)
-    return {**found, f"{name} {letters}": play(single, "single")}
+    return {**found, f"{name} {letters}": (yield from play(single, "single", "best single model"))}

@@ -18,6 +18,7 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import encode_for, read_each_for
 from core.coordinator.encoder import Encoder
+from core.coordinator.states import Reading
 from core.coordinator.svf import Offsets
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
@@ -25,6 +26,7 @@ from core.errors import ConfigError
 from core.evolution.config import SKETCHES, SVF_CANDIDATES, SVF_SKETCHES, EvolveConfig
 from core.evolution.fitness import Step
 from core.evolution.learner_state import Vector
+from core.learning import outcome
 
 CANDIDATES = 32  # that the space is measured on
 _SVF_PROBE = 0.03  # the authors' first step size
@@ -53,14 +55,6 @@ class Survey:
         blocks = {"head", "svf"} if template.svf_layout else {"head"}
         fits = found.shape == (template.encoder.hidden_size,) and bool(np.isfinite(found).all())
         return cls(steps, found) if fits and steps.keys() == blocks else None
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How far an encoder is with what it reads: `done` transcripts of so many."""
-
-    done: int
-    of: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,13 +108,7 @@ def survey_of(
     n: int | None = None,
 ) -> Survey:
     """What a `survey` comes to."""
-    steps = survey(config, template, encoder, tasks, n)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Survey = end.value
-            return found
+    return outcome(survey(config, template, encoder, tasks, n))
 
 
 def survey(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from core.episode import Episode, Task
 from core.errors import ConfigError
-from core.learning import Candidates, Played, is_due, share_calls
+from core.learning import Candidates, Played, Playing, is_due, share_calls
 from core.learning import learn as learn_by
 from core.planner.config import LearnConfig
 from core.planner.grpo import check_installed, learn_from, named_weights, new_optimiser
@@ -217,8 +217,9 @@ def learn(
     state: PlannerState | None = None,
     run: str = "",
     clock: Callable[[], float] = float,
-) -> Iterator[Iteration]:
-    """Yield iteration 0 (the start, validated) and then each finished iteration, up to `config.iterations`.
+) -> Iterator[Iteration | Playing]:
+    """Yield iteration 0 (the start, validated) and then each finished iteration, up to `config.iterations`; before
+    each, how far its episodes are.
 
     `start` is a planner after its warm-up, of which a copy learns; of `tasks` the questions are kept that the pool's
     models disagree on. With `state`, of an iteration that was yielded, the next is the one after it. Equal calls are

@@ -55,6 +55,28 @@ def chosen_computing(folder: Path, device: str, dtype: str | None) -> tuple[Devi
     return kind, next((one for one in get_args(Dtype) if one == dtype), usual)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is what torch raises where memory runs out; not every device has a type of its own for it."""
+    words = str(error).lower()
+    return (
+        isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        or "out of memory" in words
+        or "t allocate memory" in words  # can't, or cannot
+    )
+
+
+def load_fault(what: str, error: Exception) -> str:
+    """Why a model cannot be loaded, in a sentence that says what to do. `what`: which one; transformers checks little,
+    and raises anything for damaged files."""
+    if is_out_of_memory(error):
+        return (
+            f"There is not enough memory for {what}: end other programs, name a smaller one, or halve it by the dtype "
+            "bfloat16."
+        )
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return f"{what[:1].upper()}{what[1:]} cannot be loaded: {reason[:300]}"
+
+
 def _is_small_folder(folder: Path) -> bool:
     """Whether a model's files hold so few numbers that one thread reads quickest."""
     try:

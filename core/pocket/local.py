@@ -91,13 +91,24 @@ class LocalPool(BackgroundPool):
         except TrinityError as error:
             reply = error
         except Exception as fault:
-            reply = broken_off(ask, fault)
+            reply = self._fault(ask, fault)
         if reply is None or not future.set_running_or_notify_cancel():
             return
         if isinstance(reply, TrinityError):
             future.set_exception(reply)
         else:
             future.set_result(reply)
+
+    def _fault(self, ask: Ask, fault: Exception) -> Reply | TrinityError:
+        """What a call ends with that this program failed at; without memory it would fail at all others too."""
+        from core.pocket.devices import is_out_of_memory
+
+        if not is_out_of_memory(fault):
+            return broken_off(ask, fault)
+        return PoolError(
+            f"There is not enough memory for model '{ask.model}' to read a prompt and write its reply: end other "
+            "programs, give it the dtype bfloat16 or a smaller context_window in pool.toml, or name a smaller model."
+        )
 
     def _reply(self, ask: Ask, on_piece: Callable[[str], None] | None, future: Future[Reply]) -> Reply | None:
         """The reply; None where the call was given up."""

@@ -27,7 +27,7 @@ from transformers import (
 from core.draws import uniform
 from core.episode import Ask, Failure, Message, Reply, Usage
 from core.errors import PoolError
-from core.pocket.devices import TORCH_DTYPES, chosen_computing
+from core.pocket.devices import TORCH_DTYPES, chosen_computing, load_fault
 from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.tokens.prompts import PromptTokens
 
@@ -168,24 +168,18 @@ class LocalModel(Writer[Sequence[Message]]):
                     local_files_only=True,
                     output_loading_info=True,
                 )
+            loaded[0].to(kind)
             tokenizer: Any = AutoTokenizer.from_pretrained(
                 folder, trust_remote_code=False, local_files_only=True
             )
         except Exception as error:  # transformers checks little and raises anything for damaged files
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise PoolError(f"The language model at {folder} cannot be loaded: {reason[:300]}") from error
+            raise PoolError(load_fault(f"the language model at {folder}", error)) from error
         model, told = loaded
         if missing := sorted(told["missing_keys"]):
             raise PoolError(
                 f"The language model at {folder} cannot write: its files lack {len(missing)} of its weights, such as "
                 f"{missing[0]}; name a folder that was saved with its language model head."
             )
-        try:
-            model.to(kind)
-        except RuntimeError as error:  # too little memory there
-            raise PoolError(
-                f"The language model at {folder} has no room on {kind}: name the device cpu, or a smaller model."
-            ) from error
         return cls(torch.nn.Module.eval(model).requires_grad_(False), tokenizer)
 
     def ids(self, said: Sequence[Message]) -> tuple[int, ...]:

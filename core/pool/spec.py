@@ -111,6 +111,8 @@ class ModelSpec:
     base_url: Annotated[str, AfterValidator(_url)] = ""
     #: Of a model that writes in this process: its name among those that were added, or its folder.
     local: Annotated[str, Field(min_length=1)] = ""
+    #: Of such a model, the digest of its weights: another under the same name is another model.
+    weights: str = field(default="", repr=False)
     api_key_env: Annotated[str, AfterValidator(_variable)] = ""
     dialect: Dialect = "general"
     temperature: Temperature = 0.7
@@ -168,6 +170,7 @@ def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
         + (*filter(None, (sorted(one.query.items()), one.context_window)),)
         + (() if one.system_role else ("no system role",))
         + (() if (one.device, one.dtype) == ("auto", None) else (f"{one.dtype} on {one.device}",))
+        + ((f"weights {one.weights}",) if one.weights else ())
         for one in specs
     ]
     return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

@@ -138,6 +138,17 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def known_digest(folder: Path) -> str:
+    """`weights_digest`, reckoned once by this process as long as the folder's files stay the same by size and time."""
+    files = sorted((one.name, (held := one.stat()).st_size, held.st_mtime_ns) for one in folder.iterdir())
+    return _known_digest(folder, tuple(files))
+
+
+@lru_cache(maxsize=32)
+def _known_digest(folder: Path, files: tuple[tuple[str, int, int], ...]) -> str:
+    return weights_digest(folder)
+
+
 def encoder_name(name: str, folder: Path, commit: str) -> str:
     """What checkpoints call this encoder: "pocket", its hub id, or its folder's own name, without the place where that
     lies on this machine."""

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from core.checkpoint import write_folder
 from core.errors import CheckpointError
 from core.settings import POCKET_POOL
-from core.tokens.files import hub_folder
+from core.tokens.files import hub_folder, known_digest
 
 #: Below the data folder.
 SHELF = "encoders"
@@ -130,6 +130,19 @@ def model_folder(name: str, data_folder: Path | None, beside: Path) -> Path:
         f"there is no language model '{name}' on this machine: add it by trinity encoders add"
         f"{f' {name}' if name in OFFERS else ''}, or name its folder."
     )
+
+
+def model_weights(name: str, data_folder: Path | None, folder: Path) -> str:
+    """The digest of the weights in such a folder: as it was added where the folder is the shelf's own, else by its
+    files, which are read again only when they have changed."""
+    found = None if data_folder is None else on_shelf(data_folder, name)
+    if (
+        data_folder is not None
+        and found is not None
+        and folder == Path(os.path.abspath(data_folder / SHELF / name))
+    ):
+        return found.digest
+    return known_digest(folder)
 
 
 def check_free(data_folder: Path, name: str, offer: str = "") -> None:

@@ -113,7 +113,7 @@ def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:
     played = store.checkpoints.policies_with_episodes()
     checkpoints = {one.id: one for one in store.checkpoints.list()}
     ours = checkpoints.get(own)
-    seen = [checkpoints[name] for name in names if name in played]
+    seen = [checkpoints[name] for name in names if name in played and name in checkpoints]
     kin = [one for one in seen if ours and one.run_id == ours.run_id] or seen
     if not kin:
         return names[0] if names else None

@@ -73,6 +73,11 @@ class PaidReplies:
         with writing(self.engine) as connection:
             connection.execute(delete(paid_reply).where(chosen))
 
+    def count(self, generation: int) -> int:
+        """How many replies to a generation are kept."""
+        mine = (paid_reply.c.run_id == self.run_id) & (paid_reply.c.generation == generation)
+        return int(fetch_scalar(self.engine, select(func.count()).where(mine)))
+
     def spent_usd(self, since: int) -> float:
         """What the replies of a generation and those after it have cost; an unknown price counts nothing."""
         mine = (paid_reply.c.run_id == self.run_id) & (paid_reply.c.generation >= since)

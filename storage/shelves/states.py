@@ -72,6 +72,7 @@ class StateFile:
         self._number: int | None = None
         self._unmeasured = most_bytes  # bytes kept since the whole was measured
         self._recalls = self._keeps = True  # until either fails
+        self._told = False
 
     def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, NDArray[np.float32]]:
         """The states that are kept of these keys."""
@@ -122,7 +123,13 @@ class StateFile:
                 self._put_aside(error)
                 return act(self._open())
         except (StoreError, OSError) as error:
-            log.warning("From here on, what the encoder reads is not kept for later runs: %s", error)
+            if not self._told:
+                log.warning(
+                    "From here on, what the encoder reads is not kept for later runs (%s): %s",
+                    self.path,
+                    error,
+                )
+            self._told = True
             return None
 
     def _open(self) -> Engine:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from storage.files.interchange import import_runs
-from storage.store import Store, open_store
-from ui.runs import wiring
+if TYPE_CHECKING:  # a machine that is lent for its accelerator may have no database
+    from storage.store import Store
 
 Figures = dict[str, Any]
 #: Serves on the port that follows the last option.
@@ -92,6 +93,38 @@ def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
+def apart(module: str, options: Sequence[str], limit_s: float) -> Figures:
+    """The figures of a benchmark in a process of its own, which tells how far it is at once. What fails or takes longer
+    says so in the place of its figures, as {"failed": why}."""
+    command = [sys.executable, "-m", module, *options, "--json"]
+    last, late = "", threading.Event()
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as answer,
+        subprocess.Popen(command, stdout=answer, stderr=subprocess.PIPE, text=True) as process,
+    ):
+
+        def give_up() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(limit_s, give_up)
+        timer.start()
+        for line in process.stderr or ():
+            say(line.rstrip())
+            last = line.strip() or last
+        code = process.wait()
+        timer.cancel()
+        answer.seek(0)
+        said = answer.read()
+    if late.is_set():
+        return {"failed": f"it took longer than {limit_s:g} s"}
+    try:
+        found: Figures = json.loads(said)
+    except ValueError:
+        return {"failed": last or f"it ended with code {code}"}
+    return found
+
+
 def milliseconds(do: Callable[[], object]) -> float:
     """How long one call takes."""
     began = time.perf_counter()
@@ -107,6 +140,10 @@ def percentile(percent: float, values: Sequence[float], digits: int = 1) -> floa
 @contextmanager
 def sample_store() -> Iterator[Store]:
     """A store that holds the sample runs."""
+    from storage.files.interchange import import_runs
+    from storage.store import open_store
+    from ui.runs import wiring
+
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "samples.db")
         import_runs(store, wiring.SAMPLE_RUNS)

@@ -1,27 +1,30 @@
-"""Times the decisions of one conversation on Qwen3-0.6B's shape beside peers that read all of it again each time."""
+"""Times the decisions of one conversation on Qwen3-0.6B's shape, or by an encoder that is here, beside peers that read
+all of it again each time."""
 
 from __future__ import annotations
 
 import json
+import logging
 import resource
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from core.checkpoint import EncoderIdentity
 from core.coordinator.encoder import Encoder
 from core.coordinator.prefixes import PREFIX_BYTES
 from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.heads import head_of
-from tests.bench._frame import Figures, percentile, run, say
+from core.processes import cores
+from tests.bench import _accelerated
+from tests.bench._frame import Figures, apart, percentile, run, say
 from tests.builders.encoder import tiny_tokenizer
+from ui.runs import wiring
 
 #: The shape of Qwen3-0.6B, the paper's encoder; its weights here are random.
 SHAPE = {
@@ -40,7 +43,6 @@ READERS = ("ours", "naive", "automodel")
 MODELS = 7
 _SHORT = 64  # questions over which the agreement of number formats is counted too
 _AROUND = 8  # tokens of a turn's marks and name
-_BATCH, _BATCH_TOKENS, _BATCH_TIMES = 64, 512, 5
 _MARGIN = 1e-3  # in logits: nearer than this a choice may fall either way
 
 State = Callable[[Decide], NDArray[np.float32]]
@@ -56,13 +58,21 @@ def measure(
     dtype: Annotated[str, "float32, bfloat16 or float16; left out: bfloat16 on cuda, else float32"] = "",
     conversations: Annotated[int, "so many more at once, under the budget for remembered parts"] = 32,
     shape: Annotated[str, "JSON that takes the place of some of the shape's numbers"] = "{}",
+    encoder: Annotated[str, "an encoder that is here takes the place of the shape: a name or a folder"] = "",
     times: Annotated[
         int, "rounds in which all readers take their turn; of each decision the median counts"
     ] = 3,
-    only: Annotated[str, "one of ours, naive, automodel, many, bfloat16, batches: in this process"] = "",
+    share: Annotated[
+        float, "of the paper's evolution that is decided for; 0: a twentieth on cuda, else one candidate"
+    ] = 0.0,
+    limit: Annotated[float, "seconds after which a reader is given up"] = 3600.0,
+    only: Annotated[
+        str, "one of ours, naive, automodel, many, bfloat16, deep, batches, evolution: in this process"
+    ] = "",
 ) -> Figures:
-    """Every reader in a process of its own, so that each has its own peak of memory. On an accelerator also batches,
-    and the agreement with float32 on the CPU."""
+    """Every reader in a process of its own, so that each has its own peak of memory. On an accelerator also decisions
+    deep in a conversation, batches, an evolution's share and the agreement with float32 on the CPU; what fails there is
+    told, and the others go on."""
     dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
     settings: dict[str, Any] = {
         "turns": turns,
@@ -72,44 +82,73 @@ def measure(
         "dtype": dtype,
         "conversations": conversations,
         "shape": shape,
+        "share": share,
+        "encoder": encoder,
     }
+    if encoder and json.loads(shape):
+        raise ValueError("An encoder that is here has its own shape: give --encoder or --shape.")
     if only:
-        return _alone(only, **settings)
+        return _alone(only, name=settings.pop("encoder"), **settings)
     runs: dict[str, list[Figures]] = {}
-    accelerated = ["batches", "cpu"] if device != "cpu" else []
-    once = ("bfloat16", *accelerated, *(["many"] if conversations else []))
-    for reader in (*READERS * times, *once):
+    for reader in _order(device, dtype, times, bool(conversations)):
         say(f"{reader} ...")
-        own = {"device": "cpu", "dtype": "float32"} if reader == "cpu" else {}
+        own = {"device": "cpu", "dtype": "float32", "threads": cores()} if reader == "cpu" else {}
         options = [word for name, value in {**settings, **own}.items() for word in (f"--{name}", str(value))]
-        command = [
-            sys.executable,
-            "-m",
-            "tests.bench.decision",
-            *options,
-            "--only",
-            "ours" if own else reader,
-            "--json",
-        ]
-        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        runs.setdefault(reader, []).append(json.loads(answer))
+        answer = apart("tests.bench.decision", [*options, "--only", "ours" if own else reader], limit)
+        say(f"{reader}: {json.dumps({name: one for name, one in answer.items() if name != 'logits'})}")
+        runs.setdefault(reader, []).append(answer)
     found = {reader: _median(of_reader) for reader, of_reader in runs.items()}
-    ours, naive, automodel = (found[reader] for reader in READERS)
-    ratios = {
-        "total_vs_naive": naive["total_s"] / ours["total_s"],
-        "last_vs_naive": naive["last_s"] / ours["last_s"],
-        "total_vs_automodel": automodel["total_s"] / ours["total_s"],
-        "limit": ours["total_s"] / ours.pop("limit_s"),
-    }
-    exact = {
-        name: _agreement(ours["logits"], found[other]["logits"])
-        for name, other in (("automodel", "automodel"), ("bfloat16", "bfloat16"), ("cpu_float32", "cpu"))
-        if other in found
-    }
+    if device == "cpu" and (failed := [reader for reader, one in found.items() if "failed" in one]):
+        raise ValueError(f"{failed[0]}: {found[failed[0]]['failed']}")
+    return {**_compared(found), **({} if device == "cpu" else {"wanted": _wanted(found)})}
+
+
+def _order(device: str, dtype: str, times: int, many: bool) -> Sequence[str]:
+    """The readers in their order; on an accelerator what it is for comes first, and each once."""
+    last = ("many",) if many else ()
+    if device == "cpu":
+        return (*READERS * times, "bfloat16", *last)
+    halves = () if dtype == "bfloat16" else ("bfloat16",)
+    return ("ours", "deep", "batches", "evolution", "cpu", *READERS[1:], *halves, *last)
+
+
+def _compared(found: dict[str, Figures]) -> Figures:
+    """All figures, the ratios between readers first, as far as there are any."""
+    there = {reader: one for reader, one in found.items() if "failed" not in one}
+    ratios, exact = {}, {}
+    if ours := there.get("ours"):
+        for name, other, figure in (
+            ("total_vs_naive", "naive", "total_s"),
+            ("last_vs_naive", "naive", "last_s"),
+            ("total_vs_automodel", "automodel", "total_s"),
+        ):
+            if other in there:
+                ratios[name] = there[other][figure] / ours[figure]
+        for name, other in (("total_cpu_vs_naive", "naive"), ("total_cpu_vs_automodel", "automodel")):
+            if other in there:  # the same where others use the machine at the same time
+                ratios[name] = sum(there[other]["cpu_s"]) / sum(ours["cpu_s"])
+        ratios["limit"] = ours["total_s"] / ours["limit_s"]
+        for name, other in (("automodel", "automodel"), ("bfloat16", "bfloat16"), ("cpu_float32", "cpu")):
+            if other in there:
+                exact[name] = _agreement(ours["logits"], there[other]["logits"])
     for one in found.values():
         one.pop("logits", None)
         one.pop("limit_s", None)
     return {"ratios": ratios, **found, "logits_against": exact}
+
+
+def _wanted(found: dict[str, Figures]) -> Figures:
+    """What an accelerator is to reach, and whether it does; what was not measured is left out."""
+    limits = {
+        "deep p50_ms at most 8": ("deep", "p50_ms", 8.0, 1),
+        "batches decisions_per_s at least 600": ("batches", "decisions_per_s", 600.0, -1),
+        "evolution whole_s at most 300": ("evolution", "whole_s", 300.0, 1),
+    }
+    return {
+        said: "reached" if found[part][figure] * sign <= limit * sign else "NOT reached"
+        for said, (part, figure, limit, sign) in limits.items()
+        if figure in found.get(part, {})
+    }
 
 
 def _alone(
@@ -121,27 +160,37 @@ def _alone(
     dtype: str,
     conversations: int,
     shape: str,
+    share: float,
+    name: str,
 ) -> Figures:
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("core").setLevel(logging.INFO)  # what was chosen, and why
     torch.set_num_threads(threads)
-    model = _model(device, "bfloat16" if reader == "bfloat16" else dtype, json.loads(shape))
-    encoder = Encoder(model.model, tiny_tokenizer(), EncoderIdentity("random", model.config.hidden_size))
+    model, encoder = _encoder(name, device, "bfloat16" if reader == "bfloat16" else dtype, json.loads(shape))
     if reader == "many":
         return _many(encoder, conversations, turns, max(1, tokens // 4))
+    if reader == "deep":
+        return _accelerated.deep(encoder, _requests, turns, tokens)
     if reader == "batches":
-        return _batches(encoder)
+        return _accelerated.batches(encoder, _requests)
+    if reader == "evolution":
+        share = share or (0.05 if device == "cuda" else 1e-9)
+        return _accelerated.evolution(encoder, _requests, tokens, share)
     requests = list(_requests(turns, tokens, 0))
     state = _peer(reader, model, encoder) if reader in READERS[1:] else _ours(encoder)
     # What a first forward sets up is nobody's; on an accelerator each shape has its own.
     for request in _requests(*((1, 16) if device == "cpu" else (turns, tokens)), 1):
         state(request)
     before = _peak()
-    seconds, states = [], []
+    seconds, cpu_s, states = [], [], []
     for request in requests:
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         states.append(state(request))
         seconds.append(time.perf_counter() - began)
+        cpu_s.append(time.process_time() - used)
     found = {
         **_times(seconds),
+        "cpu_s": cpu_s,
         "peak_mb": _peak(),
         "peak_of_weights_mb": before,
         **({"peak_device_mb": torch.cuda.max_memory_allocated() / 2**20} if device == "cuda" else {}),
@@ -175,9 +224,28 @@ def _median(runs: list[Figures]) -> Figures:
     found = dict(runs[0])
     if "seconds" in found:
         found |= _times(np.median([one["seconds"] for one in runs], axis=0).tolist())
+        found["cpu_s"] = np.median([one["cpu_s"] for one in runs], axis=0).tolist()
     if "limit_s" in found:
         found["limit_s"] = float(np.median([one["limit_s"] for one in runs]))
     return found
+
+
+def _encoder(name: str, device: str, dtype: str, shape: dict[str, Any]) -> tuple[Any, Encoder]:
+    """A causal language model, and the encoder of its layers: the one of this name, else random and of the shape."""
+    if not name:
+        model = _model(device, dtype, shape)
+        return model, Encoder(
+            model.model, tiny_tokenizer(), EncoderIdentity("random", model.config.hidden_size)
+        )
+    folder = wiring.encoder_source(name)
+    causal: Any = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=getattr(torch, dtype), local_files_only=True
+    )
+    causal.eval().to(device)
+    identity = EncoderIdentity(name, causal.config.hidden_size)
+    return causal, Encoder(
+        causal.model, AutoTokenizer.from_pretrained(folder, local_files_only=True), identity
+    )
 
 
 def _model(device: str, dtype: str, other: dict[str, Any]) -> Any:
@@ -251,23 +319,6 @@ def _many(encoder: Encoder, conversations: int, turns: int, tokens: int) -> Figu
         "forwards_per_decision": encoder.forwards / (conversations * turns),
         "budget_mb": PREFIX_BYTES / 2**20,
         "peak_mb": _peak(),
-    }
-
-
-def _batches(encoder: Encoder) -> Figures:
-    """Decisions of as many conversations that begin, read together."""
-    seconds = []
-    for first in range(0, (_BATCH_TIMES + 1) * _BATCH, _BATCH):
-        requests = [next(_requests(1, _BATCH_TOKENS, 1_000 + first + place)) for place in range(_BATCH)]
-        began = time.perf_counter()
-        encoder.encode(requests)
-        seconds.append(time.perf_counter() - began)
-    median = float(np.median(seconds[1:]))  # the first sets up what the others use
-    return {
-        "at_once": _BATCH,
-        "prompt_tokens": len(encoder.tokens.prompt(requests[0], encoder.input_format).ids),
-        "batch_ms": round(1000 * median, 2),
-        "decisions_per_s": _BATCH / median,
     }
 
 

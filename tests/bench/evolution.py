@@ -28,11 +28,10 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.states import Encoded
+from core.coordinator.states import Encoded, Reading
 from core.episode import Ask, Episode, EpisodeFinished, Reply
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import Generation, evolve
-from core.evolution.search import Reading
 from core.learning import episodes_of
 from core.play.drive import drive
 from core.pocket import MODELS, threads
@@ -98,7 +97,7 @@ def against_naive(config: EvolveConfig, naive: int, whole: bool) -> Figures:
     began = time.perf_counter()
     generations = []
     for one in evolve(config, template, encoder=encoder, pool=pool, grade=grade_many, tasks=tasks):
-        if isinstance(one, Reading):
+        if not isinstance(one, Generation):
             continue
         generations.append(one)
         say(f"generation {one.index} of {config.generations}")

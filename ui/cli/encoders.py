@@ -123,17 +123,17 @@ def show(
 
     [dim]$[/] trinity encoders show smollm2
     """
-    from core.tasks.sets import load_tasks
     from ui.runs import wiring
     from ui.runs.encoders import measure
+    from ui.runs.questions import find_questions
 
-    drawn = load_tasks(tasks, "validation", n, 0, at_most=True)
+    questions = find_questions(tasks, most=n)  # those that trinity separability would read
     with progress() as bar:
-        line = bar.add_task(f"{name} reads", total=len(drawn), note="")
-        for step in measure(wiring.data_folder(), name, drawn):
+        line = bar.add_task(f"{name} reads", total=len(questions.texts), note="loading it")
+        for step in measure(wiring.data_folder(), name, questions):
             if not isinstance(step, int):
                 break
-            bar.update(line, completed=step)
+            bar.update(line, completed=step, note="")
     assert not isinstance(step, int)
     if as_json:
         print_json(step)

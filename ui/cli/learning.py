@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from core.errors import ConfigError
 from core.evolution.config import DEPARTURES
 from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
-from core.settings import DOORS, Settings
+from core.settings import DOORS, POCKET_POOL, Settings
 from core.texts import read_text
 from ui.cli.console import percent, print_json, say, tell, write_new
 from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
@@ -31,10 +32,11 @@ from ui.cli.play import (
     with_ceiling,
 )
 from ui.cli.replies import tell_lapses
-from ui.runs.settings.learning import EvolutionPlan, SurveyProgress, TrainingPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 if TYPE_CHECKING:
     from core.evolution.evolve import Generation
+    from core.learning import Playing
     from core.planner.learn import Iteration
     from core.pocket.training import TrainingProgress
     from storage.rows.summaries import RunKind, UpdateSummary
@@ -110,7 +112,7 @@ evolve.__doc__ = f"""{evolve.__doc__}
 
 def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen: Given, pilot: bool) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
-    from ui.presentation.words import left_words
+    from core.learning import Playing
     from ui.runs.evolution import prepare, with_default_population
 
     parts = prepare(store, plan)
@@ -126,14 +128,20 @@ def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen
     if not kept:
         say(f"{parts.plan.survey_words}; no model of the pool is asked for that.")
 
-    def shows(event: Generation | SurveyProgress) -> dict[str, Any]:
-        if isinstance(event, SurveyProgress):
-            return {"note": f"{event.done} of {event.of} sketches read{left_words(event.left_s)}"}
+    def shows(event: Generation | Playing) -> dict[str, Any]:
+        if isinstance(event, Playing):
+            return {"note": playing_words(event)}
         say(generation_words(event))
         return {"completed": event.index, "note": ""}
 
     done = max(0, kept - 1)
     return play_out(store, parts, known, "generations", parts.updates, shows, completed=done).finished()
+
+
+def playing_words(playing: Playing) -> str:
+    """How far the episodes of something are."""
+    turns = f", {playing.turns:,} turns" if playing.turns else ""
+    return f"{playing.what}: {playing.done:,} of {playing.of:,} episodes{turns}"
 
 
 def generation_words(generation: Generation) -> str:
@@ -199,13 +207,14 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
         turns for one in stats for part in (one.episodes, one.validation) if part for turns in part.noticed
     ]
     tell_lapses(noticed, wiring.pool_specs(plan.pool), run_id, recorded=plan.record != "none")
-    asked = took["calls"] + took["calls_saved"]
+    asked, pace = took["calls"] + took["calls_saved"], took["episodes"] / max(took["seconds"], 1e-9)
+    speed = f"{pace:,.0f}" if pace >= 10 else f"{pace:.2g}"
     say(
-        f"{took['episodes']:,} episodes, {took['episodes'] / max(took['seconds'], 1e-9):,.0f} a second; of {asked:,} "
-        f"replies {took['calls']:,} were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, "
+        f"Candidates played {took['episodes']:,} episodes, {speed} a second; of {asked:,} replies {took['calls']:,} "
+        f"were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, "
         f"in {took['reading_s']:,.0f} seconds."
     )
-    say(f"Play it: trinity run --policy {checkpoint} --policy random --n 200")
+    say(_play_words(plan, str(checkpoint), "random"))
 
 
 @with_options(TrainingPlan)
@@ -240,6 +249,7 @@ def train(
 
 def _play_training(store: Store, plan: TrainingPlan, known: str | None, _: Given, pilot: bool) -> str:
     """Begin the training, or go on with the `known` run; the run's id once it is over."""
+    from core.learning import Playing
     from core.planner.learn import Iteration
     from ui.runs.training import prepare
 
@@ -253,10 +263,12 @@ def _play_training(store: Store, plan: TrainingPlan, known: str | None, _: Given
     if pilot:
         parts = play_pilot(store, parts)
 
-    def shows(event: Iteration | TrainingProgress) -> dict[str, Any]:
+    def shows(event: Iteration | TrainingProgress | Playing) -> dict[str, Any]:
         if isinstance(event, Iteration):
             say(iteration_words(event))
             return {"completed": event.index, "note": ""}
+        if isinstance(event, Playing):
+            return {"note": playing_words(event)}
         return {"note": f"warm-up {event.step} of {event.steps}"}  # the supervised training before it
 
     done = max(0, store.runs.get(known).generations - 1) if known else 0
@@ -288,6 +300,7 @@ def _share(value: float) -> str:
 def _report_training(store: Store, run_id: str, as_json: bool) -> None:
     """What the training came to, and where its time went."""
     from core.planner.statistics import IterationStats
+    from ui.runs.plans import plan_of
 
     stored = store.learning.updates(run_id)
     stats = [IterationStats.stats_of(one.stats) for one in stored]
@@ -314,8 +327,16 @@ def _report_training(store: Store, run_id: str, as_json: bool) -> None:
     tell(f"Iteration {last.index} is checkpoint {last.checkpoint_id}.")
     tell_best(best, "iteration")
     say(f"{took['episodes']:,} episodes in {took['seconds']:,.0f} seconds.")
-    policy = f"conductor:{last.checkpoint_id}"
-    say(f"Play it: trinity run --policy {policy} --policy conductor:random --policy random --n 200")
+    plan = plan_of(store.runs.get(run_id), TrainingPlan)
+    say(_play_words(plan, f"conductor:{last.checkpoint_id}", "conductor:random", "random"))
+
+
+def _play_words(plan: EvolutionPlan | TrainingPlan, *policies: str) -> str:
+    """How to play what was learned: over the models and on the tasks with which it was."""
+    asked = [word for policy in policies for word in ("--policy", policy)]
+    asked += ["--pool", plan.pool] if plan.pool != POCKET_POOL else []
+    asked += ["--tasks", plan.tasks] if plan.tasks.endswith(".jsonl") else ["--n", "200"]
+    return f"Play it: trinity run {shlex.join(asked)}"
 
 
 def learn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ui.runs.batch import BatchParts
     from ui.runs.evolution import EvolutionParts
     from ui.runs.expectation import Expectation
-    from ui.runs.plans import ForkPlan
+    from ui.runs.plans import ForkPlan, Preparation
     from ui.runs.play import Ready
     from ui.runs.settings.batch import BatchPlan
     from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
@@ -164,13 +164,15 @@ def agree(
                 f"{dollars(pilot.most.cost_usd)}."
             )
         elif price.most.calls:
-            say(
-                "Nothing is recorded of these models yet: with --pilot, trinity run, evolve and train first play ten "
-                "episodes to know what to expect."
-            )
+            say(_NOTHING_RECORDED)
         if ask and price.ceiling_usd is None:
             typer.confirm("Start?" if pilot is None else "Start the pilot?", abort=True, err=True)
 
+
+_NOTHING_RECORDED = (
+    "Nothing is recorded of these models yet: with --pilot, trinity run, evolve and train first play ten episodes to "
+    "know what to expect."
+)
 
 PILOT = Setting(
     option="--pilot",
@@ -242,15 +244,34 @@ def play_out(
         agree(
             price(store, ready.plan, specs), expectation(store, ready.plan, specs), agreed=resume is not None
         )
+    elif resume is None and any(spec.provider == "local" for spec in specs):  # free, but slow
+        expected = expectation(store, ready.plan, specs)
+        say(expected.sentence() if expected else _NOTHING_RECORDED)
     played = follow(store, ready, what, total, shows, resume, **line)
     for encoder in dict.fromkeys(ready.readers):  # forks load theirs when they are asked for
         if encoder.keeps_states and encoder.states_given:
             say(
-                f"The encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
+                f"In all, the encoder {encoder.identity.name} gave {encoder.states_given:,} hidden states in "
                 f"{encoder.seconds:,.0f} seconds, by as much reading as {encoder.forwards:,.0f} whole transcripts take."
             )
     tell_what_came_back(ready.reckoned, ready.shelf)
     return played
+
+
+def preparation_note(told: Preparation) -> str:
+    """How far a preparation is, beside a bar; empty once it is over. One that is about to begin is said as well."""
+    if not told.done:
+        say(f"Before it begins: {told.of:,} {told.what}; what is found is kept for later runs.")
+    return told.words if told.done < told.of else ""
+
+
+def show_preparations(steps: Iterable[Preparation]) -> None:
+    """Go through with preparations that belong to no run, with a bar."""
+    with progress() as bar:
+        line = None
+        for told in steps:
+            line = bar.add_task("matrices", total=told.of, note="") if line is None else line
+            bar.update(line, completed=told.done, note=preparation_note(told))
 
 
 def follow(
@@ -270,7 +291,7 @@ def follow(
     exit code is 130."""
     from core.episode import EpisodeFinished
     from ui.runs.lease import owner, take_over
-    from ui.runs.plans import RUN_KINDS
+    from ui.runs.plans import RUN_KINDS, Preparation
     from ui.runs.play import play
     from ui.runs.queue import Ticket, enqueue
 
@@ -283,9 +304,11 @@ def follow(
         with closing(play(store, run, ready)) as events, nullcontext(bar) if bar else progress() as shown:
             task = shown.add_task(what, total=total, **{"note": "", **line})
             for event in events:
-                shown.update(
-                    task, **(shows(event) if shows else {"advance": isinstance(event, EpisodeFinished)})
-                )
+                if isinstance(event, Preparation):
+                    moves: Mapping[str, Any] = {"note": preparation_note(event)}
+                else:
+                    moves = shows(event) if shows else {"advance": isinstance(event, EpisodeFinished)}
+                shown.update(task, **moves)
             if bar:
                 bar.remove_task(task)
     except KeyboardInterrupt:

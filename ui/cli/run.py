@@ -43,8 +43,8 @@ def run(
             metavar="N",
             min=0,
             max=MOST_TASKS,
-            help="Validation tasks that choose the role cycles. Left out: 40, or 0 where models cost money; "
-            "0 means plan, work, check.",
+            help="Validation tasks that choose the role cycles. Left out: 40, or 0 where models cost money or write in "
+            "this process; 0 means plan, work, check.",
         ),
     ] = None,
     pilot: Annotated[bool, option(PILOT)] = False,
@@ -87,7 +87,7 @@ def run(
             plan = complete_plan(opened, plan)
         else:
             raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
-        _play(opened, plan, resume, validate, as_json, pilot=pilot)
+        _play(opened, plan, resume, validate, as_json, pilot=pilot, encoder_given=given.get("encoder"))
 
 
 run.__doc__ = f"""{run.__doc__}
@@ -97,7 +97,14 @@ run.__doc__ = f"""{run.__doc__}
 
 
 def _play(
-    store: Store, plan: BatchPlan, resume: str | None, validate: int | None, as_json: bool, *, pilot: bool
+    store: Store,
+    plan: BatchPlan,
+    resume: str | None,
+    validate: int | None,
+    as_json: bool,
+    *,
+    pilot: bool,
+    encoder_given: str | None,
 ) -> None:
     """Play what the plan still lacks, after choosing role cycles on validation tasks, and print accuracies."""
     from core.episode import EpisodeFinished, Status
@@ -118,6 +125,8 @@ def _play(
     tell_what_plays(plan.pool, parts.pool.specs, encoder)
     if encoder is not None:
         tell_what_is_cut(store, encoder, parts.pool.specs, parts.tasks)
+    elif encoder_given and not lesson_episodes(plan):  # what is taught first may read
+        say(f"None of these policies reads with an encoder, so --encoder {encoder_given} is not used.")
     for name, cycle in parts.plan.cycles.items():
         say(f"{name} plays {', '.join(cycle)}")
     if undecided := parts.plan.undecided:

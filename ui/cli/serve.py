@@ -114,18 +114,20 @@ def serve(
 def _tell_offer(store: Store, service: Service, endpoint: Endpoint, pool: str) -> None:
     """Say which models are offered, by what they are decided and what they may cost."""
     from core.pool.costs import QUESTION_TOKENS
-    from ui.cli.play import tell_encoder, tell_what_is_cut, tell_what_plays
+    from ui.cli.play import show_preparations, tell_encoder, tell_what_is_cut, tell_what_plays
     from ui.presentation.words import dollars
+    from ui.runs.play import decompositions
     from ui.runs.spending import estimate, paid_models
 
     specs = service.pool.specs
     tell_what_plays(pool, specs)
     service.warm_up()
-    policies = (service.policy(tier, None) for tier in endpoint.tier)
+    policies = [service.policy(tier, None) for tier in endpoint.tier]
     encoders = {id(one): one for policy in policies if (one := getattr(policy, "encoder", None))}
     for one in encoders.values():
         tell_encoder(one)
         tell_what_is_cut(store, one, specs)
+    show_preparations(decompositions(policies))
     for tier in endpoint.tier:
         most = estimate(specs, 1, tier.turns)
         sized = f"a request of {QUESTION_TOKENS:,} tokens"

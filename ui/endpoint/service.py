@@ -58,6 +58,8 @@ class Service:
     needs_ceiling: bool = False
     computing: Computing = Computing()
     _policies: dict[tuple[str, bool], Policy] = field(default_factory=dict, init=False)
+    _told: list[str] = field(default_factory=list, init=False)
+    _noted: set[tuple[str, str]] = field(default_factory=set, init=False)
     _loading: threading.RLock = field(default_factory=threading.RLock, init=False)
     _over: threading.Event = field(default_factory=threading.Event, init=False)
     _upkeep: threading.Thread | None = field(default=None, init=False)
@@ -191,6 +193,9 @@ class Service:
         seed = secrets.randbits(32) if asked.seed is None else asked.seed % 2**63
         task = Task(request_task_id(question), question, "", "open", "request", "live")
         run, index = self.engine.new_place()
+        for told in {(run, sentence) for sentence in self._told} - self._noted:
+            self.store.runs.note(*told)
+            self._noted.add(told)
         argmax = bool(getattr(policy, "argmax", False))
         born = new_episode(run, index, task, policy, turns=turns, seed=seed, argmax=False)
         return replace(born, left_out=left_out, argmax=argmax, meta=dict(asked.metadata))
@@ -214,6 +219,7 @@ class Service:
                 self.store, models, argmax=argmax, encoder=self.encoder, computing=self.computing
             )
             found = policies.resolve(name)
+            self._told += policies.told
         if not found.decides_turns and not found.rounds:
             raise ConfigError(
                 f"Policy '{name}' makes one answer of several episodes, which is not served: choose another."

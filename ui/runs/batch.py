@@ -29,11 +29,21 @@ from storage.files.atomic import atomic_file
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
+from ui.presentation.comparison import enumerated
 from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.plans import to_config
-from ui.runs.play import Ending, GroupControl, HaltingPool, Parts, common_parts
+from ui.runs.plans import Preparation, to_config
+from ui.runs.play import (
+    Ending,
+    GroupControl,
+    HaltingPool,
+    Parts,
+    common_parts,
+    decompositions,
+    prepare_run,
+    questions_read,
+)
 from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
@@ -57,10 +67,10 @@ class BatchParts(Parts):
 
     def play(
         self, store: Store, run: str
-    ) -> Generator[Event | CyclesTried | CyclesChosen | PolicyTaught, None, Ending]:
-        """Choose and teach what is still to be chosen and taught, then play what the run still lacks, all policies
-        side by side, and record every event before it is passed on. An interrupted or missing episode goes on after
-        its last stored turn, and a stored reply is not asked for again."""
+    ) -> Generator[Event | Preparation | CyclesTried | CyclesChosen | PolicyTaught, None, Ending]:
+        """Choose and teach what is still to be chosen and taught, make encoders ready, then play what the run still
+        lacks, all policies side by side, and record every event before it is passed on. An interrupted or missing
+        episode goes on after its last stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
@@ -90,6 +100,8 @@ class BatchParts(Parts):
                 if new.id not in over:
                     policy_of[new.id] = policy
                     waiting.append(begun.get(new.id, new))
+        if waiting:
+            yield from prepare_run(store, run, decompositions(policies))
         if waiting and not control.stop():
             each = PolicyPerEpisode("batch", plan.models, policy_of)
             events = drive_many(
@@ -103,7 +115,9 @@ class BatchParts(Parts):
 
     def choose_and_teach(
         self, store: Store, run: str
-    ) -> Generator[CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]]:
+    ) -> Generator[
+        Preparation | CyclesTried | CyclesChosen | PolicyTaught, None, tuple[BatchPlan, list[Policy]]
+    ]:
         """Try every cycle for the policies that have none, choose and teach those that need it before they play, and
         give the plan as its run now keeps it, with its policies.
 
@@ -126,6 +140,9 @@ class BatchParts(Parts):
         if pupils:
             lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
             for one in pupils:
+                if one.learns_from == "questions":
+                    due = [task.question for task in (*questions, *self.tasks)]
+                    yield from prepare_run(store, run, questions_read(lessons.reader, due))
                 taught[one.id] = one.teach(lessons)
                 yield PolicyTaught(one.id, taught[one.id].id)
         policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]
@@ -204,17 +221,24 @@ class PolicyTaught:
     policy: str
 
 
-#: Validation tasks on which cycles are chosen where nobody says how many and nothing has to be paid.
+#: Validation tasks on which cycles are chosen where nobody says how many, nothing is paid, and replies are quick.
 CHOOSING_TASKS = 40
 
 
 def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> tuple[BatchPlan, str]:
     """The plan with what is remembered of the best role cycles, and the number of validation tasks on which the others
-    are chosen: `validate`, else none where models cost money; and why none are chosen where the task set has too few
-    for it, empty where it has enough. ConfigError where a policy cannot learn what it has to."""
-    if validate is None:
-        validate = 0 if paid_models(pool.specs) else CHOOSING_TASKS
-    plan, why = replace(plan, choosing=validate), ""
+    are chosen: `validate`, else none where models cost money or write in this process, slowly; and why none are chosen
+    where nothing has to be paid, empty where some are. ConfigError where a policy cannot learn what it has to."""
+    plan, why = replace(plan, choosing=CHOOSING_TASKS if validate is None else validate), ""
+    slow = [spec.name for spec in pool.specs if spec.provider == "local"]
+    if validate is None and (slow or paid_models(pool.specs)):
+        if slow and (tried := len(plan.undecided) * len(CYCLES) * plan.choosing):
+            why = (
+                f"Role cycles stay plan, work, check: choosing them takes {tried:,} episodes, and {enumerated(slow)} "
+                f"write{'s' * (len(slow) == 1)} in this process, one token after the other. trinity run --validate "
+                f"{CHOOSING_TASKS} chooses them all the same."
+            )
+        plan = replace(plan, choosing=0)
     try:
         if undecided := plan.undecided:
             known = RememberedCycles(plan, pool).get()
@@ -300,6 +324,7 @@ class RememberedCycles:
         # A pocket model that was trained again has its cycle chosen again.
         own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
         weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
+        weights += [spec.weights for spec in pool.specs if spec.weights]
         known = repr((pool.specs, weights, plan.choosing_tasks(), plan.turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 

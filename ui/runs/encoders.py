@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from core.analysis.separability import Accuracy, accuracy, separability_index
 from core.checkpoint import EncoderIdentity, InputFormat
-from core.episode import Decide, Task, Transcript
-from core.errors import CheckpointError, TaskError
+from core.episode import Decide, Transcript
+from core.errors import CheckpointError
 from core.settings import POCKET_POOL
 from core.tokens.shelf import OFFERS, Shelved, on_shelf, shelved
 from storage.store import Store
@@ -152,24 +152,22 @@ class Measured:
     index: float | None
 
 
-def measure(data_folder: Path, name: str, tasks: Sequence[Task]) -> Iterator[int | Measured]:
-    """Load an encoder and have it read the questions of these tasks: how many are read, and last what was found.
+def measure(data_folder: Path, name: str, questions: Questions) -> Iterator[int | Measured]:
+    """Load an encoder and have it read these questions: how many are read, and last what was found.
 
-    CheckpointError where it cannot be loaded, TaskError without tasks."""
+    CheckpointError where it cannot be loaded."""
+    import core.coordinator.encoder  # noqa: F401 - its libraries are no part of the time that loading takes
     from core.tokens.files import encoder_bytes, encoder_size
 
-    if not tasks:
-        raise TaskError("An encoder is measured by tasks: name some.")
     began = time.monotonic()
     encoder = wiring.loaded_encoder(name)
     load_s = time.monotonic() - began
-    texts, families = tuple(one.question for one in tasks), tuple(one.family for one in tasks)
-    questions, states = Questions("", "family", texts, families, len(tasks)), list[NDArray[np.float32]]()
+    states = list[NDArray[np.float32]]()
     for state in read(encoder, questions):
         states.append(state)
         yield len(states)
     points = as_states(questions, states).points
-    asked = [Decide(Transcript(text), 0, "") for text in texts]
+    asked = [Decide(Transcript(text), 0, "") for text in questions.texts]
     place = wiring.encoder_source(name)
     known = _POCKET if name == POCKET_POOL else on_shelf(data_folder, name)
     revision = encoder.identity.revision
@@ -190,7 +188,7 @@ def measure(data_folder: Path, name: str, tasks: Sequence[Task]) -> Iterator[int
         in_parts=encoder.in_parts,
         reads=_reading_words(encoder),
         load_s=load_s,
-        tasks=len(tasks),
+        tasks=len(asked),
         tokens=sum(len(encoder.tokens.prompt(one, encoder.input_format).ids) for one in asked),
         tokens_per_s=encoder.tokens_per_s(),
         accuracy=accuracy(points, "task", "hidden"),

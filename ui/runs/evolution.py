@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.states import Reading
 from core.coordinator.svf import behind_keys, dead_blocks, svf_layout
 from core.episode import Task
 from core.errors import ConfigError
@@ -19,22 +18,22 @@ from core.evolution.evolve import Generation, controls, evolve
 from core.evolution.fitness import GenerationStats
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import read_state
-from core.evolution.search import Reading, Survey, sketches
+from core.evolution.search import Survey, sketches
 from core.evolution.sep_cma import default_population
+from core.learning import Playing
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.learning import LearningParts, Position, Record, learning_parts
 from ui.runs.lease import owner
-from ui.runs.play import Stopped
-from ui.runs.settings.learning import QUICK_SVF, RELEASED_SVF, EvolutionPlan, SurveyProgress
+from ui.runs.plans import Preparation
+from ui.runs.play import Pace, Stopped, decomposition, note_preparation, prepare_run
+from ui.runs.settings.learning import QUICK_SVF, RELEASED_SVF, EvolutionPlan
 from ui.runs.wiring import remember_encoder
 
 #: A survey is to take about so long, in seconds, and reads as many of the usual sketches as that allows, but never
 #: fewer than these: the mean state of 64 and of all 256 had a cosine of 0.998 with the pocket encoder.
 SURVEY_S, FEWEST_SKETCHES = 60.0, 64
-#: How often a survey tells how far it is, in seconds.
-_TOLD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,9 @@ class EvolutionParts(LearningParts):
     def state(self, index: int, kept: bytes, run: str) -> LearnerState:
         return read_state(kept)
 
-    def learn(self, at: Position) -> Iterator[Generation | SurveyProgress]:
-        """Each generation, the last one with the controls that are played after it; before the first, how far the
-        encoder is surveyed."""
+    def learn(self, at: Position) -> Iterator[Generation | Preparation | Playing]:
+        """Each generation, the last one with the controls that are played after it; before the first, how far what
+        comes before it is, and before each, how far its episodes are."""
         config, untaught = self.plan.evolution, replace(self.template, parent_run=at.run)
         template = untaught
         first, last = (GenerationStats.of(at.earlier[end].stats) if at.earlier else None for end in (0, -1))
@@ -75,7 +74,8 @@ class EvolutionParts(LearningParts):
             "validation_tasks": self.validation,
             "sketches": self.plan.sketches,
         }
-        progress = _Progress(at, self.plan)
+        yield from self._prepared(at)
+        paces: dict[str, Pace] = {}  # by what is read
         for generation in evolve(
             config,
             template,
@@ -86,16 +86,34 @@ class EvolutionParts(LearningParts):
             **table,
         ):
             if isinstance(generation, Reading):
-                if (told := progress.after(generation)) is not None:
+                pace = paces.setdefault(generation.what, Pace(generation.what))
+                if (told := pace.after(generation.done, generation.of)) is not None:
+                    note_preparation(at.store, at.run, told)
+                    if at.stops():
+                        raise Stopped
                     yield told
+                continue
+            if isinstance(generation, Playing):
+                yield generation
                 continue
             if generation.index == 0:
                 surveyed = Survey.kept(generation.steps, generation.mean_state, template)
             if generation.index == self.updates and self.plan.controls and self.validation:
                 # Controls learn nothing, from labels neither.
                 table["surveyed"] = None if config.label_questions else surveyed
-                generation = replace(generation, controls=controls(config, untaught, **table))
+                found = yield from controls(config, untaught, **table)
+                generation = replace(generation, controls=found)
             yield generation
+
+    def _prepared(self, at: Position) -> Iterator[Preparation]:
+        """Write down on how many sketches the encoder is surveyed, and decompose what the template changes of it.
+        Stopped when a person asks for it."""
+        config = at.store.runs.get(at.run).config
+        if config.get("sketches") != self.plan.sketches:
+            at.store.runs.amend(at.run, {**config, "sketches": self.plan.sketches}, owner=owner())
+        yield from prepare_run(at.store, at.run, decomposition(self.encoder, self.template.svf_layout))
+        if at.stops():
+            raise Stopped
 
     def record(self, run: str, update: Generation) -> Record:
         """A generation's candidates, and the optimiser's state after it."""
@@ -120,34 +138,6 @@ class EvolutionParts(LearningParts):
     def size(self, update: UpdateSummary) -> float:
         """The tasks of each candidate of the generation after it."""
         return float(GenerationStats.of(update.stats).next_tasks or self.plan.evolution.tasks_per_candidate)
-
-
-class _Progress:
-    """Tells now and then how far a survey is, and writes it down for pages; Stopped when a person asks for it."""
-
-    def __init__(self, at: Position, plan: EvolutionPlan) -> None:
-        self._at, self._sketches = at, plan.sketches
-        self._last = deque([(time.monotonic(), 0)], maxlen=24)  # when so many were read
-        self._told = time.monotonic()
-
-    def after(self, reading: Reading) -> SurveyProgress | None:
-        """What is to be told, if anything is."""
-        now = time.monotonic()
-        self._last.append((now, reading.done))
-        if now - self._told < _TOLD_S and reading.done < reading.of:
-            return None
-        self._told = now
-        (since, before), left = self._last[0], reading.of - reading.done
-        told = SurveyProgress(reading.done, reading.of, (now - since) / (reading.done - before) * left)
-        self._note({"done": told.done, "of": told.of, "left_s": round(told.left_s or 0, 1)} if left else None)
-        if self._at.stops():
-            raise Stopped
-        return told
-
-    def _note(self, survey: Mapping[str, Any] | None) -> None:
-        runs = self._at.store.runs
-        noted = {"sketches": self._sketches, "survey": survey}
-        runs.amend(self._at.run, {**runs.get(self._at.run).config, **noted}, owner=owner())
 
 
 def _sketches(plan: EvolutionPlan, encoder: Encoder, tasks: Sequence[Task]) -> tuple[int | None, list[str]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from core.analysis.power import calls_made, options_of
 from core.conduct.planners import CONDUCTOR
-from core.episode import ROLE_ORDER
+from core.episode import ROLE_ORDER, Decide, Transcript
 from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, LABEL_REPEATS, EvolveConfig
 from core.evolution.cycles import CYCLES, PLAIN_CYCLES, calls_of_cycles
 from core.play.policies import SINGLE
@@ -28,7 +28,7 @@ from ui.presentation.words import dollars
 from ui.runs.plans import ForkPlan, RunPlan
 from ui.runs.policies import turns_of
 from ui.runs.settings.batch import BatchPlan
-from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, learning_sets
+from ui.runs.settings.learning import QUICK_SVF, EvolutionPlan, TrainingPlan, learning_sets
 from ui.runs.spending import is_free, lesson_episodes, training_episodes
 
 if TYPE_CHECKING:
@@ -91,12 +91,20 @@ class Expectation:
         )
 
 
+#: Where nothing is recorded of a pool, its replies are taken to have so many tokens as an encoder reads them.
+ASSUMED_REPLY = 200
+#: By so many questions it is measured how long questions are.
+_MEASURED_QUESTIONS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingTime:
-    """What an encoder is to read for a plan, and how fast it reads here."""
+    """What an encoder is to read for a plan, and how fast it reads here; `assumed`: the most that it is to read if
+    replies have ASSUMED_REPLY tokens, as none is recorded."""
 
     tokens: float
     tokens_per_s: float
+    assumed: bool = False
 
     @property
     def hours(self) -> float:
@@ -105,6 +113,13 @@ class ReadingTime:
 
     def sentence(self) -> str:
         """All of it in words."""
+        if self.assumed:
+            return (
+                f"Nothing is recorded of these models yet. With replies of {ASSUMED_REPLY} tokens and every episode "
+                f"played to its last turn, the encoder reads at most about {self.tokens:,.0f} tokens, which takes "
+                f"{_time(self.hours)} at the {self.tokens_per_s:,.0f} tokens a second that it reads here; what "
+                "episodes share is read once."
+            )
         return (
             f"The encoder is to read about {self.tokens:,.0f} tokens, which takes {_time(self.hours)} at the "
             f"{self.tokens_per_s:,.0f} tokens a second that it reads here."
@@ -115,18 +130,18 @@ def reading_time(
     store: Store, plan: RunPlan, specs: Sequence[ModelSpec], encoder: Encoder, readers: int = 1
 ) -> ReadingTime | None:
     """What a large encoder is to read for an evolution, or for so many `readers` among the policies of a batch run: the
-    transcripts of the calls that are to be expected. None where nothing is recorded of the models, and for small
-    encoders, which take no time worth telling."""
+    transcripts of the calls that are to be expected or, where nothing is recorded of the models, the most that replies
+    of ASSUMED_REPLY tokens could make of them. None for small encoders, which take no time worth telling."""
     if not encoder.keeps_states or not isinstance(plan, EvolutionPlan | BatchPlan):
         return None
     means = pool_means(store, digest_of_specs(specs))
     if means is None or not means.calls_per_episode:
-        return None
+        return _assumed_reading(plan, encoder, readers)
     calls = means.calls_per_episode
     decisions = len(plan.load_tasks()) * calls * readers if isinstance(plan, BatchPlan) else 0.0
     if isinstance(plan, EvolutionPlan):
         of = {part.name: part.calls for part in _evolution(store, plan, specs, means)}
-        if plan.svf:  # candidates share no states
+        if plan.svf not in ("", QUICK_SVF):  # candidates share no states
             config = plan.evolution
             of["fitness"] = config.generations * config.population * config.tasks_per_candidate * calls
         decisions = of["fitness"] + of.get("validation", 0.0)
@@ -137,6 +152,22 @@ def reading_time(
     )  # what is sent has half of all replies in it, on average
     each = (question + said * (calls - 1)) / calls if encoder.in_parts else sent
     return ReadingTime(decisions * each, encoder.tokens_per_s())
+
+
+def _assumed_reading(plan: EvolutionPlan | BatchPlan, encoder: Encoder, readers: int) -> ReadingTime:
+    if isinstance(plan, BatchPlan):
+        tasks, turns = plan.load_tasks(), plan.turns
+        episodes = len(tasks) * readers
+    else:
+        config, (tasks, validation, _) = plan.evolution, learning_sets(plan)
+        turns, rounds = config.turn_budget, 1 + math.ceil(config.generations / config.validate_every)
+        played = config.generations * config.population * config.tasks_per_candidate
+        episodes = played + rounds * len(validation)
+    asked = [Decide(Transcript(task.question), 0, "") for task in tasks[:_MEASURED_QUESTIONS]]
+    lengths = [len(encoder.tokens.prompt(one, encoder.input_format).ids) for one in asked]
+    question, replies = sum(lengths) / max(1, len(lengths)), ASSUMED_REPLY * (turns - 1)
+    each = question + replies if encoder.in_parts else turns * (question + replies / 2)
+    return ReadingTime(episodes * each, encoder.tokens_per_s(), assumed=True)
 
 
 def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expectation | None:
@@ -204,7 +235,9 @@ def longest(parts: Sequence[Part], specs: Sequence[ModelSpec], means: PoolMeans)
     calls = {name: sum(part.by_model.get(name, 0.0) for part in parts) for name in means.models}
     busy = {name: calls[name] * one.latency_s for name, one in means.models.items()}
     tokens = {name: calls[name] * (one.tokens_in + one.tokens_out) for name, one in means.models.items()}
-    times = [(busy.get(spec.name, 0.0) / spec.concurrency, "") for spec in specs]
+    times = [(busy.get(spec.name, 0.0) / spec.concurrency, "") for spec in specs if spec.provider != "local"]
+    # Models of this process write one after the other.
+    times.append((sum(busy.get(spec.name, 0.0) for spec in specs if spec.provider == "local"), ""))
     for service in {spec.service for spec in specs if spec.service is not None}:
         own = [spec.name for spec in specs if spec.service == service and spec.name in means.models]
         limits = (

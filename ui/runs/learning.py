@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from core.episode import Episode, Task
+from core.learning import Playing
 from core.pool.cache import CachedPool
 from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
@@ -18,7 +19,7 @@ from storage.shelves.learning import checkpoint_row
 from storage.shelves.replies import PaidReplies
 from storage.store import Store
 from ui.runs.lease import owner
-from ui.runs.play import Ending, HaltingPool, Parts, Stopped, common_parts
+from ui.runs.play import TOLD_S, Ending, HaltingPool, Parts, Stopped, common_parts
 from ui.runs.settings.learning import LearningPlan, learning_sets
 from ui.runs.spending import MeteredPool
 
@@ -72,7 +73,7 @@ class LearningParts(Parts, ABC):
 
     @abstractmethod
     def learn(self, at: Position) -> Iterator[Any]:
-        """Each update that follows those that are kept; before the first, what a person waits for."""
+        """Each update that follows those that are kept; before each, what a person waits for."""
 
     @abstractmethod
     def record(self, run: str, update: Any) -> Record:
@@ -113,9 +114,12 @@ class LearningParts(Parts, ABC):
         last = earlier[-1] if earlier else None
         unread = last.unread_usd if last else 0.0
         keeper = _Keeper(store, run, pool, ledger, self.plan.reuse, last, store.now(), unread)
+        told = time.monotonic()
         for event in self.learn(Position(store, run, earlier, state, shared, stops)):
-            if (index := getattr(event, "index", None)) is None:  # before the first
-                yield event
+            if (index := getattr(event, "index", None)) is None:  # what a person waits for
+                if not isinstance(event, Playing) or time.monotonic() - told >= TOLD_S:
+                    told = time.monotonic()
+                    yield event
                 continue
             entry = keeper.keep(index, self.record(run, event))
             yield event

@@ -30,8 +30,8 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import owner
-from ui.runs.plans import LivePlan
-from ui.runs.play import Ending, LiveControl
+from ui.runs.plans import LivePlan, Preparation
+from ui.runs.play import Ending, LiveControl, decompositions, prepare_run
 from ui.runs.policies import Policies
 from ui.runs.spending import MeteredPool
 
@@ -43,6 +43,7 @@ class Steered(WrappedPolicy):
 
     store: Store
     resolve: Callable[[str], Policy]
+    run: str = field(default="", init=False)  # as soon as it is played
     _decided: dict[tuple[str, Decide], Decision] = field(default_factory=dict)  # the last one
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
@@ -76,7 +77,10 @@ class Steered(WrappedPolicy):
         if name == self.inner.id:
             return self.inner
         try:
-            return self.resolve(name)
+            policy = self.resolve(name)
+            for _ in prepare_run(self.store, self.run, decompositions([policy])):
+                pass  # the page reads it
+            return policy
         except TrinityError as error:
             raise ConfigError(
                 f"A person switched this play to '{name}', which cannot decide: {error} Resume it paused and "
@@ -126,9 +130,13 @@ class LiveParts:
     grade: GradeMany
     policies: Policies
 
-    def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
-        """Play the plan's episodes one after another, until one does not end by itself."""
+    def play(self, store: Store, run: str) -> Generator[Event | Preparation, None, Ending]:
+        """Play the plan's episodes one after another, until one does not end by itself; first its encoder is made
+        ready."""
         self.policies.play_in(run)
+        self.policy.run = run
+        self.policies.play_in(run)
+        yield from prepare_run(store, run, decompositions([self.policy]))
         for index in range(self.plan.repeats):
             ending = live_ending((yield from self.play_episode(store, run, index)))
             if ending[0] is not RunStatus.FINISHED:

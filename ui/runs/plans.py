@@ -19,6 +19,7 @@ from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunKind, RunStatus, RunSummary
 from storage.store import Store
+from ui.presentation.words import left_words
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
@@ -178,6 +179,23 @@ class ServePlan:
     kind: Literal["serve"] = "serve"
 
 
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What a run does before it goes on, as people wait for it: `done` of so many of `what`, the `share` of the work
+    that this is, and about how many seconds the rest takes, None where that is unknown."""
+
+    what: str
+    done: int
+    of: int
+    share: float
+    left_s: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Such as: 40 of 70 sketched transcripts read, about 12 s left."""
+        return f"{self.done:,} of {self.of:,} {self.what}{left_words(self.left_s)}"
+
+
 RunPlan = (
     BatchPlan | LivePlan | EvolutionPlan | TrainingPlan | ForkPlan | RereadPlan | AttributionPlan | ServePlan
 )
@@ -189,6 +207,19 @@ P = TypeVar("P", bound=RunPlan)
 RUN_PLAN: TypeAdapter[RunPlan] = TypeAdapter(
     Annotated[RunPlan, Field(discriminator="kind")], config=ConfigDict(extra="forbid")
 )
+
+
+#: Where a run's config keeps its preparation, as long as that goes on; it is no part of the plan.
+PREPARATION = "preparation"
+_PREPARATION = TypeAdapter(Preparation)
+
+
+def preparation_of(run: RunSummary) -> Preparation | None:
+    """What a run does before it goes on; None where it goes on already."""
+    try:
+        return _PREPARATION.validate_python(run.config[PREPARATION])
+    except (KeyError, ValidationError):
+        return None
 
 
 def to_config(plan: RunPlan) -> dict[str, Any]:
@@ -204,8 +235,9 @@ def plan_of(run: RunSummary, kind: type[P]) -> P: ...
 def plan_of(run: RunSummary, kind: type[Any] | None = None) -> Any:
     """What a run plays; StoreError when it does not say so, or when that is not of this kind."""
     columns = {"kind": run.kind, **({"name": run.name} if run.name else {})}
+    config = {key: value for key, value in run.config.items() if key != PREPARATION}
     try:
-        plan = RUN_PLAN.validate_python({**run.config, **columns})
+        plan = RUN_PLAN.validate_python({**config, **columns})
     except (ValidationError, TypeError) as error:
         raise StoreError(
             f"What run {run.id} plays is not understood: it was recorded by another program."

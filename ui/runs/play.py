@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from core.episode import Ask, EndReason, Episode, Reply, Task
+from core.episode import Ask, Decide, EndReason, Episode, Reply, Task, Transcript
 from core.errors import ConfigError, TrinityError
 from core.play.drive import GradeMany
+from core.play.policies import Policy, innermost
 from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, flight_of
 from core.pool.spec import digest_of_specs
 from core.tasks.sets import digest_of_tasks
@@ -28,13 +30,14 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import finish, owner, take_over
-from ui.runs.plans import RUN_KINDS, RunPlan, plan_of
+from ui.runs.plans import PREPARATION, RUN_KINDS, Preparation, RunPlan, plan_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import LearningPlan
 from ui.runs.spending import Reckoned, agree_to_cost, price
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
+    from core.coordinator.svf import Layout
 
 #: Why a run that a person had paused was interrupted: nothing went wrong.
 PAUSED_FOR_ANOTHER = "Paused: its worker went to another run."
@@ -167,6 +170,77 @@ class LiveControl:
             self.sleep(LOOK_S)
 
 
+#: How often it is told how far something is that takes long, in seconds.
+TOLD_S = 0.5
+
+
+class Pace:
+    """Tells now and then how far a preparation is, and how long the rest takes by the pace of its last steps."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._told = what, time.monotonic()
+        self._last = deque([(self._told, 0.0)], maxlen=24)  # when which share was done
+
+    def after(self, done: int, of: int, share: float | None = None) -> Preparation | None:
+        """What is to be told after so many of all; None where it was told a moment ago. The first step is still to
+        be done where that is 0, and the last one is always told."""
+        now, share = time.monotonic(), done / of if share is None else share
+        self._last.append((now, share))
+        if now - self._told < TOLD_S and 0 < done < of:
+            return None
+        self._told = now
+        since, before = self._last[0]
+        left_s = (now - since) / (share - before) * (1 - share) if share > before else None
+        return Preparation(self._what, done, of, share, left_s)
+
+
+def note_preparation(store: Store, run: str, told: Preparation | None) -> None:
+    """Write down for pages how far a preparation is; nothing once it is over."""
+    before = store.runs.get(run).config
+    config = {key: value for key, value in before.items() if key != PREPARATION}
+    if told is not None and told.done < told.of:
+        config[PREPARATION] = asdict(told)
+    if config != before:
+        store.runs.amend(run, config, owner=owner())
+
+
+def decompositions(policies: Iterable[Policy]) -> Iterator[Preparation]:
+    """Decompose the matrices whose singular values these policies change, and tell how far that is. Nothing where that
+    takes no time: they were kept, or are small."""
+    for policy in map(innermost, policies):
+        encoder, offsets = getattr(policy, "encoder", None), getattr(policy, "offsets", None)
+        if encoder is not None and offsets is not None:
+            yield from decomposition(encoder, offsets.layout)
+
+
+def decomposition(encoder: Encoder, layout: Layout) -> Iterator[Preparation]:
+    """The same for one encoder and these of its matrices."""
+    pace = Pace("matrices of the encoder decomposed")
+    for step in encoder.decompose(layout) if layout else ():
+        if (told := pace.after(step.done, step.of, step.share)) is not None:
+            yield told
+
+
+def questions_read(encoder: Encoder, questions: Iterable[str]) -> Iterator[Preparation]:
+    """Have a large encoder read bare questions, which it then knows, and tell how far that is."""
+    if encoder.keeps_states:
+        asked = [Decide(Transcript(question), 0, question) for question in dict.fromkeys(questions)]
+        pace = Pace("questions read")
+        for done, _ in enumerate(encoder.read_each(asked), start=1):
+            if (told := pace.after(done, len(asked))) is not None:
+                yield told
+
+
+def prepare_run(store: Store, run: str, steps: Iterable[Preparation]) -> Iterator[Preparation]:
+    """The steps of a preparation, each written down for pages before it is yielded; none after a person asked the run
+    to stop, which is left to whoever plays it."""
+    for told in steps:
+        note_preparation(store, run, told)
+        yield told
+        if store.runs.control(run).cancel:
+            return
+
+
 #: How a run is over, and why in one sentence when that was not its end.
 Ending = tuple[RunStatus, str | None]
 
@@ -179,10 +253,6 @@ class Ready(Protocol):
     @property
     def plan(self) -> RunPlan:
         """What is played, complete."""
-
-    @property
-    def readers(self) -> Sequence[Encoder]:
-        """The encoders that read for it as far as they are loaded, one as often as policies decide by it."""
 
     def play(self, store: Store, run: str) -> Generator[Any, None, Ending]:
         """Play what the run still lacks, each value kept before it is yielded. Stopped when a person asks for it."""
@@ -245,6 +315,7 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
     begun = ready is not None
     try:
         with heartbeats(store, run, owner()):
+            note_preparation(store, run, None)  # what a process that was killed left
             if ready is None:  # nobody can be asked
                 plan = plan_of(store.runs.get(run))
                 agree_to_cost(price(store, plan), may_ask=False, agreed=False)

@@ -360,6 +360,7 @@ def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
     from core.checkpoint import Checkpoint
     from core.coordinator.coordinator import Coordinator
     from core.evolution.baselines import cloned_from_labels
+    from core.learning import outcome
     from ui.runs import wiring
 
     arena, encoder = lessons.arena, lessons.reader
@@ -370,7 +371,9 @@ def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
         protocol=arena.protocol,
         input_format=encoder.format_for(arena.protocol),
     )
-    taught = cloned_from_labels(begun, encoder, arena, lessons.cycles, lessons.questions, ridge=ridge)
+    taught = outcome(
+        cloned_from_labels(begun, encoder, arena, lessons.cycles, lessons.questions, ridge=ridge)
+    )
     wiring.keep_checkpoint(lessons.store, taught)
     return Coordinator(taught, encoder)
 

@@ -42,7 +42,8 @@ def find_questions(tasks: str, by: str = "family", most: int = MOST_POINTS) -> Q
     found, total = labelled_tasks(tasks, by, most)
     if len(found) < FEWEST_POINTS:
         raise TaskError(
-            f"{tasks} has {len(found)} questions with a field '{by}': fewer than {FEWEST_POINTS} tell nothing."
+            f"{tasks} has {len(found)} questions with a field '{by}': fewer than {FEWEST_POINTS} tell nothing. "
+            "Add some, or name another set."
         )
     return Questions(
         tasks, by, tuple(task.question for task, _ in found), tuple(label for _, label in found), total

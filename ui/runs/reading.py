@@ -57,10 +57,11 @@ from storage.rows.mapping import floats
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
+from ui.presentation.words import left_words
 from ui.runs import wiring
 from ui.runs.lease import owner
-from ui.runs.plans import AttributionPlan, RereadPlan, runs_of
-from ui.runs.play import Ending, Stopped
+from ui.runs.plans import AttributionPlan, Preparation, RereadPlan, runs_of
+from ui.runs.play import Ending, Stopped, decompositions, prepare_run
 from ui.runs.policies import Policies
 from ui.runs.wiring import encoder_place
 
@@ -267,7 +268,7 @@ class AttributionParts:
     plan: AttributionPlan
     encoders: Encoders = field(default_factory=dict)
 
-    def play(self, store: Store, run: str) -> Generator[Explanation, None, Ending]:
+    def play(self, store: Store, run: str) -> Generator[Explanation | Preparation, None, Ending]:
         """Work out what is not kept yet. Stopped when a person asks for it."""
         plan = self.plan
         for name in plan.checkpoints:
@@ -275,7 +276,9 @@ class AttributionParts:
             found = kept_explanation(store, turn)
             if found.complete(turn):
                 continue
-            for reached in explain(store, turn, coordinator_of(store, turn, self.encoders), found):
+            policy = coordinator_of(store, turn, self.encoders)
+            yield from prepare_run(store, run, decompositions([policy]))
+            for reached in explain(store, turn, policy, found):
                 yield reached
                 if store.runs.control(run).cancel:
                     raise Stopped
@@ -325,6 +328,7 @@ def compare_recipes(store: Store, coordinator: Coordinator, encoder: str) -> Agr
     recorded = [*islice(_own_turns(store, checkpoint), COMPARED_TURNS)]
     if recorded:
         requests, own = map(list, zip(*recorded, strict=True))
+        _tell_wait(coordinator.encoder, requests)
         return Agreement.between(own, coordinator.decide(requests), "recorded decisions")
     try:
         made_on = load_encoder(
@@ -336,8 +340,19 @@ def compare_recipes(store: Store, coordinator: Coordinator, encoder: str) -> Agr
         return None
     tasks = load_tasks(POCKET_POOL, "test", COMPARED_QUESTIONS, 0)
     requests = [Decide(Transcript(task.question), 0, task.id) for task in tasks]
+    _tell_wait(
+        coordinator.encoder, [*requests, *requests]
+    )  # read twice: the other recipe is taken to be as quick
     own = Coordinator(checkpoint, made_on).decide(requests)
     return Agreement.between(own, coordinator.decide(requests), "decisions about pocket questions")
+
+
+def _tell_wait(encoder: Encoder, requests: Sequence[Decide]) -> None:
+    """Say how long it takes a large encoder to read these."""
+    if encoder.keeps_states:
+        tokens = sum(len(encoder.tokens.prompt(one, encoder.input_format).ids) for one in requests)
+        left = left_words(tokens / encoder.tokens_per_s())
+        log.warning("First it is measured how far the decisions on two recipes agree%s.", left)
 
 
 def _own_turns(store: Store, checkpoint: Checkpoint) -> Iterator[tuple[Decide, Decision]]:
@@ -366,7 +381,7 @@ class RereadParts:
 
     plan: RereadPlan
 
-    def play(self, store: Store, run: str) -> Generator[int, None, Ending]:
+    def play(self, store: Store, run: str) -> Generator[int | Preparation, None, Ending]:
         """Read what is left of the plan, batch by batch, each kept before the number of its turns is yielded. Stopped
         when a person asks for it."""
         plan = self.plan
@@ -382,6 +397,7 @@ class RereadParts:
                 continue
             policies = policies or Policies(store, checkpoint.models, encoder=plan.encoder).play_in(run)
             coordinator = policies.coordinator(checkpoint)
+            yield from prepare_run(store, run, decompositions([coordinator]))
             for part in _batches(judged, rows):
                 if store.runs.control(run).cancel:
                     raise Stopped

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from core.errors import CheckpointError, ConfigError
+from core.learning import Playing
 from core.planner.card import MOST_BYTES
 from core.planner.forms import Shown
 from core.planner.grpo import check_installed
@@ -53,8 +54,8 @@ class TrainingParts(LearningParts):
                 f"The state of this training is not at {path}: go on with it on the machine that began it."
             ) from error
 
-    def learn(self, at: Position) -> Generator[TrainingProgress | Iteration]:
-        """Each iteration, after the warm-up of a new planner."""
+    def learn(self, at: Position) -> Generator[TrainingProgress | Playing | Iteration]:
+        """Each iteration, after the warm-up of a new planner; before each, how far its episodes are."""
         if at.state is not None:
             start = wiring.load_planner(at.store, at.earlier[0].checkpoint_id or "", self.plan.models)
         else:

@@ -33,7 +33,16 @@ from ui.runs import queue, wiring
 from ui.runs.forks.planning import plan_luck
 from ui.runs.forks.results import Luck, luck_runs, read_luck
 from ui.runs.lease import alive, is_dead, mark_dead, process_words
-from ui.runs.plans import ForkPlan, LivePlan, PooledPlan, RunPlan, address_of, kind_of, known_plan
+from ui.runs.plans import (
+    ForkPlan,
+    LivePlan,
+    PooledPlan,
+    RunPlan,
+    address_of,
+    kind_of,
+    known_plan,
+    preparation_of,
+)
 from ui.runs.play import PAUSED_AT_CLOSE, PAUSED_FOR_ANOTHER
 from ui.runs.queue import Ticket, has_died, is_stalled, log_file, starts_workers
 from ui.runs.spending import Price, check_ceiling, paid_models
@@ -92,8 +101,7 @@ def standing(
     if unread_usd := store.runs.unread_usd(run.id):
         facts = [*facts, f":gray[{label(dollars(unread_usd))} of it for answers that could not be read]"]
     st.markdown(" · ".join([f"**{badge(mark)}**", *facts]))
-    for note in run.notes.splitlines():
-        st.caption(f":material/info: {label(note, 500)}")
+    run_notes(run)
     if run.error in (PAUSED_FOR_ANOTHER, PAUSED_AT_CLOSE):
         st.info(run.error, icon=":material/pause_circle:")
     elif run.error:
@@ -110,6 +118,12 @@ def standing(
         st.caption(f"The last output of its process is in {label(str(log), 400)}")
     if died or run.status is RunStatus.INTERRUPTED:
         resumable(store, run, go_on)
+
+
+def run_notes(run: RunSummary) -> None:
+    """What has to be known of how a run is played."""
+    for note in run.notes.splitlines():
+        st.caption(f":material/info: {label(note, 500)}")
 
 
 def _mark(store: Store, run: RunSummary, *, died: bool, between_turns: bool = True) -> Mark:
@@ -150,6 +164,8 @@ def bar(store: Store, run: RunSummary, texts: RunTexts, reached: Reached) -> Non
         words = texts.stopping
     elif run.status is RunStatus.QUEUED:
         words = waiting_words(store, run)
+    elif (waits := preparation_of(run)) is not None:
+        reached, words = Reached(waits.done, waits.of, waits.words), f"First: {waits.words} …"
     else:
         words = f"{reached.words}{left_words(reached.remaining_s)} …"
     st.progress(min(1.0, max(0, reached.done) / max(1, reached.planned)), text=words)

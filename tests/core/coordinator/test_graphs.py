@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from core.coordinator import graphs
+from core.coordinator import attention, graphs
+from core.coordinator.attention import set_room_attention
 from core.coordinator.batches import BatchReader
 from core.coordinator.graphs import (
     TOGETHER,
@@ -50,6 +51,43 @@ def test_a_conversation_in_one_room_has_the_states_of_reading_whole(full: Any) -
     assert reader.tokens == (90 + 2 * 10) + (60 + 10) + (30 + 10) + (60 + 10) + (50 + 10), "only what is new"
     cold = FixedPrefixReader(full)
     assert torch.equal(reader.read(LONG), cold.read(LONG))
+
+
+def flash(query: Any, key: Any, value: Any, new: Any, seen: Any, *sizes: Any, scale: float) -> Any:
+    """What torch's kernel computes on CUDA, as its documentation says: the causal diagonal ends at the last key."""
+    rows, tokens = int(new[1]), int(seen[1])
+    keys, values = (one[:tokens].repeat_interleave(2, dim=1).transpose(0, 1) for one in (key, value))
+    mask = torch.ones(rows, tokens, dtype=torch.bool).tril(tokens - rows)
+    weights = (query.transpose(0, 1) @ keys.transpose(1, 2) * scale).masked_fill(~mask, -torch.inf)
+    return ((weights.softmax(-1) @ values).transpose(0, 1),)
+
+
+def test_without_a_mask_attention_ends_at_the_last_key(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {prompt: whole(full, prompt)[-2] for prompt in (SHORT, LONG, OTHER)}
+    monkeypatch.setattr(attention, "_flash", flash)
+    set_room_attention(full)
+    reader = FixedPrefixReader(full)
+    for prompt in (SHORT, LONG, OTHER, LONG):
+        torch.testing.assert_close(reader.read(prompt)[-2], expected[prompt], atol=1e-5, rtol=0)
+    torch.testing.assert_close(whole(full, LONG)[-2], expected[LONG], atol=1e-5, rtol=0)
+
+
+def test_where_flash_attention_is_another_one_a_mask_is_used(
+    full: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upper_left(query: Any, key: Any, value: Any, new: Any, *rest: Any, scale: float) -> Any:
+        return flash(query, key, value, new, new, *rest, scale=scale)
+
+    def use(model: Any) -> bool:
+        set_room_attention(model)
+        return True
+
+    monkeypatch.setattr(graphs, "use_room_attention", use)
+    for kernel, name in ((upper_left, "sdpa"), (flash, attention.IN_ROOM)):
+        monkeypatch.setattr(attention, "_flash", kernel)
+        full.set_attn_implementation("sdpa")
+        assert reads_in_fixed_parts(full)
+        assert full.config._attn_implementation == name
 
 
 def test_the_room_grows_with_a_conversation(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from core.evolution.config import EvolveConfig, label_episodes
 from core.evolution.cycles import PLAIN_CYCLES, ChosenCycle
 from core.evolution.evolve import Generation, evolve, teach
 from core.evolution.fitness import label_weights
-from core.learning import play_all
+from core.learning import outcome, play_all
 from core.play.policies import cascade_policy
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
@@ -135,7 +135,7 @@ def test_the_head_learns_who_solves_what_and_in_which_role(encoder: Encoder) -> 
     place = classroom()
     cycles = best_cycles(place, LESSONS[:8], PLAIN_CYCLES)
     template = Checkpoint.begin(PUPILS, encoder.identity)
-    taught = cloned_from_labels(template, encoder, place, cycles, LESSONS[:24])
+    taught = outcome(cloned_from_labels(template, encoder, place, cycles, LESSONS[:24]))
     policy = Coordinator(taught, encoder, argmax=True)
     played = place.play(policy, LESSONS[24:])
     assert all(one.correct for one in played)
@@ -143,7 +143,8 @@ def test_the_head_learns_who_solves_what_and_in_which_role(encoder: Encoder) -> 
     assert chosen == {("sums", "sums"), ("names", "names")}
     assert {turn.decision.role for one in played for turn in one.turns} == {Role.WORKER}
     assert np.array_equal(
-        taught.vector, cloned_from_labels(template, encoder, classroom(), cycles, LESSONS[:24]).vector
+        taught.vector,
+        outcome(cloned_from_labels(template, encoder, classroom(), cycles, LESSONS[:24])).vector,
     )
 
 
@@ -193,7 +194,8 @@ def test_labels_are_played_by_the_rules_of_the_evolution(
     template = Checkpoint.begin(PUPILS, encoder.identity, protocol=Protocol.RELEASED)
     config = EvolveConfig(turn_budget=2, label_questions=6)
     place = classroom()
-    teach(config, template, encoder, CachedPool(place.pool), grade_many, LESSONS[:6])
+    told = [*teach(config, template, encoder, CachedPool(place.pool), grade_many, LESSONS[:6])]
+    assert [one.done for one in told] == [*range(1, told[0].of + 1)]
     assert rules == {Protocol.RELEASED}
 
 
@@ -202,9 +204,13 @@ def test_what_cannot_be_taught_is_refused(encoder: Encoder) -> None:
     cycles = best_cycles(place, LESSONS[:8], PLAIN_CYCLES)
     sparse = Checkpoint.begin(PUPILS, encoder.identity, head_kind="sparse")
     with pytest.raises(ConfigError, match="linear head alone"):
-        cloned_from_labels(sparse, encoder, place, cycles, LESSONS[:4])
+        outcome(cloned_from_labels(sparse, encoder, place, cycles, LESSONS[:4]))
     hopeless = Arena(ScriptedPool(specs(PUPILS), lambda _: "answer no"), grade_many, turn_budget=2)
     with pytest.raises(ConfigError, match="nothing to learn"):
-        cloned_from_labels(Checkpoint.begin(PUPILS, encoder.identity), encoder, hopeless, cycles, LESSONS[:4])
+        outcome(
+            cloned_from_labels(
+                Checkpoint.begin(PUPILS, encoder.identity), encoder, hopeless, cycles, LESSONS[:4]
+            )
+        )
     with pytest.raises(ConfigError, match="label_questions cannot be -1"):
         EvolveConfig(label_questions=-1)

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -15,6 +15,7 @@ from core import learning as loop
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder
+from core.coordinator.states import Reading
 from core.coordinator.svf import svf_layout
 from core.draws import derive_seed
 from core.episode import Ask, Decide, EndReason, Episode, Failure, Protocol, Role, Task, Transcript
@@ -33,10 +34,10 @@ from core.evolution.evolve import (
 )
 from core.evolution.fitness import EpisodeStatistics, GenerationStats, Step, statistics_of
 from core.evolution.learners import begin, read_state
-from core.evolution.search import Reading, SearchSpace, Survey, sketches, space_of, survey, survey_of
+from core.evolution.search import SearchSpace, Survey, sketches, space_of, survey, survey_of
 from core.evolution.sep_cma import SepCMAState
 from core.heads import HeadKind
-from core.learning import episodes_of, play_all
+from core.learning import Playing, episodes_of, play_all, playing
 from core.play.policies import CyclePolicy
 from core.tasks.graders import grade_many
 from tests.builders.pools import Line, ScriptedPool, specs
@@ -157,6 +158,25 @@ def test_a_survey_tells_how_far_it_is_and_may_be_smaller(encoder: Encoder) -> No
         tasks=TASKS[:16], sketches=5,
     )  # fmt: skip
     assert first == Reading(1, 5)
+
+
+def test_how_far_the_episodes_of_a_generation_are_is_told(encoder: Encoder) -> None:
+    config = replace(CONFIG, generations=1, tasks_per_candidate=2)
+    events = evolve(
+        config, begun(encoder), encoder=encoder, grade=grade_many, pool=ScriptedPool(SPECS, say),
+        tasks=TASKS[:16], validation_tasks=TASKS[16:18], sketches=5,
+    )  # fmt: skip
+    told: dict[str, list[Playing]] = {}
+    for event in events:
+        if isinstance(event, Playing):
+            told.setdefault(event.what, []).append(event)
+    exams = ("the validation of generation 0", "the validation of generation 1")
+    assert list(told) == [exams[0], "generation 1", exams[1]]
+    first = told["generation 1"]
+    assert {one.of for one in first} == {CONFIG.population * 2}
+    assert [one.done for one in first] == sorted(one.done for one in first)
+    assert first[0].turns == 1 < first[-1].turns
+    assert (first[0].done, first[-1].done) == (0, first[-1].of)
 
 
 @pytest.mark.parametrize("packed", ["", "AAAA", "!", "naïve", "A" * 320])
@@ -286,13 +306,13 @@ def test_candidates_share_chances_only_where_they_share_tasks(
 ) -> None:
     seeds: dict[str, set[int]] = {}
 
-    def watched(episodes: Sequence[Episode], *rest: Any, **masks: Any) -> list[Episode]:
+    def watched(episodes: Sequence[Episode], *rest: Any) -> Generator[Playing, None, list[Episode]]:
         for one in episodes:
             if one.id.startswith("c"):
                 seeds.setdefault(one.id.partition("-")[0], set()).add(one.seed)
-        return play_all(episodes, *rest, **masks)
+        return playing(episodes, *rest)
 
-    monkeypatch.setattr(loop, "play_all", watched)
+    monkeypatch.setattr(loop, "playing", watched)
     list(steps_of(encoder, replace(CONFIG, common=common, generations=1, tasks_per_candidate=2)))
     firsts = [min(of) for of in seeds.values()]
     assert len(firsts) == CONFIG.population

@@ -60,7 +60,8 @@ def begun(
     config: LearnConfig = CONFIG, start: LanguagePlanner | None = None, **parts: object
 ) -> Iterator[Iteration]:
     settings = {"pool": tiny_pool(), "grade": grade_many, "tasks": TASKS, **parts}
-    return learn(config, start or short_lists(), **settings)  # type: ignore[arg-type]
+    events = learn(config, start or short_lists(), **settings)  # type: ignore[arg-type]
+    return (one for one in events if isinstance(one, Iteration))
 
 
 def short_lists() -> LanguagePlanner:

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer, Qwen3ForCausalLM, Qwen3Model
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM, Qwen3Model
 
+from core.coordinator.encoder import load_encoder
 from core.episode import Ask, Delta, EndReason, Episode, EpisodeFinished, Message, Reply, Role, Status, Task
-from core.errors import ConfigError, PoolError
+from core.errors import CheckpointError, ConfigError, PoolError
 from core.play.drive import drive, drive_many
 from core.play.policies import CyclePolicy
 from core.pocket.local import LocalPool
@@ -243,6 +244,24 @@ def test_a_call_that_is_given_up_ends_between_tokens(
         come += flight.ready()
     assert [(number, reply.usage.tokens_out) for number, reply in come] == [(2, 2)]
     assert forwards[0] < 60
+
+
+def test_where_memory_runs_out_it_is_one_sentence_that_says_what_to_do(
+    folder: Path, pool: LocalPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+
+    reply_to(pool, ask(max_tokens=1))
+    monkeypatch.setattr(Qwen3ForCausalLM, "forward", full)
+    with pytest.raises(PoolError, match="not enough memory for model 'calm' to read a prompt .* bfloat16"):
+        reply_to(pool, ask())
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", full)
+    with pytest.raises(PoolError, match="not enough memory for the language model at .* bfloat16"):
+        LocalModel.load(folder)
+    monkeypatch.setattr(AutoModel, "from_pretrained", full)
+    with pytest.raises(CheckpointError, match="not enough memory for the encoder at .* bfloat16"):
+        load_encoder(folder)
 
 
 def test_episodes_are_played_whole_streamed_and_stopped(pool: LocalPool) -> None:

@@ -60,11 +60,16 @@ def test_a_second_run_decomposes_nothing_and_reads_the_same(
 ) -> None:
     encoder = loaded(place, tmp_path)
     layout = svf_layout(encoder.model, [1], embeddings=False)
-    assert list(encoder.decompose(layout)) == [(n, MATRICES) for n in range(1, MATRICES + 1)]
+    told = list(encoder.decompose(layout))
+    assert [(one.done, one.of) for one in told] == [(n, MATRICES) for n in range(MATRICES + 1)]
+    shares = [one.share for one in told]
+    assert shares[0] == 0.0
+    assert shares[-1] == pytest.approx(1.0)
+    assert shares == sorted(shares)
     first = states(encoder)
     assert len(taken) == MATRICES
     second = loaded(place, tmp_path)
-    assert list(second.decompose(layout))[-1] == (MATRICES, MATRICES)
+    assert not list(second.decompose(layout)), "nothing is told of what takes no time"
     np.testing.assert_array_equal(states(second), first)
     assert len(taken) == MATRICES, "all were kept"
     states(second, layer=0)

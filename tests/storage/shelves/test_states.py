@@ -148,6 +148,16 @@ def test_where_nothing_can_be_written_there_is_one_warning(
     assert "is not kept for later runs" in warning.message
 
 
+def test_a_file_that_can_neither_be_read_nor_written_is_one_warning(
+    path: Path, file: StateFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.mkdir(parents=True)
+    assert known(file, 1) == []
+    file.keep(states(1))
+    [warning] = caplog.records
+    assert f"is not kept for later runs ({path})" in warning.message
+
+
 def test_a_full_disk_is_one_warning_and_what_was_kept_stays(
     path: Path, file: StateFile, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -90,6 +90,15 @@ def test_a_model_of_the_package_index_is_added_once_and_read_by_its_name(world: 
     assert shown["accuracy"]["classes"] == 4
 
 
+def test_what_is_shown_of_an_encoder_is_what_separability_shows_of_it(world: Sums) -> None:
+    shown = world.trinity("encoders", "show", "pocket", "--n", "40", "--json").json
+    asked = ("--encoder", "pocket", "--tasks", "pocket", "--n", "40", "--json")
+    found = json.dumps(world.trinity("separability", *asked).json)
+    assert str(shown["accuracy"]["linear"]["mean"]) in found
+    assert str(shown["accuracy"]["rbf"]["mean"]) in found
+    assert f"{shown['index']:.9f}" in found
+
+
 @pytest.mark.process
 def test_what_cannot_be_fetched_is_one_sentence_and_leaves_nothing(
     world: Sums, offer: Offer, monkeypatch: pytest.MonkeyPatch
@@ -104,6 +113,30 @@ def test_what_cannot_be_fetched_is_one_sentence_and_leaves_nothing(
     assert said.code == 1
     assert "could not be downloaded" in said.err.splitlines()[-1]
     assert entries(wiring.data_folder() / "encoders") == []
+
+
+def test_a_full_disk_is_said_to_be_full_by_whoever_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip says it in a traceback behind a line that says nothing; tokenizers raises a bare Exception."""
+    said = (
+        "ERROR: Exception:\nTraceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
+    )
+    full = subprocess.CompletedProcess([], 2, "", said)
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", lambda *_, **__: full)
+        with pytest.raises(CheckpointError, match="cannot be written to .*: No space left on device"):
+            packages.add_offer(tmp_path, OFFERS["smollm2"])
+    tiny_gguf(tmp_path / "tiny.gguf")
+
+    def write(draft: Path) -> Shelved:
+        (draft / "tokenizer.json").mkdir()
+        packages.convert_gguf(tmp_path / "tiny.gguf", draft)
+        return Shelved("mine", "a test", "0")
+
+    with pytest.raises(CheckpointError, match="cannot be written to .*directory"):
+        put(tmp_path, "mine", write)
+    assert entries(tmp_path / "encoders") == []
 
 
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])

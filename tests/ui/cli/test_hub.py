@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def test_what_cannot_be_an_encoder_is_refused_before_its_weights_are_fetched(wor
 def test_a_server_that_dies_in_the_middle_leaves_nothing_half_written(
     world: Sums, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _: None)  # between its tries
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # between its tries
     hub.dies_in = ".safetensors"
     said = world.trinity("encoders", "add", "Ann/Tiny-1B")
     assert said.code == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from io import StringIO
 
 import pytest
@@ -77,6 +78,14 @@ def test_an_evolution_tells_what_replies_lacked_and_what_was_charged_at_its_boun
     assert "Warning: guesser, refused:" in result.err
     assert "Keep some to read by --record share" in result.err
     assert "came without counts of tokens" in result.err
+    [played] = re.findall(r"^Play it: trinity (.*)$", result.err, re.MULTILINE)
+    world.server.answer = lambda request: (respond(chat(reply(request))),)
+    world.done(*shlex.split(played), "--n", 2, "--turns", 2, "--max-cost", 1)
+
+
+def test_an_encoder_that_no_policy_reads_with_is_told(world: Sums) -> None:
+    said = world.run("--policy", "random", "--n", 1, "--turns", 2, "--encoder", "nonesuch").err
+    assert "None of these policies reads with an encoder, so --encoder nonesuch is not used." in said
 
 
 def test_a_fork_tells_its_encoder_and_what_was_charged_at_its_bound(world: Sums) -> None:

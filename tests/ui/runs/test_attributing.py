@@ -65,6 +65,7 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     steps = reading.AttributionParts(plan).play(store, run)
     assert next(steps).words is None
     told = next(steps)
+    assert isinstance(told, Explanation)
     assert told.words is not None
     assert 0 < told.words.done == len(told.words.words) <= reading.WORDS_AT_ONCE < told.words.steps
     store.runs.cancel(run)

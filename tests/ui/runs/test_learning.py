@@ -260,13 +260,16 @@ def test_a_large_state_is_kept_in_a_file(
     run = begun(store)
     events = play(store, run, training_parts(PLAN))
     for one in events:
-        if one.index == 3:
+        if getattr(one, "index", None) == 3:
             break
     events.close()
     files = [path.name for path in (tmp_path / "data" / "training").iterdir()]
     assert files == [f"{run}-2.safetensors"]
     assert store.checkpoints.list(run, planners=True)[0].folder is not None
-    assert [one.index for one in play(store, run, training_parts(PLAN))] == [3, 4]
+    assert [one.index for one in play(store, run, training_parts(PLAN)) if isinstance(one, Iteration)] == [
+        3,
+        4,
+    ]
     assert not [*(tmp_path / "data" / "training").iterdir()]
     moved = store.checkpoints.list(run, planners=True)[-1]
     assert wiring.load_planner(store, moved.id, tiny.MODELS).card.id == moved.id

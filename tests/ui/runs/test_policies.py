@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from core.conduct.planners import FIXED
+from core.coordinator.encoder import Encoder
 from core.episode import ROLE_ORDER, Role, Status
 from core.errors import CheckpointError, ConfigError
 from core.evolution.cycles import cascade_episodes
@@ -195,7 +196,7 @@ def test_every_workflow_is_named() -> None:
 def test_a_checkpoint_on_another_recipe_says_once_how_far_it_agrees(
     diffed: Diffed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_told", set())
+    monkeypatch.setattr(reading, "_told", {})
     policies = Policies(diffed.store, diffed.a.models, computing=Computing("cpu", "bfloat16"))
     for checkpoint in (diffed.a, diffed.a, diffed.svf):
         assert policies.coordinator(checkpoint).encoder.dtype == "bfloat16"
@@ -208,3 +209,9 @@ def test_a_checkpoint_on_another_recipe_says_once_how_far_it_agrees(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     Policies(diffed.store, diffed.a.models).coordinator(elsewhere)
     assert "is not known, as none of its own is recorded and its recipe is not at hand" in caplog.messages[-1]
+    caplog.clear()
+    monkeypatch.setattr(reading, "_told", {})
+    monkeypatch.setattr(Encoder, "keeps_states", property(lambda _: True))
+    monkeypatch.setattr(Encoder, "tokens_per_s", lambda _: 1.0)
+    policies.coordinator(diffed.a)
+    assert re.match(r"First it is measured .* agree, about \d+ (s|min) left", caplog.messages[0])

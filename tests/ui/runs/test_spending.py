@@ -294,7 +294,16 @@ def test_an_encoder_is_to_read_each_transcript_or_only_what_is_new_in_it(
     assert evolved is not None
     assert evolved.tokens > 4 * 2 * 300, "each candidate of its own"
     monkeypatch.setattr(expectations, "pool_means", lambda *_: None)
-    assert reading_time(samples, plan, pool, encoder) is None
+    assumed = reading_time(samples, plan, pool, encoder, 2)
+    assert assumed is not None
+    replies = 4 * expectations.ASSUMED_REPLY
+    questions = assumed.tokens / (2 * 12 * 5) - replies / 2
+    assert 20 < questions < 120, "the mean length of a question"
+    assert "With replies of 200 tokens" in assumed.sentence()
+    encoder.in_parts = True
+    in_parts = reading_time(samples, evolution, pool, encoder)
+    assert in_parts is not None
+    assert in_parts.tokens == pytest.approx((4 * 2 + 2 * 6) * (questions + replies), rel=0.3)
     monkeypatch.undo()
     assert reading_time(samples, plan, pool, load_encoder("pocket")) is None, "a small one reads quickly"
 

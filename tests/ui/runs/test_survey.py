@@ -10,6 +10,7 @@ import pytest
 
 from core.coordinator import encoder as encoders
 from core.coordinator.encoder import Encoder, load_encoder
+from core.evolution.evolve import Generation
 from core.pocket import threads
 from storage.shelves.states import StateFile
 from storage.store import Store
@@ -17,13 +18,13 @@ from tests.builders.encoder import tiny_qwen3
 from tests.builders.stores import new_store
 from tests.ui.runs.test_learning import evolution
 from ui.runs import evolution as evolutions
+from ui.runs import play as playing
 from ui.runs.evolution import EvolutionParts
 from ui.runs.lease import owner
-from ui.runs.plans import plan_of
+from ui.runs.plans import Preparation, plan_of, preparation_of
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
-from ui.runs.settings.learning import EvolutionPlan, SurveyProgress
-from ui.web.evolution.page import reached
+from ui.runs.settings.learning import EvolutionPlan
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store, in a process for which every encoder is a large one and every step is told."""
     monkeypatch.setattr(threads, "SMALL", 0)
     monkeypatch.setattr(encoders, "_HANDED_OVER_S", 0.0)
-    monkeypatch.setattr(evolutions, "_TOLD_S", 0.0)
+    monkeypatch.setattr(playing, "TOLD_S", 0.0)
     opened = new_store(tmp_path / "store.db")
     yield opened
     opened.close()
@@ -66,29 +67,30 @@ def test_a_survey_that_was_stopped_goes_on_where_it_was(
     events = play(store, run, first)
     told = [next(events) for _ in range(40)]
     assert [(one.done, one.of) for one in told] == [(n, 70) for n in range(1, 41)]
-    noted = reached(store, store.runs.get(run))
-    assert (noted.done, noted.planned) == (40, 70)
-    assert noted.remaining_s is not None
-    assert "has read 40 of 70 sketched transcripts" in noted.words
+    noted = preparation_of(store.runs.get(run))
+    assert noted is not None
+    assert (noted.done, noted.of, noted.what) == (40, 70, "sketched transcripts read")
+    assert noted.left_s is not None
+    assert "40 of 70 sketched transcripts read, about " in noted.words
     events.close()
     assert store.runs.get(run).status == "interrupted"
 
     again = parts(folder, states)
     events = play(store, run, again)
     told = [next(events) for _ in range(70)]
-    assert all(isinstance(one, SurveyProgress) for one in told)
+    assert all(isinstance(one, Preparation) for one in told)
     assert again.encoder.forwards <= 30, "what was read is not read again"
-    assert next(events).index == 0
+    assert next(one for one in events if isinstance(one, Generation)).index == 0
     events.close()
-    kept = plan_of(store.runs.get(run), EvolutionPlan)
-    assert (kept.sketches, kept.survey) == (70, None)
+    kept = store.runs.get(run)
+    assert (plan_of(kept, EvolutionPlan).sketches, preparation_of(kept)) == (70, None)
 
     undisturbed = load_encoder(folder)
     once = replace(parts(folder, states), encoder=undisturbed)
     other, _ = enqueue(store, once.plan, Ticket(1_700_000_001, "other"), owner=owner())
     events = play(store, other, once)
     assert [next(events).done for _ in range(70)][-1] == 70
-    next(events)
+    next(one for one in events if isinstance(one, Generation))
     events.close()
     one, two = (store.learning.updates(name)[0].stats for name in (run, other))
     assert one["mean_state"] == two["mean_state"]

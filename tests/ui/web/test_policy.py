@@ -102,6 +102,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     assert store.runs.claim(run, owner())
     batches = reading.RereadParts(plan).play(store, run)
     first = next(batches)
+    assert isinstance(first, int)
     store.runs.cancel(run)
     with pytest.raises(Stopped):
         next(batches)

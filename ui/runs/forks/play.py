@@ -32,8 +32,8 @@ from ui.runs import wiring
 from ui.runs.forks.results import is_told
 from ui.runs.grading import grading_of_episodes
 from ui.runs.lease import owner
-from ui.runs.plans import Branch, ForkPlan
-from ui.runs.play import Ending, GroupControl
+from ui.runs.plans import Branch, ForkPlan, Preparation
+from ui.runs.play import Ending, GroupControl, decompositions, prepare_run
 from ui.runs.policies import Policies
 from ui.runs.spending import MeteredPool, Reckoned
 
@@ -87,7 +87,7 @@ class ForkParts:
         }
         return Policies(store, models, **how, **more)
 
-    def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
+    def play(self, store: Store, run: str) -> Generator[Event | Preparation, None, Ending]:
         """Play what the run still lacks, all of the baseline before the first fork, recording every event before it is
         passed on; where luck is asked, until it can be told. A stored reply is not asked for again. BudgetError where
         the ceiling is reached."""
@@ -211,7 +211,7 @@ def _wave(
     pool: Pool,
     grade: GradeMany,
     control: GroupControl,
-) -> Iterator[Event]:
+) -> Iterator[Event | Preparation]:
     over = {one.id for one in forks.by_id(store, [one.child.id for one in wave]) if one.correct is not None}
     due = [one for one in wave if one.child.id not in over]
     if not due:
@@ -219,6 +219,7 @@ def _wave(
     forks.insert_children(store, [one.child for one in due], owner())
     begun = {one.id: one for one in store.episodes.unfinished(run)}
     policy = _policy(due, policy_of)
+    yield from prepare_run(store, run, decompositions([policy]))
     mask = tuple(model not in due[0].branch.left_out for model in policy.models)
     temperatures = {
         (one.child.id, one.branch.turn): one.temperature for one in due if one.temperature is not None

@@ -50,19 +50,10 @@ RunName = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyProgress:
-    """How far an encoder is with the sketched transcripts of a survey, and about how many seconds the rest takes."""
-
-    done: int
-    of: int
-    left_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EvolutionPlan:
     """An evolution as its run keeps it: enough to resume it. `barred`, `token_position` and `protocol` as in a
     checkpoint; `digest` tells when a task file changed; `sketches` are those that its encoder is surveyed on (None: not
-    chosen yet), and `survey` how far that is while it goes on."""
+    chosen yet)."""
 
     tasks: LearnedTasks = "pocket"
     n: Annotated[
@@ -109,7 +100,6 @@ class EvolutionPlan:
     candidate too. An episode takes about 7 kB with the pocket models, more where replies are long."""
     computing: Computing = Computing()
     sketches: int | None = None
-    survey: SurveyProgress | None = None
     kind: Literal["evolve"] = "evolve"
 
     @property

@@ -20,8 +20,6 @@ from ui.presentation.comparison import enumerated, plays_words, tasks_words
 from ui.presentation.theme import label
 from ui.presentation.words import ago, dollars, policy_name, share_words
 from ui.runs.course import Course, Lineage, Training, read_course
-from ui.runs.plans import known_plan
-from ui.runs.settings.learning import EvolutionPlan
 from ui.web.analysis.page import show_answers
 from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
 from ui.web.kit import state
@@ -104,15 +102,12 @@ def reached(store: Store, run: RunSummary) -> Reached:
     if done < 0:
         words = "The planner learns the form of workflows, and questions are chosen"
         if isinstance(course, Lineage):
-            plan = known_plan(run)  # as it now stands
-            if isinstance(plan, EvolutionPlan) and (read := plan.survey) is not None:
-                words = f"The encoder has read {read.done} of {read.of} sketched transcripts"
-                return Reached(read.done, read.of, words, read.left_s)
             words = course.plan.survey_words if course.plan else "The encoder is loaded"
         return Reached(0, planned, f"{words}; then the start is validated")
     if done >= planned:
         return Reached(done, planned, f"The last {course.noun} is kept; the run is coming to its end")
-    words = f"{course.noun.capitalize()} {done + 1} of {planned} is being played"
+    replies = store.learning.paid_replies(course.run).count(done + 1)
+    words = f"{course.noun.capitalize()} {done + 1} of {planned} is being played, {replies:,} replies so far"
     if done < 2:
         return Reached(done, planned, words)
     last = course.updates[-min(5, done + 1) :]

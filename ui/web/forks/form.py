@@ -52,7 +52,7 @@ from ui.web.kit.fields import draw
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import playable, policy_label
-from ui.web.pickers.encoder import choose_reader
+from ui.web.pickers.encoder import with_reader
 from ui.web.progress import spending
 
 Pick = tuple[str, int]
@@ -264,22 +264,16 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[ForkPlan, str]:
     st.markdown("\n".join(f"- {line}" for line in lines))
     if not most.calls:
         return plan, ""
-    plan = _with_reader(store, plan, parents)
+    plan = with_reader(store, plan, _players(plan, parents), "fork")
     ceiling, to_do = spending(quote, wiring.settings().max_cost_usd, key="fork_max_cost")
     return replace(plan, max_cost_usd=ceiling), to_do
 
 
-def _with_reader(store: Store, plan: ForkPlan, parents: Mapping[str, Episode]) -> ForkPlan:
-    """The plan with the encoder, device and numbers that are chosen, where a coordinator plays on."""
-    change, play_on = plan.change, {one.policy for one in parents.values()}
-    play_on |= {decider for one in parents.values() for decider in one.deciders.values()}
-    play_on |= {change.value} if change is not None and change.kind == "policy" else set()
-    if not any(store.checkpoints.has(one) for one in play_on):
-        return plan
-    settings = replace(wiring.settings(), encoder=plan.encoder, computing=plan.computing)
-    with st.expander("Encoder, device and numbers", icon=":material/tune:"):
-        chosen = choose_reader("fork", settings, own=True)
-    return replace(plan, encoder=chosen.encoder, computing=chosen.computing)
+def _players(plan: ForkPlan, parents: Mapping[str, Episode]) -> set[str]:
+    """The policies that play on."""
+    changes = {plan.change, *(one.change for one in plan.branches)}
+    changed = {one.value for one in changes if one is not None and one.kind == "policy"}
+    return changed.union(*({one.policy, *one.deciders.values()} for one in parents.values()))
 
 
 def _source_words(pool: str, specs: tuple[ModelSpec, ...], plays: bool) -> str:

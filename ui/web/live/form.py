@@ -335,8 +335,11 @@ def _choose_settings(
     chosen = draw_all([_SETTINGS[key] for key in keys], "live", _LOOKS, persist_state="session")
     if checkpoint:
         rules = PROTOCOL_WORDS[checkpoint.protocol]
-        how = f"Rules: {rules}, as this checkpoint was evolved, reading in {checkpoint.recipe}."
-        st.caption(how, help=define("Protocol"))
+        st.caption(
+            f"Rules: {rules}, as this checkpoint was evolved, reading with {label(checkpoint.encoder.name, 40)} in "
+            f"{checkpoint.recipe}.",
+            help=define("Protocol"),
+        )
         chosen["protocol"] = checkpoint.protocol
         settings = choose_reader("live", settings, own=True, persist_state="session")
     pace = st.select_slider(

@@ -37,6 +37,7 @@ from ui.web.pickers.checkpoints import (
     startable,
     writes_workflows,
 )
+from ui.web.pickers.encoder import with_reader
 from ui.web.progress import Reached, bar, begin, begin_button, luck_line, spending, standing
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
@@ -467,8 +468,9 @@ def _again(store: Store, plan: LivePlan) -> None:
         key="swap_policy",
         format_func=policy_words(store, others).__getitem__,
     )
-    specs = pool_specs(plan.pool)
-    ceiling, to_do = spending(price(store, replace(plan, policy=policy), specs), plan.max_cost_usd)
-    play_link("Play both on many tasks", [policy, plan.policy])
+    specs, before = pool_specs(plan.pool), plan.policy
+    plan = with_reader(store, replace(plan, policy=policy), [policy], "again")
+    ceiling, to_do = spending(price(store, plan, specs), plan.max_cost_usd)
+    play_link("Play both on many tasks", [policy, before])
     if begin_button("Play it again", "play_again", "swap_horiz", to_do):
-        begin("live", store, replace(plan, policy=policy, max_cost_usd=ceiling))
+        begin("live", store, replace(plan, max_cost_usd=ceiling))

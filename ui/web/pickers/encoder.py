@@ -3,9 +3,9 @@ which device, in which numbers it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -14,11 +14,14 @@ from core.settings import POCKET_POOL, Computing, Settings
 from core.tokens.shelf import shelved
 from storage.store import Store
 from ui.presentation.theme import one_line
+from ui.runs import wiring
+from ui.runs.plans import ForkPlan, LivePlan
 from ui.runs.policies import pupil_of
 from ui.runs.settings import absolute_encoder
 from ui.web.kit import state
 from ui.web.kit.fields import draw
 
+P = TypeVar("P", ForkPlan, LivePlan)
 #: What stands for no encoder: each checkpoint reads with its own.
 OWN = "the checkpoint's own"
 
@@ -63,8 +66,10 @@ def choose_reader(form: str, settings: Settings, *, own: bool = False, **look: A
     """The settings with the encoder that the reader chooses, as `choose_encoder` does, the device and the numbers; at
     first those that are set."""
     encoder, fields = choose_encoder(form, settings, own=own, **look), settings_of(Computing)
+    usual = OWN if own else "float32, or bfloat16 on cuda"
+    looks: dict[str, Any] = {"device": look, "dtype": {**look, "format_func": lambda value: value or usual}}
     computing = {
-        key: draw(column, replace(fields[key], default=value), f"{form}_{key}", **look)
+        key: draw(column, replace(fields[key], default=value), f"{form}_{key}", **looks[key])
         for column, (key, value) in zip(st.columns(2), values_of(settings.computing).items(), strict=True)
     }
     return replace(settings, encoder=encoder, computing=Computing(**computing))
@@ -80,3 +85,14 @@ def choose_reader_for(
     if not own and not any(one is not None and one.learns_from == "questions" for one in pupils):
         return settings
     return choose_reader(form, settings, own=own, **look)
+
+
+def with_reader(store: Store, plan: P, policies: Collection[str], form: str) -> P:
+    """A plan with the encoder, the device and the numbers that the reader chooses in a fold; at first its own. Where
+    none of these policies reads, nothing is drawn."""
+    if not any(store.checkpoints.has(name) for name in policies):
+        return plan
+    settings = replace(wiring.settings(), encoder=plan.encoder, computing=plan.computing)
+    with st.expander("Encoder, device and numbers", icon=":material/tune:"):
+        chosen = choose_reader(form, settings, own=True)
+    return replace(plan, encoder=chosen.encoder, computing=chosen.computing)

@@ -82,7 +82,7 @@ def _show_questions(store: Store) -> None:
         sets="Questions of the evolve split.",
         address=True,
     )
-    left, right = st.columns(2)
+    left, right = st.columns([3, 2])
     settings = wiring.settings()
     with left:
         encoder = choose_encoder(

@@ -41,7 +41,7 @@ from ui.web.kit.tables import text as text_column
 from ui.web.kit.text import markdown_table
 from ui.web.kit.widgets import button, nothing_here, run_mark, tool
 from ui.web.pickers.facets import uncounted_words
-from ui.web.progress import workers_words
+from ui.web.progress import run_notes, workers_words
 from ui.web.turns.labels import author_field
 
 #: Where tables and columns are explained.
@@ -312,6 +312,8 @@ def endpoint_panel(store: Store) -> None:
         _tiers(store, endpoint)
     except TrinityError as error:
         st.caption(label(str(error), 400))
+    for run in store.runs.list("serve", limit=1):
+        run_notes(run)
     if worth := _worth_of_turns():
         st.caption(worth)
     st.caption(
