@@ -201,7 +201,8 @@ class Checkpoint:
             raise CheckpointError("This is not a Trinity checkpoint: its config does not say so.")
         if config.get("version") != _VERSION:
             raise CheckpointError(
-                f"This checkpoint has format version {config.get('version')!r}; only {_VERSION} can be read."
+                f"This checkpoint has format version {config.get('version')!r} and only {_VERSION} can be read: "
+                "install the version of Trinity Inspector that wrote it."
             )
         if hashlib.sha256(weights).hexdigest() != config.get("weights_sha256"):
             raise CheckpointError(

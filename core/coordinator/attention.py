@@ -76,18 +76,18 @@ def room_attention(
     value: torch.Tensor,
     attention_mask: Any,
     *,
-    in_room: tuple[torch.Tensor, torch.Tensor] | None = None,
+    in_room: tuple[torch.Tensor, torch.Tensor, int, int] | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """As transformers' `sdpa_attention_forward`, which it is without `in_room`: int32 (0, new tokens) and (0, tokens),
-    on the device, where keys and values have room for more tokens than there are."""
+    """As transformers' `sdpa_attention_forward`, which it is without `in_room`: where each prompt's new tokens end, and
+    where its keys do, int32 from 0 on the device, and how many tokens one has at most of both. Prompts stand one after
+    the other; behind their keys there may be room for more."""
     if in_room is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     if any(options.get(one) for one in ("dropout", "softcap", "position_bias", "sliding_window")):
         raise ValueError("This is no plain causal attention.")
     packed = (one[0].transpose(0, 1) for one in (query, key, value))
-    new, room = query.shape[2], key.shape[2]
-    found = _flash(*packed, *in_room, new, room, 0.0, True, False, scale=options.get("scaling"))[0]
+    found = _flash(*packed, *in_room, 0.0, True, False, scale=options.get("scaling"))[0]
     return found[None], None
 
 

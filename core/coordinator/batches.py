@@ -68,9 +68,11 @@ class BatchReader:
         self.forwards = 0.0
         embedding = model.get_input_embeddings().weight.numel()
         flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
-        self._batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
+        #: So many tokens are read together, about.
+        self.batch_tokens = _BATCH_FLOP.get(self._device, _BATCH_FLOP_ACCELERATOR) / flop
         self._start_tokens = _START_FLOP / flop
-        self._forward = WholeForward(model, self._batch_tokens)
+        #: How batches are read.
+        self.forward = WholeForward(model, self.batch_tokens)
         # What is read beside must not turn a prompt's tokens otherwise.
         self._fills = self._device != "cpu" and not turned_alike(model.config)
 
@@ -108,7 +110,7 @@ class BatchReader:
     @property
     def is_settled(self) -> bool:
         """Whether it is chosen how batches are read, as it is by the first that take long enough."""
-        return self._forward.is_chosen
+        return self.forward.is_chosen
 
     def _alike(self, lengths: Sequence[int], offsets: bool) -> Iterator[tuple[list[int], int, int]]:
         """Batches of one length each: places in `lengths`, their length, and rows."""
@@ -117,7 +119,7 @@ class BatchReader:
             by_length.setdefault(length, []).append(place)
         for length, places in sorted(by_length.items()):
             most = _LARGEST_BATCH_WITH_OFFSETS if offsets else _LARGEST_BATCH
-            full = int(min(most, max(1, self._batch_tokens // length)))
+            full = int(min(most, max(1, self.batch_tokens // length)))
             for start in range(0, len(places), full):
                 batch = places[start : start + full]
                 yield batch, length, full if offsets else self._rows(len(batch), length, full)
@@ -128,7 +130,7 @@ class BatchReader:
         order = sorted(range(len(lengths)), key=lengths.__getitem__)
         costs, begins = [0.0], [0]  # of the first n in the order, and where their last batch begins
         for end, place in enumerate(order, start=1):
-            most = int(min(_LARGEST_BATCH, max(1, self._batch_tokens // max(1, lengths[place])), end))
+            most = int(min(_LARGEST_BATCH, max(1, self.batch_tokens // max(1, lengths[place])), end))
             cost, begin = min(
                 (costs[end - rows] + self._start_tokens + rows * lengths[place], end - rows)
                 for rows in range(1, most + 1)
@@ -149,7 +151,7 @@ class BatchReader:
         def read(rows: slice) -> NDArray[np.float32]:
             with torch.inference_mode():
                 given = torch.tensor(ids[rows], device=self._model.device)
-                hidden = self._forward(given)
+                hidden = self.forward(given)
             return _pick(hidden, positions[rows])
 
         with suited_threads(self._small):
@@ -169,7 +171,7 @@ class BatchReader:
         def spare() -> bool:
             nonlocal size
             size //= 2
-            self._batch_tokens = min(self._batch_tokens, size * len(ids[0]))
+            self.batch_tokens = min(self.batch_tokens, size * len(ids[0]))
             return size > 0
 
         return within_memory(all_rows, spare, len(ids[0]), self._model)

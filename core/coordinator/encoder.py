@@ -51,7 +51,7 @@ class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
     A state depends on its own tokens only, on the CPU to the last bit. A large encoder there reads a conversation part
-    by part, each once (`prefixes`), one on cuda does so as long as few are asked for (`graphs`); any other, and one
+    by part, each once (`prefixes`), one on cuda what is new in each, of many together (`graphs`); any other, and one
     whose layers do not allow it, reads prompts whole (`batches`)."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Encoder:
             use_fused_norms(self.model)
         if not self._small:  # before it is tried whether it can be read in parts
             use_continued_attention(model)
-        #: Whether a conversation that goes on costs what is new in it.
+        #: Whether a conversation that goes on costs what is new in it, with states that are the same to the last bit.
         self.in_parts = not self._small and self.device == "cpu" and reads_in_parts(model)
         self._reader: Reader = (
             PartReader(model)

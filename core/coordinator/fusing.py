@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 5.0
 _TIMED = 3  # of each way, of which the quickest counts
 
-Forward = Callable[[torch.Tensor], torch.Tensor]
-
 
 class WholeForward:
     """A model's hidden states [rows, tokens, hidden size] of token ids [rows, tokens], each row read whole.
@@ -30,8 +28,9 @@ class WholeForward:
     batches, and stays: the layers as they are, or compiled by torch. The last bits of a state differ between them."""
 
     def __init__(self, model: Any, full: float) -> None:
-        self._model, self._full = model, full
-        self._run: Forward = self._plain
+        #: What reads: the model, or with compiled layers.
+        self.model = self._plain = model
+        self._full = full
         self._open = model.device.type == "cuda" and hasattr(model, "layers")
         self._spent = 0.0
 
@@ -46,27 +45,29 @@ class WholeForward:
                 self._choose(ids)
             else:
                 began = time.perf_counter()
-                hidden = self._run(ids)
+                hidden = _read(self.model, ids)
                 _wait(hidden)
                 self._spent += time.perf_counter() - began
                 return hidden
-        return self._run(ids)
+        return _read(self.model, ids)
 
-    def _plain(self, ids: torch.Tensor) -> torch.Tensor:
-        hidden: torch.Tensor = self._model(input_ids=ids, use_cache=False).last_hidden_state
-        return hidden
+    def give_up(self, error: Exception) -> None:
+        """Read by the layers as they are from here on, as compiled ones failed; where these did, raise the error."""
+        if self.model is self._plain:
+            raise error
+        self.model = self._plain
+        _log_failure(error)
 
     def _choose(self, ids: torch.Tensor) -> None:
         self._open = False
         try:
-            compiled = _compiled(self._model)
-            expected, found = self._plain(ids).float(), compiled(ids).float()
+            compiled = compiled_model(self._plain)
+            expected, found = (_read(one, ids).float() for one in (self._plain, compiled))
             apart = float((found - expected).square().mean().sqrt() / expected.std())
             del expected, found
-            plain_s, compiled_s = (_seconds(run, ids) for run in (self._plain, compiled))
+            plain_s, compiled_s = (_seconds(one, ids) for one in (self._plain, compiled))
         except Exception as error:  # a compiler may raise anything
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            log.warning("The encoder's layers cannot be compiled here, and batches take longer: %s", reason)
+            _log_failure(error)
             return
         quicker = compiled_s < plain_s and apart < 0.1
         log.info(
@@ -79,21 +80,26 @@ class WholeForward:
             "compiled" if quicker else "as it is",
         )
         if quicker:
-            self._run = compiled
+            self.model = compiled
 
 
-def _compiled(model: Any) -> Forward:
+def _read(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    hidden: torch.Tensor = model(input_ids=ids, use_cache=False).last_hidden_state
+    return hidden
+
+
+def _log_failure(error: Exception) -> None:
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    log.warning("The encoder's layers cannot be compiled here, and batches take longer: %s", reason)
+
+
+def compiled_model(model: Any) -> Any:
     """The model with compiled layers, around the same weights: what is written into them is in force here too."""
     run = torch.compile(_run_layer, dynamic=True)
     shared = (*model.children(), *model.parameters(recurse=False), *model.buffers(recurse=False))
     part = copy.deepcopy(model, {id(one): one for one in shared})
-    part.layers = nn.ModuleList([_Compiled(layer, run) for layer in model.layers])
-
-    def forward(ids: torch.Tensor) -> torch.Tensor:
-        hidden: torch.Tensor = part(input_ids=ids, use_cache=False).last_hidden_state
-        return hidden
-
-    return forward
+    part.layers = nn.ModuleList([_Compiled(layer, place, run) for place, layer in enumerate(model.layers)])
+    return part
 
 
 def _run_layer(layer: Any, hidden: torch.Tensor, told: dict[str, Any]) -> Any:
@@ -104,9 +110,9 @@ class _Compiled(nn.Module):
     """In the place of a layer: one compiled function, which takes every layer's weights as what it is given. Compiled
     each for itself, layers would take as many times as long."""
 
-    def __init__(self, layer: Any, run: Callable[..., Any]) -> None:
+    def __init__(self, layer: Any, place: int, run: Callable[..., Any]) -> None:
         super().__init__()
-        self._layer, self._run = layer, run
+        self._layer, self._place, self._run = layer, place, run
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -116,14 +122,16 @@ class _Compiled(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, **told: Any) -> Any:
         """As the layer itself."""
+        if told.get("cache") is not None:  # of which a layer by its number would be another function
+            told["cache"] = told["cache"].layers[self._place]
         return self._run(self._layer, hidden_states, told)
 
 
-def _seconds(run: Forward, ids: torch.Tensor) -> float:
+def _seconds(model: Any, ids: torch.Tensor) -> float:
     times = []
     for _ in range(_TIMED):
         began = time.perf_counter()
-        _wait(run(ids))
+        _wait(_read(model, ids))
         times.append(time.perf_counter() - began)
     return min(times)
 

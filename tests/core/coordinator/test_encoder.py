@@ -215,7 +215,7 @@ def test_a_lone_prompt_is_padded_to_few_rows_where_these_give_the_same_bits(
         encoder.encode([request])  # the shapes are known
     encoder.forget()
     watching = Watched(model, watched)
-    monkeypatch.setattr(reader._forward, "_model", watching)
+    monkeypatch.setattr(reader.forward, "model", watching)
     alone = np.stack([encoder.encode([request]).states[0] for request in requests[6:]])
     np.testing.assert_array_equal(alone, together[6:])
     if same:

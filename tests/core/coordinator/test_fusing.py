@@ -46,7 +46,7 @@ def forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> WholeForward:
 
 
 def speed(seconds: dict[str, float]) -> Callable[..., float]:
-    return lambda run, ids: seconds["plain" if "_plain" in run.__qualname__ else "compiled"]
+    return lambda model, ids: seconds["compiled" if "_Compiled" in str(model.layers[0]) else "plain"]
 
 
 @pytest.mark.parametrize(("plain_s", "chosen"), [(2.0, "compiled"), (0.5, "as it is")])
@@ -103,12 +103,13 @@ def test_where_compiling_fails_layers_stay_as_they_are(
 
 def test_changed_weights_are_in_force_in_compiled_layers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda run, *, dynamic: run)
-    compiled = fusing._compiled(model)
+    compiled = fusing.compiled_model(model)
     with torch.no_grad():
         for weight in model.parameters():
             weight *= 1.1
     expected = model(input_ids=TOKENS, use_cache=False).last_hidden_state
-    torch.testing.assert_close(compiled(TOKENS), expected)
+    found = compiled(input_ids=TOKENS, use_cache=False).last_hidden_state
+    torch.testing.assert_close(found, expected)
 
 
 def filled(reader: BatchReader, lengths: list[int]) -> list[tuple[list[int], int, int]]:
@@ -117,7 +118,7 @@ def filled(reader: BatchReader, lengths: list[int]) -> list[tuple[list[int], int
 
 def test_on_an_accelerator_prompts_of_similar_lengths_fill_a_batch(model: Any) -> None:
     reader = BatchReader(model, 0, small=True, folder=None, processes=None)
-    reader._batch_tokens, reader._start_tokens = 400, 50
+    reader.batch_tokens, reader._start_tokens = 400, 50
     assert filled(reader, [96, 16, 112, 16]) == [([1, 3], 16, 2), ([0, 2], 112, 2)]
     assert filled(reader, [500]) == [([0], 500, 1)], "one that fills more than a batch is read alone"
     batches = filled(reader, [16] * 70)
@@ -129,7 +130,7 @@ def test_on_an_accelerator_prompts_of_similar_lengths_fill_a_batch(model: Any) -
 def test_batches_of_different_lengths_give_the_states_of_each_prompt_alone(model: Any) -> None:
     reader = BatchReader(model, 0, small=True, folder=None, processes=None)
     reader._fills = True
-    reader._batch_tokens, reader._start_tokens = 200, 50
+    reader.batch_tokens, reader._start_tokens = 200, 50
     prompts = [Prompt(IDS[: 20 + 9 * n], False, (20 + 9 * n,)) for n in range(8)]
     for seed in (b"", b"a candidate"):
         found = dict(reader.read(prompts, -2, seed))

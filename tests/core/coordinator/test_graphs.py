@@ -4,6 +4,8 @@ Graphs themselves need a CUDA device: here their shapes run one kernel after the
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 from core.coordinator import attention, graphs
 from core.coordinator.attention import set_room_attention
 from core.coordinator.batches import BatchReader
+from core.coordinator.fusing import compiled_model
 from core.coordinator.graphs import (
     TOGETHER,
     AcceleratedReader,
@@ -54,12 +57,17 @@ def test_a_conversation_in_one_room_has_the_states_of_reading_whole(full: Any) -
 
 
 def flash(query: Any, key: Any, value: Any, new: Any, seen: Any, *sizes: Any, scale: float) -> Any:
-    """What torch's kernel computes on CUDA, as its documentation says: the causal diagonal ends at the last key."""
-    rows, tokens = int(new[1]), int(seen[1])
-    keys, values = (one[:tokens].repeat_interleave(2, dim=1).transpose(0, 1) for one in (key, value))
-    mask = torch.ones(rows, tokens, dtype=torch.bool).tril(tokens - rows)
-    weights = (query.transpose(0, 1) @ keys.transpose(1, 2) * scale).masked_fill(~mask, -torch.inf)
-    return ((weights.softmax(-1) @ values).transpose(0, 1),)
+    """What torch's kernel computes on CUDA, as its documentation says: prompts one after the other, and the causal
+    diagonal of each ends at its last key."""
+    found = torch.empty_like(query)
+    for (first, end), (begin, stop) in zip(pairwise(new.tolist()), pairwise(seen.tolist()), strict=True):
+        rows, tokens = end - first, stop - begin
+        keys, values = (one[begin:stop].repeat_interleave(2, dim=1).transpose(0, 1) for one in (key, value))
+        mask = torch.ones(rows, tokens, dtype=torch.bool).tril(tokens - rows)
+        weights = query[first:end].transpose(0, 1) @ keys.transpose(1, 2) * scale
+        weights = weights.masked_fill(~mask, -torch.inf).softmax(-1)
+        found[first:end] = (weights @ values).transpose(0, 1)
+    return (found,)
 
 
 def test_without_a_mask_attention_ends_at_the_last_key(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +96,86 @@ def test_where_flash_attention_is_another_one_a_mask_is_used(
         full.set_attn_implementation("sdpa")
         assert reads_in_fixed_parts(full)
         assert full.config._attn_implementation == name
+
+
+def conversations(turns: int) -> list[Prompt]:
+    """So many turns of ten conversations, each of its own length."""
+    found = []
+    for one in range(TOGETHER + 2):
+        ends = [20 + one + 25 * turn for turn in range(turns)]
+        found.append(Prompt((*IDS[one : one + ends[-1]], *IDS[150:]), False, tuple(ends), 10))
+    return found
+
+
+def test_of_many_conversations_what_is_new_is_read_together(
+    full: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = [[whole(full, one)[-2] for one in conversations(turns)] for turns in (1, 2, 3, 4)]
+    monkeypatch.setattr(attention, "_flash", flash)
+    set_room_attention(full)
+    reader = AcceleratedReader(full, batches(full))
+    assert reader._packs
+    reader._most = 200  # several forwards for each turn
+    for turns in (1, 2, 3, 4):
+        prompts, before = conversations(turns), reader._prefixes.tokens
+        found = dict(reader.read(prompts, -2, b"a candidate"))
+        for place in range(len(prompts)):
+            np.testing.assert_allclose(found[place], expected[turns - 1][place], atol=1e-5)
+        read = reader._prefixes.tokens - before
+        new = {1: 0, 2: sum(len(one.ids) for one in prompts)}  # a question alone is read whole
+        assert read == new.get(turns, len(prompts) * (25 + 10)), turns
+    for place, state in reader.read(conversations(4), -60, b"a candidate"):  # before what is new
+        np.testing.assert_allclose(state, whole(full, conversations(4)[place])[-60], atol=1e-5)
+    held = reader._prefixes.tokens
+    dict(reader.read(conversations(4), -2, b"another"))
+    assert reader._prefixes.tokens - held == sum(len(one.ids) for one in conversations(4))
+
+
+def test_what_is_new_is_read_by_compiled_layers_until_they_fail(
+    full: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompts = conversations(2)
+    expected = [whole(full, one)[-2] for one in prompts]
+    monkeypatch.setattr(attention, "_flash", flash)
+    monkeypatch.setattr(torch, "compile", lambda run, *, dynamic: partial(counted, run))
+    calls = list[int]()
+
+    def counted(run: Any, *given: Any) -> Any:
+        calls.append(1)
+        if len(calls) > SHAPE["num_hidden_layers"]:
+            raise RuntimeError("no kernel")
+        return run(*given)
+
+    set_room_attention(full)
+    reader = AcceleratedReader(full, batches(full))
+    reader._batches.forward.model = compiled_model(full)
+    for seed in (b"compiled", b"not compiled", b"nor here"):
+        found = dict(reader.read(prompts, -2, seed))
+        for place, state in enumerate(expected):
+            np.testing.assert_allclose(found[place], state, atol=1e-5)
+    assert len(calls) == SHAPE["num_hidden_layers"] + 1
+    assert caplog.messages == [
+        "The encoder's layers cannot be compiled here, and batches take longer: no kernel"
+    ]
+
+
+def test_where_memory_runs_out_less_is_read_together(
+    full: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompts = conversations(3)
+    expected = [whole(full, one)[-2] for one in prompts]
+    monkeypatch.setattr(attention, "_flash", flash)
+    set_room_attention(full)
+    short = Short(full, 10**6)
+    reader = AcceleratedReader(short, batches(short))
+    short.room = 200
+    found = dict(reader.read(prompts, -2))
+    for place, state in enumerate(expected):
+        np.testing.assert_allclose(found[place], state, atol=1e-5)
+    assert len(caplog.messages) == 1
+    short.room = 10
+    with pytest.raises(CheckpointError, match="not enough memory"):
+        dict(reader.read(prompts, -2, b"another"))
 
 
 def test_the_room_grows_with_a_conversation(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
