@@ -57,7 +57,10 @@ def train(game: Reproduction, row: TableRow) -> str:
         plan, game.metered, tasks, game.grade, validation, tiny_planner().frozen(most_steps=2)
     )
     run = enqueue(game.store, plan, Ticket(), owner=owner())[0]
-    assert [getattr(one, "index", None) for one in play(game.store, run, parts)] == [0, 1]
+    kept = [
+        one.index for one in play(game.store, run, parts) if hasattr(one, "index")
+    ]  # beside how far it is
+    assert kept == [0, 1]
     return run
 
 
