@@ -34,7 +34,14 @@ from core.pocket.devices import TORCH_DTYPES, chosen_computing, load_fault
 from core.pocket.threads import is_small, quiet_loading, suited_threads
 from core.processes import Processes
 from core.settings import DeviceKind
-from core.tokens.files import POCKET_ENCODER, POCKET_FOLDER, encoder_name, weights_digest
+from core.tokens.files import (
+    POCKET_ENCODER,
+    POCKET_FOLDER,
+    Listed,
+    encoder_name,
+    listed_files,
+    weights_digest,
+)
 from core.tokens.hub import fetched, hub_parts, pinned
 from core.tokens.prompts import Prompt, PromptTokens, check_fast
 
@@ -346,7 +353,7 @@ def load_encoder(
     name = str(name_or_folder)
     folder, commit = _locate(name)
     kind, dtype = chosen_computing(folder, device, dtype)
-    files = _files(folder)
+    files = listed_files(folder)
     try:
         tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
         with quiet_loading():
@@ -368,21 +375,11 @@ def load_encoder(
     identity = EncoderIdentity(
         encoder_name(name, folder, commit), hidden_size, weights_digest(folder), commit
     )
-    if _files(folder) != files:  # its weights may not be those of the digest
+    if listed_files(folder) != files:  # its weights may not be those of the digest
         raise CheckpointError(
             f"The encoder at {folder} was changed or removed while it was being loaded: try again."
         )
     return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
-
-
-def _files(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """What tells whether a folder's files are still the same: their names, bytes and times of change."""
-    try:
-        return tuple(
-            (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
-        )
-    except FileNotFoundError:
-        return ()
 
 
 def _check_folder(name: str, folder: Path) -> Any:
@@ -442,7 +439,7 @@ def kept_encoder(name_or_folder: str, *, dtype: Dtype | None, device: str, proce
     folder, commit = _locate(name_or_folder)
     name = pinned(hub_parts(name_or_folder)[0], commit) if commit else name_or_folder  # however it was named
     with _loading:  # two threads that ask at once get the same one
-        return _kept(name, folder, _files(folder), dtype, device, processes)
+        return _kept(name, folder, listed_files(folder), dtype, device, processes)
 
 
 _loading = threading.Lock()
@@ -452,7 +449,7 @@ _loading = threading.Lock()
 def _kept(
     name: str,
     folder: Path,
-    files: tuple[tuple[str, int, int], ...],
+    files: Listed,
     dtype: Dtype | None,
     device: str,
     processes: Processes,

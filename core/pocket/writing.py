@@ -29,6 +29,7 @@ from core.episode import Ask, Failure, Message, Reply, Usage
 from core.errors import PoolError
 from core.pocket.devices import TORCH_DTYPES, chosen_computing, load_fault
 from core.pocket.threads import is_small, quiet_loading, suited_threads
+from core.tokens.files import Listed, listed_files
 from core.tokens.prompts import PromptTokens
 
 Said = TypeVar("Said")
@@ -190,18 +191,11 @@ class LocalModel(Writer[Sequence[Message]]):
 def kept_model(folder: Path, device: str = "auto", dtype: str | None = None) -> LocalModel:
     """The model of a folder on a device and in its numbers, loaded once by this process as long as its files stay the
     same; the two that were used last are kept, and any other as long as a pool has it."""
-    files = (
-        tuple((one.name, (held := one.stat()).st_size, held.st_mtime_ns) for one in sorted(folder.iterdir()))
-        if folder.is_dir()
-        else ()
-    )
-    return _kept(folder, files, device, dtype)
+    return _kept(folder, listed_files(folder), device, dtype)
 
 
 @lru_cache(maxsize=2)
-def _kept(
-    folder: Path, files: tuple[tuple[str, int, int], ...], device: str, dtype: str | None
-) -> LocalModel:
+def _kept(folder: Path, files: Listed, device: str, dtype: str | None) -> LocalModel:
     return LocalModel.load(folder, device, dtype)
 
 

@@ -138,14 +138,27 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
+#: Names, bytes and times of change of a folder's files.
+Listed = tuple[tuple[str, int, int], ...]
+
+
+def listed_files(folder: Path) -> Listed:
+    """What tells whether a folder's files are still the same; nothing of a folder that is not there."""
+    try:
+        return tuple(
+            (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+
+
 def known_digest(folder: Path) -> str:
     """`weights_digest`, reckoned once by this process as long as the folder's files stay the same by size and time."""
-    files = sorted((one.name, (held := one.stat()).st_size, held.st_mtime_ns) for one in folder.iterdir())
-    return _known_digest(folder, tuple(files))
+    return _known_digest(folder, listed_files(folder))
 
 
 @lru_cache(maxsize=32)
-def _known_digest(folder: Path, files: tuple[tuple[str, int, int], ...]) -> str:
+def _known_digest(folder: Path, files: Listed) -> str:
     return weights_digest(folder)
 
 

@@ -11,21 +11,14 @@ import pytest
 from tests.bench import decision
 from tests.bench._accelerated import CANDIDATES, DECISIONS, EPISODES, GENERATIONS
 from tests.bench._frame import Figures, apart
+from tests.builders.encoder import TINY
 
-TINY = {
-    "vocab_size": 400,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-}
+SHAPE = json.dumps({**TINY, "vocab_size": 400})
 
 
 def test_an_evolution_is_reckoned_from_whole_candidates(capsys: pytest.CaptureFixture[str]) -> None:
     share = 2 / (GENERATIONS * CANDIDATES)
-    found = decision.measure(only="evolution", tokens=24, threads=1, shape=json.dumps(TINY), share=share)
+    found = decision.measure(only="evolution", tokens=24, threads=1, shape=SHAPE, share=share)
     assert (found["candidates"], found["decisions"]) == (2, 2 * EPISODES * DECISIONS)
     assert found["of_decisions"] == 30_720 * 4
     assert found["share"] == pytest.approx(share)

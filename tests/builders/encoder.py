@@ -175,18 +175,24 @@ def longrope(head_size: int, original: int) -> dict[str, Any]:
     }
 
 
+#: Of small random models; they know nothing.
+TINY: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
+
+
 def tiny_qwen3(folder: Path, *, seed: int = 0, tied: bool = True, **shape: Any) -> Path:
     """Write a Hugging Face folder with a random Qwen3ForCausalLM and its tokenizer; returns the folder."""
     torch.manual_seed(seed)
     tokenizer = tiny_tokenizer()
     settings: dict[str, Any] = {
         "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
+        **TINY,
         "max_position_embeddings": 512,
         "tie_word_embeddings": tied,
         "initializer_range": 0.2,  # large enough that different transcripts give clearly different states
