@@ -21,9 +21,9 @@ from core.pool.client import Limits
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 
-#: Bytes are sent, numbers are seconds to wait; then the connection is closed, unless they say that it is KEPT. After a
-#: last "reset" it is not closed but broken off; "noise" are bytes beside its encryption.
-Step = bytes | float | Literal["reset", "noise"]
+#: Bytes are sent, numbers are seconds to wait, an event is awaited; then the connection is closed, unless they say that
+#: it is KEPT. After a last "reset" it is not closed but broken off; "noise" are bytes beside its encryption.
+Step = bytes | float | threading.Event | Literal["reset", "noise"]
 Answer = Sequence[Step]
 KEPT = b"\r\nConnection: keep-alive\r\n"
 HANG_UP: Answer = ()
@@ -188,6 +188,8 @@ def _send(connection: socket.socket, step: Step) -> bool:
         if step == "noise":
             socket.socket.sendall(connection, b"\xff" * 64)
             return True
+        if isinstance(step, threading.Event):
+            return step.wait(60)
         until = time.monotonic() + step
         while (left := until - time.monotonic()) > 0:
             if _readable(connection, 1000 * left) and not connection.recv(1):
@@ -344,7 +346,13 @@ def why(reply: Reply) -> str:
 
 
 def left(server: FaultyServer, hang_ups: int) -> bool:
-    until = time.monotonic() + 3
-    while server.hang_ups < hang_ups and time.monotonic() < until:
-        time.sleep(0.01)
+    reached(lambda: server.hang_ups >= hang_ups)
     return server.hang_ups == hang_ups
+
+
+def reached(state: Callable[[], bool], seconds: float = 10) -> bool:
+    """Wait for a state of the server that its threads come to by themselves."""
+    until = time.monotonic() + seconds
+    while not state() and time.monotonic() < until:
+        time.sleep(0.01)
+    return state()

@@ -8,6 +8,7 @@ import logging
 import re
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.core.pool.faulty_server import (
     hosting,
     left,
     ok,
+    reached,
     respond,
     stream,
     stream_head,
@@ -250,10 +252,15 @@ for index, reply in pool.ask(asks):
     raise KeyboardInterrupt
 """
 
+    all_asked, slow = threading.Event(), []
+
     def answer(request: Request) -> Answer:
-        return (
-            ok() if request.body["messages"][0]["content"] == "quick" else (0.5, *[0.5] * 240)
-        )  # two minutes
+        if request.body["messages"][0]["content"] == "quick":
+            return (all_asked, *ok())
+        slow.append(request)
+        if len(slow) == 2:
+            all_asked.set()
+        return [0.5] * 240  # two minutes
 
     with faulty_server(answer) as server:
         ended = subprocess.run(
@@ -382,7 +389,7 @@ def test_closing_the_iterator_cancels_the_calls_in_flight() -> None:
     with hosting(answer, concurrency=3, timeout_s=30.0) as (pool, server):
         replies = pool.ask([ask(text="quick"), ask(), ask(), ask(), ask()])
         assert next(replies)[0] == 0
-        time.sleep(0.2)
+        assert reached(lambda: len(server.requests) == 4)
         replies.close()  # type: ignore[attr-defined]
         assert left(server, 3)
         [(_, reply)] = pool.ask([ask(text="quick")])
