@@ -82,7 +82,9 @@ class Flag(StrEnum):
     REFUSED = "refused"  # the model, or its provider's content filter, would not answer
     UNKNOWN_FINISH = "unknown_finish"  # the server gave a reason to stop that nobody knows
     UNASKED_TOOL_CALL = "unasked_tool_call"  # the model called a tool that nobody offered: nobody answers it
-    REUSED = "reused"  # the reply is one that another run had got: nobody was asked, and nothing was paid
+    REUSED = "reused"  # the reply was there already: nobody was asked, and nothing was paid
+    RECORDED = "recorded"  # the reply is a row of an outcome table: the model had given it before, to the bare question
+    BY_AGREEMENT = "by_agreement"  # the verdict was made by comparing two recorded answers: no model wrote it
 
 
 #: By which rule a Worker's answer was found in its reply (`core.play.answers.find_answer`).
@@ -105,7 +107,9 @@ ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 
 #: How answers are judged. `code`: a value of Python; `program`: a program that passes tests; `open`: the answer is a
 #: whole reply to somebody, which nothing here can judge.
-FixedGrader = Literal["exact", "number", "choice", "math", "code", "program", "open"]
+#: `recorded`: whether it is right stands in the outcome table that the task comes from, whose `answer` is the JSON list
+#: of the right replies' names.
+FixedGrader = Literal["exact", "number", "choice", "math", "code", "program", "open", "recorded"]
 #: `python:FILE.py:FUNCTION`: a function of the user's own, in a file beside the task file.
 OwnGrader = NewType("OwnGrader", str)
 Grader = FixedGrader | OwnGrader
@@ -187,6 +191,20 @@ PendingVerdict = Future[bool | Failure]
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """Which row of an outcome table a reply is, and what was read from it when the table was made. `table` is the
+    table's name and the first digits of its digest, as in mmlu-pro@1f2e3d4c; `answer` is None where it has none.
+    `verdict`, of a Verifier's turn alone, was written by the model, or made `by_agreement` of its answer with the
+    standing one."""
+
+    table: str
+    sample: int = 0
+    answer: str | None = None
+    verdict: Verdict | None = None
+    by_agreement: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """A model's answer to one Ask, or its failure as data."""
 
@@ -197,7 +215,8 @@ class Reply:
     latency_s: float = 0.0
     tool_calls: str = ""  # JSON list of the offered calls it asks for; `text` tells them in words too
     error: Failure | None = None
-    reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
+    reused: bool = False  # it was there already: nobody was asked, and nothing was paid
+    recorded: Recorded | None = None  # the row of an outcome table that it is
 
     @property
     def finish(self) -> Finish:
@@ -422,6 +441,9 @@ class Ask:
     top_p: float | None = None  # None: as the server does without
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     must_call: bool = False  # one of them has to be called
+    judged: str | None = field(
+        default=None, compare=False
+    )  # the answer that a Verifier judges; the messages tell it
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
     budget_usd: float | None = field(default=None, compare=False)  # what its tries may cost; None: no limit
 

@@ -137,7 +137,11 @@ _SPEC_HINTS = get_type_hints(ModelSpec, include_extras=True)
 _COMPUTING_HINTS = get_type_hints(Computing, include_extras=True)
 _HOSTED = model_of(
     ModelSpec,
-    [name for name in _SPEC_HINTS if name not in ("service", "local", "weights", "device", "dtype")],
+    [
+        name
+        for name in _SPEC_HINTS
+        if name not in ("service", "local", "weights", "device", "dtype", "roles", "tasks")
+    ],
     provider=(Literal["openai", "pocket"], "openai"),
     base_url=(_SPEC_HINTS["base_url"], ...),
     role_temperature=_BY_ROLE,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import platformdirs
+
 from core.errors import ConfigError
 from core.fields import Setting, build_settings, read, settings_of
 from core.texts import read_text
@@ -97,6 +99,11 @@ class Computing:
 
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], DEVICE] = "auto"
     dtype: Annotated[Dtype | None, DTYPE] = None
+
+
+def data_folder() -> Path:
+    """Where this user's store, settings file, encoders and outcome tables are."""
+    return platformdirs.user_data_path("trinity-inspector", appauthor=False)
 
 
 @dataclass(frozen=True, slots=True)

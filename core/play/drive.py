@@ -288,6 +288,11 @@ class _Table:
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
         fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+        specs = [self.specs[name] for name in episode.models if name in self.specs]
+        if absent := [
+            one.name for one in specs if one.tasks is not None and episode.task.id not in one.tasks
+        ]:
+            fresh = replace(fresh, left_out=tuple(dict.fromkeys((*fresh.left_out, *absent))))
         seat = Seat(fresh, self.policy, turns=list(episode.turns), plans=list(episode.plans))
         seat.generator = self.game(seat)
         self.seats.append(seat)

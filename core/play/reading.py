@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from core.episode import AnswerRule, Flag, Grader, Protocol, Role, Verdict
+from core.episode import AnswerRule, Flag, Grader, Protocol, Reply, Role, Verdict
 from core.play.answers import find_answer, last_tagged
 from core.play.marks import own_turn, without_marks, without_thinking
 from core.play.roles import is_negated, terse_answer, terse_verdict
@@ -79,6 +79,24 @@ def read_reply(
                 raw = _first_verdict(text) if released else _tagged_verdict(text, tag, whole)
             verdict = Verdict.ACCEPT if raw.upper() == "ACCEPT" else Verdict.REVISE
             return Reading(verdict=verdict, verdict_raw=raw, flags=() if raw else (Flag.VERDICT_UNREADABLE,))
+
+
+def read_recorded(role: Role, reply: Reply) -> Reading:
+    """What a row of an outcome table means: what was read from it when the table was made."""
+    row = reply.recorded
+    assert row is not None
+    match role:
+        case Role.THINKER:
+            return Reading(suggestion=reply.text, flags=() if reply.text else (Flag.NO_SUGGESTION,))
+        case Role.WORKER:
+            return Reading(answer=row.answer, flags=() if row.answer is not None else (Flag.NO_ANSWER,))
+        case Role.VERIFIER:
+            verdict = row.verdict or Verdict.REVISE
+            return Reading(
+                verdict=verdict,
+                verdict_raw=verdict.value if row.verdict else "",
+                flags=() if row.verdict else (Flag.VERDICT_UNREADABLE,),
+            )
 
 
 def output_of_other_role(text: str) -> Literal["answer", "verdict"] | None:

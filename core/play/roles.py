@@ -1,8 +1,8 @@
 """The three roles: how each is prompted, in both protocols and both dialects.
 
 A dialect is how a model is prompted: `general` gives full instructions, `terse` is the short form that the pocket
-models were trained on. A protocol is the rules of the episode (trinity.md 1.10). How replies are read is in
-`core.play.reading`, but for the terse ones, which are as short as their prompts.
+models were trained on, `recorded` is the bare question. A protocol is the rules of the episode (trinity.md 1.10). How
+replies are read is in `core.play.reading`, but for the terse ones, which are as short as their prompts.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def messages_for(
 
     The paper's protocol in full instructions keeps to `room` tokens where it is given, and there are no messages where
     it cannot; nothing else is ever shortened."""
+    if dialect == "recorded":
+        return (Message("user", situation.task.question),)
     if dialect == "terse":
         question, answer = situation.task.question, situation.answer or ""
         return (Message("user", terse_prompt(role, question, situation.suggestion, answer)),)

@@ -58,9 +58,12 @@ def play(
 ) -> Play:
     """Play an episode to its end and return it. Recorded turns are taken as they are and played on from.
 
-    Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all. An infrastructure
+    Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all. Models that the
+    episode leaves out, and roles that none of the others can play, are masked besides. An infrastructure
     failure, of a model or of the grader, returns the episode as missing, without the turn it fell in. Raises
     ConfigError for an episode that cannot be played."""
+    _check(episode, specs, model_mask, role_mask)
+    model_mask, role_mask = masks_of(episode, specs, model_mask, role_mask)
     _check(episode, specs, model_mask, role_mask)
     state = _EpisodeState(episode, episode.turns, tuple(model_mask), tuple(role_mask))
     answer = state.situation.answer
@@ -105,6 +108,26 @@ def play(
     over = state.ended(Status.FINISHED, end)
     right = over.answer is not None and state.grades.get(over.answer, False)
     return replace(over, correct=right if can_grade else None)
+
+
+def masks_of(
+    episode: Episode,
+    specs: Mapping[str, ModelSpec],
+    model_mask: Sequence[bool] = (),
+    role_mask: Sequence[bool] = (),
+) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Both masks of an episode: those that are given, without the models that it leaves out, and without the roles that
+    none of the others can play. Empty where all is allowed."""
+    models = tuple(
+        (not model_mask or model_mask[slot]) and name not in episode.left_out
+        for slot, name in enumerate(episode.models)
+    )
+    able = {role for name, may in zip(episode.models, models, strict=True) if may and name in specs
+            for role in specs[name].roles}  # fmt: skip
+    roles_allowed = tuple(
+        (not role_mask or role_mask[place]) and role in able for place, role in enumerate(ROLE_ORDER)
+    )
+    return (() if all(models) else models), (() if all(roles_allowed) else roles_allowed)
 
 
 def request_at(episode: Episode, index: int) -> Decide:
@@ -188,7 +211,7 @@ class _EpisodeState:
         return turn_key(self.episode.seed, self.episode.task.id, len(self.turns))
 
     def add(self, turn: Turn) -> None:
-        role, model, text = turn.decision.role, turn.decision.model, visible_text(turn.reply)
+        role, model, text = turn.decision.role, turn.decision.model, transcript_text(turn.reply)
         self.turns.append(turn)
         entries = (*self.situation.entries, TranscriptEntry(role, model, text))
         self.situation = replace(self.situation, entries=entries, answer=turn.answer_after)
@@ -247,6 +270,7 @@ class _EpisodeState:
             messages=messages,
             seed=reply_seed(self.episode.seed, self.episode.task.id),
             sample=self.asked[decision.model, messages],
+            judged=self.situation.answer if decision.role is Role.VERIFIER else None,
             temperature=spec.role_temperature.get(decision.role),
             episode=self.episode.id,
         )
@@ -254,7 +278,9 @@ class _EpisodeState:
     def read(self, decision: Decision, messages: tuple[Message, ...], reply: Reply) -> Turn:
         """The finished turn, all but the grade of an answer not seen before."""
         role, task, found = decision.role, self.episode.task, reading.NOTHING_TO_JUDGE
-        if reply != NOT_ASKED:
+        if reply.recorded is not None:
+            found = reading.read_recorded(role, reply)
+        elif reply != NOT_ASKED:
             dialect, tag = roles.dialect_and_tag(messages)
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
             cut = (
@@ -318,6 +344,8 @@ def reply_flags(reply: Reply) -> list[Flag]:
         Flag.UNKNOWN_FINISH: reply.finish is Finish.UNKNOWN,
         Flag.UNASKED_TOOL_CALL: reply.finish_reason in (UNASKED_CALLS, ONLY_UNASKED_CALLS),
         Flag.REUSED: reply.reused,
+        Flag.RECORDED: reply.recorded is not None,
+        Flag.BY_AGREEMENT: reply.recorded is not None and reply.recorded.by_agreement,
     }
     return [flag for flag, holds in noticed.items() if holds]
 
@@ -329,6 +357,21 @@ def _too_long_for(spec: ModelSpec) -> Reply:
         f"of {spec.context_window} leaves beside a reply of {spec.max_tokens}; leave it out, or lower its max_tokens."
     )
     return replace(NOT_ASKED, finish_reason="error", error=Failure("model", message))
+
+
+#: So many characters of a recorded reply stand in a transcript, its last ones: there its conclusion is.
+RECORDED_CHARACTERS = 200
+
+
+def transcript_text(reply: Reply) -> str:
+    """What later decisions read of a reply: what is visible of it. Of a recorded one it is its end, and in a line each
+    the answer and the verdict that it stands for."""
+    text = visible_text(reply)
+    if (row := reply.recorded) is None:
+        return text
+    said = [" ".join(text.split())[-RECORDED_CHARACTERS:]] if text else []
+    said += [f"Answer: {row.answer}"] if row.answer is not None else []
+    return "\n".join([*said, *([row.verdict.value] if row.verdict else [])])
 
 
 def visible_text(reply: Reply) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from core.episode import Task
 from core.errors import TaskError
@@ -37,7 +37,7 @@ def normalise_question(question: str) -> str:
     return " ".join(question.lower().split())
 
 
-def split_of(question: str, splits: Mapping[str, range] = SPLITS) -> str:
+def split_of(question: str, splits: Mapping[str, Collection[int]] = SPLITS) -> str:
     """The one split that may contain this question, by a hash of its normalised text."""
     bucket = int.from_bytes(hashlib.sha256(normalise_question(question).encode()).digest()[:4], "big") % 100
     return next(name for name, owned in splits.items() if bucket in owned)

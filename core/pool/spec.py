@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-Dialect = Literal["general", "terse"]
-Provider = Literal["openai", "pocket", "local", "scripted"]
+Dialect = Literal["general", "terse", "recorded"]
+Provider = Literal["openai", "pocket", "local", "scripted", "recorded"]
 
 #: Body fields that are ours: an entry of pool.toml has settings for them or may not change them at all.
 OWN_FIELDS = frozenset(
@@ -101,9 +101,12 @@ class ModelSpec:
     """A pool slot, with what a pool.toml may say of it (see `core.pool_file`).
 
     `dialect` picks the role prompts and verdict format: `general` gives full instructions and asks for a final verdict
-    line with a per-call tag; `terse` is the pocket models' short form with the bare word. Prices are USD per million
-    tokens, None when unknown. A spec names the variable its key is in and never holds the key. `strength` puts models
-    in an order, a larger number for a stronger one; nothing that a model says depends on it."""
+    line with a per-call tag; `terse` is the pocket models' short form with the bare word; `recorded` is the bare
+    question, as a model was given it that replies from an outcome table. `roles` are those that it can be asked to
+    play; a role that no model of a pool can play is masked. `tasks` are the ids of those that it can be asked about
+    (None: any); of an episode of another task it is left out. Prices are USD per million tokens, None when unknown. A
+    spec names the variable its key is in and never holds the key. `strength` puts models in an order, a larger number
+    for a stronger one; nothing that a model says depends on it."""
 
     name: Name
     model: Annotated[str, Field(max_length=200)] = ""
@@ -115,6 +118,8 @@ class ModelSpec:
     weights: str = field(default="", repr=False)
     api_key_env: Annotated[str, AfterValidator(_variable)] = ""
     dialect: Dialect = "general"
+    roles: tuple[str, ...] = ("worker", "thinker", "verifier")
+    tasks: Set[str] | None = field(default=None, repr=False, compare=False)
     temperature: Temperature = 0.7
     role_temperature: Mapping[str, Temperature] = field(default_factory=dict, hash=False)  # by role
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
@@ -171,6 +176,7 @@ def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
         + (() if one.system_role else ("no system role",))
         + (() if (one.device, one.dtype) == ("auto", None) else (f"{one.dtype} on {one.device}",))
         + ((f"weights {one.weights}",) if one.weights else ())
+        + (() if len(one.roles) == 3 else (one.roles,))
         for one in specs
     ]
     return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

@@ -112,6 +112,8 @@ class _Grading:
                 return None if _is_literal(said) and not said.strip().isdigit() else False
             case "open":  # nobody knows the one right text
                 return False
+            case "recorded":
+                return said in json.loads(right)
         if self.own is None:
             raise TaskError(f"Task {task.id} can be graded only where its run is played ({task.grader}).")
         if task.grader == "program":

@@ -1,10 +1,13 @@
-"""Task sets by name: the pocket families, and a user's own tasks in a JSON Lines file.
+"""Task sets by name: the pocket families, the tasks of an outcome table, and a user's own in a JSON Lines file.
 
 One task per line: {"question": ..., "answer": ..., "grader": ...}; optional `id`, `family`, `split` and
 `answer_pattern`, a regular expression that finds the answer in a reply (its first group, or all of it, where it matches
 last) before the usual rules do. A line {"defaults": {...}} gives such fields to all lines after it that lack them.
 Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by its question's own text, so that
 adding lines never moves one. Other fields are ignored.
+
+The tasks of an outcome table are named `outcomes:NAME`. They belong to evolve (50 %), validation (15 %) or test (35 %);
+`outcomes:NAME@K`, K from 0 to 4, is the K-th of five folds, in which another third of them is the test split.
 
 Graders:
 
@@ -18,6 +21,9 @@ Graders:
     python:FILE.py:FUNCTION
         A function of one's own in a file beside the task file: it takes what was said, the answer and, if it has a
         third parameter, the question, and returns True or False. It runs with all your rights, and 30 s for an answer.
+    recorded
+        In outcome tables alone, where a table says which replies are right and not why: the answer is the JSON list of
+        their names.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -35,6 +42,7 @@ from core.episode import FixedGrader, Grader, Task, is_grader, own_grader
 from core.errors import TaskError
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
+from core.settings import data_folder
 from core.tasks.choices import read_choice
 from core.tasks.mathematics import math_answer
 from core.tasks.numbers import read_number
@@ -45,8 +53,17 @@ from core.texts import read_text, well_formed
 #: Splits of a user's file with the hundredths of the question space that each owns.
 FILE_SPLITS: dict[str, range] = {"evolve": range(60), "validation": range(60, 80), "test": range(80, 100)}
 
+#: How the tasks of an outcome table are named, and the folder of all tables below the data folder.
+OUTCOMES_PREFIX, OUTCOMES = "outcomes:", "outcomes"
+#: Splits of an outcome table, as those of a file.
+OUTCOME_SPLITS: dict[str, range] = {"evolve": range(50), "validation": range(50, 65), "test": range(65, 100)}
+#: How many ways there are to split an outcome table.
+FOLDS = 5
+
 #: What a task file may grade by, besides functions of one's own.
 FILE_GRADERS: tuple[FixedGrader, ...] = ("exact", "number", "choice", "math", "program")
+#: What an outcome table may grade by.
+TABLE_GRADERS: tuple[FixedGrader, ...] = (*FILE_GRADERS, "code", "recorded")
 GRADER_WORDS = f"{', '.join(FILE_GRADERS)} or python:FILE.py:FUNCTION"
 
 #: What `pocket` and `pocket/NAME` stand for.
@@ -67,13 +84,51 @@ def load_tasks(spec: str, split: str, n: int | None, seed: int, *, at_most: bool
         raise TaskError(f"{n} tasks cannot be drawn: ask for at least 1.")
     if spec in POCKET_SETS:
         return _load_pocket(POCKET_SETS[spec], split, n, seed, at_most)
+    if spec.startswith(OUTCOMES_PREFIX):
+        return _of_split(load_outcome_tasks(spec), Path(spec), split, n, seed)
     return _of_split(load_task_file(spec), Path(spec), split, n, seed)
 
 
 def load_task_file(spec: str) -> list[Task]:
     """Every task of a set that is a file of one's own, in its order. TaskError for what is none, and as in
     `read_task_file`."""
+    if spec.startswith(OUTCOMES_PREFIX):
+        return load_outcome_tasks(spec)
     return read_task_file(_own_file(spec))
+
+
+def outcome_folder(name: str, folder: Path) -> Path:
+    """The folder of the outcome table that is named, or `outcomes:NAME` with or without a fold, below the data folder
+    `folder`. TaskError where there is none."""
+    name = name.removeprefix(OUTCOMES_PREFIX).partition("@")[0]
+    known = sorted(path.parent.name for path in (folder / OUTCOMES).glob("[!.]*/card.json"))
+    if name not in known:
+        raise TaskError(
+            f"There is no outcome table '{name}': use {', '.join(known)}, or add it by trinity outcomes add."
+            if known
+            else f"There is no outcome table '{name}': add it by trinity outcomes add {name or 'NAME'} FILE."
+        )
+    return folder / OUTCOMES / name
+
+
+def load_outcome_tasks(spec: str) -> list[Task]:
+    """Every task of `outcomes:NAME`, its split that of the fold behind @ (0 where there is none). TaskError for a table
+    or a fold that is not there."""
+    fold = spec.partition("@")[2]
+    if fold not in ("", *map(str, range(FOLDS))):
+        raise TaskError(f"There is no fold '{fold}': write {spec.partition('@')[0]}@0 to @{FOLDS - 1}.")
+    path = outcome_folder(spec, data_folder()) / "tasks.jsonl"
+    return list(_outcome_tasks(path, path.stat().st_mtime_ns, int(fold or 0)))
+
+
+@lru_cache(maxsize=8)
+def _outcome_tasks(path: Path, _: int, fold: int) -> tuple[Task, ...]:
+    """The tasks of a table's file, which is as it was at a time, by fold."""
+    turn = fold * 100 // FOLDS
+    shares = {name: [(place + turn) % 100 for place in owned] for name, owned in OUTCOME_SPLITS.items()}
+    return tuple(
+        replace(task, split=split_of(task.question, shares)) for task in read_task_file(path, TABLE_GRADERS)
+    )
 
 
 def _own_file(spec: str) -> Path:
@@ -113,12 +168,14 @@ def _of_split(tasks: Sequence[Task], path: Path, split: str, n: int | None, seed
 
 def tasks_in_file(spec: str) -> list[Task]:
     """Every task of a set that is a file; none of the program's own sets, which are drawn."""
+    if spec.startswith(OUTCOMES_PREFIX):
+        return load_outcome_tasks(spec)
     return read_task_file(Path(spec)) if spec.endswith(".jsonl") else []
 
 
-def read_task_file(path: Path) -> list[Task]:
+def read_task_file(path: Path, graders: Sequence[str] = FILE_GRADERS) -> list[Task]:
     """Every task of a JSON Lines file, in its order. Raises TaskError that names the first bad line."""
-    return [task for task, _ in _read_lines(path)]
+    return [task for task, _ in _read_lines(path, graders)]
 
 
 def labelled_tasks(spec: str, by: str, most: int) -> tuple[list[tuple[Task, str]], int]:
@@ -130,6 +187,8 @@ def labelled_tasks(spec: str, by: str, most: int) -> tuple[list[tuple[Task, str]
     if spec in POCKET_SETS:
         drawn = load_tasks(spec, "evolve", most, 0, at_most=True)
         lines: list[tuple[Task, dict[str, Any]]] = [(task, {}) for task in drawn]
+    elif spec.startswith(OUTCOMES_PREFIX):
+        lines = [(task, {}) for task in load_outcome_tasks(spec)]
     else:
         lines = _read_lines(_own_file(spec))
     found = [(task, label) for task, fields in lines if (label := _label(task, fields, by))]
@@ -155,7 +214,7 @@ def _as_label(value: Any) -> str:
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
 
 
-def _read_lines(path: Path) -> list[tuple[Task, dict[str, Any]]]:
+def _read_lines(path: Path, graders: Sequence[str] = FILE_GRADERS) -> list[tuple[Task, dict[str, Any]]]:
     """Every task with all that its line says. TaskError as of `read_task_file`."""
     try:
         lines = read_text(path).split("\n")
@@ -178,7 +237,7 @@ def _read_lines(path: Path) -> list[tuple[Task, dict[str, Any]]]:
         if fields.keys() == {"defaults"}:
             defaults = _defaults(fields["defaults"], where)
             continue
-        task = _task(defaults | fields, where, path)
+        task = _task(defaults | fields, where, path, graders)
         first = seen.setdefault(normalise_question(task.question), number)
         if first != number:
             raise TaskError(f"{where} asks the same question as line {first}: remove one of them.")
@@ -207,8 +266,8 @@ def _defaults(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _task(fields: dict[str, Any], where: str, path: Path) -> Task:
-    question, grader = _text(fields, "question", where), read_grader(fields, where)
+def _task(fields: dict[str, Any], where: str, path: Path, graders: Sequence[str]) -> Task:
+    question, grader = _text(fields, "question", where), read_grader(fields, where, graders)
     answer = read_answer(fields, grader, where)
     split = _text(fields, "split", where) if "split" in fields else split_of(question, FILE_SPLITS)
     if split not in FILE_SPLITS:
@@ -227,10 +286,10 @@ def _task(fields: dict[str, Any], where: str, path: Path) -> Task:
     )
 
 
-def read_grader(fields: dict[str, Any], where: str) -> Grader:
+def read_grader(fields: dict[str, Any], where: str, graders: Sequence[str] = FILE_GRADERS) -> Grader:
     """The grader of a line. TaskError for one that no task file may have."""
     grader = _text(fields, "grader", where)
-    if not is_grader(grader) or not (grader in FILE_GRADERS or own_grader(grader)):
+    if not is_grader(grader) or not (grader in graders or own_grader(grader)):
         raise TaskError(f"{where} has an unknown grader '{grader[:80]}': choose {GRADER_WORDS}.")
     return grader
 

@@ -238,16 +238,22 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind
 _UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 #: What a reply holds while it is played, and no store keeps.
-_NOT_KEPT: dict[str, Any] = {"__all__": {"reply": {"tool_calls", "reused"}}}
-#: As long as every turn of an episode was decided on the usual recipe, nothing is said of it.
-_USUAL: dict[str, Any] = {"__all__": {**_NOT_KEPT["__all__"], "decision": {"recipe"}}}
+_NOT_KEPT = {"tool_calls", "reused"}
 
 
 def dump_line(line: Line) -> bytes:
     unwritten: dict[str, Any] | None = None
     if isinstance(line, EpisodeLine):
-        told = any(turn.decision.recipe for turn in line.episode.turns)
-        unwritten = {"episode": {"turns": _NOT_KEPT if told else _USUAL, "plans": _NOT_KEPT}}
+        turns = line.episode.turns
+        # What no turn of an episode has is not said of it.
+        reply = _NOT_KEPT | (set() if any(turn.reply.recorded for turn in turns) else {"recorded"})
+        recipe = set() if any(turn.decision.recipe for turn in turns) else {"recipe"}
+        unwritten = {
+            "episode": {
+                "turns": {"__all__": {"reply": reply, "decision": recipe}},
+                "plans": {"__all__": {"reply": _NOT_KEPT | {"recorded"}}},
+            }
+        }
     return line.model_dump_json(exclude=unwritten).encode() + b"\n"
 
 

@@ -26,6 +26,7 @@ from core.episode import (
     Fork,
     Message,
     Plan,
+    Recorded,
     Removable,
     Reply,
     Status,
@@ -33,6 +34,7 @@ from core.episode import (
     Task,
     Turn,
     Usage,
+    Verdict,
 )
 from core.texts import well_formed
 from core.workflow import AccessMode, Workflow
@@ -193,6 +195,7 @@ def replied_row(reply: Reply) -> Row:
         "latency_s": reply.latency_s,
         "error_kind": reply.error.kind if reply.error else None,
         "error": well_formed(reply.error.message) if reply.error else None,
+        **({"recorded": recorded_object(reply.recorded)} if reply.recorded else {}),
     }
 
 
@@ -269,7 +272,19 @@ def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
         latency_s=row["latency_s"],
         error=Failure(row["error_kind"], row["error"]) if row["error_kind"] else None,
         reused=Flag.REUSED in row["flags"],
+        recorded=to_recorded(row["recorded"]),
     )
+
+
+def recorded_object(row: Recorded) -> dict[str, Any]:
+    return {**asdict(row), "answer": row.answer and well_formed(row.answer)}
+
+
+def to_recorded(stored: Mapping[str, Any] | None) -> Recorded | None:
+    if stored is None:
+        return None
+    verdict = stored["verdict"] and Verdict(stored["verdict"])
+    return Recorded(**{**stored, "verdict": verdict})
 
 
 def plan_row(plan: Plan, at: float) -> Row:
@@ -293,7 +308,7 @@ def to_plan(row: Rows) -> Plan:
     return Plan(
         **{name: row[name] for name in _PLAN},
         messages=to_messages(row["prompt"]),
-        reply=to_reply({**row, "flags": ()}, texts),
+        reply=to_reply({**row, "flags": (), "recorded": None}, texts),
         workflow=workflow,
     )
 

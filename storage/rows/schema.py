@@ -274,6 +274,7 @@ turn = Table(
     Column("entropy", Float, doc="How undecided it was, in nats"),
     Column("started", Float, nullable=False),
     *_of_reply("model"),
+    Column("recorded", OBJECT, doc="Which row of an outcome table the reply is; empty: the model wrote it"),
     # from here on: known once the turn is over
     Column("suggestion", Text, doc="The Thinker's plan, as it was read"),
     Column("suggested_role", one_of(Role), doc="The role that a Thinker asked for next"),

@@ -71,10 +71,12 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "override",  # a person took over a decision
     "swapped",  # a person let another policy decide from some turn on
     "prompt_shortened",
-    "reused",  # a reply is one that another run had got
+    "reused",  # a reply was there already: nobody was asked
     "refused",
     "unknown_finish",
     "unasked_tool_call",
+    "recorded",
+    "by_agreement",  # a verdict was made by comparing two recorded answers
 )
 
 

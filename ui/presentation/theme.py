@@ -160,7 +160,9 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.REFUSED: "would not answer",
     Flag.UNKNOWN_FINISH: "stopped for a reason that is not known",
     Flag.UNASKED_TOOL_CALL: "called a tool that nobody offered",
-    Flag.REUSED: "reply of an earlier run, reused free of charge",
+    Flag.REUSED: "reply that was there already, free of charge",
+    Flag.RECORDED: "recorded reply to the bare question",
+    Flag.BY_AGREEMENT: "verdict by agreement of two recorded answers",
 }
 
 

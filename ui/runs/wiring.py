@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
-
 from core.checkpoint import Checkpoint
 from core.errors import CheckpointError, ConfigError, StoreError
 from core.planner.card import PlannerCard
@@ -28,6 +26,8 @@ from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
 from core.processes import Processes, cores
 from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
+from core.settings import data_folder as data_folder
+from core.tasks.sets import OUTCOMES_PREFIX
 from core.tokens.hub import pinned
 from core.tokens.shelf import OFFERS, shelved, source_of
 from storage.files.atomic import atomic_file
@@ -56,11 +56,6 @@ DECOMPOSITIONS = "decompositions"
 
 #: Beside the packages, in a checkout as in an installed wheel.
 SAMPLE_RUNS = Path(__file__).resolve().parents[2] / "sample_runs"
-
-
-def data_folder() -> Path:
-    """Where this user's store and settings file are."""
-    return platformdirs.user_data_path("trinity-inspector", appauthor=False)
 
 
 def settings(**arguments: object) -> Settings:
@@ -108,9 +103,15 @@ def store_digest(chosen: Settings, *more: str) -> str:
 
 
 def resolve_pool(name: str) -> Pool:
-    """The pool of a pool.toml, with keys from the environment, or the embedded one for "pocket"."""
+    """The pool of a pool.toml, with keys from the environment; the embedded one for "pocket"; for "outcomes:NAME" the
+    recorded models of that outcome table."""
     if name == POCKET_POOL:
         return pocket_pool()
+    if name.startswith(OUTCOMES_PREFIX):
+        from core.outcomes.pool import RecordedPool
+        from core.outcomes.table import load_table
+
+        return RecordedPool(load_table(name))
     from core.pool_file import load_pool
 
     return load_pool(Path(name), os.environ, processes(), data_folder())

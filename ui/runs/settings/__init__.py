@@ -8,11 +8,13 @@ import os
 from pathlib import Path
 
 from core.settings import POCKET_POOL
+from core.tasks.sets import OUTCOMES_PREFIX
 
 
 def absolute_pool(pool: str) -> str:
-    """A pool.toml by its whole path, by which it is found from any folder; the embedded pool as it is."""
-    return pool if pool == POCKET_POOL else str(Path(pool).resolve())
+    """A pool.toml by its whole path, by which it is found from any folder; the embedded pool and recorded ones as they
+    are."""
+    return pool if pool == POCKET_POOL or pool.startswith(OUTCOMES_PREFIX) else str(Path(pool).resolve())
 
 
 def absolute_tasks(tasks: str) -> str:

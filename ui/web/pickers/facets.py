@@ -39,6 +39,8 @@ _SHORT_FLAGS = {
     Flag.REFUSED.value: "refused",
     Flag.UNKNOWN_FINISH.value: "unknown end",
     Flag.UNASKED_TOOL_CALL.value: "unasked tool call",
+    Flag.RECORDED.value: "recorded reply",
+    Flag.BY_AGREEMENT.value: "verdict by agreement",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _BY_HAND = (

@@ -1,0 +1,152 @@
+"""A pool whose models reply from an outcome table: what they answered to the same question when somebody recorded it.
+
+    Worker    the recorded reply. Of several samples each is drawn once in an episode, in an order by its seed.
+    Verifier  the recorded verdict on the standing answer where the table has one; else its own recorded answer decides:
+              it accepts when the grader calls that and the standing answer the same ("by agreement").
+    Thinker   the recorded plan, where the table has plans; else the role cannot be played.
+
+A row is paid once in an episode; what is used again is free and marked as reused. What this cannot show: a model that
+reads what another wrote would answer otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from core.draws import derive_seed
+from core.episode import Ask, Failure, Recorded, Reply, Role, Usage, Verdict
+from core.errors import PoolError
+from core.outcomes.table import OutcomeTable, judges_of, plans_of
+from core.pool.pool import entry
+from core.pool.spec import ModelSpec
+
+
+class RecordedPool:
+    """The models of an outcome table. `table` is replied from."""
+
+    def __init__(self, table: OutcomeTable) -> None:
+        self.table = table
+        card = table.card
+        roles = [Role.WORKER.value]
+        roles += [Role.THINKER.value] if card.plans else []
+        roles += [Role.VERIFIER.value] if card.answers or card.judges else []
+        has_row = table.first >= 0
+        known = [task.id for task in table.tasks]
+        self.specs = tuple(
+            ModelSpec(
+                name=name,
+                provider="recorded",
+                dialect="recorded",
+                roles=tuple(roles),
+                tasks=None if own.all() else frozenset(id for id, has in zip(known, own, strict=True) if has),
+                weights=card.digest,
+                price_in=card.prices[name][0] if name in card.prices else None,
+                price_out=card.prices[name][1] if name in card.prices else None,
+            )
+            for name, own in zip(card.models, has_row.T, strict=True)
+        )
+        self._slots = {name: slot for slot, name in enumerate(card.models)}
+        self._by_name = {spec.name: spec for spec in self.specs}
+
+    @cached_property
+    def _by_question(self) -> dict[str, int]:
+        return {task.question: place for place, task in enumerate(self.table.tasks)}
+
+    @cached_property
+    def _groups(self) -> dict[tuple[int, str], int]:
+        """The group of each answer to each task; it is the same for equal texts."""
+        numbers, answers = self.table.numbers, self.table.texts["answer"].to_pylist()
+        tasks, groups = numbers["task"].tolist(), numbers["group"].tolist()
+        return {
+            (task, answer): group
+            for task, answer, group in zip(tasks, answers, groups, strict=True)
+            if answer is not None
+        }
+
+    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
+        """Yield (index into asks, reply) in order; each is there at once."""
+        for index, ask in enumerate(asks):
+            yield index, self._reply(ask)
+
+    def stream(self, ask: Ask) -> Iterator[str | Reply]:
+        """The whole text as one piece, then the Reply."""
+        reply = self._reply(ask)
+        yield reply.text
+        yield reply
+
+    def _reply(self, ask: Ask) -> Reply:
+        entry(self._by_name, ask.model)
+        place, slot, name = self._place(ask.messages[-1].content), self._slots[ask.model], ask.model
+        first, n = int(self.table.first[place, slot]), int(self.table.count[place, slot])
+        if n == 0:
+            message = f"The outcome table {self.table.card.name} has no reply of {name} to this task."
+            return Reply("", finish_reason="error", error=Failure("infrastructure", message))
+        sample = order_of(n, ask.seed, slot)[ask.sample % n]
+        row, used = first + sample, ask.sample >= n
+        own = Recorded(self.table.card.known_as, sample, self._answer(row))
+        reply = Reply(
+            self.table.texts["reply"][row].as_py(), usage=self._usage(row), latency_s=self._seconds(row)
+        )
+        reply = replace(reply.as_reused() if used else reply, recorded=own)
+        if error := self.table.texts["error"][row].as_py():
+            return replace(reply, finish_reason="error", error=Failure("model", error))
+        match ask.role:
+            case Role.THINKER:
+                plan = plans_of(self.table).get((place, slot), "")
+                return replace(reply, text=plan, recorded=replace(own, answer=None))
+            case Role.VERIFIER:
+                return self._verdict(reply, own, place, slot, ask.judged)
+            case Role.WORKER:
+                return reply
+
+    def _verdict(self, reply: Reply, own: Recorded, place: int, slot: int, judged: str | None) -> Reply:
+        """The reply of a Verifier, with the verdict that it stands for."""
+        if judged is not None and (written := judges_of(self.table).get((place, slot, judged))):
+            verdict, text = Verdict(written[0]), written[1]
+            return replace(reply, text=text or reply.text, recorded=replace(own, verdict=verdict))
+        same = own.answer is not None and judged is not None and self._same(place, own.answer, judged)
+        verdict = Verdict.ACCEPT if same else Verdict.REVISE
+        return replace(reply, recorded=replace(own, verdict=verdict, by_agreement=True))
+
+    def _same(self, place: int, one: str, other: str) -> bool:
+        groups = self._groups
+        return one == other or groups.get((place, one), -1) == groups.get((place, other), -2)
+
+    def _place(self, question: str) -> int:
+        if (place := self._by_question.get(question)) is None:
+            name = self.table.card.name
+            raise PoolError(
+                f"The outcome table {name} has no such question: recorded models answer its own tasks alone "
+                f"(--tasks outcomes:{name})."
+            )
+        return place
+
+    def _answer(self, row: int) -> str | None:
+        answer: str | None = self.table.texts["answer"][row].as_py()
+        return answer
+
+    def _usage(self, row: int) -> Usage:
+        toll = self.table.toll
+        sent, written = (
+            0 if np.isnan(n) else int(n) for n in (toll["tokens_in"][row], toll["tokens_out"][row])
+        )
+        cost = float(toll["cost"][row])
+        return Usage(sent, written, None if np.isnan(cost) else cost)
+
+    def _seconds(self, row: int) -> float:
+        seconds = float(self.table.toll["seconds"][row])
+        return 0.0 if np.isnan(seconds) else seconds
+
+
+def order_of(samples: int, seed: int, slot: int) -> Sequence[int]:
+    """In which order a model's samples of a task are drawn in an episode of this seed."""
+    if samples == 1:
+        return (0,)
+    order: list[int] = (
+        np.random.default_rng(derive_seed(("samples", seed, slot))).permutation(samples).tolist()
+    )
+    return order
