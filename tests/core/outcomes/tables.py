@@ -57,11 +57,11 @@ def small_table(
     answers = small_answers() if answers is None else answers
     n = len(next(iter(answers.values())))
     keys = [keys] * n if isinstance(keys, str) else keys
-    of = [families[i % len(families)] for i in range(n)]
-    asked = questions or [_question(i, family) for i, family in enumerate(of)]
+    domains = [families[i % len(families)] for i in range(n)]
+    asked = questions or [_question(i, family) for i, family in enumerate(domains)]
     tasks = [
         {"question": question, "answer": key, "grader": "choice", "family": family, "id": f"{name}-{i}"}
-        for i, (question, key, family) in enumerate(zip(asked, keys, of, strict=True))
+        for i, (question, key, family) in enumerate(zip(asked, keys, domains, strict=True))
     ]
     models = list(answers)
     rows: list[dict[str, Any]] = [
@@ -112,9 +112,9 @@ def small_table(
             _write(draft / "plans.parquet", written, PLANS)
 
     graded = {
-        model: (sum(row["marked"] == row["right"] for row in of), len(of))
+        model: (sum(row["marked"] == row["right"] for row in own), len(own))
         for slot, model in enumerate(models)
-        if (of := [row for row in rows if row["model"] == slot and row["marked"] is not None])
+        if (own := [row for row in rows if row["model"] == slot and row["marked"] is not None])
     }
     facts = {
         "kind": "test",
