@@ -23,7 +23,7 @@ from ui.cli.options import (
 )
 from ui.cli.play import PILOT, play_out, play_pilot, tell_what_is_cut, tell_what_plays, with_ceiling
 from ui.cli.replies import tell_lapses
-from ui.runs.policies import POLICIES
+from ui.runs.policy_kinds import POLICIES
 from ui.runs.settings.batch import BatchPlan
 
 if TYPE_CHECKING:

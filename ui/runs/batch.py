@@ -44,7 +44,8 @@ from ui.runs.play import (
     prepare_run,
     questions_read,
 )
-from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
+from ui.runs.policies import Policies, check_policies, cycles_of
+from ui.runs.policy_kinds import Lessons
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
 

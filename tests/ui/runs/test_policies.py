@@ -24,7 +24,8 @@ from tests.ui.pages import opened as opened_page
 from tests.ui.pages import shown
 from tests.ui.sums import Sums, answer
 from ui.runs import reading
-from ui.runs.policies import POLICIES, Policies, check_policies, cycles_of, pupil_of, turns_of
+from ui.runs.policies import Policies, check_policies, cycles_of, pupil_of, turns_of
+from ui.runs.policy_kinds import POLICIES
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import lesson_episodes, price
 

@@ -46,7 +46,7 @@ from ui.runs.paper.tables import (
 )
 from ui.runs.plans import to_config
 from ui.runs.play import play
-from ui.runs.policies import POLICIES
+from ui.runs.policy_kinds import POLICIES
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 

@@ -36,7 +36,8 @@ from ui.runs.evolution import prepare
 from ui.runs.grading import grading
 from ui.runs.paper.tables import DEFAULT_BUDGETS, EVOLVED, MOST_ROWS, TRAINED, Curve, TableRow, Way, rows_of
 from ui.runs.plans import runs_of, to_config
-from ui.runs.policies import Lessons, cycles_of, pupil_of
+from ui.runs.policies import cycles_of, pupil_of
+from ui.runs.policy_kinds import Lessons
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan
 
