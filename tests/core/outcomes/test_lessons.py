@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from core.episode import Ask, Task
+from core.episode import Ask, Message, Role, Task, Verdict
 from core.errors import PoolError
 from core.outcomes.lessons import TRIALS, Known, best_setting, known_outcomes, table_behind
 from core.outcomes.pool import RecordedPool
@@ -132,3 +133,21 @@ def test_no_rule_has_more_trials_than_another() -> None:
     assert best_setting([1, 3], lambda setting: -abs(setting - 2)) == 1  # of equals the first
     with pytest.raises(ValueError, match="21 settings"):
         best_setting(range(TRIALS + 1), float)
+
+
+def test_a_remembered_reply_of_a_recorded_model_is_of_its_role_and_of_what_it_judged(tmp_path: Path) -> None:
+    table = recorded(tmp_path, ANSWERS)
+    pool = CachedPool(RecordedPool(table))
+    worker = Ask("beta", Role.WORKER, (Message("user", table.tasks[0].question),))
+
+    def said(ask: Ask) -> Verdict | None:
+        [(_, reply)] = pool.ask([ask])
+        assert reply.recorded is not None
+        return reply.recorded.verdict
+
+    judges = replace(worker, role=Role.VERIFIER, judged="A")
+    for _ in range(2):
+        assert said(worker) is None
+        assert said(judges) is Verdict.ACCEPT
+        assert said(replace(judges, judged="B")) is Verdict.REVISE
+    assert pool.hits == 3
