@@ -1,0 +1,279 @@
+"""An outcome table as arrays over tasks and models: who is right, who is ahead and whether that is luck, what a second
+model says beside a first, and which questions are a case of something."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.analysis.comparison import Comparison, MatchedTasks, compare
+from core.analysis.metrics import ClusteredShare, holm
+from core.outcomes.table import OutcomeTable, load_table
+from core.tasks.sets import load_outcome_tasks
+
+Floats, Ints, Flags = NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]
+
+#: The splits of a table, in the order of their numbers in `Outcomes.split`.
+SPLITS = ("evolve", "validation", "test")
+#: Rules are measured on tasks that all models have answered; the models with fewest rows are left out until these are
+#: at least this share of all tasks.
+SHARED = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """A table as arrays [tasks, models].
+
+    `right` of `graded` samples are right; `rows` is how many samples there are, `read` and `failed` how many have an
+    answer and an error. Of sample 0: `group` tells the answers to a task apart (-1 without one), `first` says whether
+    it is right and `marked` what the table itself says of that (-1: unknown). `toll`: means over samples of tokens (in
+    and out), cost (USD) and seconds, NaN where unknown. `halves`: (right, graded) of the samples of even and of odd
+    number. By task: `domain`, an index into `domains`, and `split`, one into SPLITS. `comparable`: whether answers can
+    be compared."""
+
+    models: tuple[str, ...]
+    domains: tuple[str, ...]
+    domain: Ints
+    split: Ints
+    right: Ints
+    graded: Ints
+    rows: Ints
+    read: Ints
+    failed: Ints
+    group: Ints
+    first: Ints
+    marked: Ints
+    toll: Mapping[str, Floats]
+    halves: tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
+    comparable: bool
+
+    def of(self, tasks: str) -> Flags:
+        """The tasks of a split, or `all` of them [tasks]."""
+        return np.ones(len(self.split), bool) if tasks == "all" else self.split == SPLITS.index(tasks)
+
+    @cached_property
+    def share(self) -> Floats:
+        """The share of right samples [tasks, models], NaN where none is graded."""
+        return np.where(self.graded > 0, self.right / np.maximum(self.graded, 1), np.nan)
+
+    @cached_property
+    def voters(self) -> Ints:
+        """The models that rules choose among, as indexes: all, but for those with so few rows that no half of the tasks
+        would be answered by all."""
+        kept = np.argsort(-(self.graded > 0).sum(axis=0), kind="stable")
+        while len(kept) > 1 and (self.graded[:, kept] > 0).all(axis=1).mean() < SHARED:
+            kept = kept[:-1]
+        return np.sort(kept)
+
+    @cached_property
+    def shared(self) -> Flags:
+        """The tasks that all `voters` have answered [tasks]."""
+        found: Flags = (self.graded[:, self.voters] > 0).all(axis=1)
+        return found
+
+    def accuracy(self, tasks: Flags, model: int) -> ClusteredShare:
+        """Right samples of graded ones, in clusters of one task."""
+        return ClusteredShare.of(self.right[tasks, model], self.graded[tasks, model])
+
+    def spent(self, name: str, tasks: Flags) -> Floats:
+        """The mean of a toll over those tasks by model, NaN where none is known [models]."""
+        values = self.toll[name][tasks]
+        known = np.isfinite(values)
+        total = np.where(known, values, 0.0).sum(axis=0)
+        n = known.sum(axis=0)
+        found: Floats = np.where(n > 0, total / np.maximum(n, 1), np.nan)
+        return found
+
+
+def outcomes(table: OutcomeTable, fold: int = 0) -> Outcomes:
+    """A table's outcomes, its tasks in the splits of a fold; they are remembered by its files' digest. TaskError as of
+    `load_outcome_tasks`."""
+    return _outcomes(table.card.name, table.card.digest, fold)
+
+
+@lru_cache(maxsize=8)
+def _outcomes(name: str, _: str, fold: int) -> Outcomes:
+    table = load_table(name)
+    tasks = load_outcome_tasks(f"outcomes:{name}@{fold}")
+    domains = tuple(sorted({task.family for task in tasks}))
+    numbers, shape = table.numbers, table.first.shape
+    place = numbers["task"].astype(np.int64) * shape[1] + numbers["model"]
+
+    def count(which: NDArray[Any]) -> Ints:
+        return np.bincount(place[which], minlength=shape[0] * shape[1]).reshape(shape)
+
+    right, known, odd = numbers["right"] == 1, numbers["right"] >= 0, numbers["sample"] % 2 == 1
+    toll = {column: table.over_samples(column) for column in ("cost", "seconds")}
+    toll["tokens"] = table.over_samples("tokens_in") + table.over_samples("tokens_out")
+    return Outcomes(
+        models=table.card.models,
+        domains=domains,
+        domain=np.array([domains.index(task.family) for task in tasks], np.int64),
+        split=np.array([SPLITS.index(task.split) for task in tasks], np.int64),
+        right=count(right),
+        graded=count(known),
+        rows=table.count,
+        read=count(numbers["group"] >= 0),
+        failed=count(table.failed),
+        group=table.of_first("group").astype(np.int64),
+        first=table.of_first("right").astype(np.int64),
+        marked=table.of_first("marked").astype(np.int64),
+        toll=toll,
+        halves=((count(right & ~odd), count(known & ~odd)), (count(right & odd), count(known & odd))),
+        comparable=table.card.answers,
+    )
+
+
+# Who is best, and is it luck?
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """How far the best model of a domain (None: of all) is ahead of the next over the tasks that both answered. `best`
+    and `rival` are indexes of models; `holds`: also when all domains are allowed for (Holm)."""
+
+    domain: str | None
+    best: int
+    rival: int
+    paired: Comparison
+    holds: bool = False
+
+
+def leads(of: Outcomes, tasks: Flags) -> list[Lead]:
+    """The lead over all these tasks, then of each domain that two models have answered. Holm's correction is over the
+    domains."""
+    all_tasks = _lead(of, tasks, None)
+    found = [lead for i, name in enumerate(of.domains) if (lead := _lead(of, tasks & (of.domain == i), name))]
+    held = holm([one.paired.p for one in found])
+    corrected = [
+        Lead(one.domain, one.best, one.rival, one.paired, holds)
+        for one, holds in zip(found, held, strict=True)
+    ]
+    first = [Lead(None, one.best, one.rival, one.paired, one.paired.p < 0.05) for one in [all_tasks] if one]
+    return [*first, *corrected]
+
+
+def _lead(of: Outcomes, tasks: Flags, name: str | None) -> Lead | None:
+    n = of.graded[tasks].sum(axis=0)
+    if (n > 0).sum() < 2:
+        return None
+    shares = np.where(n > 0, of.right[tasks].sum(axis=0) / np.maximum(n, 1), -1.0)
+    best, rival = np.argsort(-shares, kind="stable")[:2].tolist()
+    return Lead(name, best, rival, paired(of, tasks, rival, best))
+
+
+def paired(of: Outcomes, tasks: Flags, a: int, b: int) -> Comparison:
+    """Model `b` minus model `a` over the tasks that both answered: McNemar's exact p, or sign flips by task where there
+    are several samples."""
+    both = tasks & (of.graded[:, a] > 0) & (of.graded[:, b] > 0)
+    columns = (of.graded[both, a], of.right[both, a], of.graded[both, b], of.right[both, b])
+    counts = Counter(zip(*(column.tolist() for column in columns), strict=True))
+    matched = [MatchedTasks(*which, n) for which, n in sorted(counts.items())]
+    return compare(matched, key=f"{of.models[a]} {of.models[b]}")
+
+
+# Two models
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What asking model `b` beside model `a` shows, over the `n` tasks whose first samples both have a grade: `same`
+    answer (two that cannot be read are not the same), and how many are right of these; where they differ, how many `a`
+    has right, `b`, and neither. `alike`: of the tasks that `both_wrong`, those with the same wrong answer."""
+
+    a: int
+    b: int
+    n: int
+    same: int
+    same_right: int
+    a_right: int
+    b_right: int
+    neither: int
+    both_wrong: int
+    alike: int
+
+    @property
+    def differ(self) -> int:
+        return self.n - self.same
+
+
+def pair(of: Outcomes, tasks: Flags, a: int, b: int) -> Pair:
+    """Two models side by side."""
+    there = tasks & (of.first[:, a] >= 0) & (of.first[:, b] >= 0)
+    one, other = of.first[there, a] == 1, of.first[there, b] == 1
+    same = same_answer(of, a, b)[there]
+    wrong = ~one & ~other
+    counted = (there, same, same & one, ~same & one, ~same & other, ~same & wrong, wrong, same & wrong)
+    n, *rest = (int(which.sum()) for which in counted)
+    return Pair(a, b, n, *rest)
+
+
+def same_answer(of: Outcomes, a: int, b: int) -> Flags:
+    """Where two models' first answers are the same [tasks]."""
+    found: Flags = (of.group[:, a] >= 0) & (of.group[:, a] == of.group[:, b])
+    return found
+
+
+def knowers(of: Outcomes, tasks: Flags) -> Ints:
+    """How many models have each of these tasks right in their first sample; -1 elsewhere and where no grade is known
+    [tasks]."""
+    n = (of.first == 1).sum(axis=1)
+    found: Ints = np.where(tasks & (of.first >= 0).any(axis=1), n, -1)
+    return found
+
+
+# Lists of questions
+
+#: What a list of questions may hold: of all models, of one, of one beside another.
+CASES = ("nobody", "one", "some", "everybody")
+CASES_OF_ONE = ("right", "wrong", "only", "unread", "failed", "marks", "missing")
+CASES_OF_TWO = ("same", "differ", "rescues", "alike")
+
+
+def cases(of: Outcomes, tasks: Flags, case: str, model: int | None = None, other: int | None = None) -> Flags:
+    """Which of these tasks are a case [tasks], by first samples where it is about answers.
+
+    Of all models: right are `nobody`, `one` alone, `some` but not all, `everybody`. Of a model: it is `right`, `wrong`,
+    `only` it is right, its reply could not be read or `failed`, its grade and the table's `marks` differ, it has no row
+    (`missing`). Of two: they answer the `same`, they `differ`, the other one is right where it is not (`rescues`), both
+    are wrong and answer `alike`. All tasks for what is none of these."""
+    known = knowers(of, tasks)
+    graded = (of.first >= 0).sum(axis=1)
+    of_all = {
+        "nobody": known == 0,
+        "one": known == 1,
+        "some": (known > 0) & (known < graded),
+        "everybody": (known > 0) & (known == graded),
+    }
+    if case in of_all:
+        return tasks & of_all[case]
+    if model is None:
+        return tasks
+    first, mark = of.first[:, model], of.marked[:, model]
+    of_one = {
+        "right": first == 1,
+        "wrong": first == 0,
+        "only": (first == 1) & (known == 1),
+        "unread": (of.rows[:, model] > 0) & (of.group[:, model] < 0),
+        "failed": of.failed[:, model] > 0,
+        "marks": (first >= 0) & (mark >= 0) & (first != mark),
+        "missing": of.rows[:, model] == 0,
+    }
+    if case in of_one:
+        return tasks & of_one[case]
+    if other is None:
+        return tasks
+    same, both = same_answer(of, model, other), (first >= 0) & (of.first[:, other] >= 0)
+    of_two = {
+        "same": both & same,
+        "differ": both & ~same,
+        "rescues": (first == 0) & (of.first[:, other] == 1),
+        "alike": both & same & (first == 0),
+    }
+    return tasks & of_two[case] if case in of_two else tasks
