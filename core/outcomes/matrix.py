@@ -17,7 +17,9 @@ from core.analysis.metrics import ClusteredShare, holm
 from core.outcomes.table import OutcomeTable, load_table
 from core.tasks.sets import load_outcome_tasks
 
-Floats, Ints, Flags = NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 #: The splits of a table, in the order of their numbers in `Outcomes.split`.
 SPLITS = ("evolve", "validation", "test")
@@ -74,8 +76,7 @@ class Outcomes:
     @cached_property
     def shared(self) -> Flags:
         """The tasks that all `voters` have answered [tasks]."""
-        found: Flags = (self.graded[:, self.voters] > 0).all(axis=1)
-        return found
+        return np.asarray((self.graded[:, self.voters] > 0).all(axis=1))
 
     def accuracy(self, tasks: Flags, model: int) -> ClusteredShare:
         """Right samples of graded ones, in clusters of one task."""
@@ -174,7 +175,10 @@ def paired(of: Outcomes, tasks: Flags, a: int, b: int) -> Comparison:
     both = tasks & (of.graded[:, a] > 0) & (of.graded[:, b] > 0)
     columns = (of.graded[both, a], of.right[both, a], of.graded[both, b], of.right[both, b])
     counts = Counter(zip(*(column.tolist() for column in columns), strict=True))
-    matched = [MatchedTasks(*which, n) for which, n in sorted(counts.items())]
+    matched = [
+        MatchedTasks(n_a, right_a, n_b, right_b, n)
+        for (n_a, right_a, n_b, right_b), n in sorted(counts.items())
+    ]
     return compare(matched, key=f"{of.models[a]} {of.models[b]}")
 
 
@@ -245,18 +249,18 @@ def cases(of: Outcomes, tasks: Flags, case: str, model: int | None = None, other
     are wrong and answer `alike`. All tasks for what is none of these."""
     known = knowers(of, tasks)
     graded = (of.first >= 0).sum(axis=1)
-    of_all = {
+    of_all: dict[str, Flags] = {
         "nobody": known == 0,
         "one": known == 1,
         "some": (known > 0) & (known < graded),
         "everybody": (known > 0) & (known == graded),
     }
     if case in of_all:
-        return tasks & of_all[case]
+        return np.asarray(tasks & of_all[case])
     if model is None:
         return tasks
     first, mark = of.first[:, model], of.marked[:, model]
-    of_one = {
+    of_one: dict[str, Flags] = {
         "right": first == 1,
         "wrong": first == 0,
         "only": (first == 1) & (known == 1),
@@ -266,14 +270,14 @@ def cases(of: Outcomes, tasks: Flags, case: str, model: int | None = None, other
         "missing": of.rows[:, model] == 0,
     }
     if case in of_one:
-        return tasks & of_one[case]
+        return np.asarray(tasks & of_one[case])
     if other is None:
         return tasks
     same, both = same_answer(of, model, other), (first >= 0) & (of.first[:, other] >= 0)
-    of_two = {
+    of_two: dict[str, Flags] = {
         "same": both & same,
         "differ": both & ~same,
         "rescues": (first == 0) & (of.first[:, other] == 1),
         "alike": both & same & (first == 0),
     }
-    return tasks & of_two[case] if case in of_two else tasks
+    return np.asarray(tasks & of_two[case]) if case in of_two else tasks

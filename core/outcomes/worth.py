@@ -86,7 +86,7 @@ class _Pool:
         return Rule(key, right, np.full(len(self.tasks), float(len(self.voters))), toll, says, bound)
 
     def name(self, voter: int) -> str:
-        return self.of.models[self.voters[voter]]
+        return self.of.models[int(self.voters[voter])]
 
 
 def rules(of: Outcomes, learned: Flags, measured: Flags) -> list[Measured]:

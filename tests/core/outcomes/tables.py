@@ -54,7 +54,8 @@ def small_table(
     `answers` by model in slot order, `keys` (one for all, or one a task), `families` (in turn) and `questions` by task;
     `costs`: USD of a reply by model; `tokens`: whether they are known (100 in, 20 out and 10 more a slot); `marks`:
     what the table itself says of (model, task) where that is not our grade; `judges`: (task, model, judged answer,
-    verdict); `plans` by (task, model); `comparable`: whether answers can be compared. `card`: further fields of the card."""
+    verdict); `plans` by (task, model); `comparable`: whether answers can be compared. `card`:
+    further fields of the card."""
     answers = small_answers() if answers is None else answers
     n = len(next(iter(answers.values())))
     keys = [keys] * n if isinstance(keys, str) else keys
