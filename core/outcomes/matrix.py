@@ -3,7 +3,6 @@ model says beside a first, and which questions are a case of something."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -12,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.analysis.comparison import Comparison, MatchedTasks, compare
-from core.analysis.metrics import ClusteredShare, holm
+from core.analysis.metrics import ClusteredShare, difference_over_tasks, holm, share_over_tasks, sign_flip_p
 from core.outcomes.table import OutcomeTable, load_table
 from core.tasks.sets import load_outcome_tasks
 
@@ -28,6 +26,17 @@ SPLITS = ("evolve", "validation", "test")
 SHARED = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A share of `n` replies with its 95 % interval; `k` are right, None where they are graded by parts. `value` is
+    None of nothing."""
+
+    value: float | None
+    ci95: tuple[float, float]
+    n: int
+    k: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Outcomes:
     """A table as arrays [tasks, models].
@@ -36,8 +45,10 @@ class Outcomes:
     answer and an error. Of sample 0: `group` tells the answers to a task apart (-1 without one), `first` says whether
     it is right and `marked` what the table itself says of that (-1: unknown). `toll`: means over samples of tokens (in
     and out), cost (USD) and seconds, NaN where unknown. `halves`: (right, graded) of the samples of even and of odd
-    number. By task: `domain`, an index into `domains`, and `split`, one into SPLITS. `comparable`: whether answers can
-    be compared."""
+    number; `share` is what counts as accuracy: the share of right samples, or where a table grades by parts
+    (`by_parts`) the mean score, NaN where there is none. By task: `domain`, an index into `domains`, and `split`, one
+    into SPLITS.
+    `comparable`: whether answers can be compared."""
 
     models: tuple[str, ...]
     domains: tuple[str, ...]
@@ -53,6 +64,8 @@ class Outcomes:
     marked: Ints
     toll: Mapping[str, Floats]
     halves: tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
+    share: Floats
+    by_parts: bool
     comparable: bool
 
     def of(self, tasks: str) -> Flags:
@@ -60,27 +73,28 @@ class Outcomes:
         return np.ones(len(self.split), bool) if tasks == "all" else self.split == SPLITS.index(tasks)
 
     @cached_property
-    def share(self) -> Floats:
-        """The share of right samples [tasks, models], NaN where none is graded."""
-        return np.where(self.graded > 0, self.right / np.maximum(self.graded, 1), np.nan)
-
-    @cached_property
     def voters(self) -> Ints:
         """The models that rules choose among, as indexes: all, but for those with so few rows that no half of the tasks
         would be answered by all."""
-        kept = np.argsort(-(self.graded > 0).sum(axis=0), kind="stable")
-        while len(kept) > 1 and (self.graded[:, kept] > 0).all(axis=1).mean() < SHARED:
+        kept = np.argsort(-np.isfinite(self.share).sum(axis=0), kind="stable")
+        while len(kept) > 1 and np.isfinite(self.share[:, kept]).all(axis=1).mean() < SHARED:
             kept = kept[:-1]
         return np.sort(kept)
 
     @cached_property
     def shared(self) -> Flags:
         """The tasks that all `voters` have answered [tasks]."""
-        return np.asarray((self.graded[:, self.voters] > 0).all(axis=1))
+        return np.asarray(np.isfinite(self.share[:, self.voters]).all(axis=1))
 
-    def accuracy(self, tasks: Flags, model: int) -> ClusteredShare:
-        """Right samples of graded ones, in clusters of one task."""
-        return ClusteredShare.of(self.right[tasks, model], self.graded[tasks, model])
+    def accuracy(self, tasks: Flags, model: int) -> Rate:
+        """A model's accuracy on those of the tasks that it answered; samples of one task fall together."""
+        if not self.by_parts:
+            found = ClusteredShare.of(self.right[tasks, model], self.graded[tasks, model])
+            return Rate(found.value, found.ci95, found.n, found.k)
+        values, counts = _counted(self.share[tasks, model])
+        n = sum(counts)
+        mean, low, high = share_over_tasks(values, counts, n + 1)
+        return Rate(mean if n else None, (low, high), n)
 
     def spent(self, name: str, tasks: Flags) -> Floats:
         """The mean of a toll over those tasks by model, NaN where none is known [models]."""
@@ -112,6 +126,8 @@ def _outcomes(name: str, _: str, fold: int) -> Outcomes:
     right, known, odd = numbers["right"] == 1, numbers["right"] >= 0, numbers["sample"] % 2 == 1
     toll = {column: table.over_samples(column) for column in ("cost", "seconds")}
     toll["tokens"] = table.over_samples("tokens_in") + table.over_samples("tokens_out")
+    score = numbers["score"]
+    by_parts = bool(((score > 0) & (score < 1)).any())
     return Outcomes(
         models=table.card.models,
         domains=domains,
@@ -127,11 +143,23 @@ def _outcomes(name: str, _: str, fold: int) -> Outcomes:
         marked=table.of_first("marked").astype(np.int64),
         toll=toll,
         halves=((count(right & ~odd), count(known & ~odd)), (count(right & odd), count(known & odd))),
+        share=table.over_samples("score" if by_parts else "right"),
+        by_parts=by_parts,
         comparable=table.card.answers,
     )
 
 
 # Who is best, and is it luck?
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """A difference of accuracies over the `n` tasks of both, with its 95 % interval and its p."""
+
+    difference: float
+    ci95: tuple[float, float]
+    n: int
+    p: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +170,7 @@ class Lead:
     domain: str | None
     best: int
     rival: int
-    paired: Comparison
+    paired: Paired
     holds: bool = False
 
 
@@ -161,25 +189,42 @@ def leads(of: Outcomes, tasks: Flags) -> list[Lead]:
 
 
 def _lead(of: Outcomes, tasks: Flags, name: str | None) -> Lead | None:
-    n = of.graded[tasks].sum(axis=0)
-    if (n > 0).sum() < 2:
+    answered = np.isfinite(of.share[tasks])
+    if answered.any(axis=0).sum() < 2:
         return None
-    shares = np.where(n > 0, of.right[tasks].sum(axis=0) / np.maximum(n, 1), -1.0)
+    total = np.where(answered, of.share[tasks], 0.0).sum(axis=0)
+    shares = np.where(answered.any(axis=0), total / np.maximum(answered.sum(axis=0), 1), -1.0)
     best, rival = np.argsort(-shares, kind="stable")[:2].tolist()
     return Lead(name, best, rival, paired(of, tasks, rival, best))
 
 
-def paired(of: Outcomes, tasks: Flags, a: int, b: int) -> Comparison:
-    """Model `b` minus model `a` over the tasks that both answered: McNemar's exact p, or sign flips by task where there
-    are several samples."""
-    both = tasks & (of.graded[:, a] > 0) & (of.graded[:, b] > 0)
-    columns = (of.graded[both, a], of.right[both, a], of.graded[both, b], of.right[both, b])
-    counts = Counter(zip(*(column.tolist() for column in columns), strict=True))
-    matched = [
-        MatchedTasks(n_a, right_a, n_b, right_b, n)
-        for (n_a, right_a, n_b, right_b), n in sorted(counts.items())
-    ]
-    return compare(matched, key=f"{of.models[a]} {of.models[b]}")
+def paired(of: Outcomes, tasks: Flags, a: int, b: int) -> Paired:
+    """Model `b` minus model `a` over the tasks that both answered. Where a task is right or wrong p is McNemar's,
+    exact; of several samples that of sign flips by task, of grades by parts Student's."""
+    differences = (of.share[tasks, b] - of.share[tasks, a]).round(9)
+    values, counts = _counted(differences)
+    difference, low, high = difference_over_tasks(values, counts)
+    p = (
+        _student_p(differences[np.isfinite(differences)])
+        if of.by_parts
+        else sign_flip_p(values, counts, key=f"{of.models[a]} {of.models[b]}")
+    )
+    return Paired(difference, (low, high), sum(counts), p)
+
+
+def _counted(values: Floats) -> tuple[list[float], list[int]]:
+    """The finite ones of these values, least first, and how often each occurs."""
+    found, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    return found.tolist(), counts.tolist()
+
+
+def _student_p(differences: Floats) -> float:
+    """The two-sided p of Student's test that these differences are 0 in the mean; 1 where they tell nothing."""
+    from scipy.special import stdtr  # here, because importing scipy takes longer than all the rest
+
+    n = len(differences)
+    error = differences.std(ddof=1) / np.sqrt(n) if n > 1 else 0.0
+    return float(2 * stdtr(n - 1, -abs(differences.mean()) / error)) if error else 1.0
 
 
 # Two models

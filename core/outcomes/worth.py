@@ -221,6 +221,8 @@ def _bounds(pool: _Pool) -> list[Rule]:
 def _crossed(pool: _Pool) -> Rule | None:
     """The model that is best on one half of a task's samples, measured on the other half, and the other way round;
     where several are, the strongest. None where some task has not two samples of each model."""
+    if pool.of.by_parts:
+        return None
     cut = np.ix_(pool.tasks, pool.voters)
     halves = [(right[cut], graded[cut]) for right, graded in pool.of.halves]
     if any((graded == 0).any() for _, graded in halves):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
-from core.analysis.metrics import mcnemar_p, wilson_interval
+from core.analysis.metrics import ClusteredShare, mcnemar_p, wilson_interval
 from core.outcomes.matrix import Outcomes, cases, knowers, leads, outcomes, pair, paired
 from core.outcomes.worth import Measured, rules
 from core.settings import data_folder
@@ -58,7 +59,10 @@ def test_samples_of_a_task_are_one_cluster_and_a_share_of_it(folder: Path) -> No
         small_table(folder, {"ann": [("A", "A", "B", "A")] * 10, "bob": [("B", "A", "B", "B")] * 10})
     )
     share = found.accuracy(found.of("all"), 0)
-    assert (share.k, share.n, share.clusters) == (30, 40, 10)
+    assert (share.k, share.n) == (30, 40)
+    assert share.ci95 == ClusteredShare.of(np.full(10, 3), np.full(10, 4)).ci95, (
+        "every task alike: no luck seen"
+    )
     assert found.share[:, 1].tolist() == [0.25] * 10
     everything = found.of("all")
     by_key = of(rules(found, everything, everything))
@@ -83,7 +87,7 @@ def test_an_oracle_over_luck_is_inflated_and_the_cross_fitted_one_is_not(folder:
 def test_a_lead_is_the_paired_difference_with_mcnemars_exact_p(eight: Outcomes) -> None:
     everything = eight.of("all")
     compared = paired(eight, everything, 0, 1)
-    assert (compared.n, compared.a_only, compared.b_only, compared.both) == (8, 2, 2, 2)
+    assert (compared.n, compared.difference) == (8, 0.0)
     assert compared.p == mcnemar_p(2, 2)
     found = leads(eight, everything)
     assert [one.domain for one in found] == [None, "law", "physics"]
@@ -190,3 +194,18 @@ def test_answers_that_cannot_be_compared_are_not_voted_on(folder: Path) -> None:
     keys = of(rules(found, found.of("all"), found.of("all")))
     assert "majority" not in keys
     assert "best_per_domain" in keys
+
+
+def test_grades_by_parts_are_means_of_scores(folder: Path) -> None:
+    scores = {("ann", i): 0.5 + 0.001 * (i % 7) for i in range(8)}
+    found = outcomes(small_table(folder, EIGHT, scores=scores, comparable=False))
+    everything = found.of("all")
+    assert found.by_parts
+    share = found.accuracy(everything, 0)
+    assert (share.k, share.n, share.value) == (None, 8, pytest.approx(0.5 + 0.001 * 21 / 8))
+    compared = paired(found, everything, 1, 0)
+    expected = ttest_1samp([scores["ann", i] - (EIGHT["bob"][i] == "A") for i in range(8)], 0.0)
+    assert compared.p == pytest.approx(expected.pvalue)
+    by_key = of(rules(found, everything, everything))
+    best = [max(scores["ann", i], EIGHT["bob"][i] == "A", EIGHT["cyd"][i] == "A") for i in range(7)]
+    assert by_key["oracle"].accuracy == pytest.approx(np.mean(best))
