@@ -47,6 +47,8 @@ def call_key(spec: ModelSpec, ask: Ask) -> bytes:
         *([ask.tools] if ask.tools else []),
         *(["must call"] if ask.must_call else []),
         *([f"top_p {ask.top_p}"] if ask.top_p is not None else []),
+        # In whatever role, a recorded model is sent the bare question; what it replies depends on more.
+        *([ask.role.value, ask.judged] if spec.dialect == "recorded" else []),
     )
     return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
 
@@ -110,8 +112,8 @@ class CachedPool(FlightPool):
         return reply
 
     def remember(self, key: bytes, reply: Reply) -> None:
-        """Keep the reply of such a call, unless it is a failure."""
-        if reply.error is not None:
+        """Keep the reply of such a call, unless it is a failure, or recorded, which costs nothing to ask for again."""
+        if reply.error is not None or reply.recorded is not None:
             return
         self._replies[key] = reply
         if len(self._replies) > self._max_entries:
