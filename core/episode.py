@@ -6,14 +6,14 @@ All values are frozen and comparable. Text, numbers and enums only: no tensors, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, NewType, TypeGuard, get_args
+from typing import Literal, get_args
 
 from core.finish import Finish, finish_of
+from core.grader import Grader
 from core.workflow import PlanFault, Workflow
 
 
@@ -106,29 +106,6 @@ AnswerRule = Literal[
     "whole",
 ]
 ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
-
-
-#: How answers are judged. `code`: a value of Python; `program`: a program that passes tests; `open`: the answer is a
-#: whole reply to somebody, which nothing here can judge.
-#: `recorded`: whether it is right stands in the outcome table that the task comes from, whose `answer` is the JSON list
-#: of the right replies' names.
-FixedGrader = Literal["exact", "number", "choice", "math", "code", "program", "open", "recorded"]
-#: `python:FILE.py:FUNCTION`: a function of the user's own, in a file beside the task file.
-OwnGrader = NewType("OwnGrader", str)
-Grader = FixedGrader | OwnGrader
-
-_OWN_GRADER = re.compile(r"python:(?P<file>[^\n]{1,200}\.py):(?P<function>[A-Za-z_]\w{0,79})", re.ASCII)
-
-
-def own_grader(grader: str) -> tuple[str, str] | None:
-    """File and function of a grader of the user's own; None for any other."""
-    found = _OWN_GRADER.fullmatch(grader)
-    return (found["file"], found["function"]) if found else None
-
-
-def is_grader(name: str) -> TypeGuard[Grader]:
-    """Whether there can be a grader of this name."""
-    return name in get_args(FixedGrader) or own_grader(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,8 +152,10 @@ class OutcomeTable:
     def first(self) -> NDArray[np.int64]:
         """The first row of each task and model [tasks, models]; -1 without one."""
         found = np.full((self.card.tasks, len(self.card.models)), -1, np.int64)
-        task, model = self.numbers["task"][::-1], self.numbers["model"][::-1]
-        found[task, model] = np.arange(len(task))[::-1]  # of several the last one written stays: sample 0
+        task, model = self.numbers["task"], self.numbers["model"]
+        begins = np.ones(len(task), bool)  # rows are ordered by task and model: where another one begins
+        begins[1:] = (task[1:] != task[:-1]) | (model[1:] != model[:-1])
+        found[task[begins], model[begins]] = np.flatnonzero(begins)
         return found
 
     @cached_property

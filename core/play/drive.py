@@ -193,7 +193,8 @@ class Seat:
     def leave_out(self) -> Iterator[Event]:
         """End the episode as missing because no model that could be asked has a recorded reply to its task."""
         self.generator.close()
-        message = f"Policy '{self.episode.policy}' cannot play this task: models that it needs have no recorded reply to it."
+        name = self.episode.policy
+        message = f"Policy '{name}' cannot play this task: models that it needs have no recorded reply to it."
         yield self._cut(Status.MISSING, EndReason.NOT_RECORDED, message)
 
     def next_call(self) -> tuple[int | None, Ask] | None:

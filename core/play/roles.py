@@ -17,7 +17,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.episode import Grader, Message, Protocol, Role, Task, TranscriptEntry
+from core.episode import Message, Protocol, Role, Task, TranscriptEntry
+from core.grader import Grader
 from core.play.answers import last_tagged
 from core.play.marks import without_marks
 from core.pool.spec import Dialect

@@ -47,8 +47,8 @@ def call_key(spec: ModelSpec, ask: Ask) -> bytes:
         *([ask.tools] if ask.tools else []),
         *(["must call"] if ask.must_call else []),
         *([f"top_p {ask.top_p}"] if ask.top_p is not None else []),
-        # In whatever role, a recorded model is sent the bare question; what it replies depends on more.
-        *([ask.role.value, ask.judged] if spec.dialect == "recorded" else []),
+        # A recorded model has one prompt for all roles.
+        *([f"{ask.role} {ask.judged}"] if spec.dialect == "recorded" else []),
     )
     return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
 

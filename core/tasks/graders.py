@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from core.episode import Failure, Grade, PendingVerdict, Task, own_grader
+from core.episode import Failure, Grade, PendingVerdict, Task
 from core.errors import TaskError
+from core.grader import own_grader
 from core.play.drive import GradeMany, final_verdicts
 from core.tasks.background import BACKGROUND, start_child
 from core.tasks.bubblewrap import NoSandbox, check_sandbox

@@ -38,8 +38,9 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from core.episode import FixedGrader, Grader, Task, is_grader, own_grader
+from core.episode import Task
 from core.errors import TaskError
+from core.grader import FixedGrader, Grader, is_grader, own_grader
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
 from core.settings import data_folder

@@ -70,8 +70,8 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
         )
     if recorded:
         say(
-            "No model is called and nothing is paid: each turn is a reply that its model once gave to the bare question, "
-            "at the cost that the table says."
+            "No model is called and nothing is paid: each turn is a reply that its model once gave to the bare "
+            "question, at the cost that the table says."
         )
     if encoder is not None:
         tell_encoder(encoder)

@@ -100,7 +100,8 @@ def check(
 
 def _grade(lines: list[dict[str, Any]], folder: Path) -> list[bool]:
     """Whether each answer is right, by graders of one's own from this folder too."""
-    from core.episode import Grade, Task, own_grader
+    from core.episode import Grade, Task
+    from core.grader import own_grader
     from core.play.drive import final_verdicts
     from core.tasks.graders import grading_of
     from core.tasks.own_graders import find_function
@@ -119,7 +120,7 @@ def _grade(lines: list[dict[str, Any]], folder: Path) -> list[bool]:
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     """The labelled answers of a file, the tests of a program as its answer; TaskError that names the first bad line."""
-    from core.episode import own_grader
+    from core.grader import own_grader
     from core.tasks.sets import read_answer, read_function, read_grader
     from core.texts import read_text
 

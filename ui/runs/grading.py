@@ -11,8 +11,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from core.episode import Episode, Task, own_grader
+from core.episode import Episode, Task
 from core.errors import ConfigError, StoreError
+from core.grader import own_grader
 from core.play.drive import GradeMany
 from core.tasks.graders import grading_of
 from core.tasks.own_graders import OwnFunction
