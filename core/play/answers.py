@@ -9,7 +9,8 @@ import json
 import re
 from collections.abc import Callable
 
-from core.episode import AnswerRule, Grader
+from core.episode import AnswerRule
+from core.grader import Grader
 from core.play.marks import stripped
 from core.play.python_code import last_block, program_in
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn, is_grader
+from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn
+from core.grader import is_grader
 from storage.files.jsonl import ID, Body, EpisodeLine, LabelLine, RunLine, UpdateLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
 

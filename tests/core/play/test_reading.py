@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.episode import ANSWER_RULES, Flag, Grader, Protocol, Role, Verdict
+from core.episode import ANSWER_RULES, Flag, Protocol, Role, Verdict
+from core.grader import Grader
 from core.play.answers import find_answer
 from core.play.reading import read_reply, with_verdict
 from core.tasks.choices import read_choice

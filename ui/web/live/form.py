@@ -10,9 +10,10 @@ from typing import Any
 
 import streamlit as st
 
-from core.episode import Grader, Task, own_grader
+from core.episode import Task
 from core.errors import ConfigError, TaskError
 from core.fields import settings_of
+from core.grader import Grader, own_grader
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
 from core.settings import Settings
