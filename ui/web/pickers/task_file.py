@@ -10,6 +10,8 @@ import streamlit as st
 
 from core.pocket import FAMILIES
 from core.settings import POCKET_POOL
+from core.tasks.sets import FOLDS
+from ui.runs.settings import is_recorded
 from ui.web.kit import state
 
 #: The sets of the pocket world that something can be learned on.
@@ -37,28 +39,35 @@ def choose_tasks(
     usual: int,
     help: str | None = None,
     *,
+    pool: str = POCKET_POOL,
     offered: Sequence[str] = LEARNED_SETS,
     sets: str = "Tasks of the evolve split; tests never see them.",
     address: bool = False,
     **look: Any,
 ) -> tuple[str | None, int | None]:
-    """Task set, of those `offered` or a file, None until a file is named, and how many of it, None for all; `form`
-    begins the keys, `usual` is how many of the pocket's tasks are offered, `help` says what is done with them and
+    """Task set, of those `offered` or a file, None until a file is named, and how many of it, None for all. Of a `pool`
+    that replies from an outcome table, the folds of its own tasks are offered instead. `form` begins the keys, `usual`
+    is how many of the pocket's tasks are offered, `help` says what is done with them and
     `sets` what they are. `address`: both stand in the address. `look`: further arguments of the fields."""
     known = (state.param("tasks") or "") if address else ""
     count = state.param("n") if address else None
     file = known if known.endswith(".jsonl") else ""
-    options = [*offered, _FILE]
+    recorded = is_recorded(pool)
+    if recorded:
+        offered = (pool, *(f"{pool}@{fold}" for fold in range(1, FOLDS)))
+    options = [*offered] if recorded else [*offered, _FILE]
     left, right = st.columns([3, 2], vertical_alignment="bottom")
-    first = options.index(_FILE if file else known) if file or known in offered else 0
+    listed = _FILE if file else known
+    first = options.index(listed) if listed in options else 0
     tasks = left.selectbox("Tasks", options, first, key=f"{form}_tasks", help=sets, **look)
     own = tasks == _FILE
+    all_ = own or recorded
     n = right.number_input(
         "How many of them",
         1,
         None,
-        int(count) if count and count.isdecimal() and int(count[:9]) > 0 else None if own else usual,
-        key=f"{form}_n_file" if own else f"{form}_n",
+        int(count) if count and count.isdecimal() and int(count[:9]) > 0 else None if all_ else usual,
+        key=f"{form}_n_file" if all_ else f"{form}_n",
         placeholder="all",
         help=help,
         **look,
