@@ -56,6 +56,9 @@ class EndReason(StrEnum):
     DEADLINE = "deadline"
     COST_CEILING = "cost_ceiling"
     TOOL_CALLS = "tool_calls"  # a Worker asks for tools to be called, and waits for their results
+    NOT_RECORDED = (
+        "not_recorded"  # the outcome table has no reply to this task of a model that could be asked
+    )
 
 
 class Status(StrEnum):

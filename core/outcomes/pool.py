@@ -11,16 +11,18 @@ reads what another wrote would answer otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from core.draws import derive_seed
-from core.episode import Ask, Failure, Recorded, Reply, Role, Usage, Verdict
-from core.errors import PoolError
+from core.episode import Ask, Failure, Grade, PendingVerdict, Recorded, Reply, Role, Task, Usage, Verdict
+from core.errors import ConfigError, PoolError
 from core.outcomes.table import OutcomeTable, judges_of, plans_of
+from core.play.drive import GradeMany
+from core.play.policies import Policy, innermost
 from core.pool.pool import entry
 from core.pool.spec import ModelSpec
 
@@ -43,6 +45,7 @@ class RecordedPool:
                 dialect="recorded",
                 roles=tuple(roles),
                 tasks=None if own.all() else frozenset(id for id, has in zip(known, own, strict=True) if has),
+                repeats=card.samples == 1 and not card.plans,
                 weights=card.digest,
                 price_in=card.prices[name][0] if name in card.prices else None,
                 price_out=card.prices[name][1] if name in card.prices else None,
@@ -51,6 +54,27 @@ class RecordedPool:
         )
         self._slots = {name: slot for slot, name in enumerate(card.models)}
         self._by_name = {spec.name: spec for spec in self.specs}
+
+    def check(self, tasks: Iterable[Task], policies: Iterable[Policy] = ()) -> None:
+        """PoolError for a task of another set, ConfigError for a policy that needs what no table holds."""
+        for task in tasks:
+            self._place(task.question)
+        for one in policies:
+            if asked := getattr(one, "asked_model", ""):
+                raise ConfigError(
+                    f"{asked} replies from an outcome table, which holds no workflows: name a planner that is no model "
+                    "of the pool, such as conductor:random or a checkpoint."
+                )
+            if hasattr(innermost(one), "encoder"):
+                self.check_texts()
+
+    def check_texts(self) -> None:
+        """ConfigError where the tasks have no questions that could be read."""
+        if not self.table.card.texts:
+            raise ConfigError(
+                f"The outcome table {self.table.card.name} has no texts of its questions, so a coordinator has nothing "
+                "to read: play it by policies that read none, such as single:* or random."
+            )
 
     @cached_property
     def _by_question(self) -> dict[str, int]:
@@ -96,8 +120,11 @@ class RecordedPool:
             return replace(reply, finish_reason="error", error=Failure("model", error))
         match ask.role:
             case Role.THINKER:
-                plan = plans_of(self.table).get((place, slot), "")
-                return replace(reply, text=plan, recorded=replace(own, answer=None))
+                if plan := plans_of(self.table).get((place, slot), ""):
+                    return replace(reply, text=plan, recorded=replace(own, answer=None))
+                message = f"The outcome table {self.table.card.name} has no plan of {name} for this task."
+                nobody = Usage(0, 0, 0.0)
+                return Reply("", finish_reason="error", usage=nobody, error=Failure("model", message))
             case Role.VERIFIER:
                 return self._verdict(reply, own, place, slot, ask.judged)
             case Role.WORKER:
@@ -140,6 +167,37 @@ class RecordedPool:
     def _seconds(self, row: int) -> float:
         seconds = float(self.table.toll["seconds"][row])
         return 0.0 if np.isnan(seconds) else seconds
+
+
+def recorded_grading(table: OutcomeTable, otherwise: GradeMany) -> GradeMany:
+    """Grades the recorded answers of a table as it says, and others as `otherwise` does."""
+    known = _grades(table)
+
+    def grade(asked: Sequence[Grade]) -> Sequence[bool | Failure | PendingVerdict]:
+        found = [known.get((one.task.id, one.answer)) for one in asked]
+        unknown = [one for one, right in zip(asked, found, strict=True) if right is None]
+        graded = iter(otherwise(unknown) if unknown else ())
+        return [next(graded) if right is None else right for right in found]
+
+    return grade
+
+
+def _grades(table: OutcomeTable) -> dict[tuple[str, str], bool]:
+    """Whether an answer to a task (by its id) is right, where the table says one and the same of it everywhere."""
+    ids = [task.id for task in table.tasks]
+    columns = (
+        table.numbers["task"].tolist(),
+        table.texts["answer"].to_pylist(),
+        table.numbers["right"].tolist(),
+    )
+    known: dict[tuple[str, str], bool] = {}
+    contradicted: set[tuple[str, str]] = set()
+    for task, answer, right in zip(*columns, strict=True):
+        if answer is not None and right >= 0:
+            key = ids[task], answer
+            if known.setdefault(key, bool(right)) != bool(right):
+                contradicted.add(key)
+    return {key: right for key, right in known.items() if key not in contradicted}
 
 
 def order_of(samples: int, seed: int, slot: int) -> Sequence[int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from core.draws import derive_seed, uniform
+from core.draws import derive_seed, reply_seed, uniform
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -40,9 +40,10 @@ VOTERS = 5
 
 @dataclass
 class _Whole:
-    """An episode whose turns come from its parts; `turns` are those so far."""
+    """An episode whose turns come from its parts, by these models; `turns` are those so far."""
 
     episode: Episode
+    specs: Mapping[str, ModelSpec]
     turns: list[Turn] = field(default_factory=list)
 
     def play(self, part: Conduct, decision: Decision | None = None, revise: Revise | None = None) -> Conduct:
@@ -72,11 +73,18 @@ class _Whole:
                     response = recorded.decision if recorded else decision
                 case Ask() if recorded:
                     response = recorded.reply
+                case Ask() if self.specs[step.model].dialect == "recorded":
+                    response = yield self._next_sample(step)
                 case TurnStarted() | Replied():
                     if not recorded:
                         yield replace(step, index=index)
                 case _:
                     response = yield step
+
+    def _next_sample(self, ask: Ask) -> Ask:
+        """The same call of a recorded model: its rows are drawn, and paid, once in the whole."""
+        before = sum(turn.decision.model == ask.model and bool(turn.messages) for turn in self.turns)
+        return replace(ask, seed=reply_seed(self.episode.seed, self.episode.task.id), sample=before)
 
     def ended(self, status: Status, **outcome: Any) -> Episode:
         return replace(self.episode, turns=tuple(self.turns), status=status, **outcome)
@@ -111,7 +119,7 @@ class MajorityVote(WrappedPolicy):
 
     def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         """All votes, one after the other. An infrastructure failure in one of them makes the episode missing."""
-        whole, ended = _Whole(episode), list[Episode]()
+        whole, ended = _Whole(episode, specs), list[Episode]()
 
         def stands(turn: Turn, part: Episode | None) -> Turn:
             winner = _winner([*ended, part] if part else ended)
@@ -164,9 +172,13 @@ class MixtureOfAgents(Policy):
     def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         """The layer of the models that the mask allows, then the last answer. An infrastructure failure in one of them
         makes the episode missing."""
-        whole, answers = _Whole(episode), dict[str, None]()
+        whole, answers = _Whole(episode, specs), dict[str, None]()
         mask = masks.get("model_mask", ())
-        allowed = [model for slot, model in enumerate(self.models) if not mask or mask[slot]]
+        allowed = [
+            model
+            for slot, model in enumerate(self.models)
+            if (not mask or mask[slot]) and model not in episode.left_out
+        ]
 
         def beside_the_others(turn: Turn, part: Episode | None) -> Turn:
             if turn.answer_after is not None:
