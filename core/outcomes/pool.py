@@ -12,6 +12,7 @@ reads what another wrote would answer otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
@@ -19,13 +20,17 @@ import numpy as np
 
 from core.draws import derive_seed
 from core.episode import Ask, Failure, Grade, PendingVerdict, Recorded, Reply, Role, Task, Usage, Verdict
-from core.errors import ConfigError, PoolError
+from core.errors import ConfigError, PoolError, TaskError
 from core.outcomes.table import OutcomeTable, judges_of, plans_of
-from core.play.drive import GradeMany
+from core.play.drive import GradeMany, final_verdicts
 from core.play.ensembles import MajorityVote, MixtureOfAgents
 from core.play.policies import Policy, innermost
 from core.pool.pool import entry
 from core.pool.spec import ModelSpec
+from core.tasks.graders import grading_of
+
+#: Graders that can say whether two answers are the same.
+_COMPARABLE = ("exact", "number", "choice", "math", "code")
 
 
 class RecordedPool:
@@ -160,8 +165,17 @@ class RecordedPool:
         return self._same(self._place(question), one, other)
 
     def _same(self, place: int, one: str, other: str) -> bool:
-        groups = self._groups
-        return one == other or groups.get((place, one), -1) == groups.get((place, other), -2)
+        if one == other:
+            return True
+        mine, theirs = self._groups.get((place, one)), self._groups.get((place, other))
+        if mine is not None and theirs is not None:
+            return mine == theirs
+        task = self.table.tasks[place]  # an answer that was written by hand
+        if task.grader not in _COMPARABLE:
+            return False
+        with suppress(TaskError):
+            return final_verdicts(grading_of([task])([Grade(replace(task, answer=one), other)]))[0]
+        return False
 
     def _place(self, question: str) -> int:
         if (place := self._by_question.get(question)) is None:

@@ -84,7 +84,8 @@ class Commands(TyperGroup):
             "ui.cli.encoders:app",
         ),
         "tasks": Listed(
-            "List tasks of your own, and check how their answers are graded.", "ui.cli.tasks:app"
+            "Add published benchmarks, list tasks of your own, and check how answers are graded.",
+            "ui.cli.tasks:app",
         ),
         "pocket": Listed(
             "The embedded small models: their cards, temperatures and training.", "ui.cli.pocket:app"

@@ -54,7 +54,7 @@ class Suite:
     pool: Pool = POCKET_POOL
     encoder: Annotated[str, ENCODER] = POCKET_POOL
     tasks: Annotated[str, Setting(option="--tasks")] = "pocket"
-    """pocket or a FILE.jsonl: evolved, validated and tested on."""
+    """pocket, a set of trinity tasks or a FILE.jsonl: evolved, validated and tested on."""
     held_out: Annotated[str, Setting(option="--held-out")] = "pocket/held-out"
     """Task set of table 1, which nothing is evolved on."""
     protocol: Annotated[Protocol, RULES] = Protocol.PAPER
@@ -108,7 +108,7 @@ class BatchPlan:
     policies: Annotated[tuple[str, ...], Setting(group="tasks", option="--policy")]
     """A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under several."""
     tasks: Annotated[str, Setting(group="tasks", option="--tasks")] = "pocket"
-    """pocket, pocket/FAMILY, pocket/held-out, pocket/all or a FILE.jsonl of your own."""
+    """pocket, pocket/FAMILY, pocket/held-out, pocket/all, a set of trinity tasks or a FILE.jsonl of your own."""
     split: Annotated[str, Setting(group="tasks", option="--split")] = "test"
     """evolve, validation or test; of pocket tasks also unseen: templates that nothing was trained on."""
     n: Annotated[int | None, Setting(group="tasks", ge=1, le=MOST_TASKS, option="--n", open=True)] = None
