@@ -144,8 +144,8 @@ _ANSWER_FORMAT: dict[str, str] = {
     "choice": "the letter of the right choice alone",
     "math": "the value or expression alone, in LaTeX where it needs any",
     "code": "the value alone, as Python would print it",
-    "program": "one whole Python 3 program in a code fence, with the standard library alone, which reads standard "
-    "input and prints, or defines what the problem asks for",
+    "program": "one whole Python 3 program in a code fence, with the standard library and no other than the problem "
+    "names, which reads standard input and prints, or defines what the problem asks for",
     "open": "the whole reply that the person who wrote last shall read, and nothing that is not for them",
 }
 _DUTY: dict[Role, str] = {

@@ -112,13 +112,13 @@ class CachedPool(FlightPool):
         return reply
 
     def remember(self, key: bytes, reply: Reply) -> None:
-        """Keep the reply of such a call, unless it is a failure, or recorded, which costs nothing to ask for again."""
-        if reply.error is not None or reply.recorded is not None:
+        """Keep the reply of such a call, unless it is a failure."""
+        if reply.error is not None:
             return
         self._replies[key] = reply
         if len(self._replies) > self._max_entries:
             self._replies.popitem(last=False)
-        if self._ledger is None:
+        if self._ledger is None or reply.recorded is not None:  # recorded ones are kept already
             return
         if not self.fresh:
             self._fresh_since = time.monotonic()

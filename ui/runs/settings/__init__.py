@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from core.settings import POCKET_POOL
-from core.tasks.sets import OUTCOMES_PREFIX
+from core.tasks.sets import OUTCOMES_PREFIX, added_file
 
 
 def is_recorded(pool: str) -> bool:
@@ -30,8 +30,10 @@ def absolute_pool(pool: str) -> str:
 
 
 def absolute_tasks(tasks: str) -> str:
-    """A task file by its whole path, by which it is found from any folder; the program's own sets as they are."""
-    return str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks
+    """A task file, also that of a set that was added, by its whole path, by which it is found from any folder; the
+    program's own sets as they are."""
+    path = added_file(tasks)
+    return str(Path(path).resolve()) if path.endswith(".jsonl") else tasks
 
 
 def absolute_encoder(encoder: str) -> str:

@@ -35,7 +35,12 @@ RELEASED_SVF = "released"
 QUICK_SVF = "quick"
 
 LearnedTasks = Annotated[
-    str, Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")
+    str,
+    Setting(
+        group="tasks",
+        option="--tasks",
+        help="pocket, pocket/FAMILY, a set of trinity tasks or a FILE.jsonl of your own.",
+    ),
 ]
 RunName = Annotated[
     str,
