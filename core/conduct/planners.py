@@ -20,6 +20,8 @@ from core.workflow import MOST_STEPS, AccessMode, Workflow
 
 #: How the name of every policy that writes workflows begins.
 CONDUCTOR = "conductor:"
+#: The frozen workflow of a pair: one model plans, one solves.
+PAIR = "plan-and-solve"
 
 PLAN = "Plan how to solve the problem, step by step, without solving it."
 SOLVE = "Solve the problem, by the plan where you see one."
@@ -31,6 +33,7 @@ RECONSIDER = "Solve the problem again: say where the answers that you see go wro
 #: Frozen workflows: what each step is asked, and which steps it reads.
 FIXED: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
     "single": ((SOLVE, ()),),
+    PAIR: ((PLAN, ()), (SOLVE, (0,))),
     "chain": ((PLAN, ()), (SOLVE, (0,)), (CHECK, (0, 1))),
     "solvers": ((SOLVE, ()), (SOLVE, ()), (SOLVE, ()), (MERGE, (0, 1, 2))),
     "debate": ((SOLVE, ()), (SOLVE, ()), (RECONSIDER, (0, 1)), (RECONSIDER, (0, 1)), (MERGE, (2, 3))),

@@ -139,28 +139,41 @@ def learned_router(
         best: NDArray[np.int64] = promise.argmax(axis=1)
         return best
 
-    return QuestionRouter("router", arena.models, tuple(arena.singles(cycles)), encoder, most_promising)
+    return QuestionRouter(
+        "router",
+        arena.models,
+        tuple(arena.singles(cycles)),
+        lambda questions: most_promising(question_states(encoder, questions)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionRouter(Policy):
-    """Leaves each question to one of `policies`: `choose` gives the place of it from the questions' hidden states
-    [questions, hidden size]. What was chosen for a question stays."""
+    """Leaves each question to one of `policies`, which may write workflows: `choose` gives its place for each of some
+    questions. What was chosen for a question stays. `told`: what was chosen by what, in a sentence or two."""
 
     id: str
     models: tuple[str, ...]
     policies: tuple[Policy, ...]
-    encoder: Encoder
-    choose: Callable[[NDArray[np.float64]], NDArray[np.int64]]
+    choose: Callable[[Sequence[str]], NDArray[np.int64]]
+    told: str = ""
     _chosen: dict[str, int] = field(default_factory=dict)
+
+    def places(self, questions: Sequence[str]) -> list[int]:
+        """The place of the policy that each question is left to; those that are new are chosen for together."""
+        if fresh := [question for question in dict.fromkeys(questions) if question not in self._chosen]:
+            self._chosen.update(zip(fresh, self.choose(fresh).tolist(), strict=True))
+        return [self._chosen[question] for question in questions]
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """The decisions of the policies that the questions are left to."""
-        asked = [one.transcript.question for one in requests]
-        if fresh := [question for question in dict.fromkeys(asked) if question not in self._chosen]:
-            places = self.choose(question_states(self.encoder, fresh))
-            self._chosen.update(zip(fresh, (int(place) for place in places), strict=True))
-        return decide_each(requests, [self.policies[self._chosen[question]] for question in asked])
+        places = self.places([one.transcript.question for one in requests])
+        return decide_each(requests, [self.policies[place] for place in places])
+
+    def policy_for(self, episode: Episode) -> Policy:
+        """The policy that the episode's question is left to."""
+        [place] = self.places([episode.task.question])
+        return self.policies[place].policy_for(episode)
 
 
 def question_states(encoder: Encoder, questions: Sequence[str]) -> NDArray[np.float64]:
@@ -242,8 +255,7 @@ def labelled_router(
         "labels",
         arena.models,
         tuple(arena.singles(cycles)),
-        encoder,
-        lambda found: learned.predict(scaler.transform(found)).astype(int),
+        lambda questions: learned.predict(scaler.transform(question_states(encoder, questions))).astype(int),
     )
 
 

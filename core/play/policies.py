@@ -247,25 +247,27 @@ class PolicyPerEpisode(Policy):
         return decide_each(requests, [self.policies[request.episode_id] for request in requests])
 
     def policy_for(self, episode: Episode) -> Policy:
-        return self.policies[episode.id]
+        return self.policies[episode.id].policy_for(episode)
 
 
-#: What a policy learns from before it plays: validation tasks that it is chosen on, or questions that it is taught by.
-LearnsFrom = Literal["", "validation", "questions"]
+#: What a policy learns from before it plays: validation tasks that it is chosen on, questions that it is taught by.
+LearnsFrom = Literal["validation", "questions"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pupil(Policy):
     """A policy that has still to be chosen or taught; its id is the name that it was asked for by, and that of the
     policy which `teach` gives then stands for it in the run. `episodes`: how many it plays for that, with so many
-    models, tasks to learn from, and turns; `cycles`: the policies whose cycles of roles it learns by."""
+    models, tasks to learn from, and turns; `cycles`: the policies whose cycles of roles it learns by; `reads`: whether
+    an encoder reads the tasks for it."""
 
     id: str
     models: tuple[str, ...]
     teach: Callable[[Any], Policy]
-    learns_from: LearnsFrom = ""
+    learns_from: tuple[LearnsFrom, ...] = ()
     episodes: Callable[[int, int, int], int] = lambda models, tasks, turns: 0
     cycles: tuple[str, ...] = ()
+    reads: bool = False
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: it has learned nothing yet."""

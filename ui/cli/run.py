@@ -151,8 +151,8 @@ def _play(
             case CyclesChosen():
                 for name, cycle in event.cycles.items():
                     say(f"{name} plays {', '.join(cycle)}")
-            case PolicyTaught(name, policy):
-                say(f"{name} is ready" + ("." if name == policy else f": {policy}."))
+            case PolicyTaught(name, policy, told):
+                say(told or f"{name} is ready" + ("." if name == policy else f": {policy}."))
             case EpisodeFinished(episode):
                 over += episode.status is Status.FINISHED
                 right += bool(episode.correct)

@@ -141,15 +141,17 @@ class BatchParts(Parts):
         if pupils:
             lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
             for one in pupils:
-                if one.learns_from == "questions":
-                    due = [task.question for task in (*questions, *self.tasks)]
+                if one.reads:
+                    due = [task.question for task in (*questions, *validation, *self.tasks)]
                     yield from prepare_run(store, run, questions_read(lessons.reader, due))
                 taught[one.id] = one.teach(lessons)
-                yield PolicyTaught(one.id, taught[one.id].id)
+                if told := getattr(taught[one.id], "told", ""):
+                    store.runs.note(run, told)
+                yield PolicyTaught(one.id, taught[one.id].id, told)
         policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]
         plan = replace(plan, policies=tuple(one.id for one in policies), choice_usd=metered.spent_usd)
         store.runs.amend(run, to_config(plan), owner=owner())
-        if not (plan.reuse or plan.lesson_tasks()):  # else they are kept for others, or to be taught by again
+        if not (plan.reuse or plan.pupils):  # else they are kept for others, or to be taught by again
             ledger.forget()
         return plan, policies
 
@@ -216,10 +218,12 @@ class CyclesChosen:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTaught:
-    """The policy of this name was chosen or taught; `policy` is what it is called from now on."""
+    """The policy of this name was chosen or taught; `policy` is what it is called from now on, `told` what was chosen
+    where that name does not say it."""
 
     name: str
     policy: str
+    told: str = ""
 
 
 #: Validation tasks on which cycles are chosen where nobody says how many, nothing is paid, and replies are quick.
@@ -248,12 +252,12 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     except TaskError as error:
         plan, why = replace(plan, choosing=0), f"Role cycles stay plan, work, check: {error}"
     for one in plan.pupils:
-        if one.learns_from == "validation" and not plan.choosing:
+        if "validation" in one.learns_from and not plan.choosing:
             raise ConfigError(
                 f"Policy '{one.id}' is chosen on validation tasks: say on how many with --validate, or name who plays "
                 "behind a colon."
             )
-        if one.learns_from == "questions":  # somebody has to say with what they are read
+        if one.reads:  # somebody has to say with what
             wiring.encoder_for(plan.pool, plan.encoder)
     return plan, why
 
@@ -312,7 +316,8 @@ def _lessons(
     arena = Arena(pool, grade, plan.turns, plan.seed, plan.protocol or Protocol.PAPER)
     chosen = {model: plan.cycles.get(f"{SINGLE}{model}", PLAN_WORK_CHECK) for model in plan.models}
     cycles = {model: ChosenCycle(cycle, math.nan) for model, cycle in chosen.items()}
-    reader = wiring.encoder_for(plan.pool, plan.encoder) if questions else ""
+    reads = any(one.reads for one in plan.pupils)
+    reader = wiring.encoder_for(plan.pool, plan.encoder) if reads else ""
     return Lessons(store, arena, cycles, validation, questions, tasks, reader, plan.computing)
 
 

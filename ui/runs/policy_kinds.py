@@ -86,7 +86,7 @@ def _cascade(policies: Policies, team: str) -> Policy:
 
         return cascade(lessons.arena, lessons.validation)
 
-    return Pupil("cascade", policies.models, teach, "validation", cascade_episodes)
+    return Pupil("cascade", policies.models, teach, ("validation",), cascade_episodes)
 
 
 def _majority(policies: Policies, rest: str) -> Policy:
@@ -111,7 +111,7 @@ def _majority(policies: Policies, rest: str) -> Policy:
         return _majority(policies, f"{votes}:{best_answerer(lessons.arena, lessons.validation)}")
 
     every = partial(_each_model, 1)
-    return Pupil(name.removesuffix(":"), policies.models, teach, "validation", every)
+    return Pupil(name.removesuffix(":"), policies.models, teach, ("validation",), every)
 
 
 def _deciding(policies: Policies, name: str) -> Policy:
@@ -164,10 +164,16 @@ def _taught(
         f"{word}:{rest}" if rest else word,
         policies.models,
         lambda lessons: teach(lessons, setting),
-        "questions",
+        ("questions",),
         partial(_each_model, 1 if once else LABEL_REPEATS),
-        tuple(f"single:{model}" for model in policies.models),
+        _singles(policies),
+        reads=True,
     )
+
+
+def _singles(policies: Policies) -> tuple[str, ...]:
+    """Who plays by the best cycle of each model."""
+    return tuple(f"single:{model}" for model in policies.models)
 
 
 def _router(lessons: Lessons, ridge: float | None) -> Policy:
@@ -230,6 +236,89 @@ def _teams(lessons: Lessons) -> Policy:
     return PolicyPerRequest("hand-made", models, lambda one: teams[family_of[one.transcript.question]])
 
 
+def _revise(policies: Policies, model: str) -> Policy:
+    from core.play.policies import CyclePolicy, Pupil
+
+    if model:
+        return CyclePolicy(policies.models, (model,), (Role.WORKER, Role.VERIFIER), f"revise:{model}")
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.rules import best_place, tried
+
+        each = [_revise(policies, model) for model in policies.models]
+        return each[best_place(tried(lessons.arena, each, lessons.validation))]
+
+    return Pupil("revise", policies.models, teach, ("validation",), partial(_each_model, 1))
+
+
+def _plan_and_solve(policies: Policies, _: str) -> Policy:
+    from core.play.policies import Pupil
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.rules import best_pair
+
+        return best_pair(lessons.arena, lessons.validation)
+
+    return Pupil("plan-and-solve", policies.models, teach, ("validation",), _each_pair)
+
+
+def _by_family(policies: Policies, what: str) -> Policy:
+    from core.play.policies import Pupil
+
+    if what not in ("", "pairs"):
+        raise ConfigError(f"A table by family holds no '{what}': give by-family, or by-family:pairs.")
+    name = f"by-family:{what}" if what else "by-family"
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.rules import needed_pairs, table_by_family
+
+        arena = lessons.arena
+        candidates = needed_pairs(arena) if what else arena.singles(lessons.cycles)
+        return table_by_family(arena, candidates, lessons.validation, lessons.tasks, name)
+
+    episodes = _each_pair if what else partial(_each_model, 1)
+    return Pupil(name, policies.models, teach, ("validation",), episodes, () if what else _singles(policies))
+
+
+def _ridge(policies: Policies, features: str) -> Policy:
+    from core.evolution.config import FEATURES
+    from core.play.policies import Pupil
+
+    own = next((one for one in FEATURES if one == (features or FEATURES[0])), None)
+    if own is None:
+        raise ConfigError(f"ridge knows no features '{features}': choose one of {', '.join(FEATURES)}.")
+    name, reads = f"ridge:{features}" if features else "ridge", own == "states"
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.rules import ridge_rule
+
+        return ridge_rule(
+            lessons.arena,
+            lessons.cycles,
+            lessons.questions,
+            lessons.validation,
+            lessons.tasks,
+            features=own,
+            encoder=lessons.reader if reads else None,
+            name=name,
+        )
+
+    return Pupil(
+        name,
+        policies.models,
+        teach,
+        ("questions", "validation"),
+        lambda models, tasks, turns: models * (models + 1) * tasks,
+        _singles(policies),
+        reads=reads,
+    )
+
+
+def _each_pair(models: int, tasks: int, turns: int) -> int:
+    """The episodes in which every pair of a planner and a solver plays every task once."""
+    return models**2 * tasks
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyKind:
     """Policies whose names begin with one word: `form` is how they are typed, `words` what they do; `make` gives the
@@ -261,8 +350,8 @@ POLICIES: Mapping[str, PolicyKind] = {
         PolicyKind("round-robin", "the models in turn", lambda policies, _: _cycle(policies, "round-robin")),
         PolicyKind(
             "conductor:PLANNER",
-            "whole workflows; PLANNER is an id, random, fixed:NAME (single, chain, solvers, debate, automix, critic), "
-            "prompted:MODEL or same-model:MODEL:PLANNER",
+            "whole workflows; PLANNER is an id, random, fixed:NAME (single, plan-and-solve, chain, solvers, debate, "
+            "automix, critic), prompted:MODEL or same-model:MODEL:PLANNER",
             _conductor,
             alone=False,
         ),
@@ -296,6 +385,29 @@ POLICIES: Mapping[str, PolicyKind] = {
             "cloned[:RIDGE]",
             "a coordinator whose head is taught by such labels; it becomes a checkpoint",
             partial(_taught, "cloned", _cloned),
+        ),
+        PolicyKind(
+            "plan-and-solve",
+            "one model plans and one solves: the pair that does best on validation tasks, for all tasks",
+            _plan_and_solve,
+        ),
+        PolicyKind(
+            "by-family[:pairs]",
+            "for each family of tasks, which it is told, the single model, or the pair that plans and solves, that "
+            "does best on validation tasks",
+            _by_family,
+        ),
+        PolicyKind(
+            "ridge[:FEATURES]",
+            "each question to the single model, or the pair that plans and solves, of which a ridge regression "
+            "promises most; it knows of a question the encoder's states, or words (tfidf)",
+            _ridge,
+        ),
+        PolicyKind(
+            "revise[:MODEL]",
+            "one model answers, checks its answer, and answers again until it accepts; the best one on validation "
+            "tasks where none is named",
+            _revise,
         ),
         PolicyKind(
             "hand-made", "a team made by hand for each family of pocket tasks", _hand_made, alone=False

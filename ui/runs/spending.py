@@ -125,8 +125,11 @@ def lesson_episodes(plan: BatchPlan) -> int:
     """The most episodes that the policies of a run are chosen on and taught by."""
     if not plan.pupils:
         return 0
-    n = {"": 0, "validation": plan.choosing, "questions": len(plan.lesson_tasks())}
-    return sum(one.episodes(len(plan.models), n[one.learns_from], plan.turns) for one in plan.pupils)
+    n = {"validation": plan.choosing, "questions": len(plan.lesson_tasks())}
+    return sum(
+        one.episodes(len(plan.models), sum(n[source] for source in one.learns_from), plan.turns)
+        for one in plan.pupils
+    )
 
 
 def training_episodes(plan: TrainingPlan, models: int, tasks: int, validation: int) -> dict[str, int]:

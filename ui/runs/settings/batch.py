@@ -150,7 +150,7 @@ class BatchPlan:
 
     def learns_from(self, what: LearnsFrom) -> bool:
         """Whether a policy is chosen, or taught, by such tasks before it plays."""
-        return any(one.learns_from == what for one in self.pupils)
+        return any(what in one.learns_from for one in self.pupils)
 
     def choosing_tasks(self) -> list[Task]:
         """The validation tasks that something is still to be chosen on. TaskError when there are too few."""
