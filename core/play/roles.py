@@ -41,7 +41,7 @@ class Situation:
 def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
     """How a model was prompted, read back from the messages: dialect, and tag of the verdict (empty without one)."""
     if messages and messages[0].role != "system":
-        return "terse", ""
+        return ("terse" if messages[0].content.startswith(_TERSE_WORDS) else "recorded"), ""
     # Older prompts ask for the verdict in the system message.
     found = (_ASKED_VERDICT.search(message.content) for message in messages)
     return "general", next((one[1] for one in found if one), "")
@@ -65,6 +65,9 @@ def messages_for(
 
 
 # The terse dialect
+
+#: How every prompt of it begins.
+_TERSE_WORDS = ("think\n", "work\n", "check\n")
 
 #: A negation with nothing between it and the end that begins a new clause.
 _NEGATION = re.compile(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
 from core.settings import Computing
+from ui.runs import routers, rules
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -83,10 +84,15 @@ def _cascade(policies: Policies, team: str) -> Policy:
 
     def teach(lessons: Lessons) -> Policy:
         from core.evolution.baselines import cascade
+        from core.outcomes.lessons import known_of_table, table_behind
+        from core.outcomes.rules import chosen_cascade
 
+        if (table := table_behind(lessons.arena.pool)) is not None:
+            known = known_of_table(table, lessons.validation)
+            return cascade_policy(chosen_cascade(known, lessons.arena.turn_budget), policies.models)
         return cascade(lessons.arena, lessons.validation)
 
-    return Pupil("cascade", policies.models, teach, "validation", cascade_episodes)
+    return Pupil("cascade", policies.models, teach, ("validation",), cascade_episodes, looks_up=True)
 
 
 def _majority(policies: Policies, rest: str) -> Policy:
@@ -111,7 +117,7 @@ def _majority(policies: Policies, rest: str) -> Policy:
         return _majority(policies, f"{votes}:{best_answerer(lessons.arena, lessons.validation)}")
 
     every = partial(_each_model, 1)
-    return Pupil(name.removesuffix(":"), policies.models, teach, "validation", every)
+    return Pupil(name.removesuffix(":"), policies.models, teach, ("validation",), every)
 
 
 def _deciding(policies: Policies, name: str) -> Policy:
@@ -164,10 +170,16 @@ def _taught(
         f"{word}:{rest}" if rest else word,
         policies.models,
         lambda lessons: teach(lessons, setting),
-        "questions",
+        ("questions",),
         partial(_each_model, 1 if once else LABEL_REPEATS),
-        tuple(f"single:{model}" for model in policies.models),
+        _singles(policies),
+        reads=True,
     )
+
+
+def _singles(policies: Policies) -> tuple[str, ...]:
+    """Who plays by the best cycle of each model."""
+    return tuple(f"single:{model}" for model in policies.models)
 
 
 def _router(lessons: Lessons, ridge: float | None) -> Policy:
@@ -176,6 +188,13 @@ def _router(lessons: Lessons, ridge: float | None) -> Policy:
     own = RIDGE if ridge is None else ridge
     router = learned_router(lessons.arena, lessons.cycles, lessons.reader, lessons.questions, ridge=own)
     return router if ridge is None else replace(router, id=f"router:{ridge:g}")
+
+
+def _labelled(policies: Policies, rest: str) -> Policy:
+    """Of "" or a number: how free its coefficients are; of features: what it knows of a question."""
+    if rest and not rest[0].isdecimal():
+        return routers.router("labels", policies, rest)
+    return _taught("labels", _labels, policies, rest)
 
 
 def _labels(lessons: Lessons, freedom: float | None) -> Policy:
@@ -230,6 +249,91 @@ def _teams(lessons: Lessons) -> Policy:
     return PolicyPerRequest("hand-made", models, lambda one: teams[family_of[one.transcript.question]])
 
 
+def _revise(policies: Policies, model: str) -> Policy:
+    from core.play.policies import CyclePolicy, Pupil
+
+    if model:
+        return CyclePolicy(policies.models, (model,), (Role.WORKER, Role.VERIFIER), f"revise:{model}")
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.rules import best_place, tried
+
+        each = [_revise(policies, model) for model in policies.models]
+        return each[best_place(tried(lessons.arena, each, lessons.validation))]
+
+    return Pupil("revise", policies.models, teach, ("validation",), partial(_each_model, 1))
+
+
+def _plan_and_solve(policies: Policies, _: str) -> Policy:
+    from core.play.policies import Pupil
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.rules import best_pair
+
+        return best_pair(lessons.arena, lessons.validation)
+
+    return Pupil("plan-and-solve", policies.models, teach, ("validation",), _each_pair)
+
+
+def _by_family(policies: Policies, what: str) -> Policy:
+    from core.play.policies import Pupil
+
+    if what not in ("", "pairs"):
+        raise ConfigError(f"A table by family holds no '{what}': give by-family, or by-family:pairs.")
+    name = f"by-family:{what}" if what else "by-family"
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.rules import needed_pairs, table_by_family
+
+        arena = lessons.arena
+        candidates = needed_pairs(arena) if what else arena.singles(lessons.cycles)
+        return table_by_family(arena, candidates, lessons.validation, lessons.tasks, name)
+
+    episodes = _each_pair if what else partial(_each_model, 1)
+    return Pupil(name, policies.models, teach, ("validation",), episodes, () if what else _singles(policies))
+
+
+def _ridge(policies: Policies, rest: str) -> Policy:
+    from core.play.policies import Pupil
+
+    features, family = routers.router_features("ridge", rest)
+    if family:
+        return routers.router("ridge", policies, rest)
+    name, reads = f"ridge:{rest}" if rest else "ridge", features == "states"
+
+    def teach(lessons: Lessons) -> Policy:
+        from core.evolution.rules import ridge_rule
+        from core.outcomes.lessons import table_behind
+
+        if table_behind(lessons.arena.pool) is not None:  # where no pair can plan and solve
+            return routers.taught_router("ridge", name, features, family, lessons)
+        return ridge_rule(
+            lessons.arena,
+            lessons.cycles,
+            lessons.questions,
+            lessons.validation,
+            lessons.tasks,
+            features=features,
+            encoder=lessons.reader if reads else None,
+            name=name,
+        )
+
+    return Pupil(
+        name,
+        policies.models,
+        teach,
+        ("questions", "validation"),
+        lambda models, tasks, turns: models * (models + 1) * tasks,
+        _singles(policies),
+        reads=reads,
+    )
+
+
+def _each_pair(models: int, tasks: int, turns: int) -> int:
+    """The episodes in which every pair of a planner and a solver plays every task once."""
+    return models**2 * tasks
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyKind:
     """Policies whose names begin with one word: `form` is how they are typed, `words` what they do; `make` gives the
@@ -261,8 +365,8 @@ POLICIES: Mapping[str, PolicyKind] = {
         PolicyKind("round-robin", "the models in turn", lambda policies, _: _cycle(policies, "round-robin")),
         PolicyKind(
             "conductor:PLANNER",
-            "whole workflows; PLANNER is an id, random, fixed:NAME (single, chain, solvers, debate, automix, critic), "
-            "prompted:MODEL or same-model:MODEL:PLANNER",
+            "whole workflows; PLANNER is an id, random, fixed:NAME (single, plan-and-solve, chain, solvers, debate, "
+            "automix, critic), prompted:MODEL or same-model:MODEL:PLANNER",
             _conductor,
             alone=False,
         ),
@@ -278,6 +382,23 @@ POLICIES: Mapping[str, PolicyKind] = {
             _majority,
         ),
         PolicyKind(
+            "agree[:N][:ORDER]",
+            "models in order of strength until two agree, at most N, else the first answer; ORDER: family (its own, "
+            "which it is told), price, or a router",
+            rules.agree,
+        ),
+        PolicyKind("vote[:K]", "the most frequent answer of the K strongest models", rules.vote),
+        PolicyKind(
+            "weighted-vote[:K][:family]",
+            "the same, each vote weighed by the log odds of its model, overall or in the family",
+            partial(rules.vote, weighted=True),
+        ),
+        PolicyKind(
+            "bayes[:CHANCE]",
+            "models in order of strength until an answer has this chance by naive Bayes",
+            rules.bayes,
+        ),
+        PolicyKind(
             "mixture",
             "every model answers, then one that is handed all answers (Mixture-of-Agents)",
             _mixture,
@@ -288,14 +409,43 @@ POLICIES: Mapping[str, PolicyKind] = {
             partial(_taught, "router", _router, once=True),
         ),
         PolicyKind(
-            "labels[:C]",
-            "each question to the model that solved the likes of it most often",
-            partial(_taught, "labels", _labels),
+            "labels[:C|:FEATURES]",
+            "each question to the model that solved the likes of it most often; C is how free the coefficients are, "
+            "chosen on validation tasks where features are named",
+            _labelled,
         ),
         PolicyKind(
             "cloned[:RIDGE]",
             "a coordinator whose head is taught by such labels; it becomes a checkpoint",
             partial(_taught, "cloned", _cloned),
+        ),
+        PolicyKind(
+            "plan-and-solve",
+            "one model plans and one solves: the pair that does best on validation tasks, for all tasks",
+            _plan_and_solve,
+        ),
+        PolicyKind(
+            "by-family[:pairs]",
+            "for each family of tasks, which it is told, the single model, or the pair that plans and solves, that "
+            "does best on validation tasks",
+            _by_family,
+        ),
+        PolicyKind(
+            "ridge[:FEATURES]",
+            "each question to the single model, or the pair that plans and solves, of which a ridge regression "
+            "promises most; it knows of a question the encoder's states, or words (tfidf), and with :family its task's "
+            "family too",
+            _ridge,
+        ),
+        *(
+            PolicyKind(f"{word}[:FEATURES]", words, partial(routers.router, word))
+            for word, words in routers.ROUTERS.items()
+        ),
+        PolicyKind(
+            "revise[:MODEL]",
+            "one model answers, checks its answer, and answers again until it accepts; the best one on validation "
+            "tasks where none is named",
+            _revise,
         ),
         PolicyKind(
             "hand-made", "a team made by hand for each family of pocket tasks", _hand_made, alone=False
