@@ -376,11 +376,13 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """One past turn as the coordinator reads it."""
+    """One past turn as the coordinator reads it. `answer` is the one that stands in its text where that is a recorded
+    reply."""
 
     role: Role
     model: str
     text: str
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

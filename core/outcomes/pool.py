@@ -23,6 +23,7 @@ from core.episode import Ask, Failure, Grade, PendingVerdict, Recorded, Reply, R
 from core.errors import ConfigError, PoolError, TaskError
 from core.outcomes.table import OutcomeTable, judges_of, plans_of
 from core.play.drive import GradeMany, final_verdicts
+from core.play.ensembles import MajorityVote, MixtureOfAgents
 from core.play.policies import Policy, innermost
 from core.pool.pool import entry
 from core.pool.spec import ModelSpec
@@ -72,6 +73,21 @@ class RecordedPool:
                 )
             if hasattr(innermost(one), "encoder"):
                 self.check_texts()
+            self._check_samples(one)
+
+    def _check_samples(self, policy: Policy) -> None:
+        name, most = self.table.card.name, self.table.card.samples
+        if isinstance(policy, MixtureOfAgents):
+            raise ConfigError(
+                f"The outcome table {name} holds no reply of a model that was handed the others' answers, which "
+                f"'{policy.id}' needs: play a vote of what they answered alone, such as vote."
+            )
+        if isinstance(policy, MajorityVote) and policy.of_one_model and policy.votes > most:
+            has = "one reply" if most == 1 else f"at most {most} replies"
+            raise ConfigError(
+                f"The outcome table {name} has {has} of a model to a task, too few for '{policy.id}': play a vote of "
+                "several models, such as vote."
+            )
 
     def check_texts(self) -> None:
         """ConfigError where the tasks have no questions that could be read."""
@@ -143,6 +159,10 @@ class RecordedPool:
         same = own.answer is not None and judged is not None and self._same(place, own.answer, judged)
         verdict = Verdict.ACCEPT if same else Verdict.REVISE
         return replace(reply, recorded=replace(own, verdict=verdict, by_agreement=True))
+
+    def same(self, question: str, one: str, other: str) -> bool:
+        """Whether the grader calls two answers to a question the same, which models of the table gave."""
+        return self._same(self._place(question), one, other)
 
     def _same(self, place: int, one: str, other: str) -> bool:
         if one == other:

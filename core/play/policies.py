@@ -269,7 +269,7 @@ class Pupil(Policy):
     """A policy that has still to be chosen or taught; its id is the name that it was asked for by, and that of the
     policy which `teach` gives then stands for it in the run. `episodes`: how many it plays for that, with so many
     models, tasks to learn from, and turns; `cycles`: the policies whose cycles of roles it learns by; `reads`: whether
-    an encoder reads the tasks for it."""
+    an encoder reads the tasks for it; `looks_up`: whether it plays nothing for that where a table has the outcomes."""
 
     id: str
     models: tuple[str, ...]
@@ -278,6 +278,7 @@ class Pupil(Policy):
     episodes: Callable[[int, int, int], int] = lambda models, tasks, turns: 0
     cycles: tuple[str, ...] = ()
     reads: bool = False
+    looks_up: bool = False
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: it has learned nothing yet."""

@@ -46,6 +46,7 @@ from ui.runs.play import (
 )
 from ui.runs.policies import Policies, check_policies, cycles_of
 from ui.runs.policy_kinds import Lessons
+from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
 
@@ -137,7 +138,7 @@ class BatchParts(Parts):
         asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
         grade = grading(store, [*validation, *questions], plan.tasks)
         if plan.undecided:
-            chosen = yield from _chosen_cycles(plan, asked, grade, validation)
+            chosen = yield from _chosen_cycles(plan, asked, grade, validation[: plan.choosing])
             yield CyclesChosen(chosen)
             plan = replace(plan, cycles={**plan.cycles, **chosen})
         taught: dict[str, Policy] = {}
@@ -148,6 +149,7 @@ class BatchParts(Parts):
                     due = [task.question for task in (*questions, *validation, *self.tasks)]
                     yield from prepare_run(store, run, questions_read(lessons.reader, due))
                 taught[one.id] = one.teach(lessons)
+                wiring.check_recorded(self.pool, (), [taught[one.id]])
                 if told := getattr(taught[one.id], "told", ""):
                     store.runs.note(run, told)
                 yield PolicyTaught(one.id, taught[one.id].id, told)
@@ -261,7 +263,7 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     except TaskError as error:
         plan, why = replace(plan, choosing=0), f"Role cycles stay plan, work, check: {error}"
     for one in plan.pupils:
-        if "validation" in one.learns_from and not plan.choosing:
+        if "validation" in one.learns_from and not plan.choosing and not is_recorded(plan.pool):
             raise ConfigError(
                 f"Policy '{one.id}' is chosen on validation tasks: say on how many with --validate, or name who plays "
                 "behind a colon."
@@ -340,7 +342,7 @@ class RememberedCycles:
         own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
         weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
         weights += [spec.weights for spec in pool.specs if spec.weights]
-        known = repr((pool.specs, weights, plan.choosing_tasks(), plan.turns, *rules))
+        known = repr((pool.specs, weights, plan.choosing_tasks()[: plan.choosing], plan.turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def get(self) -> dict[str, Cycle]:

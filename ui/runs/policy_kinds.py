@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
 from core.settings import Computing
+from ui.runs import routers, rules
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -83,10 +84,15 @@ def _cascade(policies: Policies, team: str) -> Policy:
 
     def teach(lessons: Lessons) -> Policy:
         from core.evolution.baselines import cascade
+        from core.outcomes.lessons import known_of_table, table_behind
+        from core.outcomes.rules import chosen_cascade
 
+        if (table := table_behind(lessons.arena.pool)) is not None:
+            known = known_of_table(table, lessons.validation)
+            return cascade_policy(chosen_cascade(known, lessons.arena.turn_budget), policies.models)
         return cascade(lessons.arena, lessons.validation)
 
-    return Pupil("cascade", policies.models, teach, ("validation",), cascade_episodes)
+    return Pupil("cascade", policies.models, teach, ("validation",), cascade_episodes, looks_up=True)
 
 
 def _majority(policies: Policies, rest: str) -> Policy:
@@ -182,6 +188,13 @@ def _router(lessons: Lessons, ridge: float | None) -> Policy:
     own = RIDGE if ridge is None else ridge
     router = learned_router(lessons.arena, lessons.cycles, lessons.reader, lessons.questions, ridge=own)
     return router if ridge is None else replace(router, id=f"router:{ridge:g}")
+
+
+def _labelled(policies: Policies, rest: str) -> Policy:
+    """Of "" or a number: how free its coefficients are; of features: what it knows of a question."""
+    if rest and not rest[0].isdecimal():
+        return routers.router("labels", policies, rest)
+    return _taught("labels", _labels, policies, rest)
 
 
 def _labels(lessons: Lessons, freedom: float | None) -> Policy:
@@ -280,25 +293,27 @@ def _by_family(policies: Policies, what: str) -> Policy:
     return Pupil(name, policies.models, teach, ("validation",), episodes, () if what else _singles(policies))
 
 
-def _ridge(policies: Policies, features: str) -> Policy:
-    from core.evolution.config import FEATURES
+def _ridge(policies: Policies, rest: str) -> Policy:
     from core.play.policies import Pupil
 
-    own = next((one for one in FEATURES if one == (features or FEATURES[0])), None)
-    if own is None:
-        raise ConfigError(f"ridge knows no features '{features}': choose one of {', '.join(FEATURES)}.")
-    name, reads = f"ridge:{features}" if features else "ridge", own == "states"
+    features, family = routers.router_features("ridge", rest)
+    if family:
+        return routers.router("ridge", policies, rest)
+    name, reads = f"ridge:{rest}" if rest else "ridge", features == "states"
 
     def teach(lessons: Lessons) -> Policy:
         from core.evolution.rules import ridge_rule
+        from core.outcomes.lessons import table_behind
 
+        if table_behind(lessons.arena.pool) is not None:  # where no pair can plan and solve
+            return routers.taught_router("ridge", name, features, family, lessons)
         return ridge_rule(
             lessons.arena,
             lessons.cycles,
             lessons.questions,
             lessons.validation,
             lessons.tasks,
-            features=own,
+            features=features,
             encoder=lessons.reader if reads else None,
             name=name,
         )
@@ -367,6 +382,23 @@ POLICIES: Mapping[str, PolicyKind] = {
             _majority,
         ),
         PolicyKind(
+            "agree[:N][:ORDER]",
+            "models in order of strength until two agree, at most N, else the first answer; ORDER: family (its own, "
+            "which it is told), price, or a router",
+            rules.agree,
+        ),
+        PolicyKind("vote[:K]", "the most frequent answer of the K strongest models", rules.vote),
+        PolicyKind(
+            "weighted-vote[:K][:family]",
+            "the same, each vote weighed by the log odds of its model, overall or in the family",
+            partial(rules.vote, weighted=True),
+        ),
+        PolicyKind(
+            "bayes[:CHANCE]",
+            "models in order of strength until an answer has this chance by naive Bayes",
+            rules.bayes,
+        ),
+        PolicyKind(
             "mixture",
             "every model answers, then one that is handed all answers (Mixture-of-Agents)",
             _mixture,
@@ -377,9 +409,10 @@ POLICIES: Mapping[str, PolicyKind] = {
             partial(_taught, "router", _router, once=True),
         ),
         PolicyKind(
-            "labels[:C]",
-            "each question to the model that solved the likes of it most often",
-            partial(_taught, "labels", _labels),
+            "labels[:C|:FEATURES]",
+            "each question to the model that solved the likes of it most often; C is how free the coefficients are, "
+            "chosen on validation tasks where features are named",
+            _labelled,
         ),
         PolicyKind(
             "cloned[:RIDGE]",
@@ -400,8 +433,13 @@ POLICIES: Mapping[str, PolicyKind] = {
         PolicyKind(
             "ridge[:FEATURES]",
             "each question to the single model, or the pair that plans and solves, of which a ridge regression "
-            "promises most; it knows of a question the encoder's states, or words (tfidf)",
+            "promises most; it knows of a question the encoder's states, or words (tfidf), and with :family its task's "
+            "family too",
             _ridge,
+        ),
+        *(
+            PolicyKind(f"{word}[:FEATURES]", words, partial(routers.router, word))
+            for word, words in routers.ROUTERS.items()
         ),
         PolicyKind(
             "revise[:MODEL]",

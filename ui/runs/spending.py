@@ -24,6 +24,7 @@ from ui.program import LOCAL_NAMES
 from ui.runs import wiring
 from ui.runs.plans import ForkPlan, LivePlan, PooledPlan, RunPlan
 from ui.runs.policies import turns_of
+from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, learning_sets
 
@@ -125,10 +126,11 @@ def lesson_episodes(plan: BatchPlan) -> int:
     """The most episodes that the policies of a run are chosen on and taught by."""
     if not plan.pupils:
         return 0
-    n = {"validation": plan.choosing, "questions": len(plan.lesson_tasks())}
+    n = {"validation": len(plan.choosing_tasks()), "questions": len(plan.lesson_tasks())}
     return sum(
         one.episodes(len(plan.models), sum(n[source] for source in one.learns_from), plan.turns)
         for one in plan.pupils
+        if not (one.looks_up and is_recorded(plan.pool))
     )
 
 
