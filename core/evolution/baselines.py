@@ -39,6 +39,7 @@ from core.evolution.fitness import label_weights, mean_reward, rewards
 from core.evolution.learner_state import Vector
 from core.heads import softmax
 from core.learning import episodes_of, play_all
+from core.outcomes.lessons import Known, known_outcomes, table_behind
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Cycle, CyclePolicy, Policy, cascade_policy, decide_each, single_policy
 from core.play.session import request_at
@@ -124,7 +125,7 @@ def learned_router(
 
     The promise is a ridge regression from the question's hidden state to each model's success on `train`; `ridge` is
     the weight of the squared coefficients, RIDGE by default."""
-    solved = np.stack([rewards(arena.play(policy, train)) for policy in arena.singles(cycles)])
+    solved = outcomes_of(arena, cycles, train).right.T
     # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
     success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
     x = question_states(encoder, [task.question for task in train])
@@ -243,7 +244,10 @@ def labelled_router(
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
-    _, weights = labels_of(arena, cycles, train)
+    if table_behind(arena.pool) is not None:  # its models would answer every repeat alike
+        weights = label_weights(outcomes_of(arena, cycles, train).right.T)
+    else:
+        _, weights = labels_of(arena, cycles, train)
     rows, labels = np.nonzero(weights.T)
     states = question_states(encoder, [task.question for task in train])
     scaler = StandardScaler().fit(states)
@@ -256,6 +260,19 @@ def labelled_router(
         arena.models,
         tuple(arena.singles(cycles)),
         lambda questions: learned.predict(scaler.transform(question_states(encoder, questions))).astype(int),
+    )
+
+
+def outcomes_of(arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence[Task]) -> Known:
+    """What every model makes of these tasks: recorded ones by their table, others at their best cycle."""
+    return known_outcomes(
+        arena.pool,
+        tasks,
+        arena.grade,
+        policies=arena.singles(cycles),
+        turn_budget=arena.turn_budget,
+        seed=arena.reply_seed,
+        protocol=arena.protocol,
     )
 
 

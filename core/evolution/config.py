@@ -28,11 +28,6 @@ CHOOSING = 48
 #: Repeats of each model on each question from which its label is taken (paper A.5).
 LABEL_REPEATS = 3
 
-#: What a ridge regression knows of a question: the hidden state that an encoder makes of it, or how often its words and
-#: pairs of words occur, weighed by how rare they are (TF-IDF).
-FeatureName = Literal["states", "tfidf"]
-FEATURES: tuple[FeatureName, ...] = ("states", "tfidf")
-
 #: Episodes that an evolution plays for its fitness where nothing else is said.
 DEFAULT_BUDGET = 92_160
 

@@ -9,6 +9,7 @@ That is all that it costs, so its episodes are candidates times tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,14 @@ from core.coordinator.encoder import Encoder
 from core.episode import Role, Task
 from core.errors import ConfigError
 from core.evolution.baselines import Arena, QuestionRouter, question_states
-from core.evolution.config import FeatureName
 from core.evolution.cycles import ChosenCycle
 from core.evolution.fitness import mean_reward, rewards
 from core.evolution.learner_state import Vector
+from core.outcomes.features import FeatureName, question_reader
 from core.play.policies import SINGLE, CyclePolicy, Policy
 
 #: The weights of the squared coefficients that the ridge regression tries, over features of variance or length 1.
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
-#: Words and pairs of words that are counted at most.
-MOST_WORDS = 50_000
-
-#: Questions as the rows of a matrix, dense or sparse.
-Read = Callable[[Sequence[str]], Any]
 
 
 def pairs(arena: Arena) -> list[FixedPlanner]:
@@ -116,7 +112,8 @@ def ridge_rule(
     # A missing episode says nothing: its candidate's mean stands in for it, and 0 for one without any other.
     filled = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
     texts = [task.question for task in known]
-    read = reader_of(features, texts[: len(questions)], encoder)
+    states = partial(question_states, encoder) if encoder is not None else None
+    read = question_reader(features, texts[: len(questions)], states)
     x, n = read(texts), len(questions)
 
     def validated(penalty: float) -> tuple[float, float]:
@@ -177,24 +174,6 @@ def _models(candidate: Policy) -> tuple[str, ...]:
 def _shares(solved: Vector) -> Vector:
     """The share that each candidate solved of what it was tried on; -1 for one that was tried on nothing."""
     return np.nan_to_num(mean_reward(solved), nan=-1.0)
-
-
-def reader_of(features: FeatureName, questions: Sequence[str], encoder: Encoder | None = None) -> Read:
-    """What makes features of questions, made to fit these: hidden states of mean 0 and variance 1, or TF-IDF of length
-    1 over words, marks and pairs of them."""
-    if features == "tfidf":
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        words = TfidfVectorizer(
-            sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", max_features=MOST_WORDS
-        )
-        words.fit(questions)
-        return lambda asked: words.transform(asked)
-    from sklearn.preprocessing import StandardScaler
-
-    assert encoder is not None
-    scaler = StandardScaler().fit(question_states(encoder, questions))
-    return lambda asked: scaler.transform(question_states(encoder, asked))
 
 
 def _ridge(x: Any, solved: Vector, penalty: float) -> Callable[[Any], Vector]:

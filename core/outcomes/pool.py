@@ -145,7 +145,7 @@ class RecordedPool:
                     return replace(reply, text=plan, recorded=replace(own, answer=None))
                 message = f"The outcome table {self.table.card.name} has no plan of {name} for this task."
                 nobody = Usage(0, 0, 0.0)
-                return Reply("", finish_reason="error", usage=nobody, error=Failure("model", message))
+                return Reply("", finish_reason="not_asked", usage=nobody, error=Failure("model", message))
             case Role.VERIFIER:
                 return self._verdict(reply, own, place, slot, ask.judged)
             case Role.WORKER:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
 from core.settings import Computing
-from ui.runs import rules
+from ui.runs import routers, rules
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -190,6 +190,13 @@ def _router(lessons: Lessons, ridge: float | None) -> Policy:
     return router if ridge is None else replace(router, id=f"router:{ridge:g}")
 
 
+def _labelled(policies: Policies, rest: str) -> Policy:
+    """Of "" or a number: how free its coefficients are; of features: what it knows of a question."""
+    if rest and not rest[0].isdecimal():
+        return routers.router("labels", policies, rest)
+    return _taught("labels", _labels, policies, rest)
+
+
 def _labels(lessons: Lessons, freedom: float | None) -> Policy:
     from core.evolution.baselines import FREEDOM, labelled_router
 
@@ -286,25 +293,27 @@ def _by_family(policies: Policies, what: str) -> Policy:
     return Pupil(name, policies.models, teach, ("validation",), episodes, () if what else _singles(policies))
 
 
-def _ridge(policies: Policies, features: str) -> Policy:
-    from core.evolution.config import FEATURES
+def _ridge(policies: Policies, rest: str) -> Policy:
     from core.play.policies import Pupil
 
-    own = next((one for one in FEATURES if one == (features or FEATURES[0])), None)
-    if own is None:
-        raise ConfigError(f"ridge knows no features '{features}': choose one of {', '.join(FEATURES)}.")
-    name, reads = f"ridge:{features}" if features else "ridge", own == "states"
+    features, family = routers.router_features("ridge", rest)
+    if family:
+        return routers.router("ridge", policies, rest)
+    name, reads = f"ridge:{rest}" if rest else "ridge", features == "states"
 
     def teach(lessons: Lessons) -> Policy:
         from core.evolution.rules import ridge_rule
+        from core.outcomes.lessons import table_behind
 
+        if table_behind(lessons.arena.pool) is not None:  # where no pair can plan and solve
+            return routers.taught_router("ridge", name, features, family, lessons)
         return ridge_rule(
             lessons.arena,
             lessons.cycles,
             lessons.questions,
             lessons.validation,
             lessons.tasks,
-            features=own,
+            features=features,
             encoder=lessons.reader if reads else None,
             name=name,
         )
@@ -400,9 +409,10 @@ POLICIES: Mapping[str, PolicyKind] = {
             partial(_taught, "router", _router, once=True),
         ),
         PolicyKind(
-            "labels[:C]",
-            "each question to the model that solved the likes of it most often",
-            partial(_taught, "labels", _labels),
+            "labels[:C|:FEATURES]",
+            "each question to the model that solved the likes of it most often; C is how free the coefficients are, "
+            "chosen on validation tasks where features are named",
+            _labelled,
         ),
         PolicyKind(
             "cloned[:RIDGE]",
@@ -423,8 +433,13 @@ POLICIES: Mapping[str, PolicyKind] = {
         PolicyKind(
             "ridge[:FEATURES]",
             "each question to the single model, or the pair that plans and solves, of which a ridge regression "
-            "promises most; it knows of a question the encoder's states, or words (tfidf)",
+            "promises most; it knows of a question the encoder's states, or words (tfidf), and with :family its task's "
+            "family too",
             _ridge,
+        ),
+        *(
+            PolicyKind(f"{word}[:FEATURES]", words, partial(routers.router, word))
+            for word, words in routers.ROUTERS.items()
         ),
         PolicyKind(
             "revise[:MODEL]",

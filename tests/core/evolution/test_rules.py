@@ -13,9 +13,9 @@ from core.coordinator.encoder import load_encoder
 from core.episode import Ask, Episode, Failure, Role, Task
 from core.errors import ConfigError
 from core.evolution.baselines import Arena
-from core.evolution.config import FEATURES, FeatureName
 from core.evolution.cycles import ChosenCycle
 from core.evolution.rules import PENALTIES, best_pair, best_place, pairs, ridge_rule, table_by_family
+from core.outcomes.features import FEATURES, FeatureName
 from core.play.policies import Policy
 from core.pool.cache import CachedPool
 from core.pool.spec import ModelSpec
