@@ -6,14 +6,14 @@ All values are frozen and comparable. Text, numbers and enums only: no tensors, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, NewType, TypeGuard, get_args
+from typing import Literal, get_args
 
 from core.finish import Finish, finish_of
+from core.grader import Grader
 from core.workflow import PlanFault, Workflow
 
 
@@ -56,6 +56,9 @@ class EndReason(StrEnum):
     DEADLINE = "deadline"
     COST_CEILING = "cost_ceiling"
     TOOL_CALLS = "tool_calls"  # a Worker asks for tools to be called, and waits for their results
+    NOT_RECORDED = (
+        "not_recorded"  # the outcome table has no reply to this task of a model that could be asked
+    )
 
 
 class Status(StrEnum):
@@ -103,29 +106,6 @@ AnswerRule = Literal[
     "whole",
 ]
 ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
-
-
-#: How answers are judged. `code`: a value of Python; `program`: a program that passes tests; `open`: the answer is a
-#: whole reply to somebody, which nothing here can judge.
-#: `recorded`: whether it is right stands in the outcome table that the task comes from, whose `answer` is the JSON list
-#: of the right replies' names.
-FixedGrader = Literal["exact", "number", "choice", "math", "code", "program", "open", "recorded"]
-#: `python:FILE.py:FUNCTION`: a function of the user's own, in a file beside the task file.
-OwnGrader = NewType("OwnGrader", str)
-Grader = FixedGrader | OwnGrader
-
-_OWN_GRADER = re.compile(r"python:(?P<file>[^\n]{1,200}\.py):(?P<function>[A-Za-z_]\w{0,79})", re.ASCII)
-
-
-def own_grader(grader: str) -> tuple[str, str] | None:
-    """File and function of a grader of the user's own; None for any other."""
-    found = _OWN_GRADER.fullmatch(grader)
-    return (found["file"], found["function"]) if found else None
-
-
-def is_grader(name: str) -> TypeGuard[Grader]:
-    """Whether there can be a grader of this name."""
-    return name in get_args(FixedGrader) or own_grader(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +172,9 @@ PendingVerdict = Future[bool | Failure]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Which row of an outcome table a reply is, and what was read from it when the table was made. `table` is the
-    table's name and the first digits of its digest, as in mmlu-pro@1f2e3d4c; `answer` is None where it has none.
-    `verdict`, of a Verifier's turn alone, was written by the model, or made `by_agreement` of its answer with the
-    standing one."""
+    """Which row of an outcome table a reply is, and what was read from it when the table was made. `table` is its name
+    and edition (mmlu-pro@1f2e3d4c); `answer` is None where it has none. `verdict`, of a Verifier's turn alone, was
+    written by the model, or made `by_agreement` of its answer with the standing one."""
 
     table: str
     sample: int = 0
@@ -397,11 +376,13 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """One past turn as the coordinator reads it."""
+    """One past turn as the coordinator reads it. `answer` is the one that stands in its text where that is a recorded
+    reply."""
 
     role: Role
     model: str
     text: str
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,9 +422,8 @@ class Ask:
     top_p: float | None = None  # None: as the server does without
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     must_call: bool = False  # one of them has to be called
-    judged: str | None = field(
-        default=None, compare=False
-    )  # the answer that a Verifier judges; the messages tell it
+    #: The answer that a Verifier judges, which its messages tell in words.
+    judged: str | None = field(default=None, compare=False)
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
     budget_usd: float | None = field(default=None, compare=False)  # what its tries may cost; None: no limit
 

@@ -3,7 +3,7 @@ recorded workflows, which are run again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Unpack
@@ -13,13 +13,15 @@ from core.conduct.reading import read_workflow, write_workflow
 from core.conduct.session import Planner, conduct
 from core.draws import uniform
 from core.episode import Episode, Reply, Turn, Usage, WritePlan
-from core.errors import ConfigError
+from core.errors import ConfigError, NothingAllowed
 from core.play.policies import Masks
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS, AccessMode, Workflow
 
 #: How the name of every policy that writes workflows begins.
 CONDUCTOR = "conductor:"
+#: The frozen workflow of a pair: one model plans, one solves.
+PAIR = "plan-and-solve"
 
 PLAN = "Plan how to solve the problem, step by step, without solving it."
 SOLVE = "Solve the problem, by the plan where you see one."
@@ -31,6 +33,7 @@ RECONSIDER = "Solve the problem again: say where the answers that you see go wro
 #: Frozen workflows: what each step is asked, and which steps it reads.
 FIXED: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
     "single": ((SOLVE, ()),),
+    PAIR: ((PLAN, ()), (SOLVE, (0,))),
     "chain": ((PLAN, ()), (SOLVE, (0,)), (CHECK, (0, 1))),
     "solvers": ((SOLVE, ()), (SOLVE, ()), (SOLVE, ()), (MERGE, (0, 1, 2))),
     "debate": ((SOLVE, ()), (SOLVE, ()), (RECONSIDER, (0, 1)), (RECONSIDER, (0, 1)), (MERGE, (2, 3))),
@@ -54,6 +57,17 @@ class FixedPlanner(Planner):
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         return [Reply(write_workflow(self.workflow), usage=_FREE)] * len(requests)
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+    ) -> Generator[Any, Any, Episode]:
+        """As any planner's; NothingAllowed where a step's model cannot be asked about the task."""
+        steps = {self.models[slot] for slot in self.workflow.models} & specs.keys()
+        if absent := [name for name in sorted(steps) if not specs[name].can_answer(episode.task.id)]:
+            raise NothingAllowed(
+                f"The workflow of '{self.id}' needs {absent[0]}, which cannot be asked here."
+            )
+        return Planner.conduct(self, episode, specs, **masks)
 
 
 def fixed_planner(name: str, models: tuple[str, ...], team: Sequence[str] = ()) -> FixedPlanner:
@@ -170,6 +184,9 @@ class SameModelPlanner(WrappedPlanner):
         super().__init__(inner)
         self.model, self.iteration = model, None
         self.id = f"{CONDUCTOR}same-model:{model}:{inner.id.removeprefix(CONDUCTOR)}"
+
+    def choices(self) -> Collection[str]:
+        return (self.model,)
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The other planner's lists with one model everywhere; what cannot be read stays as it is."""

@@ -39,6 +39,7 @@ from core.evolution.fitness import label_weights, mean_reward, rewards
 from core.evolution.learner_state import Vector
 from core.heads import softmax
 from core.learning import episodes_of, play_all
+from core.outcomes.lessons import Known, known_outcomes, table_behind
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Cycle, CyclePolicy, Policy, cascade_policy, decide_each, single_policy
 from core.play.session import request_at
@@ -124,7 +125,7 @@ def learned_router(
 
     The promise is a ridge regression from the question's hidden state to each model's success on `train`; `ridge` is
     the weight of the squared coefficients, RIDGE by default."""
-    solved = np.stack([rewards(arena.play(policy, train)) for policy in arena.singles(cycles)])
+    solved = outcomes_of(arena, cycles, train).right.T
     # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
     success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
     x = question_states(encoder, [task.question for task in train])
@@ -139,28 +140,41 @@ def learned_router(
         best: NDArray[np.int64] = promise.argmax(axis=1)
         return best
 
-    return QuestionRouter("router", arena.models, tuple(arena.singles(cycles)), encoder, most_promising)
+    return QuestionRouter(
+        "router",
+        arena.models,
+        tuple(arena.singles(cycles)),
+        lambda questions: most_promising(question_states(encoder, questions)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionRouter(Policy):
-    """Leaves each question to one of `policies`: `choose` gives the place of it from the questions' hidden states
-    [questions, hidden size]. What was chosen for a question stays."""
+    """Leaves each question to one of `policies`, which may write workflows: `choose` gives its place for each of some
+    questions. What was chosen for a question stays. `told`: what was chosen by what, in a sentence or two."""
 
     id: str
     models: tuple[str, ...]
     policies: tuple[Policy, ...]
-    encoder: Encoder
-    choose: Callable[[NDArray[np.float64]], NDArray[np.int64]]
+    choose: Callable[[Sequence[str]], NDArray[np.int64]]
+    told: str = ""
     _chosen: dict[str, int] = field(default_factory=dict)
+
+    def places(self, questions: Sequence[str]) -> list[int]:
+        """The place of the policy that each question is left to; those that are new are chosen for together."""
+        if fresh := [question for question in dict.fromkeys(questions) if question not in self._chosen]:
+            self._chosen.update(zip(fresh, self.choose(fresh).tolist(), strict=True))
+        return [self._chosen[question] for question in questions]
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """The decisions of the policies that the questions are left to."""
-        asked = [one.transcript.question for one in requests]
-        if fresh := [question for question in dict.fromkeys(asked) if question not in self._chosen]:
-            places = self.choose(question_states(self.encoder, fresh))
-            self._chosen.update(zip(fresh, (int(place) for place in places), strict=True))
-        return decide_each(requests, [self.policies[self._chosen[question]] for question in asked])
+        places = self.places([one.transcript.question for one in requests])
+        return decide_each(requests, [self.policies[place] for place in places])
+
+    def policy_for(self, episode: Episode) -> Policy:
+        """The policy that the episode's question is left to."""
+        [place] = self.places([episode.task.question])
+        return self.policies[place].policy_for(episode)
 
 
 def question_states(encoder: Encoder, questions: Sequence[str]) -> NDArray[np.float64]:
@@ -230,7 +244,10 @@ def labelled_router(
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
-    _, weights = labels_of(arena, cycles, train)
+    if table_behind(arena.pool) is not None:  # its models would answer every repeat alike
+        weights = label_weights(outcomes_of(arena, cycles, train).right.T)
+    else:
+        _, weights = labels_of(arena, cycles, train)
     rows, labels = np.nonzero(weights.T)
     states = question_states(encoder, [task.question for task in train])
     scaler = StandardScaler().fit(states)
@@ -242,8 +259,20 @@ def labelled_router(
         "labels",
         arena.models,
         tuple(arena.singles(cycles)),
-        encoder,
-        lambda found: learned.predict(scaler.transform(found)).astype(int),
+        lambda questions: learned.predict(scaler.transform(question_states(encoder, questions))).astype(int),
+    )
+
+
+def outcomes_of(arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence[Task]) -> Known:
+    """What every model makes of these tasks: recorded ones by their table, others at their best cycle."""
+    return known_outcomes(
+        arena.pool,
+        tasks,
+        arena.grade,
+        policies=arena.singles(cycles),
+        turn_budget=arena.turn_budget,
+        seed=arena.reply_seed,
+        protocol=arena.protocol,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -149,11 +150,20 @@ class OutcomeTable:
         return pq.read_table(self.folder / ROWS_FILE, columns=["reply", "answer", "error"])
 
     @cached_property
+    def failed(self) -> NDArray[np.bool_]:
+        """Whether an error stands in the place of a reply [rows]."""
+        read = pq.read_table(self.folder / ROWS_FILE, columns=["error"])
+        found: NDArray[np.bool_] = pc.not_equal(read["error"], "").to_numpy()
+        return found
+
+    @cached_property
     def first(self) -> NDArray[np.int64]:
         """The first row of each task and model [tasks, models]; -1 without one."""
         found = np.full((self.card.tasks, len(self.card.models)), -1, np.int64)
-        task, model = self.numbers["task"][::-1], self.numbers["model"][::-1]
-        found[task, model] = np.arange(len(task))[::-1]  # of several the last one written stays: sample 0
+        task, model = self.numbers["task"], self.numbers["model"]
+        begins = np.ones(len(task), bool)  # rows are ordered by task and model: where another one begins
+        begins[1:] = (task[1:] != task[:-1]) | (model[1:] != model[:-1])
+        found[task[begins], model[begins]] = np.flatnonzero(begins)
         return found
 
     @cached_property

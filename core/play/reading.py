@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from core.episode import AnswerRule, Flag, Grader, Protocol, Reply, Role, Verdict
+from core.episode import AnswerRule, Flag, Protocol, Reply, Role, Verdict
+from core.grader import Grader
 from core.play.answers import find_answer, last_tagged
 from core.play.marks import own_turn, without_marks, without_thinking
 from core.play.roles import is_negated, terse_answer, terse_verdict

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Literal
 
-from core.episode import Grader
+from core.grader import Grader
 
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,

@@ -47,6 +47,8 @@ def call_key(spec: ModelSpec, ask: Ask) -> bytes:
         *([ask.tools] if ask.tools else []),
         *(["must call"] if ask.must_call else []),
         *([f"top_p {ask.top_p}"] if ask.top_p is not None else []),
+        # A recorded model has one prompt for all roles.
+        *([f"{ask.role} {ask.judged}"] if spec.dialect == "recorded" else []),
     )
     return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
 
@@ -116,7 +118,7 @@ class CachedPool(FlightPool):
         self._replies[key] = reply
         if len(self._replies) > self._max_entries:
             self._replies.popitem(last=False)
-        if self._ledger is None:
+        if self._ledger is None or reply.recorded is not None:  # recorded ones are kept already
             return
         if not self.fresh:
             self._fresh_since = time.monotonic()

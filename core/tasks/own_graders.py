@@ -17,7 +17,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.episode import Failure, own_grader
+from core.episode import Failure
+from core.grader import own_grader
 from core.tasks.background import LineChild
 
 #: Seconds that one answer may take, and that importing the file may take.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from core.episode import Grader
+from core.grader import Grader
 
 SPLITS = ("evolve", "validation", "test")
 

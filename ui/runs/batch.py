@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.checkpoint import load_checkpoint
 from core.conduct.planners import CONDUCTOR
-from core.episode import Episode, Event, Protocol, Role, Status, Task
+from core.episode import EndReason, Episode, Event, Protocol, Role, Status, Task
 from core.errors import ConfigError, StoreError, TaskError
 from core.evolution.cycles import CYCLES, ChosenCycle, Trial, choose_cycles, try_cycles
 from core.planner.card import CARD_FILE
@@ -44,7 +44,9 @@ from ui.runs.play import (
     prepare_run,
     questions_read,
 )
-from ui.runs.policies import Lessons, Policies, check_policies, cycles_of
+from ui.runs.policies import Policies, check_policies, cycles_of
+from ui.runs.policy_kinds import Lessons
+from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
 
@@ -85,6 +87,7 @@ class BatchParts(Parts):
         stored_replies = store.episodes.stored_replies(run) if recorded else None
         policy_of: dict[str, Policy] = {}
         waiting: list[Episode] = []
+        said_once = {f"{SINGLE}{spec.name}" for spec in self.pool.specs if spec.repeats}
         for place, task in enumerate(self.tasks):  # policies take turns, so that all their models have work
             for position, policy in enumerate(policies):
                 new = new_episode(
@@ -92,7 +95,7 @@ class BatchParts(Parts):
                     position * len(self.tasks) + place,
                     task,
                     policy,
-                    turns=plan.turns,
+                    turns=1 if policy.id in said_once else plan.turns,
                     seed=plan.seed,
                     argmax=plan.argmax,
                     protocol=plan.protocol,
@@ -108,7 +111,9 @@ class BatchParts(Parts):
                 waiting, each, pool, self.grade, stop=control.stop, stored_replies=stored_replies
             )
             yield from record(store, events, owner=owner())
-        ending = control.ending(sum(one.missing for one in store.runs.policies(run)))
+        missing = [one for one in store.episodes.of_run(run) if one.status is Status.MISSING]
+        lost = [one for one in missing if one.end_reason is not EndReason.NOT_RECORDED]
+        ending = control.ending(len(lost))
         if ending[0] is RunStatus.FINISHED and not plan.reuse:
             store.learning.paid_replies(run).forget()
         return ending
@@ -133,22 +138,25 @@ class BatchParts(Parts):
         asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
         grade = grading(store, [*validation, *questions], plan.tasks)
         if plan.undecided:
-            chosen = yield from _chosen_cycles(plan, asked, grade, validation)
+            chosen = yield from _chosen_cycles(plan, asked, grade, validation[: plan.choosing])
             yield CyclesChosen(chosen)
             plan = replace(plan, cycles={**plan.cycles, **chosen})
         taught: dict[str, Policy] = {}
         if pupils:
             lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
             for one in pupils:
-                if one.learns_from == "questions":
-                    due = [task.question for task in (*questions, *self.tasks)]
+                if one.reads:
+                    due = [task.question for task in (*questions, *validation, *self.tasks)]
                     yield from prepare_run(store, run, questions_read(lessons.reader, due))
                 taught[one.id] = one.teach(lessons)
-                yield PolicyTaught(one.id, taught[one.id].id)
+                wiring.check_recorded(self.pool, (), [taught[one.id]])
+                if told := getattr(taught[one.id], "told", ""):
+                    store.runs.note(run, told)
+                yield PolicyTaught(one.id, taught[one.id].id, told)
         policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]
         plan = replace(plan, policies=tuple(one.id for one in policies), choice_usd=metered.spent_usd)
         store.runs.amend(run, to_config(plan), owner=owner())
-        if not (plan.reuse or plan.lesson_tasks()):  # else they are kept for others, or to be taught by again
+        if not (plan.reuse or plan.pupils):  # else they are kept for others, or to be taught by again
             ledger.forget()
         return plan, policies
 
@@ -175,7 +183,9 @@ def complete_plan(store: Store, plan: BatchPlan) -> BatchPlan:
 def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     """The parts of a complete plan; everything that can be wrong is found here, before anything is played."""
     common = common_parts(store, plan, plan.load_tasks())
-    return BatchParts(**resolve_policies(store, plan), **common)
+    resolved = resolve_policies(store, plan)
+    wiring.check_recorded(common["pool"], (), resolved["policies"])
+    return BatchParts(**resolved, **common)
 
 
 def _kept(store: Store, name: str) -> str:
@@ -215,10 +225,12 @@ class CyclesChosen:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTaught:
-    """The policy of this name was chosen or taught; `policy` is what it is called from now on."""
+    """The policy of this name was chosen or taught; `policy` is what it is called from now on, `told` what was chosen
+    where that name does not say it."""
 
     name: str
     policy: str
+    told: str = ""
 
 
 #: Validation tasks on which cycles are chosen where nobody says how many, nothing is paid, and replies are quick.
@@ -230,6 +242,10 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     are chosen: `validate`, else none where models cost money or write in this process, slowly; and why none are chosen
     where nothing has to be paid, empty where some are. ConfigError where a policy cannot learn what it has to."""
     plan, why = replace(plan, choosing=CHOOSING_TASKS if validate is None else validate), ""
+    # Where a model can only give the same answer again, there is nothing to choose.
+    said_once = {f"{SINGLE}{spec.name}": (Role.WORKER,) for spec in pool.specs if spec.repeats}
+    needed = {name: said_once[name] for name in plan.undecided if name in said_once}
+    plan = replace(plan, cycles={**needed, **plan.cycles})
     slow = [spec.name for spec in pool.specs if spec.provider == "local"]
     if validate is None and (slow or paid_models(pool.specs)):
         if slow and (tried := len(plan.undecided) * len(CYCLES) * plan.choosing):
@@ -247,12 +263,12 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     except TaskError as error:
         plan, why = replace(plan, choosing=0), f"Role cycles stay plan, work, check: {error}"
     for one in plan.pupils:
-        if one.learns_from == "validation" and not plan.choosing:
+        if "validation" in one.learns_from and not plan.choosing and not is_recorded(plan.pool):
             raise ConfigError(
                 f"Policy '{one.id}' is chosen on validation tasks: say on how many with --validate, or name who plays "
                 "behind a colon."
             )
-        if one.learns_from == "questions":  # somebody has to say with what they are read
+        if one.reads:  # somebody has to say with what
             wiring.encoder_for(plan.pool, plan.encoder)
     return plan, why
 
@@ -311,7 +327,8 @@ def _lessons(
     arena = Arena(pool, grade, plan.turns, plan.seed, plan.protocol or Protocol.PAPER)
     chosen = {model: plan.cycles.get(f"{SINGLE}{model}", PLAN_WORK_CHECK) for model in plan.models}
     cycles = {model: ChosenCycle(cycle, math.nan) for model, cycle in chosen.items()}
-    reader = wiring.encoder_for(plan.pool, plan.encoder) if questions else ""
+    reads = any(one.reads for one in plan.pupils)
+    reader = wiring.encoder_for(plan.pool, plan.encoder) if reads else ""
     return Lessons(store, arena, cycles, validation, questions, tasks, reader, plan.computing)
 
 
@@ -325,7 +342,7 @@ class RememberedCycles:
         own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
         weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
         weights += [spec.weights for spec in pool.specs if spec.weights]
-        known = repr((pool.specs, weights, plan.choosing_tasks(), plan.turns, *rules))
+        known = repr((pool.specs, weights, plan.choosing_tasks()[: plan.choosing], plan.turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def get(self) -> dict[str, Cycle]:

@@ -15,7 +15,6 @@ from core.episode import (
     Change,
     Episode,
     Flag,
-    Grader,
     Message,
     Protocol,
     Reply,
@@ -24,6 +23,7 @@ from core.episode import (
     TranscriptEntry,
     Verdict,
 )
+from core.grader import Grader
 from core.play import roles
 from core.play.drive import drive
 from core.play.forking import new_child

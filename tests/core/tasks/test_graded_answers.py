@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.episode import Grade, Grader, Task
+from core.episode import Grade, Task
+from core.grader import Grader
 from core.tasks.choices import read_choice
 from core.tasks.graders import grade_many, normalise_answer
 from core.tasks.numbers import in_digits, read_number, same_number

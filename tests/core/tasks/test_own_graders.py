@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from core.episode import Failure, Grade, Task, is_grader
+from core.episode import Failure, Grade, Task
 from core.errors import TaskError
+from core.grader import is_grader
 from core.tasks import own_graders
 from core.tasks.graders import grading_of
 from core.tasks.sets import load_tasks, own_functions, read_task_file

@@ -24,7 +24,8 @@ from tests.ui.pages import opened as opened_page
 from tests.ui.pages import shown
 from tests.ui.sums import Sums, answer
 from ui.runs import reading
-from ui.runs.policies import POLICIES, Policies, check_policies, cycles_of, pupil_of, turns_of
+from ui.runs.policies import Policies, check_policies, cycles_of, pupil_of, turns_of
+from ui.runs.policy_kinds import POLICIES
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import lesson_episodes, price
 
@@ -59,6 +60,11 @@ def opened(world: Sums) -> Iterator[Store]:
             "A policy cannot do without '2': give a role .* or how many models, from 1 to 1",
         ),
         ("without:verifier:mixture", "Policy 'mixture' decides no single turns"),
+        ("by-family:triples", "A table by family holds no 'triples'"),
+        ("ridge:words", "ridge knows no features 'words': choose one of states, tfidf"),
+        ("revise:nobody", "There is no model 'nobody' in the pool"),
+        ("plan-and-solve:adder", "Policy 'plan-and-solve' takes nothing behind a colon"),
+        ("majority:by-family", "Policy 'by-family' learns from other tasks before it plays"),
         ("candidate:r1/2/3", "The weights of candidate 3"),
     ],
 )
@@ -68,14 +74,33 @@ def test_what_no_policy_can_be_called_is_one_sentence(store: Store, name: str, w
 
 
 def test_a_name_says_what_it_learns_from_which_cycles_it_plays_by_and_how_many_turns_it_takes() -> None:
-    names = ("cascade", "majority:7", "router:1", "labels")
+    rules = ("by-family", "by-family:pairs", "plan-and-solve", "ridge", "ridge:tfidf", "revise")
+    names = ("cascade", "majority:7", "router:1", "labels", *rules)
     pupils = {name: pupil for name in names if (pupil := pupil_of(name, MODELS)) is not None}
     assert {name: pupil.learns_from for name, pupil in pupils.items()} == {
-        "cascade": "validation",
-        "majority:7": "validation",
-        "router:1": "questions",
-        "labels": "questions",
+        "cascade": ("validation",),
+        "majority:7": ("validation",),
+        "router:1": ("questions",),
+        "labels": ("questions",),
+        "by-family": ("validation",),
+        "by-family:pairs": ("validation",),
+        "plan-and-solve": ("validation",),
+        "ridge": ("questions", "validation"),
+        "ridge:tfidf": ("questions", "validation"),
+        "revise": ("validation",),
     }
+    assert {name for name, pupil in pupils.items() if pupil.reads} == {"router:1", "labels", "ridge"}
+    tried = {name: pupils[name].episodes(2, 10, 5) for name in rules}
+    assert tried == {
+        "by-family": 20,
+        "by-family:pairs": 40,
+        "plan-and-solve": 40,
+        "ridge": 60,
+        "ridge:tfidf": 60,
+        "revise": 20,
+    }
+    assert cycles_of("by-family", MODELS) == cycles_of("ridge", MODELS) == cycles_of("labels", MODELS)
+    assert cycles_of("by-family:pairs", MODELS) == ()
     for name in ("random", "cascade:adder+guesser", "majority:adder"):
         assert pupil_of(name, MODELS) is None
     assert pupils["cascade"].episodes(2, 4, 5) == cascade_episodes(2, 4, 5) == 4 * 2 * (2 + 3)
@@ -99,6 +124,11 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
         "router",
         "labels:0.1",
         "cloned",
+        "by-family",
+        "by-family:pairs",
+        "plan-and-solve",
+        "ridge:tfidf",
+        "revise",
         "without:verifier:random",
         "without:1:random",
     ]
@@ -107,17 +137,25 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
     assert result.code == 0, result.err
     rows = {row["policy"]: row for row in result.json}
     chosen = [one for one in rows if one not in names]
-    assert len(chosen) == 3, "the best answerer, a cascade's team, and a checkpoint"
+    assert len(chosen) == 5, "the best answerer, a cascade's team, a checkpoint, a pair, and who revises best"
     team = next(one for one in chosen if one.startswith("cascade:"))
     assert rows["majority:adder"]["accuracy"] == 1.0
     with opened(evolving) as store:
         [run] = store.runs.list()
         played = [store.episodes.get(one.id) for one in store.episodes.of_run(run.id)]
         assert store.learning.paid_replies(run.id).recall() == []
+        assert "by-family, which is told each task's family: user adder." in run.notes
         taught = next(one for one in chosen if store.checkpoints.has(one))
     turns = {name: {len(one.turns) for one in played if one.policy == name} for name in rows}
     assert turns["majority:adder"] == {5}
     assert turns["mixture"] == {3}
+    pair = next(one for one in chosen if one.startswith("conductor:fixed:plan-and-solve:"))
+    assert pair.endswith("+adder")
+    assert turns[pair] == turns["by-family:pairs"] == {2}
+    written = [one.plans[0].planner for one in played if one.policy == "by-family:pairs"]
+    assert written == 6 * [pair], "a table's workflow is by the pair that it chose"
+    assert rows["by-family:pairs"]["accuracy"] == rows["ridge:tfidf"]["accuracy"] == 1.0
+    assert rows["revise:adder"]["accuracy"] == 1.0
     assert {one.status for one in played} == {Status.FINISHED}
     assert all(
         one.answer == one.turns[-1].answer_after for one in played if one.policy.startswith("majority:")
@@ -127,13 +165,16 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
     assert roles == {*ROLE_ORDER} - {Role.VERIFIER}
     again = evolving.run("--policy", team, "--policy", taught, "--turns", 3, "--n", 6, "--json").json
     assert [row["accuracy"] for row in again] == [rows[team]["accuracy"], rows[taught]["accuracy"]]
-    for policy in ("majority:adder", "mixture", team):
+    for policy in ("majority:adder", "mixture", team, "by-family:pairs"):
         shown_one = next(one for one in played if one.policy == policy)
         assert str(shown_one.answer) in shown(opened_page("replay", ep=shown_one.id))
     evolving.done("compare", "mixture", "majority:adder", "--json")
+    evolving.done("compare", "by-family:pairs", "by-family", "--json")
+    evolving.done("routing", "--policy", "by-family:pairs", "--json")
 
 
-def test_a_router_that_goes_on_is_taught_again_without_asking_again(evolving: Sums) -> None:
+@pytest.mark.parametrize(("name", "validate"), [("router", 0), ("by-family:pairs", 4), ("ridge:tfidf", 4)])
+def test_what_goes_on_is_taught_again_without_asking_again(evolving: Sums, name: str, validate: int) -> None:
     """Its lessons are kept until it has played all."""
 
     def down_in_tests(request: Request) -> Answer:
@@ -142,8 +183,7 @@ def test_a_router_that_goes_on_is_taught_again_without_asking_again(evolving: Su
         return fail(500) if is_test and "What is 10 + " in text else answer(request)
 
     evolving.server.answer = down_in_tests
-    arguments = ("--policy", "router", "--validate", 0, "--turns", 2)
-    assert evolving.run(*arguments).code == 1
+    assert evolving.run("--policy", name, "--validate", validate, "--turns", 2).code == 1
     with opened(evolving) as store:
         [run] = store.runs.list()
         assert run.status is RunStatus.INTERRUPTED

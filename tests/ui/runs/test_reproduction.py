@@ -46,7 +46,7 @@ from ui.runs.paper.tables import (
 )
 from ui.runs.plans import to_config
 from ui.runs.play import play
-from ui.runs.policies import POLICIES
+from ui.runs.policy_kinds import POLICIES
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 
@@ -86,7 +86,16 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert list(tables) == list(PLAYED)
     rows = {row["row"]: row for row in tables["combinations"]["rows"]}
     others = ["router", "labels", "cascade", "majority", "mixture", "random", "single:1", "single:2", "union"]
-    assert set(rows) == {"evolved:trinity", "evolved:trinity voted", *others}, "the pool has no third model"
+    rules = ["by-family", "by-family:pairs", "plan-and-solve", "ridge", "revise"]
+    assert set(rows) == {"evolved:trinity", "evolved:trinity voted", *others, *rules}, (
+        "there is no third model"
+    )
+    assert all(rows[name]["mean"] == 1.0 for name in rules), "each leaves all to the model that adds"
+    tried = [store.runs.get(rows[name]["runs"][0]).notes for name in ("by-family:pairs", "ridge")]
+    assert [note.rpartition("were tried on ")[2] for note in tried] == [
+        "4 tasks, 16 episodes.",
+        "16 tasks, 96 episodes.",
+    ]
     assert rows["single:1"]["label"] == "single model 1: adder"
     assert rows["single:1"]["mean"] == 1.0
     assert rows["union"]["mean"] >= max(rows["single:1"]["mean"], rows["single:2"]["mean"])
@@ -360,7 +369,7 @@ def test_a_suite_has_the_rows_that_its_tasks_and_pool_allow() -> None:
     assert "majority:3" not in whole
     assert kept(tasks="pocket/all") == whole - {"hand-made"}  # nobody made teams for the held-out families
     assert kept(tasks="own.jsonl") == {key for key in whole - {"hand-made"} if not key.endswith("unseen")}
-    assert kept(pool="pool.toml") == whole - {"hand-made"}
+    assert kept(pool="pool.toml") == whole - {"hand-made", "trained:default unseen"}
 
 
 def test_every_row_plays_by_the_rules_of_its_suite(world: Sums, store: Store, tmp_path: Path) -> None:

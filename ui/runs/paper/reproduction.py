@@ -36,7 +36,8 @@ from ui.runs.evolution import prepare
 from ui.runs.grading import grading
 from ui.runs.paper.tables import DEFAULT_BUDGETS, EVOLVED, MOST_ROWS, TRAINED, Curve, TableRow, Way, rows_of
 from ui.runs.plans import runs_of, to_config
-from ui.runs.policies import Lessons, cycles_of, pupil_of
+from ui.runs.policies import cycles_of, pupil_of
+from ui.runs.policy_kinds import Lessons
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
 from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan
 
@@ -46,6 +47,8 @@ P = TypeVar("P", EvolutionPlan, TrainingPlan)
 VALIDATIONS, PLANNER_VALIDATIONS = 10, 12
 #: Tasks on which cycles of roles, teams and cascades are chosen.
 CHOOSING = 80
+#: Tasks on which the simplest rules are chosen, as many for each.
+RULE_TASKS = 320
 #: With which parts of its questions a learner of labels is measured on validation tasks.
 CURVE_PARTS = (1 / 8, 1 / 4, 1 / 2, 1)
 #: Questions that a learner of labels has however small the budget is, and at most.
@@ -57,6 +60,8 @@ LABELS_SHARE = CHOOSING_SHARE = 1 / 3
 CHOICE_ROUNDS = 3
 #: Rows behind which a training stands.
 _TRAINED = ("trained", "warm-up", "same-model")
+#: Rows that are chosen on validation tasks before they play.
+_CHOSEN = ("cascade", "by-family", "plan-and-solve", "ridge", "revise")
 #: The policy that a way of playing makes of another.
 _WAYS: Mapping[Way, str] = {
     "voted": "majority:{}",
@@ -216,9 +221,9 @@ class Reproduction:
                 }
         return {}
 
-    def choosing(self) -> list[Task]:
-        """The validation tasks that cycles, teams and cascades are chosen on."""
-        return load_tasks(self.suite.tasks, "validation", CHOOSING, 0, at_most=True)
+    def choosing(self, most: int = CHOOSING) -> list[Task]:
+        """The validation tasks that cycles, teams and cascades are chosen on; of simple rules `most` is more."""
+        return load_tasks(self.suite.tasks, "validation", most, 0, at_most=True)
 
     def arena(self, seed: int) -> Arena:
         """Where policies are measured under a seed."""
@@ -344,7 +349,7 @@ class Reproduction:
             encoder=suite.encoder,
             computing=suite.computing,
             cycles={name: one.cycle for name, one in cycles.items()},
-            choosing=len(self.choosing()) if learns else 0,
+            choosing=len(self.choosing(_choosing(policy))) if learns else 0,
             questions=self._n_questions(policy),
             digest=digest_of_tasks(tasks),
             reproduction=ReproducedRow(
@@ -380,12 +385,13 @@ class Reproduction:
         pupil = pupil_of(policy, self.models)
         each = pupil.episodes(len(self.models), 1, self.suite.turns) if pupil else 0
         n = (self.suite.budget - self._choice_of_cycles) // each if each else 0
+        n -= len(self.choosing()) if pupil and len(pupil.learns_from) > 1 else 0
         return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, n))
 
     def _curve(self, policy: str, seed: int) -> Curve:
         """How a policy that is taught does on validation tasks with a part of its questions; empty for others."""
         suite, pupil = self.suite, pupil_of(policy, self.models)
-        if pupil is None or pupil.learns_from != "questions" or ":" in policy:
+        if pupil is None or pupil.learns_from != ("questions",) or ":" in policy:
             return ()
         questions = load_tasks(suite.tasks, "evolve", self._n_questions(policy), 0, at_most=True)
         tasks = load_tasks(suite.tasks, "validation", suite.validation, 0, at_most=True)
@@ -398,6 +404,11 @@ class Reproduction:
             learned = pupil.episodes(len(self.models), len(some), suite.turns)
             curve.append((self._choice_of_cycles + learned, solved))
         return tuple(curve)
+
+
+def _choosing(policy: str) -> int:
+    """On how many tasks a policy is chosen that is chosen before it plays."""
+    return RULE_TASKS if policy.partition(":")[0] in ("by-family", "plan-and-solve") else CHOOSING
 
 
 def _named(plan: P, stem: str, seed: int) -> P:
@@ -423,6 +434,10 @@ def episodes_at_most(rows: Sequence[TableRow], suite: Suite, n_models: int) -> i
             total += 2 * len(FIXED[name]) * n_models * CHOICE_ROUNDS * CHOOSING
         elif kind == "same-model":
             total += n_models * CHOOSING
+        elif kind in _CHOSEN and (pupil := pupil_of(row.how, [f"m{slot}" for slot in range(n_models)])):
+            taught = "questions" in pupil.learns_from
+            n = _choosing(row.how) + (FEWEST_QUESTIONS if taught else 0)
+            total += pupil.episodes(n_models, n, suite.turns) + (suite.budget if taught else 0)
     return total
 
 

@@ -27,8 +27,8 @@ from ui.runs.queue import Ticket
 P = ParamSpec("P")
 
 _PAGES = """
-    home episodes replay pair checkpoints policy evolution routing verifier pool separability results live forks data
-    glossary review settings
+    home episodes replay pair checkpoints policy evolution routing verifier pool outcomes separability results live
+    forks data glossary review settings
 """
 #: Page name (its URL path) -> its file, relative to ui/web/frame.py.
 VIEWS: dict[str, str] = {name: f"views/{name}.py" for name in _PAGES.split()}
@@ -150,6 +150,11 @@ def points(key: str) -> list[Any]:
 def rows(key: str) -> list[int]:
     """The rows of the table of this key that are chosen, likewise."""
     return list(_part(reported(key, "selection"), "rows") or ())
+
+
+def cell_rows(key: str) -> list[int]:
+    """The rows of the cells that are chosen in the table of this key, likewise."""
+    return [int(row) for row, *_ in _part(reported(key, "selection"), "cells") or ()]
 
 
 def _part(value: Any, name: str) -> Any:

@@ -18,7 +18,8 @@ from ui.answers.asked import prefers_nothing as has_no_preference
 from ui.answers.asked import side_words
 from ui.presentation.theme import plain
 from ui.presentation.words import Generations, distinct, generations_of, policy_name
-from ui.runs.policies import POLICIES, named_policy
+from ui.runs.policies import named_policy
+from ui.runs.policy_kinds import POLICIES
 from ui.web.kit import state
 from ui.web.kit.cache import cached, remembered
 from ui.web.pickers.line import listed
@@ -107,7 +108,7 @@ def startable(store: Store, specs: Sequence[ModelSpec], *, batch: bool = False) 
     make one answer of several. `batch`: those, too, that are chosen or taught before they play."""
     models = tuple(spec.name for spec in specs)
     trained = [one for one in store.checkpoints.list(planners=True) if one.models == models]
-    prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
+    prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect == "general"]
     decide_turns = playable(store, models)
     return [
         *decide_turns,

@@ -83,7 +83,7 @@ def choose_reader_for(
     encoder at first where it is a checkpoint. Else nothing is drawn, and the settings stay."""
     own = any(store.checkpoints.has(name) for name in policies)
     pupils = [pupil_of(name, models) for name in policies]
-    if not own and not any(one is not None and one.learns_from == "questions" for one in pupils):
+    if not own and not any(one is not None and one.reads for one in pupils):
         return settings
     return choose_reader(form, settings, own=own, **look)
 
