@@ -24,7 +24,6 @@ from ui.answers.outcomes.subject import (
     matrix,
     points,
     questions,
-    share,
     short,
     strongest,
     viewed,
@@ -225,7 +224,11 @@ def taken(asked: Asked) -> Answer:
         Column("model", "Model", get=lambda model: of.models[model]),
         Column("accuracy", "Accuracy", "estimate", lambda model: estimate(of.accuracy(tasks, model))),
         Column(
-            "answered", "Coverage", "estimate", lambda model: share(rows(model), n), "Questions with a reply"
+            "coverage",
+            "Coverage",
+            "share",
+            lambda model: rows(model) / n if n else None,
+            "Of the questions, those with a reply",
         ),
         Column("replies", "Replies", "count", replies),
         Column(

@@ -95,9 +95,7 @@ def listed(asked: Asked) -> Answer:
         tasks = tasks & (of.domain == of.domains.index(domain.value))
     which = np.flatnonzero(cases(of, tasks, case.value, a, b))
     pages = max(1, -(-len(which) // MOST))
-    page = asked.choice(
-        "page", "Page", {str(i + 1): f"{i + 1} of {pages}" for i in range(pages)}, look="list"
-    )
+    page = asked.choice("at", "Page", {str(i + 1): f"{i + 1} of {pages}" for i in range(pages)}, look="list")
     place = int(page.value)
     begin = MOST * (place - 1)
     shown = which[begin : begin + MOST]
@@ -340,7 +338,7 @@ def grading(asked: Asked) -> Answer:
         found.append(_Graded(model, n, n - ours - theirs, ours, theirs))
     graded = [one for one in found if one.n]
     if not graded:
-        return Answer("grading", question, "There is nothing to compare: the table has no marks of its own.")
+        return Answer("marks", question, "There is nothing to compare: the table has no marks of its own.")
     n, agree = sum(one.n for one in graded), sum(one.agree for one in graded)
     least = min(graded, key=lambda one: one.agree / one.n)
     lines = [
@@ -376,7 +374,7 @@ def grading(asked: Asked) -> Answer:
         f"{share_words(rate.value or 0.0, rate.ci95 or (0.0, 1.0))}.{own}"
     )
     return Answer(
-        "grading",
+        "marks",
         question,
         said,
         [Estimates(lines, "the same, with 95 % interval"), table],
