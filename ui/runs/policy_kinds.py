@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
 from core.settings import Computing
-from ui.runs import routers, rules
+from ui.runs.taught import routers, rules
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
