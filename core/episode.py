@@ -376,8 +376,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """One past turn as the coordinator reads it. `answer` is the one that stands in its text where that is a recorded
-    reply."""
+    """One past turn as the coordinator reads it. `answer`: the one in its text, of a recorded reply."""
 
     role: Role
     model: str
