@@ -61,7 +61,7 @@ def opened(world: Sums) -> Iterator[Store]:
         ),
         ("without:verifier:mixture", "Policy 'mixture' decides no single turns"),
         ("by-family:triples", "A table by family holds no 'triples'"),
-        ("ridge:words", "ridge knows no features 'words': choose one of states, tfidf"),
+        ("ridge:words", "'words' is nothing that ridge knows of a question: give states or tfidf"),
         ("revise:nobody", "There is no model 'nobody' in the pool"),
         ("plan-and-solve:adder", "Policy 'plan-and-solve' takes nothing behind a colon"),
         ("majority:by-family", "Policy 'by-family' learns from other tasks before it plays"),
