@@ -56,6 +56,9 @@ class EndReason(StrEnum):
     DEADLINE = "deadline"
     COST_CEILING = "cost_ceiling"
     TOOL_CALLS = "tool_calls"  # a Worker asks for tools to be called, and waits for their results
+    NOT_RECORDED = (
+        "not_recorded"  # the outcome table has no reply to this task of a model that could be asked
+    )
 
 
 class Status(StrEnum):
@@ -169,10 +172,9 @@ PendingVerdict = Future[bool | Failure]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Which row of an outcome table a reply is, and what was read from it when the table was made. `table` is the
-    table's name and the first digits of its digest, as in mmlu-pro@1f2e3d4c; `answer` is None where it has none.
-    `verdict`, of a Verifier's turn alone, was written by the model, or made `by_agreement` of its answer with the
-    standing one."""
+    """Which row of an outcome table a reply is, and what was read from it when the table was made. `table` is its name
+    and edition (mmlu-pro@1f2e3d4c); `answer` is None where it has none. `verdict`, of a Verifier's turn alone, was
+    written by the model, or made `by_agreement` of its answer with the standing one."""
 
     table: str
     sample: int = 0
@@ -374,11 +376,13 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """One past turn as the coordinator reads it."""
+    """One past turn as the coordinator reads it. `answer` is the one that stands in its text where that is a recorded
+    reply."""
 
     role: Role
     model: str
     text: str
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,9 +422,8 @@ class Ask:
     top_p: float | None = None  # None: as the server does without
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     must_call: bool = False  # one of them has to be called
-    judged: str | None = field(
-        default=None, compare=False
-    )  # the answer that a Verifier judges; the messages tell it
+    #: The answer that a Verifier judges, which its messages tell in words.
+    judged: str | None = field(default=None, compare=False)
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
     budget_usd: float | None = field(default=None, compare=False)  # what its tries may cost; None: no limit
 

@@ -2,6 +2,7 @@
 
 TrinityError
 ├── ConfigError        a pool file, a setting or an argument that cannot be used
+│   └── NothingAllowed a mask that leaves a policy nothing to choose
 ├── CheckpointError    a checkpoint that does not exist, cannot be read or does not fit
 ├── TaskError          an unknown task set or a malformed task file
 ├── PoolError          a pool that cannot be asked (missing key variable, unknown model)
@@ -23,6 +24,10 @@ class TrinityError(Exception):
 
 class ConfigError(TrinityError):
     """A pool file, a setting or an argument that cannot be used."""
+
+
+class NothingAllowed(ConfigError):
+    """A mask that leaves a policy nothing that it could choose."""
 
 
 class CheckpointError(TrinityError):

@@ -140,7 +140,7 @@ _HOSTED = model_of(
     [
         name
         for name in _SPEC_HINTS
-        if name not in ("service", "local", "weights", "device", "dtype", "roles", "tasks")
+        if name not in ("service", "local", "weights", "device", "dtype", "roles", "tasks", "repeats")
     ],
     provider=(Literal["openai", "pocket"], "openai"),
     base_url=(_SPEC_HINTS["base_url"], ...),

@@ -169,9 +169,9 @@ class _EventWriter:
         if isinstance(event, Delta):
             self._delta(event)
             return
-        paid = (
-            isinstance(event, Replied | Plan) and event.reply.usage.charged_usd != 0
-        )  # no known price: perhaps
+        reply = event.reply if isinstance(event, Replied | Plan) else None
+        # No known price: perhaps. What a table recorded was paid for long ago.
+        paid = reply is not None and reply.usage.charged_usd != 0 and reply.recorded is None
         with writing(self.store.engine, durable=paid) as connection:
             if isinstance(event, EpisodeStarted | EpisodeFinished):
                 run_id = event.episode.run_id

@@ -3,7 +3,7 @@ recorded workflows, which are run again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Unpack
@@ -13,7 +13,7 @@ from core.conduct.reading import read_workflow, write_workflow
 from core.conduct.session import Planner, conduct
 from core.draws import uniform
 from core.episode import Episode, Reply, Turn, Usage, WritePlan
-from core.errors import ConfigError
+from core.errors import ConfigError, NothingAllowed
 from core.play.policies import Masks
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS, AccessMode, Workflow
@@ -57,6 +57,17 @@ class FixedPlanner(Planner):
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         return [Reply(write_workflow(self.workflow), usage=_FREE)] * len(requests)
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+    ) -> Generator[Any, Any, Episode]:
+        """As any planner's; NothingAllowed where a step's model cannot be asked about the task."""
+        steps = {self.models[slot] for slot in self.workflow.models} & specs.keys()
+        if absent := [name for name in sorted(steps) if not specs[name].can_answer(episode.task.id)]:
+            raise NothingAllowed(
+                f"The workflow of '{self.id}' needs {absent[0]}, which cannot be asked here."
+            )
+        return Planner.conduct(self, episode, specs, **masks)
 
 
 def fixed_planner(name: str, models: tuple[str, ...], team: Sequence[str] = ()) -> FixedPlanner:
@@ -173,6 +184,9 @@ class SameModelPlanner(WrappedPlanner):
         super().__init__(inner)
         self.model, self.iteration = model, None
         self.id = f"{CONDUCTOR}same-model:{model}:{inner.id.removeprefix(CONDUCTOR)}"
+
+    def choices(self) -> Collection[str]:
+        return (self.model,)
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The other planner's lists with one model everywhere; what cannot be read stays as it is."""

@@ -2,7 +2,9 @@
 what steps pass on of it, which of them the last one never uses, and whether a change of one can reach the answer.
 
 A step may read what its access list names; what it is sent of that is another matter. In full instructions it is every
-reply. In the short form of the pocket models it is one plan or one answer, or nothing.
+reply. In the short form of the pocket models it is one plan or one answer, or nothing. A recorded model was sent the
+bare question; its step works, or compares its answer with those that it reads, by the same first words as in the short
+form.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from core.episode import Change, Flag, Message, Reply, Role, Task, Turn, Verdict
+from core.episode import Change, Flag, Message, Recorded, Reply, Role, Task, Turn, Verdict
 from core.play.forking import ForkedStep
 from core.play.roles import (
     answer_format,
@@ -69,7 +71,7 @@ _LAST = "Your reply is the final answer to the problem. End with it in the form 
 @dataclass(frozen=True, slots=True)
 class Done:
     """An earlier step that a later one may see: the pool's slot that did it, what it was asked, and what it replied
-    (`text`); in the short form also the plan or the answer that its reply gave."""
+    (`text`); but for full instructions also the plan or the answer that its reply gave."""
 
     model: int
     subtask: str
@@ -79,11 +81,13 @@ class Done:
 
     @classmethod
     def of(cls, model: int, subtask: str, reply: Reply, seen: Sequence[Done] | None) -> Done:
-        """A step that is over. `seen`: what it could see itself, of a step in the short form; None of any other."""
+        """A step that is over. `seen`: what it could see itself; None of a step in full instructions."""
         text = visible_text(reply).strip()
         if seen is None:
             return cls(model, subtask, text)
         plan = text if terse_role(subtask) is Role.THINKER else ""
+        if reply.recorded is not None:
+            return cls(model, subtask, text, plan, _recorded_answer(subtask, reply.recorded, seen))
         return cls(model, subtask, text, plan, _given_answer(subtask, text, seen))
 
 
@@ -116,6 +120,8 @@ def step_messages(
     spec: ModelSpec, task: Task, subtask: str, visible: Sequence[Done], *, last: bool
 ) -> tuple[Message, ...]:
     """What a step's model is sent: the whole question, what its access list allows and nothing else of the episode."""
+    if spec.dialect == "recorded":
+        return (Message("user", task.question),)
     if spec.dialect == "terse":
         return (Message("user", terse_step(task.question, subtask, visible)),)
     sections = [quote("The problem:", task.question)]
@@ -175,6 +181,20 @@ def _given_answer(subtask: str, reply: str, visible: Sequence[Done]) -> str:
             others = [one.answer for one in visible if one.answer and one.answer != shown]
             return _most_frequent(others) if word == "merge" and others else ""
     return terse_answer(reply)
+
+
+def _recorded_answer(subtask: str, row: Recorded, seen: Sequence[Done]) -> str:
+    """The answer that a recorded model's step gives: its own, but for who plans, and who accepts another one; `merge`
+    that rejects one gives the most frequent of the others. Empty for none."""
+    word, shown = subtask_word(subtask), answer_to_judge(subtask, seen)
+    if word == "plan":
+        return ""
+    if word in ("check", "merge") and shown and row.verdict is Verdict.ACCEPT:
+        return shown
+    if word == "merge" and shown:
+        others = [one.answer for one in seen if one.answer and one.answer != shown]
+        return _most_frequent(others) if others else ""
+    return row.answer or ""
 
 
 def _most_frequent(answers: Sequence[str]) -> str:
@@ -341,6 +361,11 @@ def _passed(question: str, turn: Turn, seen: Mapping[int, Done]) -> Passed:
         return Passed(None, ()) if _is_unknown(turn) else Passed((), (), asked=False, short=True)
     assert turn.step is not None
     content = turn.messages[-1].content
+    if _dialect(turn) == "recorded":  # it was sent the question alone
+        compared = [index for index, one in seen.items() if one.answer]
+        word = subtask_word(turn.step.subtask)
+        used = compared if word == "merge" else compared[-1:] if word == "check" else []
+        return Passed((), tuple(used), short=True)
     if _dialect(turn) != "terse":
         whole = tuple(index for index, one in seen.items() if one.text and one.text in content)
         return Passed(whole, whole)
@@ -360,7 +385,7 @@ def _passed(question: str, turn: Turn, seen: Mapping[int, Done]) -> Passed:
 
 def _done(turn: Turn, seen: Sequence[Done]) -> Done:
     assert turn.step is not None
-    return Done.of(0, turn.step.subtask, turn.reply, seen if _dialect(turn) == "terse" else None)
+    return Done.of(0, turn.step.subtask, turn.reply, seen if _dialect(turn) != "general" else None)
 
 
 def _dialect(turn: Turn) -> Dialect:
@@ -374,4 +399,4 @@ def _is_unknown(turn: Turn) -> bool:
 
 
 def _gives_answer(turn: Turn, done: Done) -> bool:
-    return bool(done.answer) if _dialect(turn) == "terse" else turn.answer_rule is not None
+    return bool(done.answer) if _dialect(turn) != "general" else turn.answer_rule is not None

@@ -290,9 +290,12 @@ class _Round:
             self.begun[place] = carried.decision, carried.messages
             return carried.decision, carried.messages, carried.reply
         spec, subtask, seen = state.specs[model], self.workflow.subtasks[place], self.seen(place)
-        role = terse_role(subtask) if spec.dialect == "terse" else Role.WORKER
+        role = terse_role(subtask) if spec.dialect != "general" else Role.WORKER
         messages: tuple[Message, ...] = ()
-        if role is not Role.VERIFIER or answer_to_judge(subtask, seen):
+        judged = answer_to_judge(subtask, seen) if role is Role.VERIFIER else ""
+        if spec.dialect == "recorded" and role is Role.VERIFIER and not judged:
+            role = Role.WORKER  # it has an answer of its own
+        if role is not Role.VERIFIER or judged:
             last = place == len(self.workflow) - 1
             messages = step_messages(spec, state.episode.task, subtask, seen, last=last)
         decision = Decision(model, role, sampled=False)
@@ -303,11 +306,27 @@ class _Round:
                 role,
                 messages,
                 seed=reply_seed(state.episode.seed, state.episode.task.id),
-                sample=self.first + place,  # whatever order replies come in
+                sample=self._sample(place),
+                judged=judged or None,
                 temperature=spec.role_temperature.get(role),
                 episode=state.episode.id,
             )
         return decision, messages, None if messages else NOT_ASKED
+
+    def _sample(self, place: int) -> int:
+        """Which draw of its model a step is, whatever order replies come in. Of a recorded model each row is drawn
+        once in an episode."""
+        spec = self.state.specs[self._model(place)]
+        if spec.dialect != "recorded":
+            return self.first + place
+        workflows = [plan.workflow for plan in self.state.plans if plan.round <= self.round]
+        steps = [
+            (slot, terse_role(subtask) in spec.roles)
+            for workflow in workflows
+            if workflow is not None
+            for slot, subtask in zip(workflow.models, workflow.subtasks, strict=True)
+        ]
+        return steps[: self.first + place].count((self.workflow.models[place], True))
 
     def seen(self, place: int) -> list[Done]:
         """What a step may read: the steps that its access list names, and where these are all earlier ones, in a later
@@ -328,7 +347,7 @@ class _Round:
             self.state.episode.models.index(model),
             self.workflow.subtasks[place],
             self.replies[place],
-            self.seen(place) if self.state.specs[model].dialect == "terse" else None,
+            self.seen(place) if self.state.specs[model].dialect != "general" else None,
         )
 
     def turn(self, place: int) -> Turn:
@@ -337,10 +356,13 @@ class _Round:
         decision, messages = self.begun[place]
         reply, spec, done = self.replies[place], state.specs[decision.model], self.done(place)
         found, flags = reading.Reading(), list[Flag]()
-        if spec.dialect == "terse":
+        if spec.dialect != "general":
             answer = done.answer
-            if reply != NOT_ASKED:
-                found = reading.read_reply(state.episode.protocol, "terse", decision.role, done.text)
+            if reply.recorded is not None:
+                found = reading.read_recorded(decision.role, reply)
+                flags += found.flags
+            elif reply != NOT_ASKED:
+                found = reading.read_reply(state.episode.protocol, spec.dialect, decision.role, done.text)
                 flags += found.flags
             else:
                 flags.append(Flag.NOTHING_TO_JUDGE)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,18 @@ class Known:
 
     def of(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Known:
         """The same of some of the tasks."""
-        return Known(
-            self.models, self.right[places], self.group[places], self.tokens[places], self.cost[places]
-        )
+        return Known(self.models, *(array[places] for array in self.arrays))
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """All of it in the order of its fields."""
+        return self.right, self.group, self.tokens, self.cost
+
+
+def joined(one: Known, other: Known) -> Known:
+    """What is known of the tasks of both, in order."""
+    pairs = zip(one.arrays, other.arrays, strict=True)
+    return Known(one.models, *(np.concatenate(pair) for pair in pairs))
 
 
 def table_behind(pool: Pool) -> OutcomeTable | None:
@@ -134,7 +143,7 @@ def known_of_episodes(models: Sequence[str], played: Sequence[Sequence[Episode]]
     return Known(tuple(models), right, group, tokens, cost)
 
 
-def best_setting(settings: Sequence[S], score: Callable[[S], float]) -> S:
+def best_setting(settings: Sequence[S], score: Callable[[S], float | tuple[float, ...]]) -> S:
     """The setting with the highest score, of equals the first. No more than TRIALS can be tried."""
     if len(settings) > TRIALS:
         raise ValueError(f"{len(settings)} settings are more than the {TRIALS} trials that each rule has.")

@@ -11,18 +11,26 @@ reads what another wrote would answer otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from core.draws import derive_seed
-from core.episode import Ask, Failure, Recorded, Reply, Role, Usage, Verdict
-from core.errors import PoolError
+from core.episode import Ask, Failure, Grade, PendingVerdict, Recorded, Reply, Role, Task, Usage, Verdict
+from core.errors import ConfigError, PoolError, TaskError
 from core.outcomes.table import OutcomeTable, judges_of, plans_of
+from core.play.drive import GradeMany, final_verdicts
+from core.play.ensembles import MajorityVote, MixtureOfAgents
+from core.play.policies import Policy, innermost
 from core.pool.pool import entry
 from core.pool.spec import ModelSpec
+from core.tasks.graders import grading_of
+
+#: Graders that can say whether two answers are the same.
+_COMPARABLE = ("exact", "number", "choice", "math", "code")
 
 
 class RecordedPool:
@@ -43,6 +51,7 @@ class RecordedPool:
                 dialect="recorded",
                 roles=tuple(roles),
                 tasks=None if own.all() else frozenset(id for id, has in zip(known, own, strict=True) if has),
+                repeats=card.samples == 1 and not card.plans,
                 weights=card.digest,
                 price_in=card.prices[name][0] if name in card.prices else None,
                 price_out=card.prices[name][1] if name in card.prices else None,
@@ -51,6 +60,42 @@ class RecordedPool:
         )
         self._slots = {name: slot for slot, name in enumerate(card.models)}
         self._by_name = {spec.name: spec for spec in self.specs}
+
+    def check(self, tasks: Iterable[Task], policies: Iterable[Policy] = ()) -> None:
+        """PoolError for a task of another set, ConfigError for a policy that needs what no table holds."""
+        for task in tasks:
+            self._place(task.question)
+        for one in policies:
+            if asked := getattr(one, "asked_model", ""):
+                raise ConfigError(
+                    f"{asked} replies from an outcome table, which holds no workflows: name a planner that is no model "
+                    "of the pool, such as conductor:random or a checkpoint."
+                )
+            if hasattr(innermost(one), "encoder"):
+                self.check_texts()
+            self._check_samples(one)
+
+    def _check_samples(self, policy: Policy) -> None:
+        name, most = self.table.card.name, self.table.card.samples
+        if isinstance(policy, MixtureOfAgents):
+            raise ConfigError(
+                f"The outcome table {name} holds no reply of a model that was handed the others' answers, which "
+                f"'{policy.id}' needs: play a vote of what they answered alone, such as vote."
+            )
+        if isinstance(policy, MajorityVote) and policy.of_one_model and policy.votes > most:
+            has = "one reply" if most == 1 else f"at most {most} replies"
+            raise ConfigError(
+                f"The outcome table {name} has {has} of a model to a task, too few for '{policy.id}': play a vote of "
+                "several models, such as vote."
+            )
+
+    def check_texts(self) -> None:
+        """ConfigError where the tasks have no questions that could be read."""
+        if not self.table.card.texts:
+            raise ConfigError(
+                f"The outcome table {self.table.card.name} has no texts of its questions, so a coordinator has nothing "
+                "to read: play it by policies that read none, such as single:* or random."
+            )
 
     @cached_property
     def _by_question(self) -> dict[str, int]:
@@ -96,8 +141,11 @@ class RecordedPool:
             return replace(reply, finish_reason="error", error=Failure("model", error))
         match ask.role:
             case Role.THINKER:
-                plan = plans_of(self.table).get((place, slot), "")
-                return replace(reply, text=plan, recorded=replace(own, answer=None))
+                if plan := plans_of(self.table).get((place, slot), ""):
+                    return replace(reply, text=plan, recorded=replace(own, answer=None))
+                message = f"The outcome table {self.table.card.name} has no plan of {name} for this task."
+                nobody = Usage(0, 0, 0.0)
+                return Reply("", finish_reason="not_asked", usage=nobody, error=Failure("model", message))
             case Role.VERIFIER:
                 return self._verdict(reply, own, place, slot, ask.judged)
             case Role.WORKER:
@@ -112,9 +160,22 @@ class RecordedPool:
         verdict = Verdict.ACCEPT if same else Verdict.REVISE
         return replace(reply, recorded=replace(own, verdict=verdict, by_agreement=True))
 
+    def same(self, question: str, one: str, other: str) -> bool:
+        """Whether the grader calls two answers to a question the same, which models of the table gave."""
+        return self._same(self._place(question), one, other)
+
     def _same(self, place: int, one: str, other: str) -> bool:
-        groups = self._groups
-        return one == other or groups.get((place, one), -1) == groups.get((place, other), -2)
+        if one == other:
+            return True
+        mine, theirs = self._groups.get((place, one)), self._groups.get((place, other))
+        if mine is not None and theirs is not None:
+            return mine == theirs
+        task = self.table.tasks[place]  # an answer that was written by hand
+        if task.grader not in _COMPARABLE:
+            return False
+        with suppress(TaskError):
+            return final_verdicts(grading_of([task])([Grade(replace(task, answer=one), other)]))[0]
+        return False
 
     def _place(self, question: str) -> int:
         if (place := self._by_question.get(question)) is None:
@@ -140,6 +201,37 @@ class RecordedPool:
     def _seconds(self, row: int) -> float:
         seconds = float(self.table.toll["seconds"][row])
         return 0.0 if np.isnan(seconds) else seconds
+
+
+def recorded_grading(table: OutcomeTable, otherwise: GradeMany) -> GradeMany:
+    """Grades the recorded answers of a table as it says, and others as `otherwise` does."""
+    known = _grades(table)
+
+    def grade(asked: Sequence[Grade]) -> Sequence[bool | Failure | PendingVerdict]:
+        found = [known.get((one.task.id, one.answer)) for one in asked]
+        unknown = [one for one, right in zip(asked, found, strict=True) if right is None]
+        graded = iter(otherwise(unknown) if unknown else ())
+        return [next(graded) if right is None else right for right in found]
+
+    return grade
+
+
+def _grades(table: OutcomeTable) -> dict[tuple[str, str], bool]:
+    """Whether an answer to a task (by its id) is right, where the table says one and the same of it everywhere."""
+    ids = [task.id for task in table.tasks]
+    columns = (
+        table.numbers["task"].tolist(),
+        table.texts["answer"].to_pylist(),
+        table.numbers["right"].tolist(),
+    )
+    known: dict[tuple[str, str], bool] = {}
+    contradicted: set[tuple[str, str]] = set()
+    for task, answer, right in zip(*columns, strict=True):
+        if answer is not None and right >= 0:
+            key = ids[task], answer
+            if known.setdefault(key, bool(right)) != bool(right):
+                contradicted.add(key)
+    return {key: right for key, right in known.items() if key not in contradicted}
 
 
 def order_of(samples: int, seed: int, slot: int) -> Sequence[int]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -147,6 +148,13 @@ class OutcomeTable:
     def texts(self) -> pa.Table:
         """The columns reply, answer and error [rows]."""
         return pq.read_table(self.folder / ROWS_FILE, columns=["reply", "answer", "error"])
+
+    @cached_property
+    def failed(self) -> NDArray[np.bool_]:
+        """Whether an error stands in the place of a reply [rows]."""
+        read = pq.read_table(self.folder / ROWS_FILE, columns=["error"])
+        found: NDArray[np.bool_] = pc.not_equal(read["error"], "").to_numpy()
+        return found
 
     @cached_property
     def first(self) -> NDArray[np.int64]:

@@ -22,6 +22,20 @@ _LONGEST = 2000  # characters of an answer found without its closing tag
 _LONGEST_LINE = 400  # characters of a last line that is looked into for a conclusion
 _MOST_BOXES = 50  # that are looked into, from the last one on
 
+#: The name of the field of a JSON object that holds the answer; inside a text its quotes would be escaped.
+_JSON_FIELD = re.compile(r'(?<!\\)"(?:final[_ ])?answer"\s*:\s*', re.IGNORECASE)
+#: A text of JSON that ends where the next field or the object's end begins; and one with quotes in it, which ends where
+#: the object does.
+_JSON_TEXT = re.compile(r'"(?P<said>(?:[^"\\]|\\.)*)"\s*(?:,\s*"|,?\s*\}|\Z)', re.DOTALL)
+_LOOSE_TEXT = re.compile(r"""(?P<mark>['"])(?P<said>.*?)(?P=mark)\s*,?\s*\}\s*(?:```|\Z)""", re.DOTALL)
+#: A backslash of JSON with what it escapes, and the commands of LaTeX whose first letter makes an escape with it.
+_ESCAPE = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|[A-Za-z]+|.|\Z)", re.DOTALL)
+_LIKE_ESCAPES_WORDS = """
+    boxed binom bar begin big bigl bigr beta bmod boldsymbol frac forall ne neq not nu nabla notin rangle right rho
+    rfloor rceil rm text textbf times theta tan tau to tfrac triangle
+    """
+_LIKE_ESCAPES = frozenset(_LIKE_ESCAPES_WORDS.split())
+
 _TAG_PAIR = re.compile(
     r"<answer\b[^<>]{0,80}>((?:(?!</?answer\b).)*)</answer\s*>", re.IGNORECASE | re.DOTALL | re.ASCII
 )
@@ -183,17 +197,45 @@ def _in_box(text: str, _: Grader) -> str:
     return ""
 
 
-def _in_json(text: str, _: Grader) -> str:
-    """The only answer of a reply that is one JSON object."""
-    bare = re.sub(r"\A\s*```\w*\n|\n```\s*\Z", "", text).strip()
-    if not (bare.startswith("{") and bare.endswith("}") and len(bare) <= _LONGEST):
+def _in_json(text: str, grader: Grader) -> str:
+    """What the last field `answer` of a JSON object says, wherever the object stands: as JSON has it, or with the
+    faults that models make in it, which are quotes inside a text and the backslashes of LaTeX."""
+    found = list(_JSON_FIELD.finditer(text))
+    if not found:
         return ""
+    rest = text[found[-1].end() :][: 2 * _LONGEST]
+    whole = _JSON_TEXT.match(rest)
+    if whole or rest[:1] in ('"', "'"):
+        loose = whole or _LOOSE_TEXT.match(rest)
+        said = _unescaped(loose["said"], grader)[:_LONGEST] if loose else ""
+        return "''" if loose and grader == "code" and not said else said
     try:
-        found = json.loads(bare)
+        value, end = json.JSONDecoder(strict=False).raw_decode(rest)
     except (ValueError, RecursionError):
         return ""
-    said = [value for key, value in found.items() if key.casefold() in ("answer", "final_answer")]
-    return str(said[0]) if len(said) == 1 and isinstance(said[0], str | int | float) else ""
+    if value is None or rest[end:].lstrip()[:1] not in (",", "}", ""):
+        return ""
+    if isinstance(value, str | int | float) or grader == "code":
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _unescaped(said: str, grader: Grader) -> str:
+    """The text that JSON has between quotes; a value of Python as it is written, where only so it is one."""
+    try:
+        read = str(json.loads(f'"{_ESCAPE.sub(_as_json, said)}"', strict=False))
+    except ValueError:
+        return said.replace('\\"', '"')
+    bare = said.replace('\\"', '"')
+    return bare if grader == "code" and "\n" in read and "\n" not in bare else read
+
+
+def _as_json(escape: re.Match[str]) -> str:
+    """An escape as JSON can read it: where it is none, its backslash is one of the text."""
+    found = escape[0]
+    if found[1:2] in tuple('"\\/') or re.match(r"\\u[0-9A-Fa-f]{4}", found):
+        return found
+    return found if found[1:2] in tuple("bfnrt") and found[1:] not in _LIKE_ESCAPES else f"\\{found}"
 
 
 _HASHES = re.compile(r"\A#{1,6}\s+(?=[^#\s][^\n]*\Z)")

@@ -32,7 +32,7 @@ from core.episode import (
     TurnStarted,
     WritePlan,
 )
-from core.errors import BudgetError, TaskError, TrinityError
+from core.errors import BudgetError, NothingAllowed, TaskError, TrinityError
 from core.play.policies import Masks, Policy, innermost
 from core.pool.pool import Flight, Pool, closing, flight_of
 from core.pool.spec import ModelSpec
@@ -139,10 +139,12 @@ class Seat:
     """One episode being played: its generator, what it waits for and its turns so far.
 
     `writer` plans its workflows, where there are any; `under_way` are the calls that have been made, by the number of
-    their turn (None: of the turn that is played); `halting` is why no more are made, while those are waited for."""
+    their turn (None: of the turn that is played); `halting` is why no more are made, while those are waited for;
+    `absent` are models that cannot be asked about its task."""
 
     episode: Episode
     writer: Policy
+    absent: tuple[str, ...] = ()
     generator: Generator[Any, Any, Episode] = field(init=False)
     turns: list[Turn] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
@@ -187,6 +189,13 @@ class Seat:
         failed = f"This program failed {where} ({type(fault).__name__}); its log says more."
         message = str(fault) if isinstance(fault, TrinityError) else failed
         yield self._cut(Status.MISSING, EndReason.ERROR, message)
+
+    def leave_out(self) -> Iterator[Event]:
+        """End the episode as missing because no model that could be asked has a recorded reply to its task."""
+        self.generator.close()
+        name = self.episode.policy
+        message = f"Policy '{name}' cannot play this task: models that it needs have no recorded reply to it."
+        yield self._cut(Status.MISSING, EndReason.NOT_RECORDED, message)
 
     def next_call(self) -> tuple[int | None, Ask] | None:
         """A call that it waits for and that nobody has made yet, and the number of the turn that it is for where that
@@ -246,11 +255,15 @@ class _Table:
         """What happens to one episode: whatever it raises ends this one and no other."""
         try:
             yield from events
-        except self.stops:
-            raise
         except Exception as fault:
-            self.log_fault(seat, fault)
+            unrecorded = isinstance(fault, NothingAllowed) and bool(seat.absent)
+            if isinstance(fault, self.stops) and not unrecorded:
+                raise
             self.cancel(seat)
+            if unrecorded:
+                yield from seat.leave_out()
+                return
+            self.log_fault(seat, fault)
             yield from seat.break_off(fault)
 
     def log_fault(self, seat: Seat, fault: Exception) -> None:
@@ -273,9 +286,10 @@ class _Table:
             return
         try:
             answered = [*zip(waiting, answer([asked for _, asked in waiting]), strict=True)]
-        except self.stops:
-            raise
         except Exception as fault:
+            unrecorded = isinstance(fault, NothingAllowed) and any(seat.absent for seat, _ in waiting)
+            if isinstance(fault, self.stops) and not unrecorded:
+                raise
             for seat, asked in waiting:
                 if len(waiting) == 1:
                     yield from self.isolate(seat, failing_game(fault))
@@ -288,12 +302,10 @@ class _Table:
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
         fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-        specs = [self.specs[name] for name in episode.models if name in self.specs]
-        if absent := [
-            one.name for one in specs if one.tasks is not None and episode.task.id not in one.tasks
-        ]:
+        specs = (self.specs[name] for name in episode.models if name in self.specs)
+        if absent := tuple(one.name for one in specs if not one.can_answer(episode.task.id)):
             fresh = replace(fresh, left_out=tuple(dict.fromkeys((*fresh.left_out, *absent))))
-        seat = Seat(fresh, self.policy, turns=list(episode.turns), plans=list(episode.plans))
+        seat = Seat(fresh, self.policy, absent, turns=list(episode.turns), plans=list(episode.plans))
         seat.generator = self.game(seat)
         self.seats.append(seat)
         yield from self.isolate(seat, seat.advance())
@@ -303,6 +315,8 @@ class _Table:
         if not seat.turns and not seat.plans:
             yield EpisodeStarted(seat.episode)
         own = self.policy.policy_for(seat.episode)
+        if seat.absent and not {*own.choices()} - {*seat.episode.left_out}:
+            raise NothingAllowed(f"The mask leaves nothing that policy '{own.id}' could choose: allow more.")
         seat.writer = innermost(own)
         masks = Masks(
             model_mask=self.options.get("model_mask", ()), role_mask=self.options.get("role_mask", ())

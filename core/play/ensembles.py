@@ -1,5 +1,5 @@
-"""Policies that make one episode of several: a majority vote, Mixture-of-Agents; and those that do without a role, or
-without some models.
+"""Policies that make one episode of several: a majority vote, a ballot of models, Mixture-of-Agents; and those that do
+without a role, or without some models.
 
 Each part of a vote or a mixture is an episode of `core.play.session` that knows nothing of the others; their turns
 stand one after the other in the whole. What is recorded of them is taken as it is, so that such an episode goes on like
@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from core.draws import derive_seed, uniform
+from core.draws import derive_seed, reply_seed, uniform
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -27,8 +27,9 @@ from core.episode import (
     Turn,
     TurnStarted,
 )
-from core.play.policies import Masks, Policy, RandomPolicy, WrappedPolicy
-from core.play.session import play
+from core.errors import ConfigError
+from core.play.policies import CyclePolicy, Masks, Policy, RandomPolicy, WrappedPolicy
+from core.play.session import masks_of, play
 from core.pool.spec import ModelSpec
 
 Conduct = Generator[Any, Any, Episode]
@@ -40,9 +41,10 @@ VOTERS = 5
 
 @dataclass
 class _Whole:
-    """An episode whose turns come from its parts; `turns` are those so far."""
+    """An episode whose turns come from its parts, by these models; `turns` are those so far."""
 
     episode: Episode
+    specs: Mapping[str, ModelSpec]
     turns: list[Turn] = field(default_factory=list)
 
     def play(self, part: Conduct, decision: Decision | None = None, revise: Revise | None = None) -> Conduct:
@@ -72,11 +74,18 @@ class _Whole:
                     response = recorded.decision if recorded else decision
                 case Ask() if recorded:
                     response = recorded.reply
+                case Ask() if self.specs[step.model].dialect == "recorded":
+                    response = yield self._next_sample(step)
                 case TurnStarted() | Replied():
                     if not recorded:
                         yield replace(step, index=index)
                 case _:
                     response = yield step
+
+    def _next_sample(self, ask: Ask) -> Ask:
+        """The same call of a recorded model: its rows are drawn, and paid, once in the whole."""
+        before = sum(turn.decision.model == ask.model and bool(turn.messages) for turn in self.turns)
+        return replace(ask, seed=reply_seed(self.episode.seed, self.episode.task.id), sample=before)
 
     def ended(self, status: Status, **outcome: Any) -> Episode:
         return replace(self.episode, turns=tuple(self.turns), status=status, **outcome)
@@ -106,12 +115,17 @@ class MajorityVote(WrappedPolicy):
     def __post_init__(self) -> None:
         self.id, self.models = self.name, self.inner.models
 
+    @property
+    def of_one_model(self) -> bool:
+        """Whether each vote is another reply of one model to the same question."""
+        return self.turns == 1 and isinstance(self.inner, CyclePolicy) and len(self.inner.steps) == 1
+
     def begin(self, episode: Episode) -> Episode:
         return replace(episode, turn_budget=self.votes * (self.turns or episode.turn_budget))
 
     def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         """All votes, one after the other. An infrastructure failure in one of them makes the episode missing."""
-        whole, ended = _Whole(episode), list[Episode]()
+        whole, ended = _Whole(episode, specs), list[Episode]()
 
         def stands(turn: Turn, part: Episode | None) -> Turn:
             winner = _winner([*ended, part] if part else ended)
@@ -145,6 +159,90 @@ def _winner(votes: Sequence[Episode]) -> Episode | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What a model answered when it was asked alone: its reply's text, and the answer that was read from it."""
+
+    model: str
+    text: str
+    answer: str | None
+
+
+#: Of a question and what was said to it so far: the place of whoever's answer stands (None: nobody gave one), and
+#: whether nobody else is asked.
+Tally = Callable[[str, Sequence[Said]], tuple[int | None, bool]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ballot(Policy):
+    """Asks models one after the other, each alone and at most `most` of them, in the `order` that it has for a
+    question, until its `tally` has enough; the answer stands that the tally says. After each turn it is the one so far.
+    `told` says in a sentence how it was chosen."""
+
+    id: str
+    models: tuple[str, ...]
+    order: Callable[[str], Sequence[str]]
+    tally: Tally
+    most: int
+    told: str = ""
+    decides_turns = False
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """Whom it asks first."""
+        return [
+            Decision(
+                self._asked(one.transcript.question, one.model_mask)[0],
+                Role.WORKER,
+                sampled=False,
+                model_mask=one.model_mask,
+            )
+            for one in requests
+        ]
+
+    def begin(self, episode: Episode) -> Episode:
+        return replace(episode, turn_budget=self.most)
+
+    def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
+        """A turn for each model that is asked. An infrastructure failure in one of them makes the episode missing."""
+        whole, ended, said = _Whole(episode, specs), list[Episode](), list[Said]()
+        question, stands, enough = episode.task.question, None, False
+        mask, _ = masks_of(episode, specs, masks.get("model_mask", ()))
+
+        def counted(turn: Turn, part: Episode | None) -> Turn:
+            nonlocal stands, enough
+            assert part is not None  # each part is one turn
+            ended.append(part)
+            said.append(Said(turn.decision.model, turn.reply.text, part.answer))
+            place, enough = self.tally(question, said)
+            stands = None if place is None else ended[place]
+            if stands is None:
+                return turn
+            return replace(turn, answer_after=stands.answer, correct_after=stands.correct)
+
+        for model in self._asked(question, mask):
+            alone = Decision(model, Role.WORKER, sampled=False, model_mask=mask)
+            game = play(_part(episode, ("ballot", model), 1), specs)
+            part = yield from whole.play(game, alone, counted)
+            if part.status is not Status.FINISHED:
+                return whole.missing(part)
+            if enough:
+                break
+        return whole.ended(
+            Status.FINISHED,
+            end_reason=EndReason.BUDGET,
+            answer=stands.answer if stands else None,
+            correct=stands.correct if stands else ended[0].correct,
+        )
+
+    def _asked(self, question: str, mask: Sequence[bool]) -> list[str]:
+        """The models in the order that they are asked in, without those that may not be."""
+        may = [name for slot, name in enumerate(self.models) if not mask or mask[slot]]
+        asked = [name for name in self.order(question) if name in may][: self.most]
+        if not asked:
+            raise ConfigError(f"The mask leaves nothing that policy '{self.id}' could choose: allow more.")
+        return asked
+
+
+@dataclass(frozen=True, slots=True)
 class MixtureOfAgents(Policy):
     """Mixture-of-Agents (Wang et al. 2024) with one layer: every model answers, knowing nothing of the others; then
     one at random, which is handed all their answers, answers last. Calls: the models and one."""
@@ -164,9 +262,13 @@ class MixtureOfAgents(Policy):
     def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
         """The layer of the models that the mask allows, then the last answer. An infrastructure failure in one of them
         makes the episode missing."""
-        whole, answers = _Whole(episode), dict[str, None]()
+        whole, answers = _Whole(episode, specs), dict[str, None]()
         mask = masks.get("model_mask", ())
-        allowed = [model for slot, model in enumerate(self.models) if not mask or mask[slot]]
+        allowed = [
+            model
+            for slot, model in enumerate(self.models)
+            if (not mask or mask[slot]) and model not in episode.left_out
+        ]
 
         def beside_the_others(turn: Turn, part: Episode | None) -> Turn:
             if turn.answer_after is not None:

@@ -236,7 +236,7 @@ def right_reply(parent: Episode, index: int) -> Change | None:
         return None if turn.verdict is right else Change("verdict", right)
     if role is not Role.WORKER or "reply" not in possible or turn.correct_after is True:
         return None
-    if not task.answer or task.grader in ("program", "open"):
+    if not task.answer or task.grader in ("program", "open", "recorded"):
         return None
     dialect, _ = roles.dialect_and_tag(turn.messages)
     text = reading.reply_with_answer(dialect, task.answer)
@@ -269,6 +269,10 @@ def _why_not(kind: ChangeKind, parent: Episode, index: int) -> str:
             return "is the first: there is nothing to stop at before it."
         case "model" | "temperature" | "reply" if not asked:
             return f"{nothing} role."
+        case "temperature" if turn.reply.recorded is not None:
+            return (
+                "has a recorded reply, which was written at another time: no temperature can be given to it."
+            )
     return ""
 
 
@@ -369,11 +373,15 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
         return ()
     was = parent.turns[index]
     text, reasoning = change.value, ""
+    row = None
     if change.kind == "verdict":
-        dialect, tag = roles.dialect_and_tag(was.messages)
-        text = reading.with_verdict(parent.protocol, dialect, was.reply.text, tag, Verdict(change.value))
-        reasoning = was.reply.reasoning
-    turn = reread_turn(parent, index, Reply(text, reasoning, EDITED, Usage(0, 0, 0.0)))
+        verdict, reasoning = Verdict(change.value), was.reply.reasoning
+        if was.reply.recorded is not None:  # its verdict stands beside its text
+            text, row = was.reply.text, replace(was.reply.recorded, verdict=verdict, by_agreement=False)
+        else:
+            dialect, tag = roles.dialect_and_tag(was.messages)
+            text = reading.with_verdict(parent.protocol, dialect, was.reply.text, tag, verdict)
+    turn = reread_turn(parent, index, Reply(text, reasoning, EDITED, Usage(0, 0, 0.0), recorded=row))
     if turn.answer_after is not None and turn.correct_after is None and parent.task.answer:
         turn = replace(turn, correct_after=final_verdicts(grade([Grade(parent.task, turn.answer_after)]))[0])
     return (turn,)

@@ -4,14 +4,14 @@ that has still to be taught; and which of them decides which turn where a person
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
 
 from core.checkpoint import Checkpoint
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Protocol, Reply, Role, Task, WritePlan
-from core.errors import ConfigError
+from core.errors import ConfigError, NothingAllowed
 from core.ids import episode_id
 from core.play.session import play
 from core.pool.spec import ModelSpec
@@ -62,6 +62,10 @@ class Policy(ABC):
         """Whoever plays this episode: this policy, or one of several that it leaves episodes to."""
         return self
 
+    def choices(self) -> Collection[str]:
+        """The models that it may choose: an episode without all of them cannot be played."""
+        return self.models
+
     def begin(self, episode: Episode) -> Episode:
         """The unplayed episode as this policy plays it. Its turn budget is that of one of its parts until then."""
         return episode
@@ -84,6 +88,9 @@ class WrappedPolicy(Policy):
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         return self.inner.decide(requests)
+
+    def choices(self) -> Collection[str]:
+        return self.inner.choices()
 
 
 def innermost(policy: Policy) -> Policy:
@@ -197,6 +204,9 @@ class CyclePolicy(Policy):
                 else "A cycle policy needs at least one model and one role."
             )
 
+    def choices(self) -> Collection[str]:
+        return self.steps
+
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """The step and role of each request's turn; masked ones are left out of the cycles."""
         return [
@@ -259,7 +269,7 @@ class Pupil(Policy):
     """A policy that has still to be chosen or taught; its id is the name that it was asked for by, and that of the
     policy which `teach` gives then stands for it in the run. `episodes`: how many it plays for that, with so many
     models, tasks to learn from, and turns; `cycles`: the policies whose cycles of roles it learns by; `reads`: whether
-    an encoder reads the tasks for it."""
+    an encoder reads the tasks for it; `looks_up`: whether it plays nothing for that where a table has the outcomes."""
 
     id: str
     models: tuple[str, ...]
@@ -268,6 +278,7 @@ class Pupil(Policy):
     episodes: Callable[[int, int, int], int] = lambda models, tasks, turns: 0
     cycles: tuple[str, ...] = ()
     reads: bool = False
+    looks_up: bool = False
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: it has learned nothing yet."""
@@ -331,5 +342,5 @@ def _step(cycle: Sequence[T], order: Sequence[T], mask: Sequence[bool], index: i
     """The entry of a turn in a cycle; masked ones are left out."""
     allowed = [entry for entry in cycle if mask[order.index(entry)]] if mask else cycle
     if not allowed:
-        raise ConfigError(f"The mask leaves nothing that policy '{policy}' could choose: allow more.")
+        raise NothingAllowed(f"The mask leaves nothing that policy '{policy}' could choose: allow more.")
     return allowed[index % len(allowed)]

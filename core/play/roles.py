@@ -41,7 +41,7 @@ class Situation:
 def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
     """How a model was prompted, read back from the messages: dialect, and tag of the verdict (empty without one)."""
     if messages and messages[0].role != "system":
-        return "terse", ""
+        return ("terse" if messages[0].content.startswith(_TERSE_WORDS) else "recorded"), ""
     # Older prompts ask for the verdict in the system message.
     found = (_ASKED_VERDICT.search(message.content) for message in messages)
     return "general", next((one[1] for one in found if one), "")
@@ -65,6 +65,9 @@ def messages_for(
 
 
 # The terse dialect
+
+#: How every prompt of it begins.
+_TERSE_WORDS = ("think\n", "work\n", "check\n")
 
 #: A negation with nothing between it and the end that begins a new clause.
 _NEGATION = re.compile(
@@ -141,8 +144,8 @@ _ANSWER_FORMAT: dict[str, str] = {
     "choice": "the letter of the right choice alone",
     "math": "the value or expression alone, in LaTeX where it needs any",
     "code": "the value alone, as Python would print it",
-    "program": "one whole Python 3 program in a code fence, with the standard library alone, which reads standard "
-    "input and prints, or defines what the problem asks for",
+    "program": "one whole Python 3 program in a code fence, with the standard library and no other than the problem "
+    "names, which reads standard input and prints, or defines what the problem asks for",
     "open": "the whole reply that the person who wrote last shall read, and nothing that is not for them",
 }
 _DUTY: dict[Role, str] = {

@@ -213,7 +213,8 @@ class _EpisodeState:
     def add(self, turn: Turn) -> None:
         role, model, text = turn.decision.role, turn.decision.model, transcript_text(turn.reply)
         self.turns.append(turn)
-        entries = (*self.situation.entries, TranscriptEntry(role, model, text))
+        own = turn.reply.recorded.answer if turn.reply.recorded else None
+        entries = (*self.situation.entries, TranscriptEntry(role, model, text, own))
         self.situation = replace(self.situation, entries=entries, answer=turn.answer_after)
         self.suggested_role = turn.suggested_role
         if turn.messages:

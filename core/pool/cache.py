@@ -118,7 +118,7 @@ class CachedPool(FlightPool):
         self._replies[key] = reply
         if len(self._replies) > self._max_entries:
             self._replies.popitem(last=False)
-        if self._ledger is None:
+        if self._ledger is None or reply.recorded is not None:  # recorded ones are kept already
             return
         if not self.fresh:
             self._fresh_since = time.monotonic()

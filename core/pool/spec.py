@@ -104,7 +104,8 @@ class ModelSpec:
     line with a per-call tag; `terse` is the pocket models' short form with the bare word; `recorded` is the bare
     question, as a model was given it that replies from an outcome table. `roles` are those that it can be asked to
     play; a role that no model of a pool can play is masked. `tasks` are the ids of those that it can be asked about
-    (None: any); of an episode of another task it is left out. Prices are USD per million tokens, None when unknown. A
+    (None: any); of an episode of another task it is left out. `repeats`: whatever it is asked, it has one answer to a
+    task. Prices are USD per million tokens, None when unknown. A
     spec names the variable its key is in and never holds the key. `strength` puts models in an order, a larger number
     for a stronger one; nothing that a model says depends on it."""
 
@@ -120,6 +121,7 @@ class ModelSpec:
     dialect: Dialect = "general"
     roles: tuple[str, ...] = ("worker", "thinker", "verifier")
     tasks: Set[str] | None = field(default=None, repr=False, compare=False)
+    repeats: bool = False
     temperature: Temperature = 0.7
     role_temperature: Mapping[str, Temperature] = field(default_factory=dict, hash=False)  # by role
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
@@ -156,6 +158,10 @@ class ModelSpec:
     #: Of a model that writes in this process: on which device and in what numbers, as `core.settings.Computing` says.
     device: str = "auto"
     dtype: str | None = None
+
+    def can_answer(self, task_id: str) -> bool:
+        """Whether it can be asked about this task."""
+        return self.tasks is None or task_id in self.tasks
 
     @property
     def prompt_tokens(self) -> int | None:

@@ -21,10 +21,11 @@ import select
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -197,12 +198,46 @@ def check_sandbox() -> None:
 
 
 def outputs(
-    program: str, tests: Sequence[Mapping[str, str]], limits: Limits = USUAL
+    program: str,
+    tests: Sequence[Mapping[str, str]],
+    limits: Limits = USUAL,
+    *,
+    before: str = "",
+    libraries: bool = False,
 ) -> Generator[str | None]:
-    """Run a program on tests, {"input": text} or {"call": expression}, and yield what it printed, or the call's value
-    as JSON (`program_runner.encoded`), for one after the other; None where it failed. There are fewer when it took too
-    long or broke the sandbox. Closing the iterator ends it. NoSandbox where none can be made."""
-    yield from _outputs(_interpreter(), program, tests, limits)
+    """Run a program on tests, {"input": text}, {"call": expression} or {"unittest": code}, and yield what it printed,
+    the call's value as JSON (`program_runner.encoded`), or the numbers of tests that were run and that failed, for one
+    after the other; None where it failed. There are fewer when it took too long or broke the sandbox. `before`: code
+    that is run first, in the same module. `libraries`: what is installed beside this program can be imported. Closing
+    the iterator ends it. NoSandbox where none can be made."""
+    yield from _outputs(_interpreter(), program, tests, limits, before, libraries)
+
+
+#: Where the libraries are that this interpreter imports.
+_LIBRARIES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
+#: More than a program alone may use: NumPy with pandas take a second of CPU and half a GB of addresses to import.
+WITH_LIBRARIES = Limits(CPU=20, wall_s=40.0, total_s=120.0, AS=4 << 30, NPROC=24, NOFILE=256)
+
+
+def check_libraries(names: Sequence[str]) -> None:
+    """NoSandbox, with one sentence, where one of these libraries cannot be imported in the sandbox."""
+    if missing := missing_libraries(tuple(sorted(names))):
+        raise NoSandbox(
+            f"This program's tests import {', '.join(missing)}, which the sandbox cannot: install it beside Trinity "
+            "Inspector, in an environment that every user of this machine may read."
+        )
+
+
+@lru_cache(maxsize=512)
+def missing_libraries(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the libraries that cannot be imported in the sandbox: each is tried. NoSandbox where there is none."""
+    return tuple(name for name in names if name not in sys.stdlib_module_names and not _can_import(name))
+
+
+@lru_cache(maxsize=512)
+def _can_import(name: str) -> bool:
+    with closing(outputs(f"import {name}", [{"input": ""}], WITH_LIBRARIES, libraries=True)) as said:
+        return next(said, None) is not None
 
 
 @lru_cache(maxsize=1)
@@ -224,7 +259,7 @@ def _interpreter() -> Path:
     problem = ""
     for python in dict.fromkeys(Path(one).resolve() for one in (sys.executable, "/usr/bin/python3")):
         try:
-            found = [*_outputs(python, _PROBE, [{"input": "7"}], USUAL)]
+            found = [*_outputs(python, _PROBE, [{"input": "7"}], USUAL, "", False)]
             if found == [_PROBED]:
                 return python
             if found and str(found[0]).endswith("\n42\n"):
@@ -235,15 +270,27 @@ def _interpreter() -> Path:
 
 
 def _outputs(
-    python: Path, program: str, tests: Sequence[Mapping[str, str]], limits: Limits
+    python: Path,
+    program: str,
+    tests: Sequence[Mapping[str, str]],
+    limits: Limits,
+    before: str,
+    libraries: bool,
 ) -> Iterator[str | None]:
-    nonce = secrets.token_hex(16)
-    job = {"nonce": nonce, "program": program, "tests": [*tests], "limits": asdict(limits)}
+    nonce, folders = secrets.token_hex(16), _LIBRARIES if libraries else ()
+    job = {
+        "nonce": nonce,
+        "before": before,
+        "program": program,
+        "tests": [*tests],
+        "folders": folders,
+        "limits": asdict(limits),
+    }
     reading, writing = os.pipe()
     with open(reading, "rb", buffering=0) as results, FILTER.open("rb", buffering=0) as calls:
         try:
             sandbox = start_child(
-                [*_command(python, limits, calls.fileno()), "-c", _RUNNER, str(writing)],
+                [*_command(python, limits, calls.fileno(), folders), "-c", _RUNNER, str(writing)],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(writing, calls.fileno()),
@@ -267,10 +314,14 @@ def _outputs(
                 writer.join()
 
 
-def _command(python: Path, limits: Limits, calls: int) -> list[str]:
-    """bubblewrap's command line up to the interpreter's own options. `calls` is the descriptor of the opened filter."""
+def _command(python: Path, limits: Limits, calls: int, folders: Sequence[str]) -> list[str]:
+    """bubblewrap's command line up to the interpreter's own options. `calls` is the descriptor of the opened filter;
+    `folders` can be read too."""
     system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
-    seen = (*system, python.parents[1] / "lib", python.parents[1] / "lib64", python)
+    seen = (*system, python.parents[1] / "lib", python.parents[1] / "lib64", python, *folders)
+    # Each thread of these libraries counts as a process, and they look for a home to write to.
+    words = ("OPENBLAS_NUM_THREADS", "1", "OMP_NUM_THREADS", "1", "HOME", "/tmp", "MPLCONFIGDIR", "/tmp")
+    named = [("--setenv", *words[at : at + 2]) for at in range(0, len(words), 2)] if folders else []
     return [
         shutil.which("bwrap") or "bwrap",
         *("--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--unshare-ipc"),
@@ -278,6 +329,7 @@ def _command(python: Path, limits: Limits, calls: int) -> list[str]:
         *("--uid", str(_NOBODY), "--gid", str(_NOBODY), "--cap-drop", "ALL", "--clearenv"),
         *("--seccomp", str(calls), "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"),
         *(word for path in seen for word in ("--ro-bind-try", str(path), str(path))),
+        *(word for one in named for word in one),
         *("--size", str(limits.folder), "--tmpfs", "/tmp", "--chdir", "/tmp"),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
         *("--", str(python), "-I", "-S", "-X", "utf8"),

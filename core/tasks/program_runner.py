@@ -1,10 +1,12 @@
 """Runs a program on its tests inside the sandbox of `core.tasks.bubblewrap`, which starts this file's text; standard
 library only.
 
-One JSON object comes in on standard input: nonce, program, tests ({"input": text} or {"call": expression}) and limits.
-One line goes out for each test on the descriptor named as the first argument: [nonce, what was printed, or the value of
-the call as `encoded` has it]; null where the program failed. What the right outputs are is not known here: whatever a
-program does to this process, it can say nothing that it could not have printed.
+One JSON object comes in on standard input: nonce, the code before the program, program, tests, folders of libraries and
+limits. A test is {"input": text}, {"call": expression}, perhaps with "arguments", a list as JSON, with which the
+expression's value is called, or {"unittest": code}. One line goes out for each test on the descriptor named as the
+first argument: [nonce, what was printed, or the value of the call as `encoded` has it, or how many unit tests were run
+and how many of them failed]; null where the program failed. What the right outputs are is not known here, except by the
+code of unit tests: whatever a program does to this process, it can say nothing else that it could not have printed.
 """
 
 from __future__ import annotations
@@ -62,9 +64,10 @@ def main() -> None:
             if not child:
                 os.close(channel)
                 _become_program(given, said, limits["CPU"], prints="input" in test)
-                program = job["program"]
+                parts = [one for one in (job["before"], job["program"]) if one]
+                sys.path += job["folders"]
                 job.clear()
-                _run(program, test.get("call"), said)
+                _run(parts, test, said)
                 return
             done = _ended_well(child, limits["wall_s"])
             said.seek(0)
@@ -107,16 +110,42 @@ def _become_program(given: IO[bytes], said: IO[bytes], cpu_s: int, *, prints: bo
     _limit("CPU", cpu_s)
 
 
-def _run(program: str, call: str | None, said: IO[bytes]) -> None:
-    """The program as its file would be run; with a `call`, as it would be imported, and the call's value is said."""
-    module = ModuleType("__main__" if call is None else "program")
+def _run(parts: list[str], test: dict[str, str], said: IO[bytes]) -> None:
+    """The parts of a program as its file would be run; for a call or unit tests, as it would be imported, and what
+    comes of these is said."""
+    name = "__main__" if "input" in test else "program"
+    module = ModuleType(name)
     module.__dict__.update(exit=sys.exit, quit=sys.exit)
-    sys.modules[module.__name__] = module
-    exec(compile(program, "program.py", "exec"), module.__dict__)
-    if call is not None:
-        value = encoded(eval(compile(call, "call", "eval"), module.__dict__))
-        said.write(json.dumps(value).encode())
-        said.flush()
+    sys.modules[name] = module
+    for code in parts:
+        exec(compile(code, "program.py", "exec"), module.__dict__)
+    if "call" in test:
+        value = eval(compile(test["call"], "call", "eval"), module.__dict__)
+        if "arguments" in test:
+            value = value(*json.loads(test["arguments"]))
+        value = encoded(value)
+    elif "unittest" in test:
+        value = _unit_tests(module, test["unittest"])
+    else:
+        return
+    said.write(json.dumps(value).encode())
+    said.flush()
+
+
+def _unit_tests(module: ModuleType, code: str) -> list[int]:
+    """How many tests are run of the classes that the code defines beside the program, and how many of them fail."""
+    import unittest
+
+    exec(compile(code, "tests.py", "exec"), module.__dict__)
+    own = [
+        one
+        for one in module.__dict__.values()
+        if isinstance(one, type) and issubclass(one, unittest.TestCase) and one.__module__ == module.__name__
+    ]
+    result = unittest.TestResult()
+    for one in own:
+        unittest.defaultTestLoader.loadTestsFromTestCase(one).run(result)
+    return [result.testsRun, len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Task sets by name: the pocket families, the tasks of an outcome table, and a user's own in a JSON Lines file.
+"""Task sets by name: the pocket families, the tasks of an outcome table, published benchmarks that were added, and a
+user's own tasks in a JSON Lines file.
 
 One task per line: {"question": ..., "answer": ..., "grader": ...}; optional `id`, `family`, `split` and
 `answer_pattern`, a regular expression that finds the answer in a reply (its first group, or all of it, where it matches
@@ -16,8 +17,12 @@ Graders:
     program
         The answer is a Python program of the model's. Instead of `answer` there is `tests`, a list that it has to pass
         whole: {"input": "3 4\\n", "output": "7\\n"} is what it reads and prints; "assert add(3, 4) == 7" calls what it
-        defines, with a literal on the right. Programs run in a sandbox (bubblewrap, Linux) with 6 s of CPU and 1 GB of
-        memory for each test; decimals may differ by a millionth.
+        defines, with a literal on the right; {"call": "add", "arguments": [3, 4], "value": 7} does so with values of
+        JSON. {"unittest": "class Tests(unittest.TestCase): ...", "calls": "add"} is run beside the program, whose tests
+        know what is right: a program that looks for it finds it. The first of the list may be {"before": "import math",
+        "libraries": ["numpy"]}: code that is run before the program, and what may be imported of that which is
+        installed. Programs run in a sandbox (bubblewrap, Linux) with 6 s of CPU and 1 GB of memory for each test, 20 s
+        and 4 GB with libraries; decimals may differ by a millionth.
     python:FILE.py:FUNCTION
         A function of one's own in a file beside the task file: it takes what was said, the answer and, if it has a
         third parameter, the question, and returns True or False. It runs with all your rights, and 30 s for an answer.
@@ -45,10 +50,11 @@ from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
 from core.settings import data_folder
 from core.tasks.choices import read_choice
+from core.tasks.kept_tests import TASK_SETS
 from core.tasks.mathematics import math_answer
 from core.tasks.numbers import read_number
 from core.tasks.own_graders import OwnFunction, find_function
-from core.tasks.programs import read_tests
+from core.tasks.programs import check_tests
 from core.texts import read_text, well_formed
 
 #: Splits of a user's file with the hundredths of the question space that each owns.
@@ -132,12 +138,26 @@ def _outcome_tasks(path: Path, _: int, fold: int) -> tuple[Task, ...]:
     )
 
 
+def added_sets() -> list[str]:
+    """The names of the sets that were added by `trinity tasks add`."""
+    return sorted(one.stem for one in (data_folder() / TASK_SETS).glob("[!.]*.jsonl"))
+
+
+def added_file(spec: str) -> str:
+    """The path of the file of an added set that is named; any other name as it is."""
+    if spec in POCKET_SETS or spec.endswith(".jsonl") or spec not in added_sets():
+        return spec
+    return str(data_folder() / TASK_SETS / f"{spec}.jsonl")
+
+
 def _own_file(spec: str) -> Path:
-    if spec.startswith("pocket/") or not spec.endswith(".jsonl"):
+    path = added_file(spec)
+    if path.startswith("pocket/") or not path.endswith(".jsonl"):
         raise TaskError(
-            f"There is no task set '{spec}': use {', '.join(POCKET_SETS)} or a .jsonl file of your own."
+            f"There is no task set '{spec}': use {', '.join([*POCKET_SETS, *added_sets()])}, a .jsonl file of your own "
+            "or a set that you add by trinity tasks add."
         )
-    return Path(spec)
+    return Path(path)
 
 
 def _load_pocket(families: Sequence[str], split: str, n: int | None, seed: int, at_most: bool) -> list[Task]:
@@ -171,7 +191,8 @@ def tasks_in_file(spec: str) -> list[Task]:
     """Every task of a set that is a file; none of the program's own sets, which are drawn."""
     if spec.startswith(OUTCOMES_PREFIX):
         return load_outcome_tasks(spec)
-    return read_task_file(Path(spec)) if spec.endswith(".jsonl") else []
+    path = added_file(spec)
+    return read_task_file(Path(path)) if path.endswith(".jsonl") else []
 
 
 def read_task_file(path: Path, graders: Sequence[str] = FILE_GRADERS) -> list[Task]:
@@ -299,7 +320,7 @@ def read_answer(fields: dict[str, Any], grader: Grader, where: str) -> str:
     """The right answer of a line, for a program its tests as JSON. TaskError for one that its grader cannot use."""
     if grader == "program":
         try:
-            read_tests(fields.get("tests"))
+            check_tests(fields.get("tests"))
         except ValueError as error:
             raise TaskError(f"{where} has grader 'program' and {error}.") from None
         return json.dumps(fields["tests"], ensure_ascii=False)
@@ -315,7 +336,7 @@ def read_answer(fields: dict[str, Any], grader: Grader, where: str) -> str:
 
 def own_functions(spec: str) -> dict[Task, OwnFunction]:
     """The user's own functions that grade the tasks of a set: those that its file names."""
-    tasks, folder = tasks_in_file(spec), Path(spec).parent
+    tasks, folder = tasks_in_file(spec), Path(added_file(spec)).parent
     return {task: find_function(task.grader, folder) for task in tasks if own_grader(task.grader)}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, not_, or_, select, union_all
 
 from core.analysis.comparison import MatchedTasks, is_solved
-from core.episode import Protocol, Role, Status
+from core.episode import EDITED, Flag, Protocol, Role, Status
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, has_own
 from storage.filters.expression import Compare, Every, Name, join_nodes, write_expression
@@ -98,6 +98,25 @@ class Figures:
     @property
     def tasks(self) -> int:
         return sum(tasks for _, _, tasks in self.by_task)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls that a side's finished episodes made, a reply that was used again not counted, and their tokens."""
+
+    episodes: int
+    calls: int
+    tokens: int
+
+    @property
+    def calls_each(self) -> float | None:
+        """Calls per question; None where nothing is finished."""
+        return self.calls / self.episodes if self.episodes else None
+
+    @property
+    def tokens_each(self) -> float | None:
+        """Tokens per question, sent and written."""
+        return self.tokens / self.episodes if self.episodes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +290,33 @@ def figures(store: Store, sides: Sequence[PolicySide]) -> list[Figures]:
         summary = PolicySummary(run_id=side.run, policy=side.policy, **dict(zip(names, numbers, strict=True)))
         result.append(Figures(side, summary, tuple(sorted(counted[i])), n_seeds))
     return result
+
+
+def calls(store: Store, sides: Sequence[PolicySide]) -> list[Calls]:
+    """What each side asked for, in order; models of the pool that planned are not among it. Two queries."""
+    asked = (
+        turn.c.stage == "finished",
+        func.coalesce(turn.c.finish_reason, "").not_in(("not_asked", EDITED)),
+        turn.c.flags.not_like(f"%{Flag.REUSED}%"),
+    )
+    tokens = func.coalesce(func.sum(turn.c.tokens_in), 0) + func.coalesce(func.sum(turn.c.tokens_out), 0)
+    made = [
+        select(literal(i), func.count(), tokens)
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .where(*finished_conditions(side), *asked)
+        for i, side in enumerate(sides)
+    ]
+    over = [
+        select(literal(i), func.count()).where(*finished_conditions(side)) for i, side in enumerate(sides)
+    ]
+    if not sides:
+        return []
+    with reading(store.engine) as connection:
+        episodes: dict[int, int] = dict(tuple(row) for row in connection.execute(union_all(*over)))
+        return [
+            Calls(episodes[i], n, total)
+            for i, n, total in sorted(tuple(row) for row in connection.execute(union_all(*made)))
+        ]
 
 
 def task_sets(store: Store, sides: Sequence[PolicySide]) -> list[TaskSet]:

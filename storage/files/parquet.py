@@ -130,6 +130,11 @@ TURN_SCHEMA = pa.schema(
         *_columns(_NAMES, "flags"),
         *_columns(_INTEGER, "tokens_in", "tokens_out", "tokens_cached"),
         *_columns(_FLOAT, "cost_usd", "latency_s"),
+        # The row of an outcome table that a recorded reply is.
+        *_columns(_TEXT, "recorded_table"),
+        *_columns(_INTEGER, "recorded_sample"),  # from 0
+        *_columns(_TEXT, "recorded_answer"),
+        *_columns(_TRUTH, "by_agreement"),
         *_columns(_TIME, "started"),
     ]
 )
@@ -266,6 +271,11 @@ def _turn(row: Rows) -> Row:
     made["turn"] = row["idx"] + 1
     made["policy"] = decider_at(row["policy"], row["deciders"] or {}, row["idx"])
     made["started"] = _micros(row["started"])
+    recorded = mapping.to_recorded(row["recorded"])
+    made["recorded_table"] = recorded and recorded.table
+    made["recorded_sample"] = recorded and recorded.sample
+    made["recorded_answer"] = recorded and recorded.answer
+    made["by_agreement"] = recorded and recorded.by_agreement
     return made
 
 

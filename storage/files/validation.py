@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn
+from core.episode import ROLE_ORDER, Decision, Episode, Flag, Role, Status, Turn
 from core.grader import is_grader
 from storage.files.jsonl import ID, Body, EpisodeLine, LabelLine, RunLine, UpdateLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
@@ -26,6 +26,8 @@ _INT32, _FLOAT32 = 2**31 - 1, 3.5e38
 _LONGEST_S, _DEAREST_USD = 1e9, 1e9
 _LONGEST_NAME = 300
 _MOST_TURNS, _MOST_MODELS = 10_000, 1_000
+#: Of a model to a task, in an outcome table.
+_MOST_SAMPLES = 32_767
 #: Probabilities are rounded, and were summed in 32 bits.
 _SUM_TOLERANCE = 1e-3
 
@@ -137,6 +139,16 @@ def _turn(where: str, index: int, turn: Turn, episode: Episode) -> None:
         if (usd := getattr(usage, name)) is not None:
             _between(f"{of_usage}.{name}", usd, 0, _DEAREST_USD)
     _between(f"{where}.reply.latency_s", turn.reply.latency_s, 0, _LONGEST_S)
+    row, of_row = turn.reply.recorded, f"{where}.reply.recorded"
+    told = (Flag.RECORDED in turn.flags) is (row is not None)
+    _need(told, of_row, "a row where the turn's flags say 'recorded', and no other, is allowed")
+    if row is not None:
+        _name(f"{of_row}.table", row.table)
+        _between(f"{of_row}.sample", row.sample, 0, _MOST_SAMPLES)
+        judge = turn.decision.role is Role.VERIFIER
+        _need(judge or row.verdict is None, f"{of_row}.verdict", "a Verifier's turn alone has one")
+        judged = row.verdict is not None or not row.by_agreement
+        _need(judged, f"{of_row}.by_agreement", "only a verdict can be made by agreement")
 
 
 def _decision(where: str, one: Decision, models: Sequence[str]) -> None:

@@ -195,7 +195,7 @@ def replied_row(reply: Reply) -> Row:
         "latency_s": reply.latency_s,
         "error_kind": reply.error.kind if reply.error else None,
         "error": well_formed(reply.error.message) if reply.error else None,
-        **({"recorded": recorded_object(reply.recorded)} if reply.recorded else {}),
+        "recorded": reply.recorded and recorded_object(reply.recorded),
     }
 
 
@@ -293,7 +293,11 @@ def plan_row(plan: Plan, at: float) -> Row:
         "at": at,
         "prompt": prompt_text(plan.messages),
         **{kind: well_formed(body) for kind, body in reply_texts(plan.reply).items()},
-        **{name: value for name, value in replied_row(plan.reply).items() if name != "stage"},
+        **{
+            name: value
+            for name, value in replied_row(plan.reply).items()
+            if name not in ("stage", "recorded")
+        },
         "workflow": asdict(plan.workflow) if plan.workflow else None,
     }
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from core.analysis.metrics import ClusteredShare
 from core.conduct.planners import CONDUCTOR
-from core.episode import AnswerRule, Decision, EndReason, Flag, Message, Role, Status, Verdict
+from core.episode import AnswerRule, Decision, EndReason, Flag, Message, Recorded, Role, Status, Verdict
 from core.play.marks import without_marks
 
 T = TypeVar("T")
@@ -155,6 +155,8 @@ class TurnOutline:
     argmax_role: Role | None
     origin: str
     answer_rule: AnswerRule | None = None  # how a Worker's answer was found, where there are several ways
+    finish_reason: str | None = None
+    recorded: Recorded | None = None  # the row of an outcome table that its reply is
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,4 +291,6 @@ class Episodes:
 
 def _outline(row: Rows) -> TurnOutline:
     spent = {name: row[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
-    return mapping.from_row(TurnOutline, row, index=row["idx"], **spent)
+    return mapping.from_row(
+        TurnOutline, row, index=row["idx"], recorded=mapping.to_recorded(row["recorded"]), **spent
+    )

@@ -8,14 +8,17 @@ from functools import partial
 from typing import NamedTuple
 
 from core.analysis.comparison import Comparison, MatchedTasks, accuracy_over_tasks, compare, is_solved
+from core.episode import Flag
 from storage.analysis.routing import count_episodes
 from storage.analysis.standings import (
     CELLS,
+    Calls,
     Cell,
     Figures,
     PolicySide,
     SharedTask,
     TaskOutcome,
+    calls,
     figures,
     matched_tasks,
     policies_with_episodes,
@@ -65,6 +68,7 @@ class _Standing(NamedTuple):
     side: Side
     did: Figures
     over: Comparison | None
+    asked: Calls
 
 
 def played(asked: Asked) -> tuple[PolicySide, ...]:
@@ -159,12 +163,13 @@ def _standings(asked: Asked, found: Sequence[Figures], against: Sequence[Compari
     here = asked.read(policies_with_episodes)
     luck = "How likely a difference from A this large would be by luck alone, were both equally good"
     seeds = "With how many different seeds it played; another seed draws other choices"
+    called = "Calls of models per question; a reply that is used again is none"
 
     def over(get: Callable[[Comparison], object]) -> Callable[[_Standing], object]:
         return lambda one: get(one.over) if one.over and one.over.n else None
 
     return Table.of(
-        map(_Standing, asked.sides, found, (None, *against)),
+        map(_Standing, asked.sides, found, (None, *against), asked.read(calls, played(asked))),
         Column("name", "Policy", get=lambda one: one.side.title, help="Policy"),
         Column("policy", "Id", "id", lambda one: one.side.played.policy),
         Column("run", "Run", "id", lambda one: one.side.played.run),
@@ -184,9 +189,17 @@ def _standings(asked: Asked, found: Sequence[Figures], against: Sequence[Compari
         Column("tasks", "Tasks", "count", lambda one: one.did.tasks, "Different tasks that it has finished"),
         Column("seeds", "Seeds", "count", lambda one: one.did.seeds, seeds),
         Column("missing", "Missing", "count", lambda one: one.did.summary.missing, "Missing"),
+        Column("calls", "Calls each", "number", lambda one: one.asked.calls_each, called, 2),
+        Column("tokens", "Tokens each", "number", lambda one: one.asked.tokens_each, "Sent and written"),
+        Column("cost", "Cost each", "usd", _cost_each, "What its replies cost, per question"),
         Column("open", "List", "link", lambda one: one.side.listed()),
         key="policies",
     )
+
+
+def _cost_each(one: _Standing) -> float | None:
+    did = one.did.summary
+    return None if did.cost_usd is None or not did.n else did.cost_usd / did.n
 
 
 def _accuracy(one: Figures) -> Estimate:
@@ -212,8 +225,21 @@ def _cautions(asked: Asked) -> list[Block]:
             "These were not played under the same setting: a difference may come from it and not from the policy "
             f"({under})."
         )
+    flags = [
+        {
+            flag
+            for flag in (Flag.RECORDED, Flag.REUSED)
+            if asked.read(count_episodes, replace(side.where, flag=flag))
+        }
+        for side in asked.sides
+    ]
+    if any(Flag.RECORDED in one for one in flags):
+        cautions.append(
+            "Replies here are recorded: where policies ask the same model, they get the same. The comparison by task "
+            "allows for that; two accuracies side by side are not independent."
+        )
     # Whether a reply that another run had got stands in any of their episodes.
-    if any(asked.read(count_episodes, replace(side.where, flag="reused")) for side in asked.sides):
+    elif any(Flag.REUSED in one for one in flags):
         cautions.append(
             "Replies of earlier runs were reused here: where policies asked the same, they share their luck. The "
             "comparison by task allows for that; two accuracies side by side are not independent."

@@ -110,6 +110,14 @@ ANALYSES: dict[str, Listed] = {
         "Learn",
         by_filter=False,
     ),
+    "outcomes": Listed(
+        "Outcomes",
+        "table_chart",
+        "What recorded models answered to a task set: who knows what, what a second opinion brings, what could be won.",
+        "What the models of an outcome table know, and what could be won.",
+        "outcomes show",
+        by_filter=False,
+    ),
     "separability": Listed(
         "Separability",
         "scatter_plot",

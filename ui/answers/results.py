@@ -169,10 +169,8 @@ def _with_interval(one: Measured, found: Mean) -> str:
 
 
 def _sentence(one: Measured) -> str:
-    """The reference and the best of the others, or the best and the least, and whether their difference holds."""
-    where = ""
-    if one.shipped is not None:
-        where = f"Shipped with the program, measured on {one.shipped.measured}, not on this machine. "
+    """The reference, the best of the others, whether they differ, and a table by family; or the best and the least."""
+    where = _where(one)
     unit = "tokens" if one.is_tokens else "of the tasks"
     first = one.reference
     others = sorted(
@@ -188,10 +186,19 @@ def _sentence(one: Measured) -> str:
     holds = one.differences.mark(one.table, best) if one.differences and len(one.differences.ps) > 1 else ""
     held = {"yes": ", which holds", "no": ", which does not hold"}.get(holds, "")
     among = f"{held} among {len(one.differences.ps)} differences" if held and one.differences else ""
+    rule = next((row for row in others if row.row.startswith("by-family")), best)
+    simplest = f" The simplest rule, {rule.label}: {_with_interval(one, rule.value)}." * (rule is not best)
     return (
         f"{where}{first.label}: {_with_interval(one, first.value)} {unit}. Best of the others: "
-        f"{best.label}, {_with_interval(one, best.value)}; {less} on the same seeds{among}."
+        f"{best.label}, {_with_interval(one, best.value)}; {less} on the same seeds{among}.{simplest}"
     )
+
+
+def _where(one: Measured) -> str:
+    """That it was not measured here, where that is so."""
+    if one.shipped is None:
+        return ""
+    return f"Shipped with the program, measured on {one.shipped.measured}, not on this machine. "
 
 
 def _less(one: Measured, row: RowResult) -> str:
@@ -323,7 +330,7 @@ def _beside(one: Measured) -> list[Block]:
     notes += [*on_fewer_seeds(one.table, one.found), *([one.table.note] if one.table.note else [])]
     paper = one.table.published
     if rows := [row for row in one.found if _published(one, row) in paper.rows]:
-        cells = [[_paper_cell(value) for value in _all_papers(one, row)] for row in rows]
+        cells = [[Cell(it, "" if it is None else f"{it:g}") for it in _all_papers(one, row)] for row in rows]
         names = [_published(one, row) for row in rows]
         title = f"The paper ({paper.name})"
         notes.append(
@@ -353,18 +360,13 @@ def _beside(one: Measured) -> list[Block]:
     return notes
 
 
-def _paper_cell(value: float | None) -> Cell:
-    return Cell(value, "" if value is None else f"{value:g}")
-
-
 def _evolution(run: StoredRow) -> Address | None:
     return Address("evolution", {"run": run.evolution}) if run.evolution else None
 
 
 def _learning(one: Measured) -> list[Answer]:
     """Accuracy against episodes, where the table shows its learners."""
-    lines = {row.label: mean_curve(row) for row in one.found if one.table.curves}
-    lines = {label: line for label, line in lines.items() if line}
+    lines = {row.label: line for row in one.found if one.table.curves and (line := mean_curve(row))}
     if not lines:
         return []
     last = {label: line[-1] for label, line in lines.items()}
@@ -411,9 +413,7 @@ def _counted(one: Measured) -> Answer:
     value, name, column = max(
         (value, name, column) for name, row in one.counted.items() for column, value in row.items()
     )
-    where = ""
-    if one.shipped is not None:
-        where = f"Shipped with the program, measured on {one.shipped.measured}, not on this machine. "
+    where = _where(one)
     most = percent(value) if shares else f"{value:,.0f}"
     slots = ", its pool's slots A0 to A6" if shares else ""
     here = "Share of turns by model, all seeds" if shares else "Here"

@@ -321,7 +321,8 @@ def separability(
     tasks: Annotated[
         str | None,
         typer.Option(
-            help="Questions that --encoder reads: pocket, pocket/FAMILY or a FILE.jsonl. Left out: pocket.",
+            help="Questions that --encoder reads: pocket, pocket/FAMILY, a set of trinity tasks or a FILE.jsonl. "
+            "Left out: pocket.",
             show_default=False,
         ),
     ] = None,

@@ -84,7 +84,12 @@ class Commands(TyperGroup):
             "ui.cli.encoders:app",
         ),
         "tasks": Listed(
-            "List tasks of your own, and check how their answers are graded.", "ui.cli.tasks:app"
+            "Add published benchmarks, list tasks of your own, and check how answers are graded.",
+            "ui.cli.tasks:app",
+        ),
+        "outcomes": Listed(
+            "Add, list, show and remove outcome tables: what real models answered, to play from.",
+            "ui.cli.outcomes:app",
         ),
         "pocket": Listed(
             "The embedded small models: their cards, temperatures and training.", "ui.cli.pocket:app"

@@ -120,7 +120,10 @@ def add(
 def show(
     name: Annotated[str, typer.Argument(help="A name of trinity encoders list, a folder or a hub id.")],
     tasks: Annotated[
-        str, typer.Option("--tasks", help="The tasks that it reads: a pocket set, or a .jsonl file.")
+        str,
+        typer.Option(
+            "--tasks", help="The tasks that it reads: a pocket set, a set of trinity tasks, or a .jsonl file."
+        ),
     ] = "pocket",
     n: Annotated[int, typer.Option("--n", min=10, max=1500, help="How many of them.")] = 100,
     as_json: JsonOption = False,

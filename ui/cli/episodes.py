@@ -107,8 +107,11 @@ def show(
 
     [dim]$[/] trinity episodes show ep12ab
     """
+    from ui.presentation.words import recorded_words
+
     with opened_store(store, mark_dead=True) as opened:
         found = opened.episodes.get(episode)
+        outlines = opened.episodes.outline(episode)
     if as_json:
         print_json(found)
         return
@@ -122,6 +125,8 @@ def show(
         tell(f"{turn.index + 1}. {decision.role} {printable(decision.model)}{sure}{verdict}", style="cyan")
         for line in visible_text(turn.reply).splitlines():
             tell(f"   {printable(line)}")
+        if words := recorded_words(outlines[turn.index]):
+            tell(f"   [{printable(words)}]", style="dim")
     ending = found.end_reason or found.status
     outcome = {True: "right", False: "wrong", None: "not graded"}[found.correct]
     answer = printable(found.answer)

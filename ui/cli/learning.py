@@ -20,6 +20,7 @@ from core.evolution.config import DEPARTURES
 from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
 from core.settings import DOORS, POCKET_POOL, Settings
+from core.tasks.sets import POCKET_SETS
 from core.texts import read_text
 from ui.cli.console import making_ready, percent, print_json, say, tell, write_new
 from ui.cli.options import OWN_STORE, Given, JsonOption, opened_store, setting_lines, with_options
@@ -32,6 +33,7 @@ from ui.cli.play import (
     with_ceiling,
 )
 from ui.cli.replies import tell_lapses
+from ui.runs.settings import usual_tasks
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
 if TYPE_CHECKING:
@@ -339,7 +341,7 @@ def _play_words(plan: EvolutionPlan | TrainingPlan, *policies: str) -> str:
     """How to play what was learned: over the models and on the tasks with which it was."""
     asked = [word for policy in policies for word in ("--policy", policy)]
     asked += ["--pool", plan.pool] if plan.pool != POCKET_POOL else []
-    asked += ["--tasks", plan.tasks] if plan.tasks.endswith(".jsonl") else ["--n", "200"]
+    asked += ["--n", "200"] if plan.tasks in POCKET_SETS else ["--tasks", plan.tasks]
     return f"Play it: trinity run {shlex.join(asked)}"
 
 
@@ -362,6 +364,10 @@ def learn(
     asked = preset_values(kind, preset)
     asked |= (read_file(Path(how.config), kind, command) if how.config else {}) | dict(given)
     chosen: dict[str, Any] = validate_settings(kind, asked, f"{how.config}: " if how.config else "")
+    doors = {key: chosen.get(key) for key in DOORS}
+    settings = wiring.settings(store=how.store, **doors)
+    if "tasks" not in asked:
+        chosen["tasks"] = usual_tasks(settings.pool)
     if how.write_config:
         file = Path(how.write_config)
         lines = [_HEAD.format(command=command, name=file.name), *setting_lines(kind, chosen)]
@@ -370,8 +376,6 @@ def learn(
         return
     if how.pilot and how.resume:
         raise ConfigError("--pilot comes before a new run: leave it out with --resume.")
-    doors = {key: chosen.get(key) for key in DOORS}
-    settings = wiring.settings(store=how.store, **doors)
     with opened_store(settings.store) as opened:
         known = known_run(opened, command, chosen["name"], resume=how.resume, may_begin="tasks" in asked)
         if kind is EvolutionPlan and not known:

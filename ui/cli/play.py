@@ -56,8 +56,10 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
     from core.settings import POCKET_POOL
 
     hosts = dict.fromkeys(urlsplit(spec.base_url).netloc for spec in specs if spec.provider == "openai")
+    recorded = any(one.provider == "recorded" for one in specs)
     places = [
         *(["in this process"] if any(one.provider in ("pocket", "local") for one in specs) else []),
+        *(["recorded models"] if recorded else []),
         *hosts,
     ]
     names = ", ".join(spec.name for spec in specs)
@@ -65,6 +67,11 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
     if pool == POCKET_POOL and Path("pool.toml").is_file():
         say(
             "The pool.toml in this folder is not used: give --pool pool.toml, or set TRINITY_POOL, to play with it."
+        )
+    if recorded:
+        say(
+            "No model is called and nothing is paid: each turn is a reply that its model once gave to the bare "
+            "question, at the cost that the table says."
         )
     if encoder is not None:
         tell_encoder(encoder)

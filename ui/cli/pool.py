@@ -13,6 +13,7 @@ from ui.answers.pages import ANALYSES
 from ui.cli.analysis import command
 from ui.cli.console import print_json, print_table, say, tell, with_progress, write_new
 from ui.cli.options import JsonOption, PoolOption
+from ui.runs.settings import is_recorded
 
 if TYPE_CHECKING:
     from core.episode import Reply
@@ -50,12 +51,13 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     from ui.runs import wiring
 
     name = wiring.settings(pool=pool).pool
-    specs = wiring.pool_specs(name) if name == POCKET_POOL else load_specs(Path(name), wiring.data_folder())
+    own = name != POCKET_POOL and not is_recorded(name)
+    specs = load_specs(Path(name), wiring.data_folder()) if own else wiring.pool_specs(name)
     if as_json:
         print_json([{key: getattr(spec, key) for key in FIELDS} for spec in specs])
         return
     rows = [
-        (s.name, s.provider, s.model, s.local or s.base_url)
+        (s.name, s.provider, s.model, name if s.provider == "recorded" else s.local or s.base_url)
         + (dollars(s.price_in), dollars(s.price_out), s.strength, key_state(s.api_key_env))
         for s in specs
     ]
@@ -101,12 +103,16 @@ def check(
 
     [dim]$[/] trinity pool check --pool pool.toml --roles
     """
+    from ui.runs import wiring
+
+    if is_recorded(name := wiring.settings(pool=pool).pool):
+        _check_table(name, as_json)
+        return
     if roles:
         _check_roles(pool, as_json)
         return
     from core.pool.pool import check_pool, tokens_per_s
     from ui.presentation.words import dollars
-    from ui.runs import wiring
 
     results: list[dict[str, object]] = []
     rows: list[tuple[str, ...]] = []
@@ -139,6 +145,24 @@ def check(
         print_table(["model", "", ">seconds", ">tokens/s", ">cost", "reply"], rows)
     if not all(one["ok"] for one in results):
         raise typer.Exit(1)
+
+
+def _check_table(pool: str, as_json: bool) -> None:
+    """What each model of an outcome table can be asked: nobody is, as their replies are there."""
+    from ui.runs import wiring
+
+    specs = wiring.pool_specs(pool)
+    if as_json:
+        asked = [(spec, None if spec.tasks is None else len(spec.tasks)) for spec in specs]
+        print_json(
+            [{"name": spec.name, "ok": True, "tasks": n, "roles": list(spec.roles)} for spec, n in asked]
+        )
+        return
+    say("Its models reply from an outcome table, so nobody is asked.")
+    rows = [
+        (spec.name, "all" if spec.tasks is None else len(spec.tasks), ", ".join(spec.roles)) for spec in specs
+    ]
+    print_table(["model", ">tasks with a reply", "roles that it can play"], rows)
 
 
 def _noted(reply: Reply) -> str:

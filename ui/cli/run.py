@@ -169,6 +169,7 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
     """Accuracies per policy, in the order they were asked for."""
     from core.analysis.metrics import wilson_interval
     from core.episode import Status
+    from storage.analysis.standings import PolicySide, calls
     from storage.analysis.verdicts import turn_groups
     from storage.filters.episode_filter import EpisodeFilter
     from ui.presentation.words import dollars
@@ -180,6 +181,8 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
     cut = Counter(one.policy for one in store.episodes.of_run(run_id) if one.status not in over)
     planned = each * len(plan.policies)
     unbegun = planned - cut.total() - sum(one.n + one.missing for one in rows)
+    asked = calls(store, [PolicySide(one.policy, run_id) for one in rows])
+    recorded = any(spec.provider == "recorded" for spec in specs)
     if as_json:
         print_json(
             [
@@ -189,8 +192,12 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
                     "ci95": None if one.policy in cut else wilson_interval(one.correct, one.n),
                     "n": one.n,
                     "turns_mean": one.mean_turns,
+                    "missing": one.missing,
+                    "calls_mean": made.calls_each,
+                    "tokens_mean": made.tokens_each,
+                    "cost_usd_mean": one.cost_usd / one.n if one.cost_usd is not None and one.n else None,
                 }
-                for one in rows
+                for one, made in zip(rows, asked, strict=True)
             ]
         )
         return
@@ -202,8 +209,10 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
             ">n",
             ">missing",
             ">turns",
+            ">calls",
+            ">tokens",
             ">wrong among accepted",
-            ">cost",
+            ">recorded cost" if recorded else ">cost",
         ],
         [
             (
@@ -216,12 +225,20 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
                 one.n,
                 one.missing or "",
                 "-" if one.mean_turns is None else f"{one.mean_turns:.2f}",
+                "-" if made.calls_each is None else f"{made.calls_each:.2f}",
+                "-" if made.tokens_each is None else f"{made.tokens_each:,.0f}",
                 f"{one.false_accepts} of {one.accepted}",
-                dollars(one.cost_usd),
+                "-" if recorded and one.cost_usd is None else dollars(one.cost_usd),
             )
-            for one in rows
+            for one, made in zip(rows, asked, strict=True)
         ],
     )
+    if recorded and (missing := sum(one.missing for one in rows)):
+        say(
+            f"{missing} of {planned} episodes are missing, as models that they need have no recorded reply to their "
+            "task: each accuracy is over the tasks that its policy could play, and trinity compare goes by the shared "
+            "ones."
+        )
     if cut:
         say(
             f"{cut.total()} of {planned} episodes were cut. Those that ended are the shorter ones, so no accuracy is "

@@ -81,12 +81,14 @@ def serve(
         say(f"Wrote {write_config}. Edit it, then: trinity serve --config {write_config}")
         return
     from ui.cli.ui import check_port
-    from ui.endpoint.service import Service
+    from ui.endpoint.service import RECORDED_NOT_SERVED, Service
     from ui.runs import wiring
-    from ui.runs.settings import absolute_pool
+    from ui.runs.settings import absolute_pool, is_recorded
 
     chosen = validate_settings(Endpoint, given)["max_cost_usd"]
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, device=device, dtype=dtype)
+    if is_recorded(settings.pool):
+        raise ConfigError(RECORDED_NOT_SERVED)
     local = _is_local(host)
     check_port(port, host)
     with opened_store(settings.store, mark_dead=True) as opened:

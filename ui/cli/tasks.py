@@ -1,4 +1,5 @@
-"""`trinity tasks`: what is in a task file, and whether its answers are graded as a person would."""
+"""`trinity tasks`: published benchmarks as task sets, what is in a task file, and whether its answers are graded as a
+person would."""
 
 from __future__ import annotations
 
@@ -15,38 +16,173 @@ from ui.cli.options import JsonOption
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Tasks of your own: what a file holds, and how answers to it are graded.\n\n"
-    'A line is {"question": ..., "answer": ..., "grader": ...}. Graders:\n\n'
+    help="Tasks of your own and of published benchmarks: what a file holds, and how answers to it are graded.\n\n"
+    "Of these benchmarks 'add' reads the files, which you have to download yourself; 'list' says where they are "
+    "published: aime, bigcodebench, gpqa-diamond, gsm8k, humaneval, livecodebench, math500, mbpp, mmlu, mmlu-pro, "
+    "rlpr\n\n"
+    'A line of a file of your own is {"question": ..., "answer": ..., "grader": ...}. Graders:\n\n'
     "- exact, number, choice, math: a text, a number, a letter, an expression in LaTeX\n\n"
     '- program: a Python program that the model writes, with "tests" in place of "answer", such as '
     '[{"input": "3 4\\n", "output": "7\\n"}, "assert add(3, 4) == 7"]; run in a sandbox (bubblewrap)\n\n'
     "- python:FILE.py:FUNCTION: a function of your own beside the task file: it takes what was said, the answer and, "
     "if it has a third parameter, the question, and returns True or False\n\n"
-    "[dim]$[/] trinity tasks list my.jsonl",
+    "[dim]$[/] trinity tasks list my.jsonl\n\n"
+    "[dim]$[/] trinity tasks add math500 test.jsonl",
 )
 
 #: So many disagreements are printed; --json has all.
 MOST_SHOWN = 40
 
 
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="How --tasks will name the set.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The benchmark's own files as they are published: JSON Lines, JSON, CSV or Parquet, also .gz."
+        ),
+    ],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="SET", help="Which benchmark it is. Left out: the one that its fields show."
+        ),
+    ] = None,
+    skip: Annotated[
+        bool,
+        typer.Option(
+            "--skip-faulty", help="Leave out faulty rows and count them, instead of refusing the files."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a task set of a published benchmark's own files, with the paper's splits; nothing is downloaded.
+
+    The set lies in the data folder, and --tasks NAME means it from then on.
+
+    [dim]$[/] trinity tasks add math500 test.jsonl
+
+    [dim]$[/] trinity tasks add lcb test.jsonl test6.jsonl --as livecodebench
+    """
+    from core.settings import data_folder
+    from core.tasks.adding import add_set
+
+    added = add_set(name, files, data_folder(), kind=kind, skip=skip)
+    published = added.published
+    splits, left_out = added.splits, added.left_out
+    if as_json:
+        print_json(
+            {
+                "name": name,
+                "set": published.name,
+                "path": str(added.path),
+                "bytes": added.bytes,
+                "tasks": splits.total(),
+                "splits": dict(splits),
+                "left_out": dict(left_out),
+            }
+        )
+        return
+    rows = [(*key, n) for key, n in sorted(added.tasks.items())]
+    print_table(["split", "family", "grader", ">tasks"], rows)
+    each = ", ".join(f"{splits[one]:,} {one}" for one in ("evolve", "validation", "test") if splits[one])
+    tell(
+        f"{name}: {splits.total():,} tasks of {published.name} ({each}), {added.bytes / 1e6:,.1f} MB, {added.path}"
+    )
+    tell(f"Splits: {published.splits.words}. Published: {published.sizes}. Licence: {published.licence}.")
+    for reason, n in left_out.most_common():
+        tell(f"Left out: {n:,}, {reason}.")
+    tell(f"Play it: trinity run --policy random --tasks {name} --pool pool.toml")
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="A set that 'list' shows as added.")],
+) -> None:
+    """Remove a task set that was added, with its tests; recorded runs keep their episodes.
+
+    [dim]$[/] trinity tasks remove math500
+    """
+    from core.settings import data_folder
+    from core.tasks.adding import remove_set
+
+    remove_set(name, data_folder())
+    tell(f"The task set {name} is removed.")
+
+
 @app.command("list")
 def list_(
-    file: Annotated[Path, typer.Argument(help="A task file, one JSON object per line.")],
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            help="A task file, one JSON object per line, or a set that was added. Left out: all sets by name."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read a task file and count its tasks by split, family and grader; the first bad line is named.
 
-    [dim]$[/] trinity tasks list my.jsonl
-    """
-    from core.tasks.sets import read_task_file
+    Without a file: the sets that were added here, and the published ones that 'add' can read, with their addresses.
 
-    counted = Counter((task.split, task.family, task.grader) for task in read_task_file(file))
+    [dim]$[/] trinity tasks list my.jsonl
+
+    [dim]$[/] trinity tasks list
+    """
+    if file is None:
+        _list_sets(as_json)
+        return
+    from core.tasks.sets import added_file, read_task_file
+
+    counted = Counter(
+        (task.split, task.family, task.grader) for task in read_task_file(Path(added_file(file)))
+    )
     if as_json:
         print_json(
             [{"split": s, "family": f, "grader": g, "n": n} for (s, f, g), n in sorted(counted.items())]
         )
         return
     print_table(["split", "family", "grader", ">tasks"], [(*key, n) for key, n in sorted(counted.items())])
+
+
+def _list_sets(as_json: bool) -> None:
+    """The sets that were added, and those that can be."""
+    from core.settings import data_folder
+    from core.tasks.adding import files_of
+    from core.tasks.published import PUBLISHED
+    from core.tasks.sets import added_sets
+
+    folder = data_folder()
+    sizes = {name: sum(one.stat().st_size for one in files_of(name, folder)) for name in added_sets()}
+    if as_json:
+        print_json(
+            {
+                "added": [{"name": name, "bytes": size} for name, size in sizes.items()],
+                "published": [
+                    {
+                        "name": one.name,
+                        "fields": one.fields,
+                        "grader": one.grader,
+                        "splits": one.splits.words,
+                        "source": one.source,
+                        "licence": one.licence,
+                        "sizes": one.sizes,
+                    }
+                    for one in PUBLISHED.values()
+                ],
+            }
+        )
+        return
+    if sizes:
+        print_table(["added here", ">MB"], [(name, f"{size / 1e6:,.1f}") for name, size in sizes.items()])
+        tell()
+    print_table(
+        ["published", "grader", "where", "licence"],
+        [(one.name, one.grader, one.source, one.licence) for one in PUBLISHED.values()],
+    )
+    tell()
+    for one in PUBLISHED.values():
+        tell(f"{one.name}: {one.sizes}. Splits: {one.splits.words}.")
 
 
 @app.command()

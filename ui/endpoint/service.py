@@ -32,6 +32,7 @@ from ui.endpoint.wire import DecisionRequest, Question
 from ui.runs import wiring
 from ui.runs.plans import ServePlan
 from ui.runs.policies import Policies
+from ui.runs.settings import is_recorded
 from ui.runs.spending import check_ceiling, paid_models
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,13 @@ EVERY_S = 3600.0
 LEAST_TURNS = 2
 #: Of a conversation's text: more would only be cut to the encoder's window.
 LONGEST_QUESTION = 2_000_000
+
+
+#: Why the models of an outcome table are not served.
+RECORDED_NOT_SERVED = (
+    "Recorded models reply to the questions of their outcome table alone, and clients ask others: serve a pool of "
+    "models that can be called."
+)
 
 
 @dataclass
@@ -76,7 +84,9 @@ class Service:
 
     @cached_property
     def engine(self) -> Engine:
-        """Who plays."""
+        """Who plays. ConfigError for models that answer nothing new, and without a ceiling that is needed."""
+        if is_recorded(self.pool_name):
+            raise ConfigError(RECORDED_NOT_SERVED)
         tiers = {one.name: (self.offer.policy_of(one), one.turns) for one in self.endpoint.tier}
         models = tuple(spec.name for spec in self.pool.specs)
         ceiling = self.endpoint.max_cost_usd if self.max_cost_usd is None else self.max_cost_usd

@@ -50,6 +50,7 @@ from ui.presentation.words import (
     generations_of,
     label_words,
     policy_name,
+    recorded_words,
     role_word,
     seconds,
     strip_text,
@@ -232,8 +233,18 @@ _TOLD: tuple[Callable[..., object], ...] = (
         model_colour,
         one_line,
     ),
-    *(options, outcome_mark, percent, policy_name, role_word, rows_of, second_opinions, seconds, strip_text),
-    *(time_words, totals),
+    *(
+        options,
+        outcome_mark,
+        percent,
+        policy_name,
+        recorded_words,
+        role_word,
+        rows_of,
+        second_opinions,
+        seconds,
+    ),
+    *(strip_text, time_words, totals),
 )
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from core.conduct.planners import CONDUCTOR
-from core.episode import Protocol, Role
+from core.episode import EDITED, Protocol, Role, Verdict
 from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
 from storage.filters.listing import MIXED
-from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnText
+from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnOutline, TurnText
 from storage.shelves.labels import NOTE, Label, Place
 from storage.store import Store
 from storage.upkeep.retention import LOST, WORDS, Pruning
@@ -301,6 +301,31 @@ def left_words(seconds: float | None) -> str:
     if seconds >= 5400:
         return f", about {seconds / 3600:.1f} h left"
     return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
+
+
+def recorded_words(outline: TurnOutline) -> str:
+    """That a turn's reply is recorded, from which table, and how its verdict was made; empty for any other turn."""
+    row = outline.recorded
+    if row is None:
+        return ""
+    sample = f", sample {row.sample + 1}" if row.sample else ""
+    said = [
+        f"Recorded, from the outcome table {row.table}{sample}: {one_line(outline.model, 40)} gave this reply to the "
+        "bare question and saw nothing of this episode."
+    ]
+    if outline.finish_reason == EDITED:
+        said.append("The verdict was given by hand.")
+    elif row.by_agreement and outline.verdict is not None:
+        same = "the same as" if outline.verdict is Verdict.ACCEPT else "another than"
+        own = f" ({one_line(row.answer, 40)})" if row.answer else ""
+        said.append(
+            f"The verdict was made by agreement: its own recorded answer{own} is {same} the standing one."
+        )
+        if not row.answer:
+            said[-1] = "The verdict was made by agreement: it has no recorded answer, so it agrees with none."
+    elif row.verdict is not None:
+        said.append("The verdict is recorded too.")
+    return " ".join(said)
 
 
 def if_paid(cost: float | None) -> list[str]:

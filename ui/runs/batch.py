@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.checkpoint import load_checkpoint
 from core.conduct.planners import CONDUCTOR
-from core.episode import Episode, Event, Protocol, Role, Status, Task
+from core.episode import EndReason, Episode, Event, Protocol, Role, Status, Task
 from core.errors import ConfigError, StoreError, TaskError
 from core.evolution.cycles import CYCLES, ChosenCycle, Trial, choose_cycles, try_cycles
 from core.planner.card import CARD_FILE
@@ -46,6 +46,7 @@ from ui.runs.play import (
 )
 from ui.runs.policies import Policies, check_policies, cycles_of
 from ui.runs.policy_kinds import Lessons
+from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.spending import MeteredPool, paid_models
 
@@ -86,6 +87,7 @@ class BatchParts(Parts):
         stored_replies = store.episodes.stored_replies(run) if recorded else None
         policy_of: dict[str, Policy] = {}
         waiting: list[Episode] = []
+        said_once = {f"{SINGLE}{spec.name}" for spec in self.pool.specs if spec.repeats}
         for place, task in enumerate(self.tasks):  # policies take turns, so that all their models have work
             for position, policy in enumerate(policies):
                 new = new_episode(
@@ -93,7 +95,7 @@ class BatchParts(Parts):
                     position * len(self.tasks) + place,
                     task,
                     policy,
-                    turns=plan.turns,
+                    turns=1 if policy.id in said_once else plan.turns,
                     seed=plan.seed,
                     argmax=plan.argmax,
                     protocol=plan.protocol,
@@ -109,7 +111,9 @@ class BatchParts(Parts):
                 waiting, each, pool, self.grade, stop=control.stop, stored_replies=stored_replies
             )
             yield from record(store, events, owner=owner())
-        ending = control.ending(sum(one.missing for one in store.runs.policies(run)))
+        missing = [one for one in store.episodes.of_run(run) if one.status is Status.MISSING]
+        lost = [one for one in missing if one.end_reason is not EndReason.NOT_RECORDED]
+        ending = control.ending(len(lost))
         if ending[0] is RunStatus.FINISHED and not plan.reuse:
             store.learning.paid_replies(run).forget()
         return ending
@@ -134,7 +138,7 @@ class BatchParts(Parts):
         asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
         grade = grading(store, [*validation, *questions], plan.tasks)
         if plan.undecided:
-            chosen = yield from _chosen_cycles(plan, asked, grade, validation)
+            chosen = yield from _chosen_cycles(plan, asked, grade, validation[: plan.choosing])
             yield CyclesChosen(chosen)
             plan = replace(plan, cycles={**plan.cycles, **chosen})
         taught: dict[str, Policy] = {}
@@ -145,6 +149,7 @@ class BatchParts(Parts):
                     due = [task.question for task in (*questions, *validation, *self.tasks)]
                     yield from prepare_run(store, run, questions_read(lessons.reader, due))
                 taught[one.id] = one.teach(lessons)
+                wiring.check_recorded(self.pool, (), [taught[one.id]])
                 if told := getattr(taught[one.id], "told", ""):
                     store.runs.note(run, told)
                 yield PolicyTaught(one.id, taught[one.id].id, told)
@@ -178,7 +183,9 @@ def complete_plan(store: Store, plan: BatchPlan) -> BatchPlan:
 def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     """The parts of a complete plan; everything that can be wrong is found here, before anything is played."""
     common = common_parts(store, plan, plan.load_tasks())
-    return BatchParts(**resolve_policies(store, plan), **common)
+    resolved = resolve_policies(store, plan)
+    wiring.check_recorded(common["pool"], (), resolved["policies"])
+    return BatchParts(**resolved, **common)
 
 
 def _kept(store: Store, name: str) -> str:
@@ -235,6 +242,10 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     are chosen: `validate`, else none where models cost money or write in this process, slowly; and why none are chosen
     where nothing has to be paid, empty where some are. ConfigError where a policy cannot learn what it has to."""
     plan, why = replace(plan, choosing=CHOOSING_TASKS if validate is None else validate), ""
+    # Where a model can only give the same answer again, there is nothing to choose.
+    said_once = {f"{SINGLE}{spec.name}": (Role.WORKER,) for spec in pool.specs if spec.repeats}
+    needed = {name: said_once[name] for name in plan.undecided if name in said_once}
+    plan = replace(plan, cycles={**needed, **plan.cycles})
     slow = [spec.name for spec in pool.specs if spec.provider == "local"]
     if validate is None and (slow or paid_models(pool.specs)):
         if slow and (tried := len(plan.undecided) * len(CYCLES) * plan.choosing):
@@ -252,7 +263,7 @@ def with_choosing(plan: BatchPlan, pool: Pool, validate: int | None = None) -> t
     except TaskError as error:
         plan, why = replace(plan, choosing=0), f"Role cycles stay plan, work, check: {error}"
     for one in plan.pupils:
-        if "validation" in one.learns_from and not plan.choosing:
+        if "validation" in one.learns_from and not plan.choosing and not is_recorded(plan.pool):
             raise ConfigError(
                 f"Policy '{one.id}' is chosen on validation tasks: say on how many with --validate, or name who plays "
                 "behind a colon."
@@ -331,7 +342,7 @@ class RememberedCycles:
         own = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
         weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own if file.exists()]
         weights += [spec.weights for spec in pool.specs if spec.weights]
-        known = repr((pool.specs, weights, plan.choosing_tasks(), plan.turns, *rules))
+        known = repr((pool.specs, weights, plan.choosing_tasks()[: plan.choosing], plan.turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def get(self) -> dict[str, Cycle]:

@@ -22,7 +22,7 @@ from storage.reads import forks
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.plans import LivePlan, known_plan
-from ui.runs.settings import absolute_tasks
+from ui.runs.settings import absolute_tasks, is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 
@@ -48,7 +48,13 @@ def grading(store: Store, tasks: Sequence[Task], *sets: str) -> GradeMany:
     if any(own_grader(task.grader) for task in tasks):
         for one in dict.fromkeys(sets):
             own |= own_functions(one) if _mark(store, one).exists() else {}
-    return grading_of(tasks, own, wiring.settings().processes)
+    graded = grading_of(tasks, own, wiring.settings().processes)
+    for one in dict.fromkeys(filter(is_recorded, sets)):  # most answers have been graded before
+        from core.outcomes.pool import recorded_grading
+        from core.outcomes.table import load_table
+
+        graded = recorded_grading(load_table(one), graded)
+    return graded
 
 
 def grading_of_episodes(store: Store, episodes: Iterable[Episode]) -> GradeMany:

@@ -197,6 +197,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     models = tuple(spec.name for spec in pool.specs)
     policies = Policies(store, models, argmax=plan.argmax, encoder=plan.encoder, computing=plan.computing)
     policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
+    wiring.check_recorded(pool, [plan.task], [policy])
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")
     return LiveParts(plan, pool, policy, grading(store, [plan.task], plan.tasks), policies)

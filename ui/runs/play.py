@@ -31,6 +31,7 @@ from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import finish, owner, take_over
 from ui.runs.plans import PREPARATION, RUN_KINDS, Preparation, RunPlan, plan_of
+from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import LearningPlan
 from ui.runs.spending import Reckoned, agree_to_cost, price
@@ -120,7 +121,8 @@ class GroupControl:
         return EndReason.CANCELLED if self.cancelled else None
 
     def ending(self, missing: int) -> tuple[RunStatus, str | None]:
-        """How a run is over that was played to its end or until it was cancelled, `missing` episodes lost."""
+        """How a run is over that was played to its end or until it was cancelled, `missing` episodes lost but for those
+        that no recorded model could play."""
         if self.cancelled:
             return RunStatus.CANCELLED, None
         if not missing:
@@ -288,12 +290,14 @@ def common_parts(
         raise ConfigError(
             f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
         )
+    wiring.check_recorded(pool, [*tasks, *others])
+    reused = plan.reuse and not is_recorded(plan.pool)  # what is recorded costs nothing
     return {
         "plan": replace(plan, models=models, digest=digest_of_tasks(tasks)),
         "pool": pool,
         "tasks": tasks,
         "grade": grading(store, [*tasks, *others], plan.tasks),
-        "shelf": store.episodes.shared_replies(pool.specs) if plan.reuse else None,
+        "shelf": store.episodes.shared_replies(pool.specs) if reused else None,
     }
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
 from core.settings import Computing
-from ui.runs import routers
+from ui.runs import routers, rules
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -84,10 +84,15 @@ def _cascade(policies: Policies, team: str) -> Policy:
 
     def teach(lessons: Lessons) -> Policy:
         from core.evolution.baselines import cascade
+        from core.outcomes.lessons import known_of_table, table_behind
+        from core.outcomes.rules import chosen_cascade
 
+        if (table := table_behind(lessons.arena.pool)) is not None:
+            known = known_of_table(table, lessons.validation)
+            return cascade_policy(chosen_cascade(known, lessons.arena.turn_budget), policies.models)
         return cascade(lessons.arena, lessons.validation)
 
-    return Pupil("cascade", policies.models, teach, ("validation",), cascade_episodes)
+    return Pupil("cascade", policies.models, teach, ("validation",), cascade_episodes, looks_up=True)
 
 
 def _majority(policies: Policies, rest: str) -> Policy:
@@ -169,6 +174,7 @@ def _taught(
         partial(_each_model, 1 if once else LABEL_REPEATS),
         _singles(policies),
         reads=True,
+        looks_up=word != "cloned",
     )
 
 
@@ -321,6 +327,7 @@ def _ridge(policies: Policies, rest: str) -> Policy:
         lambda models, tasks, turns: models * (models + 1) * tasks,
         _singles(policies),
         reads=reads,
+        looks_up=True,
     )
 
 
@@ -375,6 +382,23 @@ POLICIES: Mapping[str, PolicyKind] = {
             "the most frequent of N answers (5) of a model, or of N episodes of a coordinator; the best model on "
             "validation tasks where nobody is named",
             _majority,
+        ),
+        PolicyKind(
+            "agree[:N][:ORDER]",
+            "models in order of strength until two agree, at most N, else the first answer; ORDER: family (its own, "
+            "which it is told), price, or a router",
+            rules.agree,
+        ),
+        PolicyKind("vote[:K]", "the most frequent answer of the K strongest models", rules.vote),
+        PolicyKind(
+            "weighted-vote[:K][:family]",
+            "the same, each vote weighed by the log odds of its model, overall or in the family",
+            partial(rules.vote, weighted=True),
+        ),
+        PolicyKind(
+            "bayes[:CHANCE]",
+            "models in order of strength until an answer has this chance by naive Bayes",
+            rules.bayes,
         ),
         PolicyKind(
             "mixture",

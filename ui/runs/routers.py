@@ -40,6 +40,7 @@ def router(word: str, policies: Policies, rest: str) -> Policy:
         lambda models, tasks, turns: models * tasks,
         tuple(f"single:{model}" for model in policies.models),
         reads=features == "states",
+        looks_up=True,
     )
 
 

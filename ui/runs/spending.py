@@ -24,6 +24,7 @@ from ui.program import LOCAL_NAMES
 from ui.runs import wiring
 from ui.runs.plans import ForkPlan, LivePlan, PooledPlan, RunPlan
 from ui.runs.policies import turns_of
+from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, learning_sets
 
@@ -125,10 +126,11 @@ def lesson_episodes(plan: BatchPlan) -> int:
     """The most episodes that the policies of a run are chosen on and taught by."""
     if not plan.pupils:
         return 0
-    n = {"validation": plan.choosing, "questions": len(plan.lesson_tasks())}
+    n = {"validation": len(plan.choosing_tasks()), "questions": len(plan.lesson_tasks())}
     return sum(
         one.episodes(len(plan.models), sum(n[source] for source in one.learns_from), plan.turns)
         for one in plan.pupils
+        if not (one.looks_up and is_recorded(plan.pool))
     )
 
 
@@ -210,7 +212,9 @@ class MeteredPool(FlightPool):
     below the ceiling as well, so much is kept free for it, else the call is not made again (`Ask.budget_usd`).
 
     So that episodes end whole, one is begun only if there is money for it and for the rest of those that are being
-    played, each reckoned at the dearest so far, and as long as none has ended at its bound."""
+    played, each reckoned at the dearest so far, and as long as none has ended at its bound.
+
+    Where nothing can be billed there is no ceiling: what recorded replies say that they cost was paid long ago."""
 
     def __init__(
         self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0, reckoned: Reckoned | None = None
@@ -218,8 +222,8 @@ class MeteredPool(FlightPool):
         self.specs = pool.specs
         self._pool = pool
         self._by_name = {spec.name: spec for spec in pool.specs}
-        self.ceiling_usd = ceiling_usd
-        self.is_limited = ceiling_usd is not None and bool(paid_models(pool.specs))
+        self.ceiling_usd = ceiling_usd if paid_models(pool.specs) else None
+        self.is_limited = self.ceiling_usd is not None
         self.spent_usd = spent_usd
         self.dearest_usd: float | None = None  # what the dearest episode has cost that ended
         self.dearest_bound_usd = 0.0  # of a call

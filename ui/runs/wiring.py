@@ -11,14 +11,14 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.checkpoint import Checkpoint
-from core.errors import CheckpointError, ConfigError, StoreError
+from core.errors import CheckpointError, ConfigError, StoreError, TaskError
 from core.planner.card import PlannerCard
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.models import pocket_spec
@@ -27,7 +27,7 @@ from core.pool.spec import ModelSpec
 from core.processes import Processes, cores
 from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
 from core.settings import data_folder as data_folder
-from core.tasks.sets import OUTCOMES_PREFIX
+from core.tasks.sets import outcome_folder
 from core.tokens.hub import pinned
 from core.tokens.shelf import OFFERS, shelved, source_of
 from storage.files.atomic import atomic_file
@@ -36,10 +36,13 @@ from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
 from storage.shelves.states import StateFile
 from storage.store import Store
+from ui.runs.settings import is_recorded
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
+    from core.episode import Task
     from core.planner.planner import LanguagePlanner
+    from core.play.policies import Policy
     from core.pocket.pool import PocketPool
 
 
@@ -102,12 +105,32 @@ def store_digest(chosen: Settings, *more: str) -> str:
     return hashlib.sha256("\n".join([store, *more]).encode()).hexdigest()[:16]
 
 
+def is_here(pool: str) -> bool:
+    """Whether the pool that a run names can be had on this machine: the embedded one, an outcome table of this user, or
+    a pool.toml. An imported run names the file alone: one of that name in some folder need not be it."""
+    if is_recorded(pool):
+        with suppress(TaskError):
+            return outcome_folder(pool, data_folder()).is_dir()
+        return False
+    return pool == POCKET_POOL or (Path(pool).is_absolute() and Path(pool).is_file())
+
+
+def check_recorded(pool: Pool, tasks: Iterable[Task], policies: Iterable[Policy] = ()) -> None:
+    """PoolError or ConfigError, where a pool's models reply from an outcome table, for tasks and policies that it
+    cannot be played with."""
+    if any(spec.provider == "recorded" for spec in pool.specs):
+        from core.outcomes.pool import RecordedPool
+
+        assert isinstance(pool, RecordedPool)
+        pool.check(tasks, policies)
+
+
 def resolve_pool(name: str) -> Pool:
     """The pool of a pool.toml, with keys from the environment; the embedded one for "pocket"; for "outcomes:NAME" the
     recorded models of that outcome table."""
     if name == POCKET_POOL:
         return pocket_pool()
-    if name.startswith(OUTCOMES_PREFIX):
+    if is_recorded(name):
         from core.outcomes.pool import RecordedPool
         from core.outcomes.table import load_table
 
@@ -151,7 +174,12 @@ def pool_specs(name: str) -> tuple[ModelSpec, ...]:
 def encoder_for(pool: str, encoder: str | None) -> str:
     """The encoder that a coordinator of this pool is to read with: the one that is named, else the pocket one for
     pocket models alone. ConfigError for other models without a named one: their prose is not what it was trained on,
-    and far longer than its window."""
+    and far longer than its window; and for an outcome table without texts."""
+    if is_recorded(pool):
+        from core.outcomes.pool import RecordedPool
+        from core.outcomes.table import load_table
+
+        RecordedPool(load_table(pool)).check_texts()
     if encoder:
         return encoder
     others = (

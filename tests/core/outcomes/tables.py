@@ -46,6 +46,8 @@ def small_table(
     marks: Mapping[tuple[str, int], bool | None] | None = None,
     judges: Sequence[tuple[int, str, str, str]] = (),
     plans: Mapping[tuple[int, str], str] | None = None,
+    comparable: bool = True,
+    scores: Mapping[tuple[str, int], float] | None = None,
     **card: Any,
 ) -> OutcomeTable:
     """A table of questions with a letter as their answer, put on the shelf below `folder` (the data folder).
@@ -53,7 +55,8 @@ def small_table(
     `answers` by model in slot order, `keys` (one for all, or one a task), `families` (in turn) and `questions` by task;
     `costs`: USD of a reply by model; `tokens`: whether they are known (100 in, 20 out and 10 more a slot); `marks`:
     what the table itself says of (model, task) where that is not our grade; `judges`: (task, model, judged answer,
-    verdict); `plans` by (task, model). `card`: further fields of the card."""
+    verdict); `plans` by (task, model); `comparable`: whether answers can be compared;
+    `scores`: those of (model, task) that are neither 0 nor 1 by the answer. `card`: further fields of the card."""
     answers = small_answers() if answers is None else answers
     n = len(next(iter(answers.values())))
     keys = [keys] * n if isinstance(keys, str) else keys
@@ -75,7 +78,7 @@ def small_table(
             "answer": letter or None,
             "group": ascii_uppercase.index(letter) if letter else -1,
             "right": letter == key,
-            "score": float(letter == key),
+            "score": (scores or {}).get((model, i), float(letter == key)),
             "marked": (marks or {}).get((model, i), letter == key),
             "tokens_in": 100 if tokens else None,
             "tokens_out": 20 + 10 * slot if tokens else None,
@@ -124,6 +127,7 @@ def small_table(
         "samples": max(row["sample"] for row in rows) + 1,
         "judges": bool(judges),
         "plans": bool(plans),
+        "answers": comparable,
         "grading": graded,
     }
     return put_table(Card(name, **{**facts, **card}), fill, folder)

@@ -232,6 +232,33 @@ def test_a_tasks_own_pattern_finds_its_answer_first() -> None:
     assert find_answer("<answer>13</answer>", "number", r"RESULT\[(\d+)\]") == ("13", "tag")
 
 
+@pytest.mark.parametrize(
+    ("reply", "grader", "found"),
+    [
+        ('Here it is:\n```json\n{"why": "so", "answer": "12"}\n```\nTell me if not.', "number", "12"),
+        ('{"why": "a text\nof two lines, \\( x \\)", "answer": "\\frac{1}{2}"}', "math", r"\frac{1}{2}"),
+        (r'{"answer": "\\times 3 \n"}', "math", r"\times 3"),
+        (r'{"answer": "\text{no} \u0041"}', "math", r"\text{no} A"),
+        ('{"answer": "["a", "b"]"\n}', "code", '["a", "b"]'),
+        ("{'answer': 1, \"answer\": '[\"a\"]'\n}", "code", '["a"]'),
+        ('{"answer": {"a": true}, "why": ""}', "code", "{'a': True}"),
+        (r"""{"answer": "'a\nb'"}""", "code", r"'a\nb'"),
+        ('{"answer": ""}', "code", "''"),
+        ('{"why": "they say \\"answer\\": \\"5\\"", "answer": "6", "sure": 1}', "number", "6"),
+        ('{"answer": "5"}, or rather {"answer": "6"}', "number", "6"),
+        ('"why": "the brace is lost",\n"answer": "87.1"', "number", "87.1"),
+        (f'{{"why": "{"long " * 2000}", "answer": 7}}', "number", "7"),
+        ('{"answer": null}', "number", None),
+        ('{"answer": "it is cut o', "number", None),
+        ('{"answer": ""}', "exact", None),
+    ],
+)
+def test_an_answer_in_json_is_read_where_it_stands_and_with_the_faults_that_models_make(
+    reply: str, grader: Grader, found: str | None
+) -> None:
+    assert find_answer(reply, grader) == (None if found is None else (found, "json"))
+
+
 @given(st.text(alphabet="<answer>/\\boxed{}#\n the answer is 4B.*$`", max_size=80))
 def test_whatever_is_said_is_read_without_a_fault(text: str) -> None:
     found = find_answer(text, "choice")
@@ -245,9 +272,10 @@ def test_whatever_is_said_is_read_without_a_fault(text: str) -> None:
         *(f"So 5{filler * 5000}x" for filler in (" ", ".", "*", "5 ", "\n")),
         *(f"```{filler * 5000}" for filler in (" ", ".", "*", "5 ", "\n")),
         "A and " * 3000, "so B " * 3000, "(A) " * 3000, "x = 5, " * 3000, "one hundred " * 3000,
-        "\u4e00\u767e" * 5000, "x = 1\n" * 3000, "=" * 5000,
+        "\u4e00\u767e" * 5000, "x = 1\n" * 3000, "=" * 5000, '"answer": "' * 3000, '"answer": "' + '\\"' * 5000,
+        '"answer": ' + "[" * 5000,
     ],
-    ids=range(18),
+    ids=range(21),
 )  # fmt: skip
 def test_a_hostile_reply_is_read_and_graded_in_no_long_time(text: str, grader: Grader) -> None:
     begun = time.process_time()

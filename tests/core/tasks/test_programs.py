@@ -57,6 +57,14 @@ def right(program: str, *tests: Any) -> bool:
         ("print(input())\n" + ADD, ["assert add(1, 2) == 3"], False),  # it reads what nobody gives
         ("class Solution:\n    def add(self, a, b): return a + b", ["assert Solution().add(1, 2) == 3"], True),
         ("from dataclasses import *\n@dataclass\nclass P: x: 'int'\ndef f(): return P(3).x", ["assert f() == 3"], True),
+        (ADD, [{"call": "add", "arguments": [3, 4], "value": 7}], True),
+        (ADD, [{"call": "add", "arguments": [[1], [2.0]], "value": [1, 2]}], True),
+        (ADD, [{"call": "add", "arguments": ["3", "4"], "value": 34}], False),
+        ("def f(): return 1, [2]", [{"call": "f", "arguments": [], "value": [1, [2]]}], True),
+        ("def f(): return [1, (2,)]", [{"call": "f", "arguments": [], "value": [1, [2]]}], False),
+        ("f = sqrt", [{"before": "from math import *"}, "assert f(4) == 2"], True),
+        ("from __future__ import annotations\nf = sqrt", [{"before": "from math import *"}, "assert f(9) == 3"], True),
+        ("print(sqrt(4))", [{"before": "from math import *"}, {"input": "", "output": "2.0"}], True),
         ("not Python", ["assert f() == 3"], False),
         ("", [{"input": "", "output": "1"}], False),
     ],
@@ -74,11 +82,16 @@ def test_verdicts(program: str, tests: list[Any], verdict: bool | None) -> None:
     [
         None, [], {}, "assert f() == 1", [1], [{"input": "1"}], [{"input": 1, "output": "1"}],
         [{"input": "1", "output": "1", "testtype": "functional"}], ["assert f()"], ["assert f() == g()"], ["f( == 1"],
+        [{"before": "import math"}], [{"before": "not a program"}, "assert f() == 1"],
+        [{"before": 1}, "assert f() == 1"], [{"before": "", "libraries": ["a.b"]}, "assert f() == 1"],
+        [{"unittest": "x = 1", "calls": "f"}], [{"unittest": "class T(C):\n  def test(self): f()", "calls": "f()"}],
+        [{"call": "f", "arguments": 1, "value": 1}], [{"call": "f(1)", "arguments": [], "value": 1}],
+        ["assert f() == 1", {"before": "import math"}],
         ["assert f() == 1; import os"], ["assert f() == " + "[" * 300], ["assert 1 < f() < 2"], ["assert f() == x"],
     ],
 )  # fmt: skip
 def test_what_is_no_list_of_tests(tests: Any) -> None:
-    with pytest.raises(ValueError, match="write each as"):
+    with pytest.raises(ValueError, match="write (each as|it as|them as)|is not Python"):
         read_tests(tests)
 
 

@@ -165,10 +165,12 @@ def test_run_plays_every_kind_of_policy_and_keeps_its_turns(evolving: Sums) -> N
     assert roles == {*ROLE_ORDER} - {Role.VERIFIER}
     again = evolving.run("--policy", team, "--policy", taught, "--turns", 3, "--n", 6, "--json").json
     assert [row["accuracy"] for row in again] == [rows[team]["accuracy"], rows[taught]["accuracy"]]
-    for policy in ("majority:adder", "mixture", team):
+    for policy in ("majority:adder", "mixture", team, "by-family:pairs"):
         shown_one = next(one for one in played if one.policy == policy)
         assert str(shown_one.answer) in shown(opened_page("replay", ep=shown_one.id))
     evolving.done("compare", "mixture", "majority:adder", "--json")
+    evolving.done("compare", "by-family:pairs", "by-family", "--json")
+    evolving.done("routing", "--policy", "by-family:pairs", "--json")
 
 
 @pytest.mark.parametrize(("name", "validate"), [("router", 0), ("by-family:pairs", 4), ("ridge:tfidf", 4)])

@@ -14,6 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 from core.checkpoint import Checkpoint
 from core.errors import ConfigError
+from core.settings import data_folder
+from core.tasks.adding import add_set
 from storage.rows.engine import writing
 from storage.rows.schema import checkpoint
 from storage.rows.schema import run as run_table
@@ -21,6 +23,7 @@ from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.builders.diffed import DIFFED, Diffed
 from tests.builders.stores import mark_samples
+from tests.core.tasks.published import write_set
 from tests.ui.pages import opened, plainly, press, waiting
 from tests.ui.sums import Sums
 from ui.runs.plans import kind_of, plan_of
@@ -50,6 +53,20 @@ def begun(world: Sums, store: Store, n: int = 6) -> tuple[AppTest, str]:
     press(page, "play_both")
     [run] = waiting(store)
     return page, run
+
+
+def test_a_published_set_that_was_added_is_offered_by_its_name(
+    world: Sums, store: Store, no_workers: None
+) -> None:
+    path = add_set("sums-gsm", [write_set("gsm8k", world.folder)], data_folder()).path
+    page = opened("checkpoints", panel="play", c=BOTH)
+    page.selectbox(key="both_tasks").select("sums-gsm").run()
+    page.selectbox(key="both_split_file").select("evolve").run()
+    press(page, "play_both")
+    [run] = waiting(store)
+    plan = plan_of(store.runs.get(run), BatchPlan)
+    assert (plan.tasks, plan.split) == (str(path), "evolve")
+    assert 0 < len(plan.load_tasks()) < 24
 
 
 def test_the_run_is_the_one_that_trinity_run_makes(world: Sums, store: Store, no_workers: None) -> None:

@@ -30,18 +30,17 @@ from core.play.forking import (
 )
 from core.play.policies import Cycle, needs_no_checkpoint
 from core.pool.spec import ModelSpec, digest_of_specs
-from core.settings import POCKET_POOL
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.reads.forks import Child
 from storage.store import Store
 from ui.presentation.theme import one_line
-from ui.presentation.words import turns_words
+from ui.presentation.words import role_word, turns_words
 from ui.runs.plans import Branch, ForkPlan, LivePlan, PooledPlan, RunPlan, ServePlan, known_plan
 from ui.runs.settings import absolute_pool
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.forks import MOST_CHILDREN, MOST_EPISODES
-from ui.runs.wiring import pool_specs, settings
+from ui.runs.wiring import is_here, pool_specs, settings
 
 #: An episode, one of its turns (0-based), and what is changed there; None where nothing is.
 ChangedTurn = tuple[Episode, int, Change | None]
@@ -106,7 +105,7 @@ def pool_of(store: Store, parent: Episode, chosen: str) -> str:
     """The pool an episode can go on with: its own where that can still be had, else the `chosen` one."""
     plan = _plan_behind(store, parent)
     own = plan.pool if isinstance(plan, PooledPlan | ServePlan) else ""
-    if own == POCKET_POOL or Path(own).is_file():
+    if is_here(own):
         return own
     return absolute_pool(chosen)
 
@@ -232,8 +231,7 @@ def _replayed_pool(store: Store, parent: Episode) -> str:
         why = "its planner wrote a further workflow after it had read replies, which would have been others"
     elif not pool:
         why = "with which models it was played is not recorded, as of imported episodes"
-    elif pool != POCKET_POOL and not (Path(pool).is_absolute() and Path(pool).is_file()):
-        # An imported run names the file alone: one of that name in some folder need not be it.
+    elif not is_here(pool):
         why = f"the pool that it was played with, {Path(pool).name}, is not on this machine"
     elif isinstance(plan, LivePlan) and plan.temperature is not None:
         why = f"its models were asked at a temperature of {plan.temperature:g}, which a replay would not keep"
@@ -291,6 +289,18 @@ def _check_playable(
             f"The texts of episode {parent.id} were removed on {day}, so it cannot be continued."
         )
     by_name = {spec.name: spec for spec in specs}
+    if change is not None and change.kind in ("model", "role"):
+        own = parent.turns[turn].decision
+        model = change.value if change.kind == "model" else own.model
+        role = change.value if change.kind == "role" else own.role
+        if (spec := by_name.get(model)) is not None and not spec.can_answer(parent.task.id):
+            raise ConfigError(
+                f"{model} has no recorded reply to the task of episode {parent.id}: choose another."
+            )
+        if spec is not None and not parent.plans and role not in spec.roles:
+            raise ConfigError(
+                f"{model} cannot be asked as {role_word(Role(role))}: its outcome table holds nothing of that kind."
+            )
     absent = [name for name in parent.models if name not in by_name]
     if absent:
         raise ConfigError(

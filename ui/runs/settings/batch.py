@@ -14,6 +14,7 @@ from core.fields import MOST_SEED, MOST_TASKS, RULES, Setting, Turns
 from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool
 from core.tasks.sets import digest_of_tasks, load_tasks
 from ui.runs.policies import cycles_of, pupil_of
+from ui.runs.settings import is_recorded
 
 if TYPE_CHECKING:
     from core.play.policies import LearnsFrom, Pupil
@@ -53,7 +54,7 @@ class Suite:
     pool: Pool = POCKET_POOL
     encoder: Annotated[str, ENCODER] = POCKET_POOL
     tasks: Annotated[str, Setting(option="--tasks")] = "pocket"
-    """pocket or a FILE.jsonl: evolved, validated and tested on."""
+    """pocket, a set of trinity tasks or a FILE.jsonl: evolved, validated and tested on."""
     held_out: Annotated[str, Setting(option="--held-out")] = "pocket/held-out"
     """Task set of table 1, which nothing is evolved on."""
     protocol: Annotated[Protocol, RULES] = Protocol.PAPER
@@ -107,7 +108,7 @@ class BatchPlan:
     policies: Annotated[tuple[str, ...], Setting(group="tasks", option="--policy")]
     """A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under several."""
     tasks: Annotated[str, Setting(group="tasks", option="--tasks")] = "pocket"
-    """pocket, pocket/FAMILY, pocket/held-out, pocket/all or a FILE.jsonl of your own."""
+    """pocket, pocket/FAMILY, pocket/held-out, pocket/all, a set of trinity tasks or a FILE.jsonl of your own."""
     split: Annotated[str, Setting(group="tasks", option="--split")] = "test"
     """evolve, validation or test; of pocket tasks also unseen: templates that nothing was trained on."""
     n: Annotated[int | None, Setting(group="tasks", ge=1, le=MOST_TASKS, option="--n", open=True)] = None
@@ -153,14 +154,18 @@ class BatchPlan:
         return any(what in one.learns_from for one in self.pupils)
 
     def choosing_tasks(self) -> list[Task]:
-        """The validation tasks that something is still to be chosen on. TaskError when there are too few."""
-        chosen = self.undecided or self.learns_from("validation")
-        return load_tasks(self.tasks, "validation", self.choosing, 0) if self.choosing and chosen else []
+        """The validation tasks that something is still to be chosen on: `choosing` of them, the first of which choose
+        cycles; all for policies of a recorded pool, where they cost nothing. TaskError when there are too few."""
+        learns = self.learns_from("validation")
+        if learns and is_recorded(self.pool):
+            return load_tasks(self.tasks, "validation", None, 0)
+        chosen = self.choosing and (learns or self.undecided)
+        return load_tasks(self.tasks, "validation", self.choosing, 0) if chosen else []
 
     def lesson_tasks(self) -> list[Task]:
-        """The tasks of the evolve split that policies are still to be taught by."""
-        taught = self.learns_from("questions")
-        return load_tasks(self.tasks, "evolve", self.questions, 0, at_most=True) if taught else []
+        """The tasks of the evolve split that policies are still to be taught by; all of a recorded pool's."""
+        taught, n = self.learns_from("questions"), None if is_recorded(self.pool) else self.questions
+        return load_tasks(self.tasks, "evolve", n, 0, at_most=True) if taught else []
 
     def load_tasks(self) -> list[Task]:
         """The tasks, the same at every call; TaskError when their file changed since the run began."""

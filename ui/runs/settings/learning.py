@@ -24,9 +24,9 @@ from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_set
 from core.heads import HeadKind
 from core.planner.config import PUBLISHED, LearnConfig
 from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool, Settings
-from core.tasks.sets import load_tasks
+from core.tasks.sets import POCKET_SETS, load_tasks
 from core.workflow import AccessMode
-from ui.runs.settings import absolute_encoder, absolute_pool, absolute_tasks
+from ui.runs.settings import absolute_encoder, absolute_pool, absolute_tasks, usual_tasks
 from ui.runs.settings.batch import BatchPlan, Reuse, check_same_tasks
 
 #: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
@@ -35,7 +35,12 @@ RELEASED_SVF = "released"
 QUICK_SVF = "quick"
 
 LearnedTasks = Annotated[
-    str, Setting(group="tasks", option="--tasks", help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")
+    str,
+    Setting(
+        group="tasks",
+        option="--tasks",
+        help="pocket, pocket/FAMILY, a set of trinity tasks or a FILE.jsonl of your own.",
+    ),
 ]
 RunName = Annotated[
     str,
@@ -181,10 +186,11 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
     """What these settings describe; those left out are the usual ones, or follow from others. ConfigError, one
     sentence, when nothing could come of it."""
     chosen = validate_settings(kind, values)
-    tasks = absolute_tasks(chosen["tasks"])
+    named = chosen["tasks"] if values.get("tasks") else usual_tasks(settings.pool)
+    tasks = absolute_tasks(named)
     chosen |= {
         "tasks": tasks,
-        "n": POCKET_TASKS[kind] if chosen["n"] is None and not tasks.endswith(".jsonl") else chosen["n"],
+        "n": POCKET_TASKS[kind] if chosen["n"] is None and tasks in POCKET_SETS else chosen["n"],
         "pool": absolute_pool(settings.pool),
         "max_cost_usd": settings.max_cost_usd,
     }

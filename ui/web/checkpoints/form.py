@@ -140,6 +140,7 @@ def _choose_play(
         "Every policy plays all of them. A file: empty for all of its split.",
         offered=tuple(POCKET_SETS),
         sets="Of the test split, unless you change it below: nothing learns on it.",
+        pool=settings.pool,
         address=True,
         persist_state="session",
     )

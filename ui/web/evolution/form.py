@@ -64,7 +64,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
     left, right = st.columns([3, 2], gap="large")
     with left:
         with st.container(border=True):
-            tasks, n = choose_tasks("ev", POCKET_TASKS[EvolutionPlan], None)
+            tasks, n = choose_tasks("ev", POCKET_TASKS[EvolutionPlan], pool=settings.pool)
         chosen: dict[str, Any] = {"tasks": tasks, "n": n}
         with st.container(border=True):
             chosen["learner"] = _learner()
@@ -90,7 +90,7 @@ def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | No
             help = (
                 "Questions are chosen from these: those that single models and random workflows disagree on."
             )
-            tasks, n = choose_tasks("tr", POCKET_TASKS[TrainingPlan], help)
+            tasks, n = choose_tasks("tr", POCKET_TASKS[TrainingPlan], help, pool=settings.pool)
         chosen: dict[str, Any] = {"tasks": tasks, "n": n}
         with st.container(border=True):
             planner = chosen["planner"] = _planner(store, settings.pool, models)

@@ -17,7 +17,7 @@ from core.grader import Grader, own_grader
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
 from core.settings import Settings
-from core.tasks.sets import load_task_file, load_tasks
+from core.tasks.sets import OUTCOMES_PREFIX, load_task_file, load_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
@@ -26,6 +26,7 @@ from ui.runs import wiring
 from ui.runs.grading import name_task_file
 from ui.runs.plans import LivePlan
 from ui.runs.policies import turns_of
+from ui.runs.settings import is_recorded
 from ui.runs.spending import paid_models, price
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
@@ -40,6 +41,11 @@ from ui.web.progress import begin, spending
 ANY = "any family"
 #: A longer list of a file's tasks is searched before one is chosen from it.
 MOST_LISTED = 500
+#: Where the models reply from an outcome table.
+_RECORDED = (
+    "The models of this pool are recorded: they gave their replies once, to the {n:,} questions of the outcome table "
+    "{name}. These alone can be asked; to a question of your own there is no reply."
+)
 _KINDS = {"drawn": "Drawn at random", "file": "From my task file", "mine": "My own question"}
 _GRADERS: dict[Grader, str] = {
     "exact": "same text",
@@ -73,7 +79,7 @@ def live_form(store: Store) -> None:
     settings = wiring.settings()
     specs = pool_specs(settings.pool)
     models = tuple(spec.name for spec in specs)
-    problem = _choose_problem()
+    problem = _recorded_question(settings.pool) if is_recorded(settings.pool) else _choose_problem()
     task = problem.task
     with st.container(border=True):
         policy = _choose_policy(store, specs)
@@ -127,6 +133,15 @@ def _choose_problem() -> Problem:
         return _from_file() if kind == "file" else _drawn()
 
 
+def _recorded_question(pool: str) -> Problem:
+    """A question of the outcome table that the pool replies from."""
+    st.subheader("Problem")
+    tasks = load_task_file(pool)
+    with st.container(border=True):
+        st.caption(_RECORDED.format(n=len(tasks), name=label(pool.removeprefix(OUTCOMES_PREFIX), 60)))
+        return _listed(tasks, pool)
+
+
 def _drawn() -> Problem:
     left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
     family = left.selectbox(
@@ -171,20 +186,34 @@ def _from_file() -> Problem:
         tasks = load_task_file(path)
     except TaskError as error:
         return Problem(to_do=str(error))
+    return _listed(tasks, path)
+
+
+def _listed(tasks: Sequence[Task], spec: str) -> Problem:
+    """One of the tasks of the set that is named so; of many those that have some words, or a number."""
     found = tasks
     if len(tasks) > MOST_LISTED:
         words = st.text_input(
             f"Search the {len(tasks):,} questions",
             key="live_file_words",
             max_chars=200,
+            help="Words of a question, its id, or # and its number, such as #12.",
             persist_state="session",
         )
-        found = [one for one in tasks if words.strip().casefold() in one.question.casefold()]
+        found = searched(tasks, words)
     task = _one_of(found)
     if task is None:
-        return Problem(to_do="No question of the file has these words: search for others.")
+        return Problem(to_do="No question has these words: search for others.")
     _show(task)
-    return Problem(task, path)
+    return Problem(task, spec)
+
+
+def searched(tasks: Sequence[Task], words: str) -> Sequence[Task]:
+    """The tasks that have these words or this id; after a # the one of this number, counted from 1."""
+    wanted = words.strip().casefold()
+    if (number := wanted.removeprefix("#")) != wanted and number.isdecimal():
+        return tasks[max(0, int(number[:9]) - 1) : int(number[:9])]
+    return [one for one in tasks if wanted in one.question.casefold() or wanted == one.id.casefold()]
 
 
 def _one_of(tasks: Sequence[Task]) -> Task | None:
@@ -329,6 +358,8 @@ def _choose_settings(
     """Everything else, as a plan that still lacks its task. A checkpoint plays by its own rules."""
     checkpoint = None if whole else checkpoint_of(store, policy)
     keys = ["repeats", "temperature", "turns", "seed", "argmax"]
+    if is_recorded(settings.pool):  # what was written once was written at its own
+        keys.remove("temperature")
     if not (checkpoint or writes_workflows(store, policy)):
         keys.append("protocol")
     for name, value in (("live_repeats", 1), ("pace", 1.0)):
@@ -372,6 +403,8 @@ def _choose_settings(
 def _what_will_run(specs: Sequence[ModelSpec], plan: LivePlan) -> str:
     """The bound on what is played, in a sentence."""
     times = "One episode" if plan.repeats == 1 else f"{plan.repeats} episodes"
+    recorded = any(spec.provider == "recorded" for spec in specs)
     free = "" if paid_models(specs) else " Nothing is paid: these models are free."
+    free = " No model is called: their replies are recorded." if recorded else free
     most = turns_of(plan.policy, plan.turns, plan.models)
     return f"{times} of at most {most} turn{'s' if most > 1 else ''}.{free}"

@@ -108,7 +108,7 @@ def startable(store: Store, specs: Sequence[ModelSpec], *, batch: bool = False) 
     make one answer of several. `batch`: those, too, that are chosen or taught before they play."""
     models = tuple(spec.name for spec in specs)
     trained = [one for one in store.checkpoints.list(planners=True) if one.models == models]
-    prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
+    prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect == "general"]
     decide_turns = playable(store, models)
     return [
         *decide_turns,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 import streamlit as st
 
@@ -15,7 +16,7 @@ from core.episode import Decision, Episode, Role
 from storage.rows.summaries import TurnOutline, TurnText
 from ui.presentation.course import SENT_BACK_WORDS, sent_back, verdict_of
 from ui.presentation.theme import FLAG_WORDS, READ_BY, ROLE_STYLES, badge, correct_mark, label, plain
-from ui.presentation.words import if_paid, missing_reply_words, pace_words, seconds
+from ui.presentation.words import if_paid, missing_reply_words, pace_words, recorded_words, seconds
 from ui.web.components import key_focus
 from ui.web.kit import state
 from ui.web.kit.text import diff_block, text_block
@@ -67,6 +68,7 @@ def turn_heading(
             f":gray[{seconds(outline.latency_s)}]",
             *(f":gray[{pace}]" for pace in pace_words(outline.tokens_out, outline.latency_s)),
             *(f":gray[{label(cost)}]" for cost in if_paid(outline.cost_usd)),
+            *([":gray[recorded]"] if outline.recorded else []),
         ]
     return " · ".join(parts)
 
@@ -144,6 +146,8 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
     badges += [f":orange-badge[{FLAG_WORDS[flag]}]" for flag in outline.flags]
     if badges:
         st.markdown(" ".join(badges))
+    if words := recorded_words(outline):
+        st.caption(label(words, 600))
     if outline.error:
         st.text(f"The model failed: {plain(outline.error, 2000)}")
 
@@ -182,6 +186,8 @@ def turn_json(outline: TurnOutline, text: TurnText, decision: Decision | None) -
     every one of the reply's shows."""
     stored = {"episode": outline.episode_id, "turn": outline.index + 1}
     stored |= {name: getattr(outline, name) for name in _OUTLINE_FIELDS}
+    if outline.recorded is not None:
+        stored["recorded"] = asdict(outline.recorded)
     stored |= {"reasoning": text.reasoning, "reply": text.reply}
     if decision and decision.model_logits:
         stored["model_logits"] = [round(value, 6) for value in decision.model_logits]

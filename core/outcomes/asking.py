@@ -1,0 +1,175 @@
+"""The rules of `core.outcomes.rules` as policies: who is asked next, and whose answer stands, by what was said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from core.episode import ROLE_ORDER, Decide, Decision, EndReason, Episode, Role, Status
+from core.errors import ConfigError
+from core.outcomes.rules import log_odds, option_weight
+from core.play.ensembles import Said, Tally
+from core.play.policies import Masks, Policy
+from core.play.session import masks_of, play
+from core.pool.spec import ModelSpec
+
+#: Whether two answers to a question are the same.
+Same = Callable[[str, str, str], bool]
+#: The models in the order in which they are asked a question.
+Order = Callable[[str], Sequence[str]]
+#: A number of each model for a question.
+Numbered = Callable[[str], Mapping[str, float]]
+
+
+def groups_of(question: str, answers: Sequence[str | None], same: Same) -> list[int]:
+    """The place of the first answer that each is the same as; -1 without one."""
+    found: list[int] = []
+    for place, answer in enumerate(answers):
+        earlier = (
+            other
+            for other, own in enumerate(found)
+            if own == other and answer is not None and same(question, str(answers[other]), answer)
+        )
+        found.append(-1 if answer is None else next(earlier, place))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AgreementCascade(Policy):
+    """Recorded models in order until two give the same answer, at most so many; else the first answer stands.
+
+    The first model works, and those after it verify its answer: one that accepts ends it. Where one agrees with another
+    that came before it and not with the first, the earlier one works and the later one verifies, which costs nothing,
+    as both replies are there. A model that follows one without an answer works too. `told` says in a sentence how it
+    was chosen."""
+
+    id: str
+    models: tuple[str, ...]
+    order: Order
+    same: Same
+    most: int
+    told: str = ""
+
+    def begin(self, episode: Episode) -> Episode:
+        """The episode with a turn for each model that is asked and two more for two that agree later."""
+        return replace(episode, turn_budget=self.most + 2)
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+    ) -> Generator[Any, Any, Episode]:
+        """It ends when everybody was asked, but where the last one agrees with one before it."""
+        mask, _ = masks_of(episode, specs, **masks)
+        asked = len(self._asked(episode.task.question, mask))
+        over = yield from play(replace(episode, turn_budget=asked), specs, **masks)
+        if over.status is Status.FINISHED and over.end_reason is EndReason.BUDGET:
+            said = {turn.decision.model: _answer(turn.reply.recorded) for turn in over.turns}
+            if self._pair(episode.task.question, said) is not None:
+                on = replace(over, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+                over = yield from play(replace(on, turn_budget=self.most + 2), specs, **masks)
+        return replace(over, turn_budget=episode.turn_budget)
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The next model in order, as Verifier once there is an answer; then, of two that agree, the earlier one as
+        Worker and the later one as Verifier."""
+        return [self._decide(request) for request in requests]
+
+    def _decide(self, request: Decide) -> Decision:
+        question, entries = request.transcript.question, request.transcript.entries
+        asked = self._asked(question, request.model_mask)
+        said = {entry.model: entry.answer for entry in entries}
+        left = [name for name in asked if name not in said]
+        verify = Role.VERIFIER if self._may_verify(request) else Role.WORKER
+        if (pair := self._pair(question, said)) is not None:
+            earlier, later = pair
+            stands = next((one for one in reversed(entries) if one.role is Role.WORKER), None)
+            answered = stands is not None and stands.model == earlier
+            model, role = (later, verify) if answered else (earlier, Role.WORKER)
+        elif left:
+            works = all(entry.answer is None or entry.role is not Role.WORKER for entry in entries)
+            model, role = left[0], Role.WORKER if works else verify
+        else:
+            model, role = asked[0], Role.WORKER
+        return Decision(
+            model, role, sampled=False, model_mask=request.model_mask, role_mask=request.role_mask
+        )
+
+    def _may_verify(self, request: Decide) -> bool:
+        return not request.role_mask or request.role_mask[ROLE_ORDER.index(Role.VERIFIER)]
+
+    def _pair(self, question: str, said: Mapping[str, str | None]) -> tuple[str, str] | None:
+        """The first two models, in the order that they were asked in, that gave the same answer."""
+        names, groups = [*said], groups_of(question, [*said.values()], self.same)
+        found = ((names[group], names[place]) for place, group in enumerate(groups) if 0 <= group < place)
+        return next(found, None)
+
+    def _asked(self, question: str, mask: Sequence[bool]) -> list[str]:
+        may = [name for slot, name in enumerate(self.models) if not mask or mask[slot]]
+        asked = [name for name in self.order(question) if name in may][: self.most]
+        if not asked:
+            raise ConfigError(f"The mask leaves nothing that policy '{self.id}' could choose: allow more.")
+        return asked
+
+
+def _answer(recorded: Any) -> str | None:
+    return None if recorded is None else recorded.answer
+
+
+def two_agree(same: Same) -> Tally:
+    """Enough as soon as two give the same answer, which then stands; until then the first answer does."""
+
+    def tally(question: str, said: Sequence[Said]) -> tuple[int | None, bool]:
+        groups = groups_of(question, [one.answer for one in said], same)
+        pair = next((group for place, group in enumerate(groups) if 0 <= group < place), None)
+        first = next((place for place, group in enumerate(groups) if group >= 0), None)
+        return (first, False) if pair is None else (pair, True)
+
+    return tally
+
+
+def most_weight(same: Same, weights: Numbered) -> Tally:
+    """The answer of most weight stands, of equals the one that came first. Everybody is asked."""
+
+    def tally(question: str, said: Sequence[Said]) -> tuple[int | None, bool]:
+        totals = _totals(question, said, same, weights(question))
+        return max(totals, key=totals.__getitem__, default=None), False
+
+    return tally
+
+
+def sure_enough(same: Same, chances: Numbered, options: Callable[[str], int], sure: float) -> Tally:
+    """The likeliest answer by naive Bayes stands, and it is enough once it has the chance `sure`."""
+
+    def tally(question: str, said: Sequence[Said]) -> tuple[int | None, bool]:
+        n = options(question)
+        weights = {
+            name: float(option_weight(np.array(chance), np.array(n)))
+            for name, chance in chances(question).items()
+        }
+        totals = _totals(question, said, same, weights)
+        if not totals:
+            return None, False
+        best = max(totals, key=totals.__getitem__)
+        likely = {place: math.exp(min(total, 500)) for place, total in totals.items()}
+        return best, likely[best] / (sum(likely.values()) + max(n - len(likely), 0)) >= sure
+
+    return tally
+
+
+def _totals(
+    question: str, said: Sequence[Said], same: Same, weights: Mapping[str, float]
+) -> dict[int, float]:
+    """The weight of each answer, by the place of whoever gave it first."""
+    totals: dict[int, float] = {}
+    for one, group in zip(said, groups_of(question, [one.answer for one in said], same), strict=True):
+        if group >= 0:
+            totals[group] = totals.get(group, 0.0) + weights[one.model]
+    return {place: round(total, 9) for place, total in totals.items()}
+
+
+def weights_of(strengths: Mapping[str, float]) -> dict[str, float]:
+    """How much the vote of each model weighs, by its strength."""
+    return {name: float(log_odds(np.array(strength))) for name, strength in strengths.items()}

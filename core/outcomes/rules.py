@@ -1,0 +1,228 @@
+"""Rules that anybody can write down, chosen by what every model makes of tasks: whom to ask, in which order, until
+when, and whose answer stands.
+
+Each is chosen on the outcomes of evolve tasks (strengths) and validation tasks (its settings, TRIALS of them at most);
+how it then comes out is reckoned here from the same numbers, as it is played by the policies of `core.outcomes.asking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.outcomes.lessons import Known
+
+Numbers = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+#: Of so many models at most an agreement cascade asks.
+ASKED = (2, 3, 4, 5, 6)
+#: So many tasks of a family weigh as much as all tasks together in how strong a model is there.
+SHRINKAGE = (0.0, 10.0, 30.0, 100.0)
+#: Chances at which an answer counts as sure.
+SURE = (
+    0.5,
+    0.55,
+    0.6,
+    0.65,
+    0.7,
+    0.75,
+    0.8,
+    0.825,
+    0.85,
+    0.875,
+    0.9,
+    0.92,
+    0.94,
+    0.95,
+    0.96,
+    0.97,
+    0.98,
+    0.99,
+)
+#: Chances nearer to 0 and 1 are not believed.
+_LEAST = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What a rule came to, arrays by task: `right` (NaN where no model could be asked), the `calls` that it took, and
+    the slot whose answer stands (-1 without one)."""
+
+    right: Numbers
+    calls: Places
+    stands: Places
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.nanmean(self.right))
+
+    @property
+    def score(self) -> tuple[float, float]:
+        """Accuracy, and of equals fewer calls."""
+        return self.accuracy, -float(self.calls.mean())
+
+
+def strengths(known: Known) -> Numbers:
+    """The share of tasks that each model solves [models]; 0 for one that none is known of."""
+    solved, n = np.nansum(known.right, axis=0), np.isfinite(known.right).sum(axis=0)
+    share: Numbers = solved / np.maximum(n, 1)
+    return share
+
+
+def strengths_by_family(known: Known, families: Sequence[str], shrinkage: float) -> dict[str, Numbers]:
+    """The same by family [models], drawn to the overall share as if by `shrinkage` tasks of it."""
+    overall, of = strengths(known), np.array(families)
+    found = {}
+    for family in dict.fromkeys(families):
+        own = known.right[of == family]
+        n = np.isfinite(own).sum(axis=0)
+        total = np.nansum(own, axis=0) + shrinkage * overall
+        # One task's weight at least: a model that was never seen in a family is as strong as it is overall.
+        found[family] = np.where(n + shrinkage > 0, total / np.maximum(n + shrinkage, 1e-9), overall)
+    return found
+
+
+def scores_of(overall: Numbers, by_family: Mapping[str, Numbers], families: Sequence[str]) -> Numbers:
+    """The strengths for each task [tasks, models]; of a family that was never seen, those overall."""
+    if not families:
+        return np.zeros((0, len(overall)))
+    return np.array([by_family.get(family, overall) for family in families])
+
+
+def order_by(scores: Numbers) -> Places:
+    """The slots from the highest score down [..., models]; of equals the first."""
+    order: Places = np.argsort(-scores, axis=-1, kind="stable")
+    return order
+
+
+def _asked_first(known: Known, order: Places) -> Places:
+    """An order for each task [tasks, models], with those last that cannot be asked about it."""
+    order = np.broadcast_to(order, known.right.shape)
+    absent = np.take_along_axis(np.isnan(known.right), order, axis=1)
+    moved: Places = np.take_along_axis(order, np.argsort(absent, axis=1, kind="stable"), axis=1)
+    return moved
+
+
+def _right_of(known: Known, stands: Places, asked: NDArray[np.bool_]) -> Numbers:
+    """Whether the answers are right that stand; no answer is wrong, and without anybody to ask nothing is known."""
+    own = np.take_along_axis(known.right, np.maximum(stands, 0)[:, None], axis=1)[:, 0]
+    right: Numbers = np.where(stands >= 0, own, np.where(asked, 0.0, np.nan))
+    return right
+
+
+def until_two_agree(known: Known, order: Places, most: int) -> Came:
+    """Models in order ([models], or [tasks, models]) until two give the same answer, at most so many; else the first
+    answer stands."""
+    order = _asked_first(known, order)
+    n, width = order.shape
+    most = min(most, width)
+    group = np.take_along_axis(known.group, order, axis=1)[:, :most]
+    able = np.isfinite(known.right).sum(axis=1)
+    first = np.argmax(group >= 0, axis=1)
+    place = np.where((group >= 0).any(axis=1), first, -1)
+    calls, open_ = np.minimum(able, most), np.ones(n, bool)
+    for k in range(1, most):
+        same = (group[:, :k] == group[:, k : k + 1]) & (group[:, k : k + 1] >= 0)
+        now = same.any(axis=1) & open_
+        place, calls = np.where(now, same.argmax(axis=1), place), np.where(now, k + 1, calls)
+        open_ &= ~now
+    slot = np.take_along_axis(order, np.maximum(place, 0)[:, None], axis=1)[:, 0]
+    stands = np.where(place >= 0, slot, -1)
+    return Came(_right_of(known, stands, able > 0), calls, stands)
+
+
+def weighted_vote(known: Known, order: Places, weights: Numbers, voters: int) -> Came:
+    """The answer of most weight among the first so many in order; of equals the one that came first. Weights [models],
+    or [tasks, models]."""
+    order = _asked_first(known, order)[:, :voters]
+    group = np.take_along_axis(known.group, order, axis=1)
+    weight = np.take_along_axis(np.broadcast_to(weights, known.right.shape), order, axis=1)
+    able = np.isfinite(known.right).sum(axis=1)
+    same = (group[:, :, None] == group[:, None, :]) & (group >= 0)[:, None, :]
+    # Rounded, so that which of two equal sums is larger does not hang on the order of their parts.
+    total = np.where(group >= 0, np.round((same * weight[:, None, :]).sum(axis=2), 9), -np.inf)
+    place = total.argmax(axis=1)
+    slot = np.take_along_axis(order, place[:, None], axis=1)[:, 0]
+    stands = np.where((group >= 0).any(axis=1), slot, -1)
+    return Came(_right_of(known, stands, able > 0), np.minimum(able, voters), stands)
+
+
+def log_odds(strength: Numbers) -> Numbers:
+    """How much a voter of this strength weighs: the logarithm of its odds of being right."""
+    believed = np.clip(strength, _LEAST, 1 - _LEAST)
+    weight: Numbers = np.log(believed / (1 - believed))
+    return weight
+
+
+def until_sure(known: Known, order: Places, strength: Numbers, options: Places, sure: float) -> Came:
+    """Models in order until naive Bayes gives an answer this chance, else all of them; the likeliest one stands.
+
+    `strength` [models] or [tasks, models] is the chance that a model is right, whatever the others say; a wrong one is
+    any of the other `options` [tasks] alike."""
+    order = _asked_first(known, order)
+    n, width = order.shape
+    group = np.take_along_axis(known.group, order, axis=1)
+    chance = np.take_along_axis(np.broadcast_to(strength, known.right.shape), order, axis=1)
+    weight = option_weight(chance, options[:, None])
+    able = np.isfinite(known.right).sum(axis=1)
+    place, calls, open_ = np.full(n, -1), np.minimum(able, width), np.ones(n, bool)
+    for k in range(1, width + 1):
+        seen = group[:, :k]
+        same = (seen[:, :, None] == seen[:, None, :]) & (seen >= 0)[:, None, :]
+        total = np.where(seen >= 0, np.round((same * weight[:, None, :k]).sum(axis=2), 9), -np.inf)
+        best = total.argmax(axis=1)
+        has = (seen >= 0).any(axis=1)
+        place = np.where(open_ & has, best, place)
+        again = (same & np.tri(k, k, -1, dtype=bool)).any(axis=2)
+        fresh = (seen >= 0) & ~again  # each answer counted once, at its first place
+        likely = np.where(fresh, np.exp(np.minimum(total, 500)), 0.0)
+        unseen = np.maximum(options - fresh.sum(axis=1), 0)
+        top = np.exp(np.minimum(np.take_along_axis(total, best[:, None], axis=1)[:, 0], 500))
+        now = open_ & has & (top / (likely.sum(axis=1) + unseen) >= sure) & (k <= able)
+        calls = np.where(now, k, calls)
+        open_ &= ~now
+    slot = np.take_along_axis(order, np.maximum(place, 0)[:, None], axis=1)[:, 0]
+    stands = np.where(place >= 0, slot, -1)
+    return Came(_right_of(known, stands, able > 0), calls, stands)
+
+
+def option_weight(chance: Numbers, options: Places) -> Numbers:
+    """By how much (a logarithm) a voter's answer is likelier than any other one of so many options."""
+    believed = np.clip(chance, _LEAST, 1 - _LEAST)
+    weight: Numbers = np.log(believed * np.maximum(options - 1, 1) / (1 - believed))
+    return weight
+
+
+def chosen_cascade(known: Known, turn_budget: int) -> tuple[str, ...]:
+    """The models and the judge, last, of the cascade (`core.play.policies.cascade_policy`) that does best, where a
+    judge accepts an answer that is the same as its own: for each judge the models are chosen one after the other among
+    the others, each the best one after those before it."""
+    group = known.group
+    accepts = (group[:, :, None] == group[:, None, :]) & (group >= 0)[:, :, None]  # [tasks, models, judges]
+    n_models = len(known.models)
+    best: tuple[float, tuple[int, ...]] = (-1.0, ())
+    for judge in range(n_models):
+        team: tuple[int, ...] = ()
+        while 2 * len(team) < turn_budget:
+            trials = [(*team, model) for model in range(n_models) if model not in (*team, judge)]
+            if not trials:
+                break
+            team = max(trials, key=lambda trial: _of_cascade(known, accepts[..., judge], trial))
+        best = max(best, (_of_cascade(known, accepts[..., judge], team), (*team, judge)))
+    return tuple(known.models[slot] for slot in best[1])
+
+
+def _of_cascade(known: Known, accepted: NDArray[np.bool_], team: Sequence[int]) -> float:
+    """The accuracy of a cascade: the first accepted answer of the team, else the last one that was given."""
+    stands = np.full(len(known.right), -1)
+    over = np.zeros(len(stands), bool)
+    for slot in team:
+        answered = ~over & (known.group[:, slot] >= 0)
+        stands = np.where(answered, slot, stands)
+        over |= answered & accepted[:, slot]
+    able = np.isfinite(known.right).sum(axis=1)
+    return Came(_right_of(known, stands, able > 0), able, stands).accuracy

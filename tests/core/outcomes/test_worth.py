@@ -1,0 +1,212 @@
+"""Do the numbers of a table say what its rows hold, and do rules do on other tasks what they were chosen for?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_1samp
+
+from core.analysis.metrics import ClusteredShare, mcnemar_p, wilson_interval
+from core.outcomes.matrix import Outcomes, cases, knowers, leads, outcomes, pair, paired
+from core.outcomes.worth import Measured, rules
+from core.settings import data_folder
+from tests.core.outcomes.tables import Answered, small_table
+
+#: Eight tasks whose key is A: law and physics in turn.
+EIGHT: dict[str, list[Answered]] = {
+    "ann": ["A", "A", "A", "B", "A", "B", "C", "B"],
+    "bob": ["A", "B", "B", "A", "A", "B", "A", ""],
+    "cyd": ["A", "A", "C", "A", "B", "C", "A", None],
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    return data_folder()
+
+
+@pytest.fixture
+def eight(folder: Path) -> Outcomes:
+    return outcomes(small_table(folder, EIGHT, costs={"ann": 0.03, "bob": 0.02, "cyd": 0.01}))
+
+
+def of(found: list[Measured]) -> dict[str, Measured]:
+    return {one.key: one for one in found}
+
+
+def test_accuracies_are_those_of_the_rows(eight: Outcomes) -> None:
+    everything = eight.of("all")
+    shares = [eight.accuracy(everything, model) for model in range(3)]
+    assert [(one.k, one.n) for one in shares] == [(4, 8), (4, 8), (4, 7)]
+    assert shares[0].ci95 == wilson_interval(4, 8)
+    law = everything & (eight.domain == eight.domains.index("law"))
+    assert [(one.k, one.n) for one in (eight.accuracy(law, model) for model in range(3))] == [
+        (3, 4),
+        (3, 4),
+        (2, 4),
+    ]
+    assert eight.read[:, 1].sum() == 7
+    assert eight.rows.sum(axis=0).tolist() == [8, 8, 7]
+    assert eight.spent("cost", everything).tolist() == pytest.approx([0.03, 0.02, 0.01])
+    assert eight.spent("tokens", everything).tolist() == pytest.approx([120, 130, 140])
+
+
+def test_samples_of_a_task_are_one_cluster_and_a_share_of_it(folder: Path) -> None:
+    found = outcomes(
+        small_table(folder, {"ann": [("A", "A", "B", "A")] * 10, "bob": [("B", "A", "B", "B")] * 10})
+    )
+    share = found.accuracy(found.of("all"), 0)
+    assert (share.k, share.n) == (30, 40)
+    assert share.ci95 == ClusteredShare.of(np.full(10, 3), np.full(10, 4)).ci95, (
+        "every task alike: no luck seen"
+    )
+    assert found.share[:, 1].tolist() == [0.25] * 10
+    everything = found.of("all")
+    by_key = of(rules(found, everything, everything))
+    assert by_key["oracle"].accuracy == pytest.approx(0.75)
+    # The samples of even number of ann are right in one of two, the odd ones in both.
+    assert by_key["oracle_cross_fitted"].accuracy == pytest.approx(0.75)
+
+
+def test_an_oracle_over_luck_is_inflated_and_the_cross_fitted_one_is_not(folder: Path) -> None:
+    draws = np.random.default_rng(0).random((4, 400, 4)) < 0.5
+    answers: dict[str, list[Answered]] = {
+        f"m{slot}": [tuple("A" if right else "B" for right in task) for task in own.tolist()]
+        for slot, own in enumerate(draws)
+    }
+    found = outcomes(small_table(folder, answers))
+    everything = found.of("all")
+    by_key = of(rules(found, everything, everything))
+    assert by_key["oracle"].accuracy > 0.7
+    assert by_key["oracle_cross_fitted"].ci95[0] < 0.5 < by_key["oracle_cross_fitted"].ci95[1]
+
+
+def test_a_lead_is_the_paired_difference_with_mcnemars_exact_p(eight: Outcomes) -> None:
+    everything = eight.of("all")
+    compared = paired(eight, everything, 0, 1)
+    assert (compared.n, compared.difference) == (8, 0.0)
+    assert compared.p == mcnemar_p(2, 2)
+    found = leads(eight, everything)
+    assert [one.domain for one in found] == [None, "law", "physics"]
+    assert eight.models[found[0].best] == "cyd", "the best share of those that it answered"
+    assert found[0].paired.n == 7
+
+
+def test_a_lead_holds_only_when_all_domains_are_allowed_for(folder: Path) -> None:
+    ahead: list[Answered] = ["A" if i // 2 < 8 or i % 2 else "B" for i in range(40)]
+    behind: list[Answered] = ["B" if i % 2 == 0 else "A" for i in range(40)]
+    found = leads(of := outcomes(small_table(folder, {"ann": ahead, "bob": behind})), of.of("all"))
+    law = next(one for one in found if one.domain == "law")
+    assert law.paired.p == mcnemar_p(0, 8)
+    assert law.holds
+    assert not next(one for one in found if one.domain == "physics").holds
+
+
+def test_two_models_side_by_side(eight: Outcomes) -> None:
+    found = pair(eight, eight.of("all"), 0, 1)
+    assert (found.n, found.same, found.same_right) == (8, 3, 2)
+    assert (found.a_right, found.b_right, found.neither) == (2, 2, 1)
+    assert (found.both_wrong, found.alike) == (2, 1)
+    assert found.same + found.a_right + found.b_right + found.neither == found.n
+
+
+def test_rules_on_the_tasks_that_all_answered(eight: Outcomes) -> None:
+    everything = eight.of("all")
+    by_key = of(rules(eight, everything, everything))
+    assert {one.n for one in by_key.values()} == {7}
+    # Of the first seven tasks ann, bob and cyd have 4, 4 and 4: of equals the first stands.
+    assert by_key["best_single"].says == "ann"
+    assert by_key["best_single"].difference is None
+    assert by_key["best_single"].accuracy == pytest.approx(4 / 7)
+    # AAA, ABA, ABC, BAA, AAB, BBC, CAA: where all differ ann's stands.
+    assert by_key["majority"].accuracy == pytest.approx(6 / 7)
+    assert by_key["majority"].calls == 3
+    assert by_key["majority"].cost == pytest.approx(0.06)
+    assert by_key["oracle"].accuracy == pytest.approx(6 / 7)
+    # The cheapest that is right; where none is, the cheapest: cyd 5 times, ann or bob for tasks 2 and 4.
+    assert by_key["cheapest_right"].cost == pytest.approx((5 * 0.01 + 0.03 + 0.02) / 7)
+    # ann and bob agree in 0, 4 and 5; cyd then agrees with one of them in 1, 3 and 6.
+    agree = by_key["agree"]
+    assert agree.says == "at most 3"
+    assert agree.calls == pytest.approx((3 * 2 + 4 * 3) / 7)
+    assert agree.accuracy == pytest.approx(6 / 7)
+    assert agree.tokens == pytest.approx((7 * 250 + 4 * 140) / 7)
+
+
+def test_what_is_chosen_is_chosen_on_learned_tasks_alone(folder: Path) -> None:
+    ann: list[Answered] = ["A" if i < 50 else "B" for i in range(100)]
+    bob: list[Answered] = ["B" if i < 50 else "A" for i in range(100)]
+    found = outcomes(small_table(folder, {"ann": ann, "bob": bob}))
+    first = np.arange(100) < 50
+    assert of(rules(found, first, ~first))["best_single"].accuracy == 0.0
+    assert of(rules(found, first, first))["best_single"].accuracy == 1.0
+    assert of(rules(found, first, ~first))["oracle"].accuracy == 1.0
+    assert rules(found, first, np.zeros(100, bool)) == []
+
+
+def test_best_per_domain_knows_who_is_good_at_what(folder: Path) -> None:
+    found = outcomes(small_table(folder))
+    learned = found.of("evolve") | found.of("validation")
+    by_key = of(rules(found, learned, found.of("test")))
+    assert by_key["best_per_domain"].accuracy == 1.0
+    assert by_key["best_single"].accuracy < 0.9
+    difference = by_key["best_per_domain"].difference
+    assert difference is not None
+    assert difference[1] > 0
+
+
+def test_a_model_with_few_rows_is_no_voter_and_is_not_counted_wrong(folder: Path) -> None:
+    few: list[Answered] = ["A" if i < 4 else None for i in range(40)]
+    found = outcomes(small_table(folder, {"ann": ["A"] * 40, "bob": ["B"] * 40, "few": few}))
+    assert found.voters.tolist() == [0, 1]
+    assert found.accuracy(found.of("all"), 2).value == 1.0
+    assert {one.n for one in rules(found, found.of("all"), found.of("all"))} == {40}
+
+
+def test_lists_of_questions_are_what_their_names_say(folder: Path) -> None:
+    marks = {("ann", 3): True}
+    found = outcomes(small_table(folder, EIGHT, marks=marks))
+
+    def of_case(case: str, model: int | None = None, other: int | None = None) -> list[int]:
+        return np.flatnonzero(cases(found, found.of("all"), case, model, other)).tolist()
+
+    assert knowers(found, found.of("all")).tolist() == [3, 2, 1, 2, 2, 0, 2, 0]
+    assert of_case("") == list(range(8))
+    assert of_case("nobody") == [5, 7]
+    assert of_case("one") == of_case("only", 0) == [2]
+    assert of_case("everybody") == [0]
+    assert of_case("right", 1) == [0, 3, 4, 6]
+    assert of_case("wrong", 1) == [1, 2, 5, 7]
+    assert of_case("unread", 1) == [7]
+    assert of_case("missing", 2) == [7]
+    assert of_case("marks", 0) == [3]
+    assert of_case("same", 0, 1) == [0, 4, 5]
+    assert of_case("differ", 0, 1) == [1, 2, 3, 6, 7]
+    assert of_case("rescues", 0, 1) == [3, 6]
+    assert of_case("alike", 0, 1) == [5]
+
+
+def test_answers_that_cannot_be_compared_are_not_voted_on(folder: Path) -> None:
+    found = outcomes(small_table(folder, EIGHT, comparable=False))
+    keys = of(rules(found, found.of("all"), found.of("all")))
+    assert "majority" not in keys
+    assert "best_per_domain" in keys
+
+
+def test_grades_by_parts_are_means_of_scores(folder: Path) -> None:
+    scores = {("ann", i): 0.5 + 0.001 * (i % 7) for i in range(8)}
+    found = outcomes(small_table(folder, EIGHT, scores=scores, comparable=False))
+    everything = found.of("all")
+    assert found.by_parts
+    share = found.accuracy(everything, 0)
+    assert (share.k, share.n) == (None, 8)
+    assert share.value == pytest.approx(0.5 + 0.001 * 21 / 8)
+    compared = paired(found, everything, 1, 0)
+    expected = ttest_1samp([scores["ann", i] - (EIGHT["bob"][i] == "A") for i in range(8)], 0.0)
+    assert compared.p == pytest.approx(expected.pvalue)
+    by_key = of(rules(found, everything, everything))
+    best = [max(scores["ann", i], EIGHT["bob"][i] == "A", EIGHT["cyd"][i] == "A") for i in range(7)]
+    assert by_key["oracle"].accuracy == pytest.approx(np.mean(best))

@@ -1,0 +1,326 @@
+"""What could be won with the models of an outcome table: simple rules and upper bounds, and accuracy against cost with
+every policy that was played on its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.episode import Flag
+from core.outcomes.worth import Measured, rules
+from core.tasks.sets import FOLDS, OUTCOMES_PREFIX
+from storage.analysis.costs import PolicyCost, policy_costs
+from storage.analysis.costs import frontier as unbeaten
+from storage.analysis.verdicts import turn_groups
+from storage.filters.episode_filter import EpisodeFilter
+from storage.store import Store
+from ui.answers.asked import Asked
+from ui.answers.blocks import (
+    Address,
+    Answer,
+    Block,
+    Code,
+    Column,
+    Estimate,
+    Estimates,
+    Line,
+    Mark,
+    Point,
+    Points,
+    Table,
+)
+from ui.answers.outcomes.subject import matrix, points, viewed
+from ui.presentation.comparison import enumerated
+from ui.presentation.theme import one_line, percent
+from ui.presentation.words import share_words
+from ui.runs.plans import known_plan
+from ui.runs.settings.batch import BatchPlan
+
+#: A rule -> its words. A model alone has its own name.
+RULES = {
+    "best_single": "Best single model",
+    "best_per_domain": "Best model of each domain",
+    "majority": "Majority of all",
+    "weighted_vote": "Weighted vote of all",
+    "agree": "Ask until two agree",
+    "agree_per_domain": "Ask until two agree, in each domain's order",
+    "cheapest_right": "Cheapest right model (upper bound)",
+    "oracle": "Oracle (upper bound)",
+    "oracle_cross_fitted": "Oracle, cross-fitted",
+}
+_ALONE = "single:"
+#: The runs that are looked through for policies, the newest.
+_MOST_RUNS = 500
+#: The rules that `summary` names.
+_SUMMED = ("best_single", "best_per_domain", "majority", "weighted_vote", "oracle")
+
+
+def measured(asked: Asked) -> list[Measured]:
+    """The rules as they did on the test split, chosen on the others."""
+    of = matrix(asked)
+    return rules(of, of.of("evolve") | of.of("validation"), of.of("test"))
+
+
+def in_sample(asked: Asked) -> dict[str, Measured]:
+    """The rules chosen and measured on all tasks, by key."""
+    of = matrix(asked)
+    everything = of.of("all")
+    return {one.key: one for one in rules(of, everything, everything)}
+
+
+def rule_words(key: str) -> str:
+    """A rule's name."""
+    return RULES.get(key) or key.removeprefix(_ALONE)
+
+
+def won(asked: Asked) -> Answer:
+    """What simple rules come to on the test split."""
+    found, flattered = measured(asked), in_sample(asked)
+    question = "What could be won by asking more than one model?"
+    if not found:
+        return Answer(
+            "won",
+            question,
+            "This table is too small: one of its splits has no question that all models answered.",
+        )
+    shown = [one for one in found if not one.key.startswith(_ALONE)]
+    lines = [
+        Line(
+            rule_words(one.key),
+            Estimate(one.accuracy, one.ci95, round(one.accuracy * one.n), one.n),
+            faint=one.bound,
+        )
+        for one in shown
+    ]
+    of = matrix(asked)
+    table = Table.of(
+        found,
+        Column("name", "Rule", get=lambda one: rule_words(one.key)),
+        Column("rule", "Key", "id", lambda one: one.key),
+        Column(
+            "chosen",
+            "Chosen",
+            get=lambda one: one.says,
+            help="What it does, on the strength of other questions",
+        ),
+        Column("accuracy", "Accuracy", "estimate", lambda one: Estimate(one.accuracy, one.ci95)),
+        Column(
+            "difference",
+            "Before the best single",
+            "difference",
+            lambda one: None if one.difference is None else Estimate(one.difference[0], one.difference[1:]),
+            "In points, paired",
+        ),
+        Column("calls", "Calls", "number", lambda one: one.calls, "Per question", 2),
+        Column("tokens", "Tokens", "number", lambda one: one.tokens, "Per question, in and out"),
+        Column("cost_usd", "Cost", "usd", lambda one: one.cost, "US dollars per question"),
+        Column(
+            "flattered",
+            "If chosen on the same",
+            "share",
+            lambda one: flattered[one.key].accuracy if one.key in flattered else None,
+            "The accuracy when the rule is chosen and measured on all questions at once: that flatters it",
+        ),
+        key="rules",
+    )
+    out = [of.models[i] for i in range(len(of.models)) if i not in of.voters.tolist()]
+    notes: list[Block] = [
+        "Models, orders and weights are chosen on the evolve and validation splits and measured on the test split of "
+        f"fold {viewed(asked).fold}, over the {found[0].n:,} questions there that all models answered: every rule "
+        "is measured on the same ones. Chosen and measured on the same questions a rule flatters itself.",
+        "The weighted vote weighs an answer by the log odds of its model. Asking until two agree goes on in order of "
+        "strength; the answer that two share stands, the first model's where none do. Of answers with equal votes the "
+        "strongest model's stands. Votes are over first samples.",
+        "The upper bounds read the grades, so no policy can reach them: of many models one is right by chance. With "
+        "several samples the cross-fitted oracle chooses a model on half of a question's samples and is measured on "
+        "the other half, which takes that luck out.",
+    ]
+    notes += [f"Left out, as they answered too few questions: {', '.join(out)}."] * bool(out)
+    notes += ["The answers of this table cannot be compared, so nothing can vote."] * (not of.comparable)
+    return Answer(
+        "won",
+        question,
+        _won_words(found),
+        [Estimates(lines, "answered right, with 95 % interval"), table],
+        notes,
+    )
+
+
+def _won_words(found: Sequence[Measured]) -> str:
+    by_key = {one.key: one for one in found}
+    single = by_key["best_single"]
+    said = [
+        f"The best single model, {single.says}, is right in {share_words(single.accuracy, single.ci95)} of "
+        f"{single.n:,} test questions."
+    ]
+    others = [one for one in found if one.difference and not one.bound and not one.key.startswith(_ALONE)]
+    if others:
+        best = max(others, key=lambda one: one.accuracy)
+        assert best.difference is not None
+        gain, low, high = best.difference
+        surely = "" if low > 0 or high < 0 else ", which may be luck"
+        said.append(
+            f"Of the rules that read no grade “{rule_words(best.key)}” is best: {percent(best.accuracy)}, "
+            f"{points(gain, (low, high))} with {best.calls:.2f} calls a question{surely}."
+        )
+    oracle = by_key["oracle"]
+    said.append(
+        f"No choice among these models can pass {percent(oracle.accuracy)}, where any of them is right."
+    )
+    return " ".join(said)
+
+
+# Accuracy against cost
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A policy as a run played it on a table's tasks; `calls` are the replies that were paid. `of`: fold and split."""
+
+    run: str
+    policy: str
+    of: str
+    cost: PolicyCost
+    calls: int
+
+
+def played(store: Store, name: str) -> list[Played]:
+    """The policies that finished runs on the recorded models of this table have played."""
+    found = []
+    for run in store.runs.list(kind="run", limit=_MOST_RUNS):
+        plan = known_plan(run)
+        if not isinstance(plan, BatchPlan) or table_of(plan.pool) != name:
+            continue
+        fold = plan.tasks.partition("@")[2] or "0"
+        of = f"fold {fold}, {plan.split}" if table_of(plan.tasks) == name else plan.tasks
+        for one in policy_costs(store, EpisodeFilter(run=run.id)):
+            groups = turn_groups(store, EpisodeFilter(run=run.id, policy=one.policy))
+            calls = sum(group.n for group in groups if group.asked and Flag.REUSED not in group.flags)
+            found.append(Played(run.id, one.policy, one_line(of, 60), one, calls))
+    return found
+
+
+def table_of(spec: str) -> str | None:
+    """The table that a pool or task set names; None for another one."""
+    return spec.removeprefix(OUTCOMES_PREFIX).partition("@")[0] if spec.startswith(OUTCOMES_PREFIX) else None
+
+
+def frontier(asked: Asked) -> Answer:
+    """Accuracy against cost: the rules and every policy that was played."""
+    name = viewed(asked).table.card.name
+    alone = [one for one in measured(asked) if not one.bound]
+    ran = asked.read(played, name)
+    in_dollars = bool(alone) and all(one.cost is not None for one in alone)
+    unit = "US dollars per question" if in_dollars else "calls per question"
+    marks: dict[str, tuple[float, Estimate, str, Mark]] = {}
+    for one in alone:
+        spent = one.cost if in_dollars else one.calls
+        estimate = Estimate(one.accuracy, one.ci95, round(one.accuracy * one.n), one.n)
+        words = rule_words(one.key) if one.key != "best_single" else one.says
+        marks[one.key] = (spent or 0.0, estimate, words, Mark())
+    for policy in ran:
+        of = policy.cost
+        paid = None if in_dollars and of.cost_usd is None else (of.cost_usd if in_dollars else policy.calls)
+        if of.n and paid is not None:
+            words = f"{asked.say(policy.policy)} ({policy.of})"
+            marks[f"{policy.run}/{of.token}"] = (
+                paid / of.n,
+                Estimate.of(of.accuracy),
+                words,
+                Mark(to=_episodes(policy)),
+            )
+    best = unbeaten((key, spent, estimate.value or 0.0) for key, (spent, estimate, *_) in marks.items())
+    drawn = [
+        Point(spent, estimate, words, words, stands_out=key in best, mark=mark)
+        for key, (spent, estimate, words, mark) in marks.items()
+    ]
+    blocks: list[Block] = [Points(drawn, (unit, "answered right"))] if drawn else []
+    if ran:
+        blocks.append(_policies(asked, ran))
+    blocks.append(Code(_command(asked), "Play policies on the test questions", "command"))
+    kept = enumerated([marks[key][2] for key in best])
+    said = f"No rule or policy here is both cheaper and better than {kept}." if drawn else "Nothing to draw."
+    said += "" if ran else " No policy has been played on these questions yet: the command below plays some."
+    return Answer(
+        "frontier",
+        "What does accuracy cost?",
+        said,
+        blocks,
+        [
+            "The dotted line joins those than which no other is both cheaper and better. Policies are those of runs on "
+            "these recorded models, each on the questions that its run played, which may be others than those of the "
+            "rules; a reply that is used again in an episode costs nothing.",
+            *(["The table has no prices for all models, so calls stand in their place."] * (not in_dollars)),
+        ],
+        term="Frontier",
+    )
+
+
+def _policies(asked: Asked, ran: Sequence[Played]) -> Table:
+    return Table.of(
+        sorted(ran, key=lambda one: (one.of, -(one.cost.accuracy.value or 0.0))),
+        Column("name", "Policy", get=lambda one: asked.say(one.policy)),
+        Column("policy", "Id", "id", lambda one: one.policy),
+        Column("run", "Run", get=lambda one: one.run),
+        Column("on", "On", get=lambda one: one.of),
+        Column("accuracy", "Accuracy", "estimate", lambda one: one.cost.accuracy),
+        Column(
+            "calls", "Calls", "number", lambda one: one.calls / one.cost.n, "Paid replies per question", 2
+        ),
+        Column("tokens", "Tokens", "number", lambda one: one.cost.tokens / one.cost.n, "Per question"),
+        Column("cost_usd", "Cost", "usd", _cost_of, "US dollars per question"),
+        Column("open", "Episodes", "link", _episodes),
+        title="Policies played",
+        key="policies",
+    )
+
+
+def _cost_of(one: Played) -> float | None:
+    return None if one.cost.cost_usd is None else one.cost.cost_usd / one.cost.n
+
+
+def _episodes(one: Played) -> Address:
+    return Address("episodes", {"run": one.run, "policy": one.policy})
+
+
+def _command(asked: Asked) -> str:
+    of = viewed(asked)
+    tasks = f"{OUTCOMES_PREFIX}{of.table.card.name}" + f"@{of.fold}" * bool(of.fold)
+    pool = f"{OUTCOMES_PREFIX}{of.table.card.name}"
+    return f"trinity run --pool {pool} --tasks {tasks} --split test --policy 'single:*' --policy random"
+
+
+# For programs
+
+
+def summary(asked: Asked) -> dict[str, Any]:
+    """The figures of a table by fixed names: each model's accuracy and coverage on the counted tasks; rules on the test
+    split, chosen on the others (`measured_on` says where), and chosen and measured on all tasks (`on_all_tasks`)."""
+    of, view = matrix(asked), viewed(asked)
+    tasks = of.of(view.on)
+    n = max(int(tasks.sum()), 1)
+    models, found = [], {one.key: one for one in measured(asked)}
+    for model, name in enumerate(of.models):
+        rate = of.accuracy(tasks, model)
+        models.append({"name": name, "accuracy": rate.value, "ci95": rate.ci95, "replies": rate.n})
+    flattered = in_sample(asked)
+    single = found.get("best_single")
+    return {
+        "table": view.table.card.known_as,
+        "models": models,
+        "best_single": single and single.accuracy,
+        "best_single_model": single and single.says,
+        **{key: found[key].accuracy if key in found else None for key in _SUMMED[1:]},
+        "coverage": {
+            name: float((of.rows[tasks, model] > 0).sum() / n) for model, name in enumerate(of.models)
+        },
+        "measured_on": {
+            "split": "test",
+            "fold": view.fold,
+            "folds": FOLDS,
+            "questions": single.n if single else 0,
+            "chosen_on": ["evolve", "validation"],
+        },
+        "on_all_tasks": {key: flattered[key].accuracy if key in flattered else None for key in _SUMMED},
+    }

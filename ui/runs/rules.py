@@ -1,0 +1,304 @@
+"""Rules that ask models until something, made from their names: how strong each model is they take from evolve and
+validation tasks, and their settings are the best of TRIALS at most on validation tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from core.episode import Task
+    from core.outcomes.asking import Order, Same
+    from core.outcomes.lessons import Known
+    from core.outcomes.table import OutcomeTable
+    from core.play.policies import Policy, Pupil
+    from ui.runs.policies import Policies
+    from ui.runs.policy_kinds import Lessons
+
+    Numbers = NDArray[np.float64]
+
+#: In whose order models are asked: of all tasks, of the tasks of a family, or from the cheapest on.
+ORDERS = ("family", "price")
+
+
+@dataclass
+class School:
+    """What rules are learned from: what every model makes of evolve and validation tasks."""
+
+    lessons: Lessons
+
+    @cached_property
+    def table(self) -> OutcomeTable | None:
+        from core.outcomes.lessons import table_behind
+
+        return table_behind(self.lessons.arena.pool)
+
+    @cached_property
+    def evolve(self) -> Known:
+        return self._known(self.lessons.questions)
+
+    @cached_property
+    def validation(self) -> Known:
+        return self._known(self.lessons.validation)
+
+    @cached_property
+    def both(self) -> Known:
+        from core.outcomes.lessons import joined
+
+        return joined(self.evolve, self.validation)
+
+    @property
+    def both_tasks(self) -> list[Task]:
+        return [*self.lessons.questions, *self.lessons.validation]
+
+    @cached_property
+    def same(self) -> Same:
+        """Whether two answers to a question are the same: as the table says, else but for case and spaces."""
+        from core.outcomes.pool import RecordedPool
+        from core.tasks.graders import normalise_answer
+
+        if self.table is not None:
+            return RecordedPool(self.table).same
+        return lambda question, one, other: normalise_answer(one) == normalise_answer(other)
+
+    def _known(self, tasks: Sequence[Task]) -> Known:
+        from core.outcomes.lessons import known_outcomes
+
+        arena = self.lessons.arena
+        return known_outcomes(arena.pool, tasks, arena.grade, seed=arena.reply_seed, protocol=arena.protocol)
+
+    def check_answers(self, name: str) -> None:
+        """ConfigError where answers cannot be compared."""
+        if self.table is not None and not self.table.card.answers:
+            raise ConfigError(
+                f"The outcome table {self.table.card.name} says which replies are right and not what they answer, so "
+                f"that no two can be compared as '{name}' does: play a policy that chooses one model."
+            )
+
+    def strengths(
+        self, known: Known, tasks: Sequence[Task], asked: Sequence[Task], shrinkage: float
+    ) -> Numbers:
+        """How strong each model is on each of the tasks that are asked [tasks, models], by its family."""
+        from core.outcomes.rules import scores_of, strengths, strengths_by_family
+
+        by_family = strengths_by_family(known, [task.family for task in tasks], shrinkage)
+        return scores_of(strengths(known), by_family, [task.family for task in asked])
+
+
+def pupil(policies: Policies, name: str, teach: Callable[[School], Policy]) -> Pupil:
+    """A policy that is chosen by what every model makes of evolve and validation tasks."""
+    from core.play.policies import Pupil
+
+    return Pupil(
+        name,
+        policies.models,
+        lambda lessons: teach(School(lessons)),
+        ("questions", "validation"),
+        lambda models, tasks, turns: models * tasks,
+        looks_up=True,
+    )
+
+
+def number_and_word(name: str, rest: str, least: int, most: int) -> tuple[int | None, str]:
+    """Of "", "4", "family" or "4:family": the number and the word. ConfigError for a number out of bounds."""
+    first, _, others = rest.partition(":")
+    number, word = (int(first), others) if first.isdecimal() else (None, rest)
+    if number is not None and not least <= number <= most:
+        raise ConfigError(f"{name} cannot ask {number} models: give from {least} to {most}.")
+    return number, word
+
+
+def agree(policies: Policies, rest: str) -> Policy:
+    """Of "", "4", "family" or "4:family": how many are asked at most, and in whose order."""
+    most, order = number_and_word("agree", rest, 2, max(2, len(policies.models)))
+    if order and order not in ORDERS:  # a policy that says how likely each model is to be right
+        policies.resolve(order, may_learn=True)
+    return pupil(policies, f"agree:{rest}" if rest else "agree", partial(_agree, policies, rest, most, order))
+
+
+def _agree(policies: Policies, rest: str, most: int | None, order: str, school: School) -> Policy:
+    import numpy as np
+
+    from core.outcomes.asking import AgreementCascade, two_agree
+    from core.outcomes.lessons import best_setting
+    from core.outcomes.rules import ASKED, SHRINKAGE, order_by, until_two_agree
+    from core.play.ensembles import Ballot
+
+    name = f"agree:{rest}" if rest else "agree"
+    school.check_answers(name)
+    lessons, models = school.lessons, policies.models
+    score = _scorer(policies, order, school)
+    asked = [n for n in ASKED if n <= len(models)] if most is None else [most]
+    tried = [(drawn, n) for drawn in (SHRINKAGE if order == "family" else (np.inf,)) for n in asked]
+    drawn, n = best_setting(
+        tried,
+        lambda one: (
+            until_two_agree(
+                school.validation,
+                order_by(score(school.evolve, lessons.questions, lessons.validation, one[0])),
+                one[1],
+            ).score
+        ),
+    )
+    orders = order_by(score(school.both, school.both_tasks, lessons.tasks, drawn))
+    by_question = _named(lessons.tasks, models, orders)
+    told = f"{name} asks at most {n} models, until two agree{_tell_trials(tried, school)}"
+    first: Order = by_question.__getitem__
+    if school.table is not None:
+        return AgreementCascade(name, models, first, school.same, n, told)
+    return Ballot(name, models, first, two_agree(school.same), n, told)
+
+
+_Scorer = Callable[["Known", "Sequence[Task]", "Sequence[Task]", float], "Numbers"]
+
+
+def _scorer(policies: Policies, order: str, school: School) -> _Scorer:
+    """How high a model stands for each of the tasks that are asked, by what is known of others."""
+    import numpy as np
+
+    if order == "price":
+        price = _price(school)
+        return lambda known, tasks, asked, drawn: np.broadcast_to(-price, (len(asked), len(price)))
+    if order == "family":
+        return school.strengths
+    if not order:
+        return _overall
+    taught: Any = policies.resolve(order, may_learn=True)
+    taught = taught.teach(school.lessons) if hasattr(taught, "teach") else taught
+    if not hasattr(taught, "scores"):
+        raise ConfigError(
+            f"Policy '{order}' does not say how likely each model is to be right: name a router that does, such as "
+            "agree:logistic."
+        )
+    return lambda known, tasks, asked, drawn: np.asarray(taught.scores(asked))
+
+
+def _price(school: School) -> Numbers:
+    """What a reply of each model costs on average [models], in money, else in tokens. ConfigError without either."""
+    import numpy as np
+
+    known = school.both
+    for paid in (known.cost, known.tokens):
+        if np.isfinite(paid).any(axis=0).all():
+            mean: Numbers = np.nanmean(paid, axis=0)
+            return mean
+    raise ConfigError("Nobody knows what these models cost, in money or in tokens: leave :price out.")
+
+
+def _tell_trials(tried: Sequence[object], school: School) -> str:
+    n = len(school.lessons.validation)
+    return f" (the best of {len(tried)} settings on {n:,} validation tasks)." if len(tried) > 1 else "."
+
+
+def vote(policies: Policies, rest: str, *, weighted: bool = False) -> Policy:
+    """Of "", "5", and where votes are weighted also "family" and "5:family": how many vote, and what they weigh."""
+    word = "weighted-vote" if weighted else "vote"
+    voters, by = number_and_word(word, rest, 1, len(policies.models))
+    if by not in (("", "family") if weighted else ("",)):
+        raise ConfigError(
+            f"'{by}' says nothing of {word}: give how many vote" + (", or family." if weighted else ".")
+        )
+    name = f"{word}:{rest}" if rest else word
+    return pupil(policies, name, partial(_vote, name, voters, by, weighted))
+
+
+def _vote(name: str, voters: int | None, by: str, weighted: bool, school: School) -> Policy:
+    import numpy as np
+
+    from core.outcomes.asking import most_weight
+    from core.outcomes.lessons import TRIALS, best_setting
+    from core.outcomes.rules import SHRINKAGE, log_odds, order_by, weighted_vote
+    from core.play.ensembles import Ballot
+
+    school.check_answers(name)
+    lessons, models = school.lessons, school.both.models
+    drawn_to = SHRINKAGE if by else (np.inf,)
+    most = [*range(1, len(models) + 1)][-(TRIALS // len(drawn_to)) :] if voters is None else [voters]
+    score: _Scorer = school.strengths if by else _overall
+    weigh: Callable[[Numbers], Numbers] = log_odds if weighted else np.ones_like
+
+    def tried(one: tuple[float, int]) -> tuple[float, float]:
+        found = score(school.evolve, lessons.questions, lessons.validation, one[0])
+        return weighted_vote(school.validation, order_by(found), weigh(found), one[1]).score
+
+    settings = [(drawn, n) for drawn in drawn_to for n in most]
+    drawn, n = best_setting(settings, tried)
+    found = score(school.both, school.both_tasks, lessons.tasks, drawn)
+    orders = _named(lessons.tasks, models, order_by(found))
+    weights = {
+        task.question: dict(zip(models, row.tolist(), strict=True))
+        for task, row in zip(lessons.tasks, weigh(found), strict=True)
+    }
+    told = f"{name} asks {n} models{_tell_trials(settings, school)}"
+    return Ballot(name, models, orders.__getitem__, most_weight(school.same, weights.__getitem__), n, told)
+
+
+def _overall(known: Known, tasks: Sequence[Task], asked: Sequence[Task], drawn: float) -> Numbers:
+    import numpy as np
+
+    from core.outcomes.rules import strengths
+
+    return np.broadcast_to(strengths(known), (len(asked), known.right.shape[1]))
+
+
+def _named(
+    tasks: Sequence[Task], models: Sequence[str], orders: NDArray[np.int64]
+) -> Mapping[str, tuple[str, ...]]:
+    return {
+        task.question: tuple(models[slot] for slot in row) for task, row in zip(tasks, orders, strict=True)
+    }
+
+
+def bayes(policies: Policies, rest: str) -> Policy:
+    """Of "" or "0.9": the chance at which an answer is sure enough."""
+    try:
+        sure = float(rest) if rest else None
+    except ValueError:
+        sure = -1.0
+    if sure is not None and not 0 < sure < 1:
+        raise ConfigError(f"'{rest}' is no chance: give a number between 0 and 1, such as bayes:0.9.")
+    name = f"bayes:{rest}" if rest else "bayes"
+    return pupil(policies, name, partial(_bayes, name, sure))
+
+
+def _bayes(name: str, sure: float | None, school: School) -> Policy:
+    import numpy as np
+
+    from core.outcomes.asking import sure_enough
+    from core.outcomes.lessons import best_setting
+    from core.outcomes.rules import SURE, order_by, strengths, until_sure
+    from core.play.ensembles import Ballot
+
+    school.check_answers(name)
+    lessons, models = school.lessons, school.both.models
+    options = np.array([options_in(task) for task in lessons.validation])
+    strength = strengths(school.evolve)
+    settings = SURE if sure is None else (sure,)
+    enough = best_setting(
+        settings, lambda one: until_sure(school.validation, order_by(strength), strength, options, one).score
+    )
+    strength = strengths(school.both)
+    order = tuple(models[slot] for slot in order_by(strength))
+    chances = dict(zip(models, strength.tolist(), strict=True))
+    n_of = {task.question: options_in(task) for task in lessons.tasks}
+    tally = sure_enough(school.same, lambda question: chances, n_of.__getitem__, enough)
+    told = f"{name} asks until an answer has the chance {enough:g}{_tell_trials(settings, school)}"
+    return Ballot(name, models, lambda question: order, tally, len(models), told)
+
+
+#: Of so many answers one is right where a question lists none.
+OPTIONS = 10
+
+
+def options_in(task: Task) -> int:
+    """Of how many answers one is right: the choices of a question, else OPTIONS."""
+    from core.tasks.choices import options_of
+
+    return max(2, len(options_of(task.question))) if task.grader == "choice" else OPTIONS
