@@ -96,6 +96,19 @@ def answers(
     return {one.key: _answered(one) for of in pages.answers(analysis, asked).values() for one in of}
 
 
+def outcomes(
+    store: Store, table: str, *, fold: int = 0, split: str = "all", part: Sequence[str] = (), **choices: str
+) -> dict[str, Answered]:
+    """What `trinity outcomes show TABLE --json` answers, by the same keys: of an outcome table that lies in the data
+    folder, whose tasks `fold` splits. `split`: whose accuracies. TaskError for a table that is not there."""
+    from core.outcomes.table import load_table
+    from ui.answers.asked import memory
+    from ui.answers.outcomes.subject import asked_of_table
+
+    asked = asked_of_table(store, load_table(table), fold, split, choices=choices, remember=memory())
+    return {one.key: _answered(one) for of in pages.answers("outcomes", asked, part).values() for one in of}
+
+
 def coordinator(
     store: Store, checkpoint: str | None = None, *, encoder: str | None = None, argmax: bool = False
 ) -> Coordinator:

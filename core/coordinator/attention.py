@@ -2,11 +2,14 @@
 
 On the CPU every new token sees all remembered ones, and the new ones before it. Each half is one call of torch's own
 kernel; the two halves of a softmax are put together by their sums. Query heads that share a head of keys go through the
-first half together, so that keys and values are not copied for each. On CUDA flash attention does all of it in one
+first half together, so that keys and values are not copied for each. Of several prompts that stand one after the
+other, each sees its own tokens alone. On CUDA flash attention does all of it in one
 kernel, whose causal diagonal ends at the last key, and which reads from the device how many keys there are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,16 +28,38 @@ _kernel: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_
 _flash: Any = getattr(torch.ops.aten, "_flash_attention_forward", None)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """New tokens of several prompts, one after the other: how many each has, `lengths`, and by layer and prompt the
+    keys and values [1, heads of keys, tokens, head size] of the parts before them."""
+
+    lengths: Sequence[int]
+    before: Sequence[Sequence[Sequence[tuple[torch.Tensor, ...]]]]
+
+
 def continued_attention(
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: Any,
+    *,
+    packed: Packed | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """As transformers' `sdpa_attention_forward`: query [1, heads, new tokens, head size], key and value [1, heads of
-    keys, tokens, head size] to [1, new tokens, heads, head size]. Whatever is no plain causal attention goes there."""
+    keys, tokens, head size] to [1, new tokens, heads, head size]. Whatever is no plain causal attention goes there.
+    Where several prompts are `packed`, key and value are of the new tokens alone."""
+    if packed is not None:
+        found, start = list[torch.Tensor](), 0
+        for length, parts in zip(packed.lengths, packed.before[module.layer_idx], strict=True):
+            own = slice(start, start := start + length)
+            seen = [
+                torch.cat([*(part[i] for part in parts), one[:, :, own]], dim=-2)
+                for i, one in enumerate((key, value))
+            ]
+            found.append(continued_attention(module, query[:, :, own], *seen, None, **options)[0])
+        return torch.cat(found, dim=1), None
     new, before = query.shape[2], key.shape[2] - query.shape[2]
     scale = options.get("scaling")
     usual = attention_mask is None and not any(

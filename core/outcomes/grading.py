@@ -11,13 +11,17 @@ from dataclasses import dataclass, replace
 from core.episode import Grade, Protocol, Role, Task
 from core.play.drive import GradeMany, final_verdicts
 from core.play.reading import read_reply
-from core.tasks.choices import read_choice
+from core.tasks.choices import options_of, read_choice
 from core.tasks.graders import normalise_answer, syntax_of
 from core.tasks.mathematics import math_answer
 from core.tasks.numbers import read_number
 
 #: So many wrong answers to a task that are written differently are compared with each other; more stand for themselves.
 MOST_COMPARED = 60
+#: A letter before the text of an option.
+_LETTER_MARK = re.compile(r"(?<!\w)[(\[]?([A-Z])[)\].:]+\s*")
+#: No question has more options.
+MOST_OPTIONS = 12
 #: No answer is longer.
 _LONGEST = 4000
 
@@ -31,19 +35,44 @@ class Read:
 
 
 def read_answer(task: Task, reply: str, given: str | None) -> Read:
-    """The answer of a reply as play reads it; the one that the table gives where none can be read."""
+    """The answer of a reply as play reads it, or the one option that its last line repeats with its letter; where none
+    can be read, the one that the table gives."""
     found = (
         read_reply(Protocol.PAPER, "general", Role.WORKER, reply, grader=task.grader).answer
         if reply
         else None
     )
-    if found is not None:
-        plain = _plain(found, task)
-        if plain is not None:
-            return Read(plain[:_LONGEST])
+    plain = None if found is None else _plain(found, task)
+    if task.grader == "choice":
+        plain = plain if plain is None or _is_option(plain, task) else None
+        plain = plain or _repeated_option(reply, task)
+    if plain is not None:
+        return Read(plain[:_LONGEST])
     if given is not None and given.strip():
         return Read((_plain(given, task) or given.strip())[:_LONGEST], ours=False)
-    return Read(None if found is None else found.strip()[:_LONGEST] or None)
+    said = (found or "").strip()[:_LONGEST]
+    return Read(said if re.search(r"\w\w" if task.grader == "choice" else r"\w", said) else None)
+
+
+def _is_option(letter: str, task: Task) -> bool:
+    """Whether a letter can be one of the task's options: it may not be the X of "the answer is (X)"."""
+    return ord(letter) < ord("A") + MOST_OPTIONS or letter in options_of(task.question)
+
+
+def _repeated_option(reply: str, task: Task) -> str | None:
+    """The letter of the one option that the last line of a reply repeats, text and all."""
+    last = reply.strip().rsplit("\n", 1)[-1]
+    options = options_of(task.question)
+    found = set()
+    for mark in _LETTER_MARK.finditer(last):
+        text = _bare(options.get(mark[1], ""))
+        if text and _bare(last[mark.end() :]).startswith(text):
+            found.add(mark[1])
+    return found.pop() if len(found) == 1 else None
+
+
+def _bare(text: str) -> str:
+    return " ".join(re.sub(r"[*_`$]", "", text).casefold().split()).rstrip(".")
 
 
 def _plain(answer: str, task: Task) -> str | None:

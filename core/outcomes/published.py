@@ -47,7 +47,12 @@ def _mmlu_pro(looked: Sequence[Looked], wishes: Wishes, report: Report) -> Itera
             if entry.get("answer_index") not in (None, place):
                 report.add("answers have two keys, a letter and another number, and are left out")
                 continue
-            said = entry.get("pred") or None
+            reply = text_of(entry.get("model_outputs", entry.get("generated_text")))
+            said = text_of(entry.get("pred")) or None
+            if said is not None and not _stands(said, reply):
+                report.add(
+                    "letters that the table reads stand nowhere in the reply: they are marks and no answers"
+                )
             yield Answered(
                 Asked(
                     f"q{entry.get('question_id', number)}",
@@ -58,10 +63,19 @@ def _mmlu_pro(looked: Sequence[Looked], wishes: Wishes, report: Report) -> Itera
                     len(options),
                 ),
                 wishes.model or name,
-                reply=text_of(entry.get("model_outputs", entry.get("generated_text"))),
-                answer=said,
+                reply=reply,
+                answer=said if said is not None and _stands(said, reply) else None,
                 marked=None if said is None else said == key,
             )
+
+
+def _stands(letter: str, reply: str) -> bool:
+    """Whether a reply has a letter as that of an option. Their reader takes the last capital there is, such as the I of
+    "I cannot tell", and of a reply that was cut off one at random."""
+    form = (
+        r"[(\[]{0}[)\]]|(?<![A-Za-z]){0}[).:\]]|(?:answer|option|choice)(?: is)?:? ?\W{{0,3}}{0}(?![A-Za-z])"
+    )
+    return re.search(form.format(re.escape(letter)), reply) is not None
 
 
 # ZeroEval

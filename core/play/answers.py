@@ -45,7 +45,8 @@ _BOX = re.compile(r"\\(?:boxed|fbox|answer)\s*\{")
 #: Words that introduce an answer, in the languages that models fall into most.
 _INTRODUCED = re.compile(
     r"""(?:
-      \b(?:final|correct|right|my|the)\ (?:answer|option|choice)(?:\ to\ [^.:\n]{1,80})?
+      \b(?:final|correct|right|best|my|the|most\ (?:accurate|appropriate|likely|plausible|suitable|reasonable|correct))
+        \ (?:answer|option|choice)(?:\ to\ [^.:\n]{1,80})?
         (?:\ (?:is|would\ be|equals)\b|\s*=)
     | \b(?:final|correct|right|my)\ (?:answer|option|choice)\s*(?:[*_]+\s*)?:
     | (?:^|(?<=[.!?]\ )|(?<=[*_#>]))[ \t]*answer\ is\b
@@ -75,6 +76,8 @@ _BARE_NUMBER = re.compile(
     r"\s*(?:%|\\%|\u066a|\uff05|[kK](?!\w))?"
     r"|\\[dt]?frac\s*(?:\d\s*\d|\{\d+\}\s*\{\d+\}))"
 )
+#: A letter, alone or before an option's text.
+_LETTERED = re.compile(r"[(\[]?[A-Za-z](?:[)\].:].*)?", re.DOTALL)
 _LONE_LETTER = re.compile(r"[(\[]?([A-Za-z])[)\].:]{0,2}")
 #: Words of a sentence that says what is chosen; each is followed by it.
 _CHOSEN = re.compile(
@@ -133,13 +136,18 @@ def find_answer(text: str, grader: Grader, pattern: str = "") -> tuple[str, Answ
         return _whole(text)
     if grader == "program":
         return _program(text)
+    value: tuple[str, AnswerRule] | None = None
     for rule, find in _RULES.items():
         answer = stripped(find(text, grader))
         if grader != "exact":
             answer = _HASHES.sub("", answer)
-        if answer and answer.casefold() not in _PLACEHOLDERS:
-            return answer, rule
-    return None
+        if not answer or answer.casefold() in _PLACEHOLDERS:
+            continue
+        if grader == "choice" and (rule == "box" or value) and not _LETTERED.fullmatch(answer):
+            value = value or (answer, rule)  # a result that is boxed on the way to the letter
+            continue
+        return answer, rule
+    return value
 
 
 def _whole(text: str) -> tuple[str, AnswerRule] | None:

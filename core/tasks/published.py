@@ -25,6 +25,7 @@ from core.tasks.published_code import (
     mbpp_line,
 )
 from core.tasks.rows import ReadLine, Row
+from core.texts import well_formed
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -137,7 +138,7 @@ def as_question(stem: str, options: Sequence[Any]) -> str:
         raise ValueError(f"has {len(options)} options: there may be 2 to {len(LETTERS)}")
     lines = list[str]()
     for letter, option in zip(LETTERS, options, strict=False):
-        text = "" if option is None else " ".join(str(option).split())
+        text = "" if option is None else well_formed(str(option).strip())
         if not text:
             raise ValueError(f"has no text for option {letter}")
         lines.append(f"{letter}) {text}")
@@ -205,7 +206,7 @@ def _gpqa(row: Row) -> dict[str, Any]:
     """The four answers in an order drawn by the question's own text: the same on every machine."""
     stem = row.text("Question")
     texts = [row.text(name) for name in _GPQA_OPTIONS]
-    if len({normalise_question(one) for one in texts}) < len(texts):
+    if len({" ".join(one.split()) for one in texts}) < len(texts):
         raise ValueError("has the same text for two of its options")
     order = [*range(len(texts))]
     seed = hashlib.sha256(f"gpqa/{normalise_question(stem)}".encode()).hexdigest()

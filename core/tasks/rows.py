@@ -33,7 +33,9 @@ class Row:
     file: Path
 
     def has(self, name: str) -> bool:
-        return self.fields.get(name) is not None
+        """Whether there is a value, which NaN, by which tables say that there is none, is not."""
+        value = self.fields.get(name)
+        return value is not None and value == value
 
     def text(self, *names: str) -> str:
         """What stands in the first of these fields that the row has: a text that is not empty, or a number as one.
@@ -43,7 +45,7 @@ class Row:
             raise ValueError(f"has no '{names[0]}'")
         value = self.fields[name]
         if isinstance(value, int | float) and not isinstance(value, bool):
-            value = f"{value:g}" if isinstance(value, float) else str(value)
+            value = str(int(value)) if float(value).is_integer() else repr(value)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"needs a text for '{name}'")
         return well_formed(value.strip())

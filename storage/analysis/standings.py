@@ -312,7 +312,7 @@ def calls(store: Store, sides: Sequence[PolicySide]) -> list[Calls]:
     if not sides:
         return []
     with reading(store.engine) as connection:
-        episodes: dict[int, int] = dict(tuple(row) for row in connection.execute(union_all(*over)))
+        episodes = {row[0]: row[1] for row in connection.execute(union_all(*over))}
         return [
             Calls(episodes[i], n, total)
             for i, n, total in sorted(tuple(row) for row in connection.execute(union_all(*made)))

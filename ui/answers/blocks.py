@@ -101,18 +101,26 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with a plain value for each column."""
+    """Rows with a plain value for each column. `leads`: where a click on each row leads in its page, if anywhere."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     title: str = ""
     key: str = "rows"
+    leads: Sequence[Address] = ()
 
     @classmethod
-    def of(cls, things: Iterable[Any], *columns: Column, title: str = "", key: str = "rows") -> Table:
+    def of(
+        cls,
+        things: Iterable[Any],
+        *columns: Column,
+        title: str = "",
+        key: str = "rows",
+        leads: Sequence[Address] = (),
+    ) -> Table:
         """A row for each of these things; a ClusteredShare becomes an Estimate, words stay on one line."""
         rows = [[_plain(column.get(one)) for column in columns] for one in things]
-        return cls(columns, rows, title, key)
+        return cls(columns, rows, title, key, leads)
 
 
 def _plain(value: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.errors import ConfigError, TaskError
+from ui.cli.analysis import How, PartOption
 from ui.cli.console import percent, print_json, print_table, progress, say, tell
-from ui.cli.options import JsonOption
+from ui.cli.options import JsonOption, opened_store, with_options
 
 if TYPE_CHECKING:
     from core.outcomes.table import OutcomeTable
@@ -151,31 +152,56 @@ def list_(as_json: JsonOption = False) -> None:
 
 
 @app.command()
+@with_options()
 def show(
+    *,
     name: Annotated[str, typer.Argument(help="A name of trinity outcomes list.")],
     disagreements: Annotated[
         bool, typer.Option("--disagreements", help="The answers that we grade otherwise than the table does.")
     ] = False,
-    as_json: JsonOption = False,
+    fold: Annotated[
+        int, typer.Option(metavar="K", help="0 to 4: what is split into evolve, validation and test.")
+    ] = 0,
+    split: Annotated[
+        str, typer.Option(help="Whose accuracies: all, evolve, validation or test questions.")
+    ] = "all",
+    part: PartOption = None,
+    how: How,
 ) -> None:
     """Show a table: where it comes from, what each model answered, how far our grades agree with its own marks, and
     what a coordinator of its models could win.
 
+    Rules are chosen on the evolve and validation splits and measured on the test split.
+
     [dim]$[/] trinity outcomes show mmlu-pro
+
+    [dim]$[/] trinity outcomes show mmlu-pro --part together --choose first=MODEL --choose second=MODEL
+
+    [dim]$[/] trinity outcomes show mmlu-pro --part questions --choose domain=law --choose case=nobody
 
     [dim]$[/] trinity outcomes show mmlu-pro --disagreements
     """
     from core.outcomes.table import load_table
+    from ui.answers import pages, plain
+    from ui.answers.asked import memory
+    from ui.answers.outcomes.subject import asked_of_table
+    from ui.answers.outcomes.won import summary
     from ui.runs import wiring
 
     table = load_table(name, wiring.data_folder())
     if disagreements:
-        _tell_disagreements(table, as_json)
+        _tell_disagreements(table, how.as_json)
         return
-    if as_json:
-        print_json(_plain(table))
-        return
-    _tell_card(table)
+    with opened_store(how.store) as opened:
+        asked = asked_of_table(opened, table, fold, split, choices=how.choices(), remember=memory())
+        if how.as_json and how.html is None:
+            found = pages.answers("outcomes", asked, part or ())
+            asked.refuse_unknown(one for of in found.values() for one in of)
+            print_json({**_plain(table, summary(asked)), **plain.page(found)})
+            return
+        if how.html is None and not part:
+            _tell_card(table)
+        how.give("outcomes", asked, part)
 
 
 def _models(table: OutcomeTable) -> list[dict[str, Any]]:
@@ -202,12 +228,12 @@ def _models(table: OutcomeTable) -> list[dict[str, Any]]:
     return found
 
 
-def _plain(table: OutcomeTable) -> dict[str, Any]:
+def _plain(table: OutcomeTable, summary: dict[str, Any]) -> dict[str, Any]:
+    """The card with what could be won by fixed names; of each model what both say."""
     from dataclasses import asdict
 
-    card = asdict(table.card)
-    models = _models(table)
-    return {**card, "models": models, "coverage": {one["name"]: one["coverage"] for one in models}}
+    models = [{**card, **worth} for card, worth in zip(_models(table), summary["models"], strict=True)]
+    return {**asdict(table.card), **summary, "models": models}
 
 
 def _tell_card(table: OutcomeTable) -> None:

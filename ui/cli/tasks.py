@@ -23,7 +23,9 @@ app = typer.Typer(
     'A line of a file of your own is {"question": ..., "answer": ..., "grader": ...}. Graders:\n\n'
     "- exact, number, choice, math: a text, a number, a letter, an expression in LaTeX\n\n"
     '- program: a Python program that the model writes, with "tests" in place of "answer", such as '
-    '[{"input": "3 4\\n", "output": "7\\n"}, "assert add(3, 4) == 7"]; run in a sandbox (bubblewrap)\n\n'
+    '[{"input": "3 4\\n", "output": "7\\n"}, "assert add(3, 4) == 7"], {"call": "add", "arguments": [3, 4], '
+    '"value": 7} or {"unittest": "class ...", "calls": "add"}; the first may be {"before": "import math", "libraries": '
+    '["numpy"]}, what is run before the program and may be imported; run in a sandbox (bubblewrap)\n\n'
     "- python:FILE.py:FUNCTION: a function of your own beside the task file: it takes what was said, the answer and, "
     "if it has a third parameter, the question, and returns True or False\n\n"
     "[dim]$[/] trinity tasks list my.jsonl\n\n"
@@ -132,11 +134,10 @@ def list_(
     if file is None:
         _list_sets(as_json)
         return
-    from core.tasks.sets import added_file, read_task_file
+    from core.tasks.sets import load_task_file, read_task_file
 
-    counted = Counter(
-        (task.split, task.family, task.grader) for task in read_task_file(Path(added_file(file)))
-    )
+    tasks = read_task_file(Path(file)) if Path(file).is_file() else load_task_file(file)
+    counted = Counter((task.split, task.family, task.grader) for task in tasks)
     if as_json:
         print_json(
             [{"split": s, "family": f, "grader": g, "n": n} for (s, f, g), n in sorted(counted.items())]

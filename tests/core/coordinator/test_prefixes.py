@@ -27,7 +27,7 @@ from core.coordinator import encoder as encoders
 from core.coordinator.attention import CONTINUED, use_continued_attention
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.graphs import reads_in_fixed_parts
-from core.coordinator.prefixes import PartReader, PrefixReader, reads_in_parts
+from core.coordinator.prefixes import PartReader, PrefixReader, packs_alike, reads_in_parts
 from core.coordinator.svf import Offsets, svf_layout
 from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.pocket import threads
@@ -145,6 +145,37 @@ def test_prompts_of_which_most_is_remembered_are_read_first(model: Any) -> None:
     order = [place for place, _ in reader.read([other, third, alike, LONG], -2)]
     assert order[0] == 3
     assert abs(order.index(0) - order.index(2)) == 1, "those that begin alike follow one another"
+
+
+def test_new_turns_of_many_conversations_are_read_in_few_forwards_and_change_no_bit(model: Any) -> None:
+    use_continued_attention(model)
+    rng, begun = np.random.default_rng(1), forwards_of(model)
+    lengths = (9, 30, 12, 21, 4, 17, 40, 11)
+    turns = [tuple(rng.integers(48, 96, length).tolist()) for length in lengths]
+    prompts = [Prompt((*IDS[:40], *own, *IDS[150:]), False, (40, 40 + len(own)), 10) for own in turns]
+    prompts += [Prompt((*turns[0], *IDS[150:]), False, (9,), 10), SHORT, LONG]
+    alone = np.stack([next(PartReader(model).read([prompt], -2))[1] for prompt in prompts])
+    reader = PartReader(model)
+    list(reader.read(prompts[:2], -2))  # whether it may is tried here
+    begun.clear()
+    found = dict(reader.read(prompts, -2))
+    np.testing.assert_array_equal(np.stack([found[place] for place in range(len(prompts))]), alone)
+    full = set(getattr(model.config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+    windows = getattr(model.config, "sliding_window", None) or not full
+    assert len(begun) == (len(prompts) if windows else 2)
+    assert packs_alike(model) is not bool(windows)
+
+
+def forwards_of(model: Any) -> list[int]:
+    """A list that grows by the number of tokens with each forward through the first layer."""
+    begun = list[int]()
+    model.layers[0].register_forward_hook(lambda layer, given, hidden: begun.append(given[0].shape[1]))
+    return begun
+
+
+def test_control_tokens_that_nobody_trained_say_nothing_about_a_model(model: Any) -> None:
+    model.get_input_embeddings().weight.data[:40] = float("nan")
+    assert reads_in_parts(model)
 
 
 def test_a_prompt_that_is_turned_otherwise_as_a_whole_is_read_whole() -> None:

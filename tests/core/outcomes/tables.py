@@ -48,6 +48,7 @@ def small_table(
     plans: Mapping[tuple[int, str], str] | None = None,
     comparable: bool = True,
     scores: Mapping[tuple[str, int], float] | None = None,
+    said: str = "",
     **card: Any,
 ) -> OutcomeTable:
     """A table of questions with a letter as their answer, put on the shelf below `folder` (the data folder).
@@ -56,7 +57,8 @@ def small_table(
     `costs`: USD of a reply by model; `tokens`: whether they are known (100 in, 20 out and 10 more a slot); `marks`:
     what the table itself says of (model, task) where that is not our grade; `judges`: (task, model, judged answer,
     verdict); `plans` by (task, model); `comparable`: whether answers can be compared;
-    `scores`: those of (model, task) that are neither 0 nor 1 by the answer. `card`: further fields of the card."""
+    `scores`: those of (model, task) that are neither 0 nor 1 by the answer; `said`: how
+    every reply begins. `card`: further fields of the card."""
     answers = small_answers() if answers is None else answers
     n = len(next(iter(answers.values())))
     keys = [keys] * n if isinstance(keys, str) else keys
@@ -72,9 +74,7 @@ def small_table(
             "task": i,
             "model": slot,
             "sample": sample,
-            "reply": f"{model} thinks about it. The answer is ({letter})."
-            if letter
-            else f"{model} cannot tell.",
+            "reply": _reply(model, letter, said),
             "answer": letter or None,
             "group": ascii_uppercase.index(letter) if letter else -1,
             "right": letter == key,
@@ -136,6 +136,11 @@ def small_table(
 def _question(i: int, family: str) -> str:
     """A question of its own that tells its family, with four options."""
     return f"Question {i} of {family}: which letter stands first?\nA. one\nB. two\nC. three\nD. four"
+
+
+def _reply(model: str, letter: str, said: str) -> str:
+    ends = f"{model} thinks about it. The answer is ({letter})." if letter else f"{model} cannot tell."
+    return f"{said} {ends}".lstrip()
 
 
 def _samples(answered: Answered) -> Sequence[str]:

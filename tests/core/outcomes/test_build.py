@@ -64,7 +64,7 @@ def test_mmlu_pro_is_read_and_graded_by_its_key(tmp_path: Path) -> None:
     bob = mmlu_pro(
         tmp_path,
         "bob",
-        [choice(1, "I pick nothing", "C"), choice(2, "Hm", None), choice(3, "The answer is (B).", "A")],
+        [choice(1, "Either (C) or (D).", "C"), choice(2, "Hm", None), choice(3, "The answer is (B).", "A")],
     )
     (tmp_path / "LICENSE").write_text("  Apache License\n Version 2.0")
     table = made(tmp_path, ann, bob, source="where it is")
@@ -126,6 +126,29 @@ def test_equal_questions_count_once_and_two_keys_not_at_all(tmp_path: Path) -> N
         "1 answers have two keys, a letter and another number, and are left out.",
         "1 answers are letters outside the options of their question and count as wrong.",
     }
+
+
+@pytest.mark.parametrize(
+    ("reply", "pred", "answer"),
+    [
+        ("I cannot tell.", "I", None),  # the last capital there is
+        ("It goes on and on and", "C", None),  # drawn at random, as the reply was cut off
+        ("The sum is C. 3", "C", "C"),  # not the text of that option: the table's own letter
+        ("Three times one is B. 3.", "C", "B"),
+        ("**B. 3**", "A", "B"),
+        ("The most accurate answer is:\nB. It is three", "A", "B"),
+        ("So it is $\\boxed{3.0}$. The answer is (B).", "A", "B"),
+        ("So it is $\\boxed{3}$.", "A", "B"),
+        ('I cannot write "The answer is (X)".', "I", None),
+        ("The answer is (", "A", None),
+    ],
+)
+def test_a_letter_is_read_where_the_reply_has_it_and_nowhere_else(
+    tmp_path: Path, reply: str, pred: str, answer: str | None
+) -> None:
+    table = made(tmp_path, mmlu_pro(tmp_path, "ann", [choice(1, reply, pred)]))
+    (row,) = rows(table)
+    assert (row["answer"], row["right"], row["marked"]) == (answer, answer == "B", pred == "B")
 
 
 # ZeroEval

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,76 +12,31 @@ from core.episode import Ask, Message, Role, Task, Verdict
 from core.errors import PoolError
 from core.outcomes.lessons import TRIALS, Known, best_setting, known_outcomes, table_behind
 from core.outcomes.pool import RecordedPool
-from core.outcomes.table import ROWS_FILE, TASKS_FILE, Card, OutcomeTable, as_batches, put_table
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
 from tests.builders.pools import Line, ScriptedPool, specs
+from tests.core.outcomes.tables import Answered, small_table
 
 MODELS = ("alpha", "beta", "gamma")
 
 
-def recorded(
-    folder: Path,
-    answers: Sequence[Sequence[str | None]],
-    *,
-    models: Sequence[str] = MODELS,
-    families: Sequence[str] = (),
-    questions: Sequence[str] = (),
-    missing: Sequence[tuple[int, int]] = (),
-    samples: Mapping[tuple[int, int], Sequence[str]] | None = None,
-) -> OutcomeTable:
-    """A table of choice tasks whose right answer is A: `answers` [tasks][models] of sample 0 (None: none was read), and
-    what follows it by (task, model)."""
-    import json
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows, tasks = [], []
-    for place, said in enumerate(answers):
-        question = questions[place] if questions else f"What is the letter number {place}?"
-        family = families[place] if families else "letters"
-        tasks.append({"question": question, "answer": "A", "grader": "choice", "family": family})
-        names: dict[str, int] = {}
-        for slot in range(len(models)):
-            if (place, slot) in missing:
-                continue
-            for sample, answer in enumerate([said[slot], *(samples or {}).get((place, slot), ())]):
-                rows.append(
-                    {
-                        "task": place,
-                        "model": slot,
-                        "sample": sample,
-                        "reply": f"I think {answer}.",
-                        "answer": answer,
-                        "group": -1 if answer is None else names.setdefault(answer, len(names)),
-                        "right": answer == "A",
-                        "tokens_in": 10,
-                        "tokens_out": slot + 1,
-                        "cost": 0.5 * (slot + 1),
-                        "error": "",
-                    }
-                )
-
-    def fill(draft: Path) -> None:
-        (draft / TASKS_FILE).write_text("".join(json.dumps(task) + "\n" for task in tasks))
-        pq.write_table(pa.Table.from_batches(as_batches(rows)), draft / ROWS_FILE)
-
-    most = max([1, *(1 + len(more) for more in (samples or {}).values())])
-    card = Card("letters", "own", tuple(models), len(tasks), len(rows), samples=most)
-    return put_table(card, fill, folder)
-
-
-ANSWERS: list[list[str | None]] = [["A", "A", "B"], ["C", "B", "B"], [None, "A", "D"]]
+ANSWERS: dict[str, list[Answered]] = {
+    "alpha": ["A", "C", ""],
+    "beta": ["A", "B", "A"],
+    "gamma": ["B", "B", "D"],
+}
+COSTS = {"alpha": 0.5, "beta": 1.0, "gamma": 1.5}
 
 
 def test_a_table_is_read_in_the_order_of_the_tasks(tmp_path: Path) -> None:
-    table = recorded(tmp_path, ANSWERS, missing=[(1, 0)], samples={(0, 2): ["A"]})
+    answers: dict[str, list[Answered]] = {"alpha": ["A", None, ""], "beta": ANSWERS["beta"]}
+    answers["gamma"] = [("B", "A"), "B", "D"]
+    table = small_table(tmp_path, answers, costs=COSTS)
     known = known_outcomes(RecordedPool(table), [table.tasks[2], table.tasks[0], table.tasks[1]])
     assert known.models == MODELS
     np.testing.assert_array_equal(known.right, [[0, 1, 0], [1, 1, 0.5], [np.nan, 0, 0]])
-    assert known.group.tolist() == [[-1, 0, 1], [0, 0, 1], [-1, 0, 0]]
-    np.testing.assert_array_equal(known.tokens[1:], [[11, 12, 13], [np.nan, 12, 13]])
+    assert known.group.tolist() == [[-1, 0, 3], [0, 0, 1], [-1, 1, 1]]
+    np.testing.assert_array_equal(known.tokens[1:], [[120, 130, 140], [np.nan, 130, 140]])
     np.testing.assert_array_equal(known.cost[1:], [[0.5, 1, 1.5], [np.nan, 1, 1.5]])
 
 
@@ -90,7 +44,7 @@ def test_a_wrapped_pool_is_read_from_the_table_of_this_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    table = recorded(tmp_path / "trinity-inspector", ANSWERS)
+    table = small_table(tmp_path / "trinity-inspector", ANSWERS)
     pool = CachedPool(RecordedPool(table))
     assert table_behind(pool) == table
     assert known_outcomes(pool, table.tasks).right.tolist() == [[1, 1, 0], [0, 0, 0], [0, 1, 0]]
@@ -117,12 +71,12 @@ def test_models_that_are_not_recorded_are_asked_once_each() -> None:
 
 
 def test_a_task_of_another_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PoolError, match="letters has no task strange"):
-        known_outcomes(RecordedPool(recorded(tmp_path, ANSWERS)), [Task("strange", "?", "A", "choice")])
+    with pytest.raises(PoolError, match="small has no task strange"):
+        known_outcomes(RecordedPool(small_table(tmp_path, ANSWERS)), [Task("strange", "?", "A", "choice")])
 
 
 def test_some_of_the_tasks_can_be_taken(tmp_path: Path) -> None:
-    table = recorded(tmp_path, ANSWERS)
+    table = small_table(tmp_path, ANSWERS)
     known: Known = known_outcomes(RecordedPool(table), table.tasks)
     assert known.of(np.array([2, 0])).right.tolist() == [[0, 1, 0], [1, 1, 0]]
     assert known.of(known.right[:, 0] == 1).group.tolist() == [[0, 0, 1]]
@@ -136,7 +90,7 @@ def test_no_rule_has_more_trials_than_another() -> None:
 
 
 def test_a_remembered_reply_of_a_recorded_model_is_of_its_role_and_of_what_it_judged(tmp_path: Path) -> None:
-    table = recorded(tmp_path, ANSWERS)
+    table = small_table(tmp_path, ANSWERS)
     pool = CachedPool(RecordedPool(table))
     worker = Ask("beta", Role.WORKER, (Message("user", table.tasks[0].question),))
 

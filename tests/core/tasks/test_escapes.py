@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sysconfig
 import textwrap
 import time
 from collections.abc import Iterator
@@ -52,6 +53,7 @@ REFUSED = {
     "hard link out": "os.link('/etc/ld.so.cache', 'mine')",
     "write to the root": "open('/x', 'w')",
     "write to the libraries": "open('/usr/lib/x', 'w')",
+    "write to what was installed": f"open({sysconfig.get_path('purelib')!r} + '/x', 'w')",
     "change the interpreter": "open(sys.executable, 'r+b')",
     "write to shared memory": "open('/dev/shm/x', 'w')",
     "write to a device folder": "open('/dev/x', 'w')",
@@ -132,10 +134,10 @@ def preface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert (folder / "secret.txt").read_text() == SECRET
 
 
-def run(program: str, limits: Limits = LIMITS) -> str | None:
+def run(program: str, limits: Limits = LIMITS, *, libraries: bool = False) -> str | None:
     """What a program printed; None where it failed. It is over in time."""
     began = time.monotonic()
-    with closing(outputs(program, [{"input": ""}], limits)) as found:
+    with closing(outputs(program, [{"input": ""}], limits, libraries=libraries)) as found:
         printed = next(found, None)
     assert time.monotonic() - began < limits.total_s + SLACK_S
     return printed
@@ -164,8 +166,19 @@ GREEDY = ("fill the disk", "too many open files", "raise the limit of CPU", "too
           "processes without end", "threads without end")  # fmt: skip
 
 
-@pytest.mark.parametrize("names", [[*REFUSED.keys() - {*GREEDY}], *([name] for name in GREEDY)])
-def test_what_is_refused(names: list[str], preface: str) -> None:
+#: What a program may do whose tests import libraries.
+WITH_LIBRARIES = ("what was installed", "the program's own modules")
+
+
+@pytest.mark.parametrize(
+    ("names", "libraries"),
+    [
+        ([*REFUSED.keys() - {*GREEDY}], False),
+        *(([name], False) for name in GREEDY),
+        ([*REFUSED.keys() - {*GREEDY, *WITH_LIBRARIES}], True),
+    ],
+)
+def test_what_is_refused(names: list[str], libraries: bool, preface: str) -> None:
     refused = "(OSError, MemoryError, RuntimeError, KeyError, ImportError, ValueError)"
     program = f"""
 {preface}
@@ -176,7 +189,7 @@ for name, tried in { ({name: REFUSED[name] for name in names})!r}.items():
     except {refused}:
         print(name, "refused")
 """
-    printed = run(program)
+    printed = run(program, libraries=libraries)
     check_nothing_is_left()
     assert sorted((printed or "").splitlines()) == sorted(f"{name} refused" for name in names)
 

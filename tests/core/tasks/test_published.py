@@ -28,6 +28,7 @@ from tests.core.tasks.published import (
     packed,
     write_csv,
     write_jsonl,
+    write_parquet,
     write_set,
 )
 
@@ -72,7 +73,7 @@ def test_math_is_graded_as_mathematics_and_words_as_words(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("name", "letter", "text"),
-    [("mmlu", "B", "5"), ("mmlu-pro", "H", "8 exactly"), ("gpqa-diamond", "", "97, and so on")],
+    [("mmlu", "B", "5"), ("mmlu-pro", "H", "8 exactly"), ("gpqa-diamond", "", "97,\nand so on")],
 )
 def test_options_stand_in_the_question_and_the_letter_is_right(
     name: str, letter: str, text: str, tmp_path: Path
@@ -95,6 +96,26 @@ def test_options_of_gpqa_are_shuffled_by_the_question_alone(tmp_path: Path) -> N
     few = tasks_of("gpqa-diamond", tmp_path / "again", SETS["gpqa-diamond"][5:7])
     assert few == tasks[5:7]
     assert {task.split for task in tasks} == {"test"}
+
+
+def test_options_that_differ_in_case_alone_are_two(tmp_path: Path) -> None:
+    row = SETS["gpqa-diamond"][0] | {"Correct Answer": "Hh", "Incorrect Answer 1": "hh"}
+    [task] = tasks_of("gpqa-diamond", tmp_path, [row])
+    assert f"{task.answer}) Hh" in task.question
+
+
+def test_numbers_are_texts_and_what_a_table_leaves_open_is_missing(tmp_path: Path) -> None:
+    first, second = (
+        {**SETS["math500"][n], "level": 3.0, "answer": value} for n, value in ((0, 0.125), (1, 2e7))
+    )
+    file = write_parquet(tmp_path / "m.parquet", [first, second])
+    assert [task.answer for task in read_task_file(add_set("m", [file], tmp_path / "data").path)] == [
+        "0.125",
+        "20000000",
+    ]
+    file = write_parquet(tmp_path / "n.parquet", [first, second | {"answer": float("nan")}])
+    with pytest.raises(TaskError, match="Row 2 of n.parquet has no 'answer', which rows of math500 have"):
+        add_set("n", [file], tmp_path / "data")
 
 
 def test_mmlu_of_its_first_authors_has_no_line_of_names(tmp_path: Path) -> None:

@@ -6,22 +6,26 @@ import html
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.errors import ConfigError
+from core.outcomes.table import Card, load_table
 from storage.analysis.second_opinions import EpisodeScope
 from storage.analysis.standings import PolicySide
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from tests.builders.sample_store import EVOLVED, PLAYED, checkpoint
+from tests.core.outcomes.tables import small_table
 from tests.ui.pages import assert_literal, command, opened
 from tests.ui.web.evolutions import asked_of_learned
 from ui.answers import plain, policy
 from ui.answers.asked import Asked, asked_of, asked_of_policies
 from ui.answers.blocks import Answer
+from ui.answers.outcomes.subject import asked_of_table
 from ui.answers.pages import ANALYSES, analysis, answers
 from ui.answers.results import answers_of, came_with_the_program
 from ui.cli.console import print_json
@@ -49,13 +53,47 @@ OWN_SELECTIONS = {
         ([B, A, C, "--by-draw", "--choose", f"with={C}"], {"c": f"{B},{A},{C}", "by": "draw", "with": C}),
     ),
     "evolution": (([EVOLVED, "--update", "8"], {"run": EVOLVED, "gen": "8"}),),
+    "outcomes": (
+        (["small", "--fold", "2"], {"table": "small", "fold": "2"}),
+        (
+            ["small", "--split", "validation", "--choose", "first=bob", "--choose", "case=nobody"],
+            {"table": "small", "on": "validation", "first": "bob", "case": "nobody"},
+        ),
+    ),
     "separability": (
         ([PLAYED, "--policy", B, "--turns", "first"], {"run": PLAYED, "policy": B, "turns": "first"}),
     ),
 }
+#: What `trinity outcomes show --json` has beside answers, and beside the table's card.
+BESIDE = (
+    "table",
+    "best_single",
+    "best_single_model",
+    "best_per_domain",
+    "majority",
+    "weighted_vote",
+    "oracle",
+) + (
+    "coverage",
+    "measured_on",
+    "on_all_tasks",
+)
 #: What names the part in an address, where that is not `part`.
 PART_NAMES = {"evolution": "panel"}
 ASKED = [(name, *one) for name in ANALYSES for one in OWN_SELECTIONS.get(name, SELECTIONS)]
+
+
+@pytest.fixture(scope="session")
+def _tabled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tabled")
+    small_table(folder / "trinity-inspector", costs={"ann": 0.02, "bob": 0.01, "cyd": 0.01})
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def tabled(_tabled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data folder with an outcome table."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(_tabled))
 
 
 @pytest.mark.integration
@@ -86,7 +124,8 @@ def test_page_command_and_saved_page_give_the_same_numbers(
         assert_literal(opened(name, **{PART_NAMES.get(name, "part"): part.key}, **address))
     print_json({key: plain.answer(one) for key, one in given.items()})
     shown = json.loads(capsys.readouterr().out)
-    assert shown == {key: value for key, value in expected.items() if key != "episodes"}
+    beside = "episodes" if name != "outcomes" else (*BESIDE, *(one.name for one in fields(Card)))
+    assert shown == {key: value for key, value in expected.items() if key not in beside}
     assert command([*options, "--html", str(tmp_path / "saved.html")]) == 0
     saved = html.unescape((tmp_path / "saved.html").read_text("utf-8"))
     assert numbers(expected), "there is something to compare"
@@ -120,6 +159,8 @@ def _asked(store: Store, name: str) -> Asked:
         return asked_of_policies(store, [PolicySide(A), PolicySide(B), PolicySide("random")], str)
     if name == "policy":
         return policy.asked_of_checkpoints(store, EpisodeScope(), {A: "first", B: "last"})
+    if name == "outcomes":
+        return asked_of_table(store, load_table("small"))
     if name == "evolution":
         return asked_of_learned(store, EVOLVED)
     if name == "separability":

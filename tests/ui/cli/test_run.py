@@ -28,7 +28,19 @@ from ui.runs.queue import Ticket, enqueue
 
 def test_the_json_contract(world: Sums) -> None:
     rows = world.run("--policy", "single:adder", "--policy", "random", "--json").json
-    assert [list(row) for row in rows] == [["policy", "accuracy", "ci95", "n", "turns_mean"]] * 2
+    keys = [
+        "policy",
+        "accuracy",
+        "ci95",
+        "n",
+        "turns_mean",
+        "missing",
+        "calls_mean",
+        "tokens_mean",
+        "cost_usd_mean",
+    ]
+    assert [list(row) for row in rows] == [keys] * 2
+    assert (rows[0]["missing"], rows[0]["calls_mean"]) == (0, 3.0)
     assert [row["policy"] for row in rows] == ["single:adder", "random"]
     assert rows[0]["accuracy"] == 1.0
     assert rows[0]["n"] == 12

@@ -14,7 +14,7 @@ from storage.store import Store
 from tests.ui.pages import opened, shown
 from tests.ui.runs.test_reproduction import plain
 from ui.answers.blocks import Grid
-from ui.answers.results import answers_of, came_with_the_program
+from ui.answers.results import Measured, answers_of, came_with_the_program
 from ui.presentation.words import share_words
 from ui.runs import wiring
 from ui.runs.paper.results import NAME, Differences, file_of, on_fewer_seeds, read, seeds_words, shipped
@@ -144,6 +144,32 @@ def test_a_difference_over_fewer_seeds_says_so_and_what_the_reference_has_there(
     differences = Differences.of([(TABLE, found)])
     assert [differences.mark(TABLE, one) for one in found] == ["", "", "yes"]
     assert differences.words("this table") == "", "one alone needs no correction"
+
+
+def test_a_table_says_what_the_simplest_rule_does_beside_its_gain() -> None:
+    """A table by family is named in the sentence also where another row is the best of the others."""
+    table = TABLES["combinations"]
+
+    def result(key: str, mean: float) -> RowResult:
+        found = row(TABLE.rows[0].key, [mean] * 3, None)
+        return found.model_copy(update={
+            "row": key, "label": table.row(key).label, "value": Mean(mean, mean - 0.1, mean + 0.1), "against": {},
+        })  # fmt: skip
+
+    def sentence(**means: float) -> str:
+        keys = {"trinity": "evolved:trinity", "pairs": "by-family:pairs", "family": "by-family"}
+        found = [result(keys.get(name, name), mean) for name, mean in means.items()]
+        return answers_of(Measured(table, found))[0].sentence
+
+    said = sentence(trinity=0.4, labels=0.7, pairs=0.6, family=0.5)
+    assert "Best of the others: supervised labels, 70.0 %" in said
+    assert said.endswith(
+        "The simplest rule, table by family (the best planner and solver): 60.0 % (50 to 70)."
+    )
+    best = sentence(trinity=0.4, labels=0.5, pairs=0.6)
+    assert "Best of the others: table by family (the best planner and solver), 60.0 %" in best
+    assert "simplest" not in best
+    assert "simplest" not in sentence(trinity=0.4, labels=0.5)
 
 
 def test_of_many_differences_fewer_hold_together_than_one_by_one() -> None:

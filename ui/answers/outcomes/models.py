@@ -24,11 +24,11 @@ from ui.answers.outcomes.subject import (
     matrix,
     points,
     questions,
-    share,
+    short,
     strongest,
     viewed,
 )
-from ui.presentation.comparison import p_words
+from ui.presentation.comparison import enumerated, p_words
 from ui.presentation.theme import percent
 from ui.presentation.words import several, share_words
 
@@ -79,11 +79,15 @@ def known(asked: Asked) -> Answer:
         notes += [f"{several(left, 'domain')} with fewer questions have no column."] * (len(columns) > 0)
     notes += [_BY_PARTS] * of.by_parts
     names_of_models = [of.models[model] for model in order]
+    grid = Grid(names_of_models, names, ("model", "domain"), cells, top=1.0)
+    if len(names) > len(order):  # the longer side goes down: a phone is narrow
+        turned = [list(column) for column in zip(*cells, strict=True)]
+        grid = Grid(names, short(names_of_models), ("domain", "model"), turned, top=1.0)
     return Answer(
         "known",
         "What does each model know?",
         _known_words(asked, order),
-        [Grid(names_of_models, names, ("model", "domain"), cells, top=1.0)],
+        [grid],
         notes,
     )
 
@@ -111,8 +115,8 @@ def lead(asked: Asked) -> Answer | None:
         return None
     lines = [
         Line(
-            f"{one.domain or ALL}: {of.models[one.best]} before {of.models[one.rival]}",
-            Estimate(one.paired.difference, one.paired.ci95, None, one.paired.n),
+            f"{one.domain or ALL}: {of.models[one.best]}",
+            Estimate(one.paired.difference, one.paired.ci95),
             Mark(to=questions(asked, "differ", **_two(asked, one))),
             plain=not one.holds,
         )
@@ -131,7 +135,7 @@ def lead(asked: Asked) -> Answer | None:
             "lead",
             "Lead",
             "difference",
-            lambda one: Estimate(one.paired.difference, one.paired.ci95, None, one.paired.n),
+            lambda one: Estimate(one.paired.difference, one.paired.ci95),
             "In points, over the questions that both answered",
         ),
         Column("p", "p", "p", lambda one: one.paired.p),
@@ -185,11 +189,18 @@ def _lead_words(asked: Asked, found: list[Lead]) -> str:
         held, open_ = ([one for one in by_domain if one.holds is holds] for holds in (True, False))
         said.append(
             f"In {len(held)} of {len(by_domain)} domains the best model's lead is more than luck"
-            + (f": {'; '.join(f'{one.domain}: {of.models[one.best]}' for one in held)}." if held else ".")
+            + (f": {_by_model(asked, held)}." if held else ".")
         )
         if open_:
             said.append(f"It may be luck in {', '.join(one.domain or ALL for one in open_)}.")
     return "\n".join(said)
+
+
+def _by_model(asked: Asked, found: list[Lead]) -> str:
+    of = matrix(asked)
+    best = dict.fromkeys(one.best for one in found)
+    own = {model: [one.domain or ALL for one in found if one.best == model] for model in best}
+    return "; ".join(f"{of.models[model]} in {enumerated(names)}" for model, names in own.items())
 
 
 def taken(asked: Asked) -> Answer:
@@ -213,7 +224,11 @@ def taken(asked: Asked) -> Answer:
         Column("model", "Model", get=lambda model: of.models[model]),
         Column("accuracy", "Accuracy", "estimate", lambda model: estimate(of.accuracy(tasks, model))),
         Column(
-            "answered", "Coverage", "estimate", lambda model: share(rows(model), n), "Questions with a reply"
+            "coverage",
+            "Coverage",
+            "share",
+            lambda model: rows(model) / n if n else None,
+            "Of the questions, those with a reply",
         ),
         Column("replies", "Replies", "count", replies),
         Column(

@@ -13,6 +13,7 @@ from core.outcomes.matrix import CASES, CASES_OF_ONE, CASES_OF_TWO, Ints, cases
 from core.tasks.sets import load_outcome_tasks
 from ui.answers.asked import Asked, mark_words
 from ui.answers.blocks import (
+    Address,
     Answer,
     Choice,
     Code,
@@ -77,9 +78,9 @@ def listed(asked: Asked) -> Answer:
         "Domain",
         {"": "Any domain", **{one: one for one in of.domains}},
         look="list",
-        also={"page": None},
+        also={"at": None},
     )
-    forgets = {"page": None, "case": None}
+    forgets = {"at": None, "case": None}
     model = model_choice(asked, "model", "Model", order, None, **forgets)
     a = of.models.index(model.value) if model.value else None
     others = [one for one in order if one != a]
@@ -94,15 +95,13 @@ def listed(asked: Asked) -> Answer:
         tasks = tasks & (of.domain == of.domains.index(domain.value))
     which = np.flatnonzero(cases(of, tasks, case.value, a, b))
     pages = max(1, -(-len(which) // MOST))
-    page = asked.choice(
-        "page", "Page", {str(i + 1): f"{i + 1} of {pages}" for i in range(pages)}, look="list"
-    )
+    page = asked.choice("at", "Page", {str(i + 1): f"{i + 1} of {pages}" for i in range(pages)}, look="list")
     place = int(page.value)
     begin = MOST * (place - 1)
     shown = which[begin : begin + MOST]
     known = {name.name: name.value or None for name in (*chosen, case)}
     ways = [
-        Way(words, there(asked, "questions", **known, page=str(at) if at > 1 else None))
+        Way(words, there(asked, "questions", **known, at=str(at) if at > 1 else None))
         for words, at in (("Questions before these", place - 1), ("Questions after these", place + 1))
         if 1 <= at <= pages
     ]
@@ -111,11 +110,12 @@ def listed(asked: Asked) -> Answer:
     if len(which) > MOST:
         said += f" These are {begin + 1:,} to {begin + len(shown):,}."
     table = questions_table(asked, shown, models=[one for one in (a, b) if one is not None])
+    hint = ["Click a question for all replies to it."] if len(shown) else []
     return Answer(
         "listed",
         "Which questions are these?",
         said,
-        [table] if len(shown) else [],
+        [*hint, table] if len(shown) else [],
         choices=[*chosen, case, page],
         ways=ways,
     )
@@ -124,7 +124,7 @@ def listed(asked: Asked) -> Answer:
 def _case(asked: Asked, model: str, other: str) -> Choice:
     names = ["", *CASES, *(CASES_OF_ONE if model else ()), *(CASES_OF_TWO if other else ())]
     options = {name: _WORDS[name].format(model=model, other=other) for name in names}
-    return asked.choice("case", "Which", options, look="list", also={"page": None})
+    return asked.choice("case", "Which", options, look="list", also={"at": None})
 
 
 def questions_table(
@@ -136,14 +136,14 @@ def questions_table(
     key: str = "questions",
     knows: bool = False,
 ) -> Table:
-    """Questions by their places in the table, each a link to its replies; with what `models` answered, or who `knows`
+    """Questions by their places in the table, each leads to its replies; with what `models` answered, or who `knows`
     it."""
     of, tasks = matrix(asked), tasks_of(asked)
     answers = {model: _answers(asked, which, model) for model in models}
     here = asked.choices
 
-    def address(place: int) -> object:
-        kept = {name: here.get(name) or None for name in ("domain", "model", "other", "case", "page")}
+    def address(place: int) -> Address:
+        kept = {name: here.get(name) or None for name in ("domain", "model", "other", "case", "at")}
         return there(asked, "questions", **(kept if models or not knows else {}), task=tasks[place].id)
 
     def given(model: int) -> list[Column]:
@@ -160,7 +160,6 @@ def questions_table(
     known = (of.first == 1).sum(axis=1)
     return Table.of(
         which.tolist(),
-        Column("open", "Open", "link", address, link="All replies"),
         Column("id", "Id", "id", lambda place: tasks[place].id),
         Column("question", "Question", get=lambda place: tasks[place].question or "no text in the table"),
         Column("domain", "Domain", get=lambda place: tasks[place].family),
@@ -171,6 +170,7 @@ def questions_table(
         Column("models", "Of", "count", lambda place: int((of.first[place] >= 0).sum())),
         title=title,
         key=key,
+        leads=[address(place) for place in which.tolist()],
     )
 
 
@@ -268,7 +268,7 @@ def _one(asked: Asked) -> Answer:
     """A question with what every model answered."""
     name = asked.choices["task"]
     this = Choice("task", "Question", {name: name}, name)
-    kept = {one: asked.choices.get(one) or None for one in ("domain", "model", "other", "case", "page")}
+    kept = {one: asked.choices.get(one) or None for one in ("domain", "model", "other", "case", "at")}
     back = Way("Back to the list", there(asked, "questions", **kept))
     place = find_task(asked, name)
     question = "What did every model answer?"
@@ -338,7 +338,7 @@ def grading(asked: Asked) -> Answer:
         found.append(_Graded(model, n, n - ours - theirs, ours, theirs))
     graded = [one for one in found if one.n]
     if not graded:
-        return Answer("grading", question, "There is nothing to compare: the table has no marks of its own.")
+        return Answer("marks", question, "There is nothing to compare: the table has no marks of its own.")
     n, agree = sum(one.n for one in graded), sum(one.agree for one in graded)
     least = min(graded, key=lambda one: one.agree / one.n)
     lines = [
@@ -374,7 +374,7 @@ def grading(asked: Asked) -> Answer:
         f"{share_words(rate.value or 0.0, rate.ci95 or (0.0, 1.0))}.{own}"
     )
     return Answer(
-        "grading",
+        "marks",
         question,
         said,
         [Estimates(lines, "the same, with 95 % interval"), table],

@@ -30,6 +30,7 @@ from ui.answers.outcomes.subject import (
     part_of,
     questions,
     share,
+    short,
     strongest,
     there,
 )
@@ -158,7 +159,7 @@ def agreement(asked: Asked) -> Answer | None:
 
     def grid(title: str, key: str, k: str, n: str, words: str) -> Grid:
         cells = [[cell(a, b, k, n, words) for b in order] for a in order]
-        return Grid(names, names, ("model", "other"), cells, top=1.0, title=title, key=key)
+        return Grid(names, short(names), ("model", "other"), cells, top=1.0, title=title, key=key)
 
     same = [one for (a, b), one in pairs.items() if order.index(a) < order.index(b) and one.n]
     if not same:

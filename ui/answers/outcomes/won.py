@@ -88,7 +88,7 @@ def won(asked: Asked) -> Answer:
     lines = [
         Line(
             rule_words(one.key),
-            Estimate(one.accuracy, one.ci95, round(one.accuracy * one.n), one.n),
+            _estimate(asked, one),
             faint=one.bound,
         )
         for one in shown
@@ -147,6 +147,12 @@ def won(asked: Asked) -> Answer:
     )
 
 
+def _estimate(asked: Asked, one: Measured) -> Estimate:
+    if matrix(asked).by_parts:
+        return Estimate(one.accuracy, one.ci95)
+    return Estimate(one.accuracy, one.ci95, round(one.accuracy * one.n), one.n)
+
+
 def _won_words(found: Sequence[Measured]) -> str:
     by_key = {one.key: one for one in found}
     single = by_key["best_single"]
@@ -163,6 +169,8 @@ def _won_words(found: Sequence[Measured]) -> str:
         said.append(
             f"Of the rules that read no grade “{rule_words(best.key)}” is best: {percent(best.accuracy)}, "
             f"{points(gain, (low, high))} with {best.calls:.2f} calls a question{surely}."
+            if gain > 0
+            else "No rule here that reads no grade is ahead of it."
         )
     oracle = by_key["oracle"]
     said.append(
@@ -216,15 +224,15 @@ def frontier(asked: Asked) -> Answer:
     marks: dict[str, tuple[float, Estimate, str, Mark]] = {}
     for one in alone:
         spent = one.cost if in_dollars else one.calls
-        estimate = Estimate(one.accuracy, one.ci95, round(one.accuracy * one.n), one.n)
+        estimate = _estimate(asked, one)
         words = rule_words(one.key) if one.key != "best_single" else one.says
-        marks[one.key] = (spent or 0.0, estimate, words, Mark())
+        marks[f"{len(marks):03}"] = (spent or 0.0, estimate, words, Mark())
     for policy in ran:
         of = policy.cost
         paid = None if in_dollars and of.cost_usd is None else (of.cost_usd if in_dollars else policy.calls)
         if of.n and paid is not None:
             words = f"{asked.say(policy.policy)} ({policy.of})"
-            marks[f"{policy.run}/{of.token}"] = (
+            marks[f"{len(marks):03}"] = (
                 paid / of.n,
                 Estimate.of(of.accuracy),
                 words,
@@ -268,7 +276,9 @@ def _policies(asked: Asked, ran: Sequence[Played]) -> Table:
         Column(
             "calls", "Calls", "number", lambda one: one.calls / one.cost.n, "Paid replies per question", 2
         ),
-        Column("tokens", "Tokens", "number", lambda one: one.cost.tokens / one.cost.n, "Per question"),
+        Column(
+            "tokens", "Tokens", "number", lambda one: one.cost.tokens / one.cost.n or None, "Per question"
+        ),
         Column("cost_usd", "Cost", "usd", _cost_of, "US dollars per question"),
         Column("open", "Episodes", "link", _episodes),
         title="Policies played",

@@ -228,7 +228,8 @@ def figure_of(
 
 
 def draw_table(block: Table, key: str) -> None:
-    """A table; a column that says the same in every row is left out."""
+    """A table; a column that says the same in every row is left out. A click on a row goes where the row leads."""
+    way = {"on_select": partial(_lead, block, key), "selection_mode": "single-cell"} if block.leads else {}
     shown = [
         (i, column)
         for i, column in enumerate(block.columns)
@@ -241,7 +242,14 @@ def draw_table(block: Table, key: str) -> None:
         at_most=_ROWS,
         height=390,
         placeholder="–",
+        **way,
     )
+
+
+def _lead(block: Table, key: str) -> None:
+    rows = state.cell_rows(key)
+    if rows and rows[0] < len(block.leads):
+        state.set_params(**block.leads[rows[0]].params)
 
 
 def _heading(column: Column) -> ColumnConfig:

@@ -152,6 +152,11 @@ def rows(key: str) -> list[int]:
     return list(_part(reported(key, "selection"), "rows") or ())
 
 
+def cell_rows(key: str) -> list[int]:
+    """The rows of the cells that are chosen in the table of this key, likewise."""
+    return [int(row) for row, *_ in _part(reported(key, "selection"), "cells") or ()]
+
+
 def _part(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 

@@ -49,8 +49,8 @@ def choose_tasks(
 ) -> tuple[str | None, int | None]:
     """Task set, of those `offered`, those that were added or a file, None until a file is named, and how many of it,
     None for all; `form` begins the keys, `usual` is how many of the pocket's tasks are offered, `help` says what is
-    done with them and `sets` what they are. Where `pool` replies from an outcome table, its own tasks are offered alone,
-    by fold. `address`: both stand in the address. `look`: further arguments of the fields."""
+    done with them and `sets` what they are. Where `pool` replies from an outcome table, its own tasks are offered
+    alone, by fold. `address`: both stand in the address. `look`: further arguments of the fields."""
     known = (state.param("tasks") or "") if address else ""
     count = state.param("n") if address else None
     file = known if known.endswith(".jsonl") else ""

@@ -1,7 +1,7 @@
 """Outcomes: what recorded models answered to a task set, who knows what, and what could be won by asking several.
 
 The address holds the table (`table`), the fold that splits it (`fold`), which of its questions are counted (`on`), the
-part, what narrows a list of questions (`domain`, `model`, `other`, `case`, `page`) and the question that is open
+part, what narrows a list of questions (`domain`, `model`, `other`, `case`, `at`) and the question that is open
 (`task`)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ui.web.kit.widgets import nothing_here
 
 #: So many replies stand side by side.
 _ACROSS = 2
-_LIST = ("domain", "model", "other", "case", "page", "task")
+_LIST = ("domain", "model", "other", "case", "at", "task")
 
 
 def show() -> None:
@@ -68,7 +68,7 @@ def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
         )
     with middle:
         on = state.address_select(
-            "Questions", ON, name="on", key="outcomes_on", default="all", forgets=("page",), widget="list"
+            "Questions", ON, name="on", key="outcomes_on", default="all", forgets=("at",), widget="list"
         )
     with right:
         folds = {str(fold): f"Fold {fold}" for fold in range(FOLDS)}
@@ -78,7 +78,7 @@ def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
             name="fold",
             key="outcomes_fold",
             default="0",
-            forgets=("page",),
+            forgets=("at",),
             widget="list",
             help="Which questions are the evolve, validation and test splits. Rules are chosen on the first two and "
             "measured on the third.",
