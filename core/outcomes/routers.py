@@ -391,52 +391,71 @@ def _fit_contrastive(x: Any, right: Array, seed: int, setting: Setting) -> Promi
     What differs: a linear map of fixed features to 64 numbers is learned by `steps` of AdamW, not a whole language
     model; clusters are those of k-means on the features (five), without t-SNE before it; which models are best is drawn
     anew among equals at each step, where their sorting decides; the number of steps is chosen on validation tasks."""
-    import torch
     from sklearn.cluster import KMeans
 
-    draws = torch.Generator().manual_seed(seed)
-    inputs = torch.tensor(np.asarray(x), dtype=torch.float32)
-    known = np.isfinite(right)
-    score = torch.tensor(np.where(known, right, 0.5), dtype=torch.float32)
-    groups = min(5, len(right))
-    cluster = torch.tensor(KMeans(groups, n_init=1, random_state=seed).fit_predict(np.asarray(x)))
-    size, models = inputs.shape[1], right.shape[1]
-    project = (torch.randn(size, 64, generator=draws) / size**0.5).requires_grad_()
-    vectors = torch.randn(models, 64, generator=draws).requires_grad_()
-    optimiser = torch.optim.AdamW([project, vectors], lr=1e-2)
-    unit, few = torch.nn.functional.normalize, min(3, models)
-    for _ in range(int(setting["steps"])):
-        batch = torch.randint(len(inputs), (128,), generator=draws)
-        embedded, own = unit(inputs[batch] @ project, dim=1), score[batch]
-        similar = embedded @ unit(vectors, dim=1).T
-        order = (own + 0.01 * torch.rand(own.shape, generator=draws)).argsort(dim=1, descending=True)
-        bad = order[:, -few:]
-        away = similar.gather(1, bad).masked_fill(own.gather(1, bad) >= 0.5, -torch.inf)
-        loss = torch.zeros(())
-        for good in order[:, :few].T:
-            near = similar.gather(1, good[:, None])
-            surprise = torch.logsumexp(torch.cat([near, away], 1), 1) - near[:, 0]
-            loss = loss + (surprise * (own.gather(1, good[:, None])[:, 0] > 0.5)).mean()
+    rng, rows = np.random.default_rng(seed), np.asarray(x, np.float64)
+    score = np.where(np.isfinite(right), right, 0.5)
+    groups, few = min(5, len(right)), min(3, right.shape[1])
+    cluster = KMeans(groups, n_init=1, random_state=seed).fit_predict(rows)
+    learned = [
+        rng.normal(0, rows.shape[1] ** -0.5, (rows.shape[1], 64)),
+        rng.normal(0, 1, (right.shape[1], 64)),
+    ]
+    moments = [(np.zeros_like(one), np.zeros_like(one)) for one in learned]
+    for step in range(1, int(setting["steps"]) + 1):
+        batch = rng.integers(len(rows), size=128)
+        projected, own = rows[batch] @ learned[0], score[batch]
+        embedded, ends = _unit(projected), _unit(learned[1])
+        similar = embedded @ ends.T
+        order = np.argsort(-(own + 0.01 * rng.random(own.shape)), axis=1)
+        slope, bad = np.zeros_like(similar), order[:, -few:]
+        wrong = np.take_along_axis(own, bad, 1) < 0.5
+        for good in order[:, :few].T[:, :, None]:
+            _pull(slope, similar, good, bad, wrong, np.take_along_axis(own, good, 1)[:, 0] > 0.5)
+        back = slope @ ends
         if setting["clusters"] and groups > 1:
-            loss = loss + setting["clusters"] * _apart(embedded, cluster[batch], draws)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    map_, ends = project.detach().double().numpy(), unit(vectors.detach(), dim=1).double().numpy()
-    return lambda asked: (1 + _unit(np.asarray(asked) @ map_) @ ends.T) / 2
+            apart = setting["clusters"] * _apart(embedded, cluster[batch], rng)
+            back = back + (apart + apart.T) @ embedded
+        gradients = [rows[batch].T @ _through_unit(projected, back), _through_unit(learned[1], slope.T @ embedded)]
+        for one, gradient, (mean, square) in zip(learned, gradients, moments, strict=True):
+            mean += 0.1 * (gradient - mean)
+            square += 0.001 * (gradient**2 - square)
+            one *= 1 - 1e-4
+            one -= 0.01 * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
+    ends = _unit(learned[1])
+    return lambda asked: (1 + _unit(np.asarray(asked) @ learned[0]) @ ends.T) / 2
 
 
-def _apart(embedded: Any, cluster: Any, draws: Any) -> Any:
-    """RouterDC's second loss: how little a question's cosine to one of its cluster exceeds those to three of others."""
-    import torch
+def _pull(
+    slope: Array, similar: Array, good: Any, others: Any, counted: NDArray[np.bool_], used: NDArray[np.bool_]
+) -> None:
+    """Add to `slope` [rows, columns] that of the mean surprise that, of a row's column `good` [rows, 1] and its counted
+    `others` [rows, some], it is the good one by a softmax of `similar`; `used`: the rows that have a say."""
+    near = np.take_along_axis(similar, good, 1)
+    away = np.where(counted, np.take_along_axis(similar, others, 1), -np.inf)
+    both = np.exp(np.concatenate([near, away], axis=1))  # of cosines
+    p = both / both.sum(axis=1, keepdims=True) * used[:, None] / len(similar)
+    places = np.arange(len(similar))[:, None]
+    np.add.at(slope, (places, good), p[:, :1] - used[:, None] / len(similar))
+    np.add.at(slope, (places, others), p[:, 1:])
 
-    same = (cluster[:, None] == cluster[None, :]).float()
-    if bool((same.sum(dim=1) == len(same)).any()):  # nothing but one cluster was drawn
-        return torch.zeros(())
-    friend = torch.multinomial(same, 1, generator=draws)
-    others = torch.multinomial(1 - same, 3, replacement=True, generator=draws)
-    similar = (embedded @ embedded.T).gather(1, torch.cat([friend, others], 1))
-    return (torch.logsumexp(similar, 1) - similar[:, 0]).mean()
+
+def _apart(embedded: Array, cluster: NDArray[np.int64], rng: np.random.Generator) -> Array:
+    """The slope of RouterDC's second loss by all cosines [rows, rows]: each row is pulled to one of its cluster, and
+    pushed from three of others."""
+    slope = np.zeros((len(embedded), len(embedded)))
+    same = cluster[:, None] == cluster[None, :]
+    used = ~same.all(axis=1)
+    friend = np.where(same, rng.random(same.shape), -1).argmax(axis=1)[:, None]
+    others = np.argsort(np.where(same, 2, rng.random(same.shape)), axis=1)[:, :3]
+    _pull(slope, embedded @ embedded.T, friend, others, ~np.take_along_axis(same, others, 1), used)
+    return slope
+
+
+def _through_unit(rows: Array, slope: Array) -> Array:
+    """The slope by rows of that by the same rows of length 1."""
+    lengths, unit = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), _unit(rows)
+    return np.asarray((slope - unit * (unit * slope).sum(axis=1, keepdims=True)) / lengths, np.float64)
 
 
 #: Every learner, by the word that its policy's name begins with.
