@@ -376,8 +376,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """One past turn as the coordinator reads it. `answer` is the one that stands in its text where that is a recorded
-    reply."""
+    """One past turn as the coordinator reads it. `answer`: the one in its text, of a recorded reply."""
 
     role: Role
     model: str
@@ -422,8 +421,7 @@ class Ask:
     top_p: float | None = None  # None: as the server does without
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     must_call: bool = False  # one of them has to be called
-    #: The answer that a Verifier judges, which its messages tell in words.
-    judged: str | None = field(default=None, compare=False)
+    judged: str | None = field(default=None, compare=False)  # the answer that a Verifier judges
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
     budget_usd: float | None = field(default=None, compare=False)  # what its tries may cost; None: no limit
 

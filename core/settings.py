@@ -50,7 +50,8 @@ POOL = Setting(
     option="--pool",
     metavar="FILE",
     open=True,
-    help="A pool.toml, or 'pocket'. Else TRINITY_POOL, else pocket.",
+    help="A pool.toml, 'pocket', or 'outcomes:NAME': models that reply from an outcome table. Else TRINITY_POOL, else "
+    "pocket.",
 )
 ENCODER = Setting(
     "Encoder",

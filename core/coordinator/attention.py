@@ -58,7 +58,7 @@ def continued_attention(
                 torch.cat([*(part[i] for part in parts), one[:, :, own]], dim=-2)
                 for i, one in enumerate((key, value))
             ]
-            found.append(continued_attention(module, query[:, :, own], *seen, None, **options)[0])
+            found.append(continued_attention(module, query[:, :, own], seen[0], seen[1], None, **options)[0])
         return torch.cat(found, dim=1), None
     new, before = query.shape[2], key.shape[2] - query.shape[2]
     scale = options.get("scaling")

@@ -24,10 +24,11 @@ from core.evolution.cycles import ChosenCycle
 from core.evolution.fitness import mean_reward, rewards
 from core.evolution.learner_state import Vector
 from core.outcomes.features import FeatureName, question_reader
+from core.outcomes.lessons import best_setting
 from core.play.policies import SINGLE, CyclePolicy, Policy
 
 #: The weights of the squared coefficients that the ridge regression tries, over features of variance or length 1.
-PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
+PENALTIES = (10_000.0, 1000.0, 100.0, 10.0, 1.0, 0.1, 0.01)
 
 
 def pairs(arena: Arena) -> list[FixedPlanner]:
@@ -116,11 +117,11 @@ def ridge_rule(
     read = question_reader(features, texts[: len(questions)], states)
     x, n = read(texts), len(questions)
 
-    def validated(penalty: float) -> tuple[float, float]:
+    def validated(penalty: float) -> float:
         promised = np.where(np.isnan(solved[:, n:]), -np.inf, _ridge(x[:n], filled[:, :n], penalty)(x[n:]).T)
-        return float(mean_reward(solved[promised.argmax(axis=0), np.arange(n, len(known))])), penalty
+        return float(mean_reward(solved[promised.argmax(axis=0), np.arange(n, len(known))]))
 
-    penalty = max(PENALTIES, key=validated)
+    penalty = best_setting(PENALTIES, validated)
     promise = _ridge(x, filled, penalty)
     told = (
         f"{name}: of {len(PENALTIES)} penalties {penalty:g} was best on validation tasks. "

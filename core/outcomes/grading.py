@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from core.episode import Grade, Protocol, Role, Task
 from core.play.drive import GradeMany, final_verdicts
@@ -85,18 +86,28 @@ def _plain(answer: str, task: Task) -> str | None:
         case "math":
             return answer.strip() if math_answer(answer) is not None else None
         case "code":
-            return _literal(answer)
+            return _literal(answer, task.answer)
     return answer.strip() or None
 
 
-def _literal(answer: str) -> str | None:
-    """A value of Python; a text that is none is the string that it spells."""
+def _literal(answer: str, key: str) -> str | None:
+    """A value of Python in one spelling, the key's where it is equal to that; a text that is none is the string that it
+    spells."""
     bare = re.sub(r"\A`+(?:python\n)?|`+\Z", "", answer.strip()).strip()
+    for text in (bare, f"'{bare}'", f'"{bare}"'):
+        found = _value_of(text)
+        if found is not None:
+            right = _value_of(key)
+            return key if right is not None and found[0] == right[0] else repr(found[0])
+    return repr(bare) if bare else None
+
+
+def _value_of(text: str) -> tuple[Any] | None:
+    """The value that a text is in Python; None for what is none."""
     try:
-        ast.literal_eval(syntax_of(bare) or "")
+        return (ast.literal_eval(syntax_of(text) or ""),)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return repr(bare) if bare else None
-    return bare
+        return None
 
 
 def _key(answer: str, task: Task) -> str:

@@ -24,7 +24,7 @@ from core.errors import ConfigError, PoolError, TaskError
 from core.outcomes.table import OutcomeTable, judges_of, plans_of
 from core.play.drive import GradeMany, final_verdicts
 from core.play.ensembles import MajorityVote, MixtureOfAgents
-from core.play.policies import Policy, innermost
+from core.play.policies import Policy, Pupil, innermost
 from core.pool.pool import entry
 from core.pool.spec import ModelSpec
 from core.tasks.graders import grading_of
@@ -73,16 +73,28 @@ class RecordedPool:
                 )
             if hasattr(innermost(one), "encoder"):
                 self.check_texts()
-            self._check_samples(one)
+            self._check_rows(one)
 
-    def _check_samples(self, policy: Policy) -> None:
+    def _check_rows(self, policy: Policy) -> None:
         name, most = self.table.card.name, self.table.card.samples
+        needs = policy.needs if isinstance(policy, Pupil) else ()
+        if "answers" in needs and not self.table.card.answers:
+            raise ConfigError(
+                f"The outcome table {name} says which replies are right and not what they answer, so that no two can "
+                f"be compared as '{policy.id}' does: play a policy that chooses one model."
+            )
+        if "prices" in needs and not self.table.has_prices:
+            raise ConfigError(
+                f"The outcome table {name} does not say what its models cost, in money or in tokens, so '{policy.id}' "
+                "cannot ask the cheapest first: leave :price out."
+            )
         if isinstance(policy, MixtureOfAgents):
             raise ConfigError(
                 f"The outcome table {name} holds no reply of a model that was handed the others' answers, which "
                 f"'{policy.id}' needs: play a vote of what they answered alone, such as vote."
             )
-        if isinstance(policy, MajorityVote) and policy.of_one_model and policy.votes > most:
+        votes = policy.votes if isinstance(policy, MajorityVote) and policy.of_one_model else 1
+        if max(votes, 2 if "samples" in needs else 1) > most:
             has = "one reply" if most == 1 else f"at most {most} replies"
             raise ConfigError(
                 f"The outcome table {name} has {has} of a model to a task, too few for '{policy.id}': play a vote of "

@@ -173,6 +173,12 @@ class OutcomeTable:
         np.add.at(found, (self.numbers["task"], self.numbers["model"]), 1)
         return found
 
+    @property
+    def has_prices(self) -> bool:
+        """Whether something is known of what each model's replies cost, in money or at least in tokens."""
+        tokens = self.over_samples("tokens_in") + self.over_samples("tokens_out")
+        return any(np.isfinite(paid).any(axis=0).all() for paid in (self.over_samples("cost"), tokens))
+
     def over_samples(self, column: str) -> NDArray[np.float64]:
         """The mean of a column over samples [tasks, models], NaN where it is unknown: of `right`, `score` or one of
         `toll`."""

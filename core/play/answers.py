@@ -17,7 +17,7 @@ from core.play.python_code import last_block, program_in
 #: Marks of Markdown and of mathematics around a short text.
 _DRESS = "*_`$ \t\n"
 #: What stands for an answer where the asked form is repeated and not followed.
-_PLACEHOLDERS = frozenset(("your answer", "answer", "your final answer", "..."))
+_PLACEHOLDERS = frozenset(("your answer", "answer", "your final answer", "...", "___"))
 _LONGEST = 2000  # characters of an answer found without its closing tag
 _LONGEST_LINE = 400  # characters of a last line that is looked into for a conclusion
 _MOST_BOXES = 50  # that are looked into, from the last one on
@@ -26,7 +26,7 @@ _MOST_BOXES = 50  # that are looked into, from the last one on
 _JSON_FIELD = re.compile(r'(?<!\\)"(?:final[_ ])?answer"\s*:\s*', re.IGNORECASE)
 #: A text of JSON that ends where the next field or the object's end begins; and one with quotes in it, which ends where
 #: the object does.
-_JSON_TEXT = re.compile(r'"(?P<said>(?:[^"\\]|\\.)*)"\s*(?:,\s*"|,?\s*\}|\Z)', re.DOTALL)
+_JSON_TEXT = re.compile(r'"(?P<said>(?:[^"\\]|\\.)*)"\s*(?:,\s*"|,?\s*\}|```|\Z)', re.DOTALL)
 _LOOSE_TEXT = re.compile(r"""(?P<mark>['"])(?P<said>.*?)(?P=mark)\s*,?\s*\}\s*(?:```|\Z)""", re.DOTALL)
 #: A backslash of JSON with what it escapes, and the commands of LaTeX whose first letter makes an escape with it.
 _ESCAPE = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|[A-Za-z]+|.|\Z)", re.DOTALL)
@@ -216,7 +216,7 @@ def _in_json(text: str, grader: Grader) -> str:
     if whole or rest[:1] in ('"', "'"):
         loose = whole or _LOOSE_TEXT.match(rest)
         said = _unescaped(loose["said"], grader)[:_LONGEST] if loose else ""
-        return "''" if loose and grader == "code" and not said else said
+        return repr(said) if loose and grader == "code" and not said.strip() else said
     try:
         value, end = json.JSONDecoder(strict=False).raw_decode(rest)
     except (ValueError, RecursionError):

@@ -149,7 +149,7 @@ def _unknown(first: Row) -> str:
     if is_mt_bench(first):
         return (
             f"{first.file.name} is of MT-Bench, whose replies a model judges from 1 to 10: no grader here asks a "
-            "model, so it cannot be added."
+            "model, so it cannot be added; a function of your own can grade such tasks (trinity tasks --help)."
         )
     if first.has("question") and first.has("grader"):
         return f"{first.file.name} is a task file already: name it by --tasks {first.file}."

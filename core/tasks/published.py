@@ -81,12 +81,13 @@ _V1_ENDS, _V6_BEGINS = datetime.date(2024, 3, 31), datetime.date(2025, 1, 1)
 
 
 def _by_version(row: Row, question: str) -> str:
+    day = _day(row)
+    version = 1 if day <= _V1_ENDS else 6 if day >= _V6_BEGINS else 0
     named = re.fullmatch(r"test(\d*)\.jsonl(?:\.gz)?", row.file.name)
-    if named:
-        version = int(named[1] or 1)
-    else:
-        day = _day(row)
-        version = 1 if day <= _V1_ENDS else 6 if day >= _V6_BEGINS else 0
+    # The fifth version has problems of January 2025 too. Another's file may be called test.jsonl whatever it holds:
+    # what the sixth has is not learned on.
+    if named and {version, number := int(named[1] or 1)} != {1, 6}:
+        version = number
     if version not in (1, 6):
         raise LeftOut("neither of version 1 nor new in version 6")
     return "test" if version == 6 else split_of(question, _LEARNED)

@@ -359,11 +359,12 @@ class ModelHealth:
 
 def model_health(store: Store, where: EpisodeFilter) -> list[ModelHealth]:
     """Each model that was asked in these episodes, finished or not, measured or not, by name. Turns that a fork
-    carries, replies that were reused and those written by hand are no calls. Three queries."""
+    carries, replies that were reused or recorded and those written by hand are no calls. Three queries."""
     chosen = conditions(where, store.engine.dialect.name)
     calls = (
         func.coalesce(turn.c.finish_reason, "") != "not_asked",
         turn.c.flags.not_like(f"%{Flag.REUSED}%"),
+        turn.c.recorded.is_(None),
         *own_turns(where),
     )
     lost = case((episode.c.status == Status.MISSING, case((turn.c.stage == "finished", 0), else_=1)), else_=0)

@@ -18,6 +18,7 @@ from tests.builders.encoder import tiny_qwen3
 from tests.builders.recorded import episode, recorded_store
 from tests.builders.sample_store import sample_store
 from tests.builders.stores import copy_store, record_finished_run
+from tests.core.outcomes.tables import small_table
 from tests.ui.pages import SUM
 from tests.ui.sums import Sums, sums
 from tests.zygote import forked
@@ -142,6 +143,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The app on a free port of this machine; its data folder is a temporary one."""
     folder = tmp_path_factory.mktemp("served")
     store = sample_store(folder / "trinity.db", n=8)
+    small_table(folder / "trinity-inspector")
     with serving_app(folder, folder / "trinity.db") as address:
         yield Served(address, store)
     store.close()

@@ -5,9 +5,10 @@ policies; `blocks` are the values that an answer is made of (Table, Estimates, G
 others), `plain` is their JSON, `pages` lists the analyses. By page: `checkpoints` with `comparison` (who is ahead,
 flips, families, tasks); `policy` (what other heads would choose); `routing` with `workflows` of planners and `worth`
 (against models alone, luck, without a model); `verifier` with `costs` (a solved problem, turn budgets); `pool` (how
-models answer, what they cost, whether they keep to their roles); `separability` of hidden states; `results` of the
-paper's tables; `forks`; `evolution` with `learning` (progress of evolutions and trainings), `habits` (what heads
-learned, pinned tasks) and `training` (workflows and plans of planners).
+models answer, what they cost, whether they keep to their roles); `outcomes` of recorded models, a room of its own;
+`separability` of hidden states; `results` of the paper's tables; `forks`; `evolution` with `learning` (progress of
+evolutions and trainings), `habits` (what heads learned, pinned tasks) and `training` (workflows and plans of
+planners).
 
 How a page becomes answers (`verifier.py` with `costs.py` is the pattern):
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
 from core.settings import POCKET_POOL
+from core.tasks.sets import OUTCOMES_PREFIX
 from storage.rows.summaries import RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.theme import one_line
@@ -65,6 +66,8 @@ def _tasks(run: RunSummary) -> str:
     name = one_line(PurePath(tasks).name, 40)
     if tasks.split("/")[0] == POCKET_POOL:
         name = f"{tasks.removesuffix('/all')} {run.config.get('split', '')}".strip()
+    if str(run.config.get("pool")).startswith(OUTCOMES_PREFIX):
+        name = f"{name} {run.config.get('split', '')}, recorded models"
     return f"{name} (sample)" if run.is_sample else name
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
 from core.settings import Computing
-from ui.runs import routers, rules
+from ui.runs.taught import routers, rules
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -117,7 +117,7 @@ def _majority(policies: Policies, rest: str) -> Policy:
         return _majority(policies, f"{votes}:{best_answerer(lessons.arena, lessons.validation)}")
 
     every = partial(_each_model, 1)
-    return Pupil(name.removesuffix(":"), policies.models, teach, ("validation",), every)
+    return Pupil(name.removesuffix(":"), policies.models, teach, ("validation",), every, needs=("samples",))
 
 
 def _deciding(policies: Policies, name: str) -> Policy:

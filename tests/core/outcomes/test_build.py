@@ -188,6 +188,34 @@ def test_zeroeval_is_graded_by_its_set_and_answers_that_are_the_same_are_grouped
         assert [row["right"] for row in rows(table)] == [True]
 
 
+@pytest.mark.process
+def test_values_of_python_are_right_where_python_calls_them_equal(tmp_path: Path) -> None:
+    said = {
+        "a": "{'y': [1.50], 'x': None}",
+        "b": "{'x': None, 'y': [2.5]}",
+        "c": "{'x': None,'y': [2.50]}",
+        "d": "no value",
+        "e": "'no value'",
+    }
+    members = {
+        f"{model}.json": [
+            zeroeval("crux", 1, "f()?", "{'x':None, 'y':[1.5]}", json.dumps({"answer": answer}))
+        ]
+        for model, answer in said.items()
+    }
+    table = made(tmp_path, zipped(tmp_path / "set.zip", members))
+    assert [(row["right"], row["group"]) for row in rows(table)] == [
+        (True, 0),
+        (False, 1),
+        (False, 1),
+        (False, 2),
+        (False, 2),
+    ]
+    escaped = [zeroeval("crux", 1, "f('n')?", r"'a\n'", r'{"answer": "a\\n"}')]
+    (tmp_path / "one.json").write_text(json.dumps(escaped), "utf-8")
+    assert [row["right"] for row in rows(made(tmp_path, tmp_path / "one.json", name="escaped"))] == [True]
+
+
 # lm-eval-harness
 
 

@@ -159,6 +159,13 @@ def test_livecodebench_has_the_papers_versions(tmp_path: Path) -> None:
     added = add_set("lcb", files, tmp_path / "data")
     assert added.splits["evolve"] + added.splits["validation"] == 30
     assert (added.splits["test"], added.left_out.total()) == (1, 1)
+    misnamed = write_jsonl(tmp_path / "test.jsonl", [lcb("misnamed", contest_date="2025-02-01")])
+    assert dict(add_set("v6", [misnamed], tmp_path / "data").splits) == {"test": 1}
+    fifth = write_jsonl(tmp_path / "test5.jsonl", [lcb("old"), lcb("fifth", contest_date="2025-01-04")])
+    with pytest.raises(
+        TaskError, match="No task of livecodebench came of these files: 2 neither of version 1"
+    ):
+        add_set("v5", [fifth], tmp_path / "data")
     days = {"2024-03-31": "learned", "2024-04-01": "", "2024-12-31": "", "2025-01-01": "test"}
     whole = write_jsonl(tmp_path / "lcb.jsonl", [lcb(day, contest_date=f"{day}T00:00:00") for day in days])
     tasks = read_task_file(add_set("by-day", [whole], tmp_path / "data").path)

@@ -223,7 +223,17 @@ def test_short_names_stay_apart() -> None:
 @pytest.mark.integration
 def test_the_page_of_a_question_shows_replies_as_text(store: Store) -> None:
     models: dict[str, list[Answered]] = {"ann": [("A", "B")], "bob": ["C"]}
-    table = small_table(data_folder(), models, name="hostile", questions=[HOSTILE], said=HOSTILE)
+    table = small_table(
+        data_folder(),
+        models,
+        name="hostile",
+        questions=[HOSTILE],
+        said=HOSTILE,
+        families=[HOSTILE],
+        source=HOSTILE,
+    )
+    for part in ("models", "won", "together", "grading", "questions"):
+        assert_literal(opened("outcomes", table="hostile", part=part))
     page = opened("outcomes", table="hostile", part="questions", task=table.tasks[0].id)
     assert_literal(page)
     assert sum(HOSTILE in block.value for block in page.code) == 1 + 2, "the question and two replies"

@@ -19,6 +19,7 @@ from ui.answers.blocks import (
     Table,
 )
 from ui.answers.outcomes.subject import (
+    BY_PARTS,
     counted,
     estimate,
     matrix,
@@ -35,9 +36,6 @@ from ui.presentation.words import several, share_words
 #: So many domains have a column of their own, the largest ones.
 MOST_DOMAINS = 16
 ALL = "all"
-_BY_PARTS = (
-    "This table grades by parts: accuracy is the mean score, 0 to 1, and a question is right where it is 1."
-)
 
 
 def domains(asked: Asked) -> list[int]:
@@ -77,7 +75,7 @@ def known(asked: Asked) -> Answer:
     ]
     if left := len(of.domains) - len(columns):
         notes += [f"{several(left, 'domain')} with fewer questions have no column."] * (len(columns) > 0)
-    notes += [_BY_PARTS] * of.by_parts
+    notes += [BY_PARTS] * of.by_parts
     names_of_models = [of.models[model] for model in order]
     grid = Grid(names_of_models, names, ("model", "domain"), cells, top=1.0)
     if len(names) > len(order):  # the longer side goes down: a phone is narrow

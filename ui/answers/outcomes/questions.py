@@ -292,7 +292,7 @@ def _one(asked: Asked) -> Answer:
         Column("answer", "Answer", get=lambda one: one.answer or ("error" if one.error else "none read")),
         Column("right", "Grade", get=lambda one: mark_words(correct_mark(one.right))),
         Column("marked", "The table's mark", get=lambda one: mark_words(correct_mark(one.marked))),
-        Column("score", "Score", "number", lambda one: one.score, places=3),
+        *([Column("score", "Score", "number", lambda one: one.score, places=3)] * matrix(asked).by_parts),
         Column("tokens_in", "Tokens in", "count", lambda one: one.tokens_in),
         Column("tokens_out", "Tokens out", "count", lambda one: one.tokens_out),
         Column("cost_usd", "Cost", "usd", lambda one: one.cost),

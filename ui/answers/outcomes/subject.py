@@ -24,8 +24,12 @@ from ui.presentation.theme import percent
 PAGE = "outcomes"
 #: Which tasks are counted -> its words.
 ON: dict[str, str] = {"all": "All questions", **{name: f"The {name} split" for name in SPLITS}}
+#: What counts in a table that grades by parts.
+BY_PARTS = (
+    "This table grades by parts: accuracy is the mean score, 0 to 1, and a question is right where it is 1."
+)
 #: What the address of a list of questions, or of one of them, says beside the table.
-_OF_LISTS = ("domain", "model", "other", "case", "at", "task")
+_OF_LISTS = ("domain", "model", "other", "case", "at", "task", "sample")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -24,6 +24,7 @@ from ui.answers.blocks import (
 )
 from ui.answers.outcomes.questions import MOST, questions_table
 from ui.answers.outcomes.subject import (
+    BY_PARTS,
     counted,
     matrix,
     model_choice,
@@ -232,8 +233,9 @@ def alone(asked: Asked) -> Answer:
         said,
         blocks,
         [
+            *([BY_PARTS] * of.by_parts),
             "By the first reply of each model. A question that some model did not answer counts with those that did. "
-            f"There are {several(len(of.models), 'model')}."
+            f"There are {several(len(of.models), 'model')}.",
         ],
         ways=[Way("All that one model alone knows", questions(asked, "one"))],
     )

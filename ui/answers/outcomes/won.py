@@ -141,7 +141,7 @@ def won(asked: Asked) -> Answer:
     return Answer(
         "won",
         question,
-        _won_words(found),
+        _won_words(found, of.by_parts),
         [Estimates(lines, "answered right, with 95 % interval"), table],
         notes,
     )
@@ -153,12 +153,16 @@ def _estimate(asked: Asked, one: Measured) -> Estimate:
     return Estimate(one.accuracy, one.ci95, round(one.accuracy * one.n), one.n)
 
 
-def _won_words(found: Sequence[Measured]) -> str:
+def _won_words(found: Sequence[Measured], by_parts: bool) -> str:
     by_key = {one.key: one for one in found}
     single = by_key["best_single"]
     said = [
-        f"The best single model, {single.says}, is right in {share_words(single.accuracy, single.ci95)} of "
-        f"{single.n:,} test questions."
+        f"The best single model, {single.says}, "
+        + (
+            f"scores {share_words(single.accuracy, single.ci95)} in {single.n:,} test questions."
+            if by_parts
+            else f"is right in {share_words(single.accuracy, single.ci95)} of {single.n:,} test questions."
+        )
     ]
     others = [one for one in found if one.difference and not one.bound and not one.key.startswith(_ALONE)]
     if others:

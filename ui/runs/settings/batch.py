@@ -108,7 +108,8 @@ class BatchPlan:
     policies: Annotated[tuple[str, ...], Setting(group="tasks", option="--policy")]
     """A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under several."""
     tasks: Annotated[str, Setting(group="tasks", option="--tasks")] = "pocket"
-    """pocket, pocket/FAMILY, pocket/held-out, pocket/all, a set of trinity tasks or a FILE.jsonl of your own."""
+    """pocket, pocket/FAMILY, pocket/held-out, pocket/all, a set of trinity tasks, outcomes:NAME (of its five folds
+    @0 to @4 one) or a FILE.jsonl of your own. Left out: pocket, or those of the outcome table that --pool names."""
     split: Annotated[str, Setting(group="tasks", option="--split")] = "test"
     """evolve, validation or test; of pocket tasks also unseen: templates that nothing was trained on."""
     n: Annotated[int | None, Setting(group="tasks", ge=1, le=MOST_TASKS, option="--n", open=True)] = None

@@ -39,7 +39,8 @@ LearnedTasks = Annotated[
     Setting(
         group="tasks",
         option="--tasks",
-        help="pocket, pocket/FAMILY, a set of trinity tasks or a FILE.jsonl of your own.",
+        help="pocket, pocket/FAMILY, a set of trinity tasks, outcomes:NAME (of its five folds @0 to @4 one) or a "
+        "FILE.jsonl of your own. Left out: pocket, or those of the outcome table that --pool names.",
     ),
 ]
 RunName = Annotated[

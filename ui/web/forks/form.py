@@ -44,6 +44,7 @@ from ui.runs.forks.planning import (
 )
 from ui.runs.forks.results import RULE, seen_words
 from ui.runs.plans import ForkPlan
+from ui.runs.settings import is_recorded
 from ui.runs.settings.forks import MOST_EPISODES, ForkSettings
 from ui.runs.spending import paid_models, price
 from ui.web.kit import state
@@ -281,6 +282,8 @@ def _source_words(pool: str, specs: tuple[ModelSpec, ...], plays: bool) -> str:
         return "recorded ones only: no model is asked"
     if pool == POCKET_POOL:
         return "recorded where turns are kept, else of the pocket models in this app: free"
+    if is_recorded(pool):
+        return f"recorded, of {one_line(pool, 80)}: no model is called"
     free = "" if paid_models(specs) else ": free"
     return f"recorded where turns are kept, else live calls to the models of {one_line(pool, 80)}{free}"
 

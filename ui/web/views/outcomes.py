@@ -22,7 +22,7 @@ from ui.web.kit.widgets import nothing_here
 
 #: So many replies stand side by side.
 _ACROSS = 2
-_LIST = ("domain", "model", "other", "case", "at", "task")
+_LIST = ("domain", "model", "other", "case", "at", "task", "sample")
 
 
 def show() -> None:

@@ -4,7 +4,7 @@ validation tasks, and their settings are the best of TRIALS at most on validatio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 #: In whose order models are asked: of all tasks, of the tasks of a family, or from the cheapest on.
 ORDERS = ("family", "price")
+_ROUTER = ": name family, price, or a router that does, as in agree:logistic:tfidf."
 
 
 @dataclass
@@ -74,14 +75,6 @@ class School:
         arena = self.lessons.arena
         return known_outcomes(arena.pool, tasks, arena.grade, seed=arena.reply_seed, protocol=arena.protocol)
 
-    def check_answers(self, name: str) -> None:
-        """ConfigError where answers cannot be compared."""
-        if self.table is not None and not self.table.card.answers:
-            raise ConfigError(
-                f"The outcome table {self.table.card.name} says which replies are right and not what they answer, so "
-                f"that no two can be compared as '{name}' does: play a policy that chooses one model."
-            )
-
     def strengths(
         self, known: Known, tasks: Sequence[Task], asked: Sequence[Task], shrinkage: float
     ) -> Numbers:
@@ -103,6 +96,7 @@ def pupil(policies: Policies, name: str, teach: Callable[[School], Policy]) -> P
         ("questions", "validation"),
         lambda models, tasks, turns: models * tasks,
         looks_up=True,
+        needs=("answers",),
     )
 
 
@@ -117,10 +111,17 @@ def number_and_word(name: str, rest: str, least: int, most: int) -> tuple[int | 
 
 def agree(policies: Policies, rest: str) -> Policy:
     """Of "", "4", "family" or "4:family": how many are asked at most, and in whose order."""
+    from core.play.policies import Pupil
+
     most, order = number_and_word("agree", rest, 2, max(2, len(policies.models)))
-    if order and order not in ORDERS:  # a policy that says how likely each model is to be right
-        policies.resolve(order, may_learn=True)
-    return pupil(policies, f"agree:{rest}" if rest else "agree", partial(_agree, policies, rest, most, order))
+    name = f"agree:{rest}" if rest else "agree"
+    made = pupil(policies, name, partial(_agree, policies, rest, most, order))
+    if order in ("", *ORDERS):
+        return replace(made, needs=(*made.needs, "prices")) if order == "price" else made
+    router = policies.resolve(order, may_learn=True)  # which says how likely each model is to be right
+    if not isinstance(router, Pupil):
+        raise ConfigError(f"Policy '{order}' does not say how likely each model is to be right{_ROUTER}")
+    return replace(made, reads=router.reads, cycles=router.cycles)
 
 
 def _agree(policies: Policies, rest: str, most: int | None, order: str, school: School) -> Policy:
@@ -132,7 +133,6 @@ def _agree(policies: Policies, rest: str, most: int | None, order: str, school: 
     from core.play.ensembles import Ballot
 
     name = f"agree:{rest}" if rest else "agree"
-    school.check_answers(name)
     lessons, models = school.lessons, policies.models
     score = _scorer(policies, order, school)
     asked = [n for n in ASKED if n <= len(models)] if most is None else [most]
@@ -170,13 +170,10 @@ def _scorer(policies: Policies, order: str, school: School) -> _Scorer:
         return school.strengths
     if not order:
         return _overall
-    taught: Any = policies.resolve(order, may_learn=True)
-    taught = taught.teach(school.lessons) if hasattr(taught, "teach") else taught
+    router: Any = policies.resolve(order, may_learn=True)
+    taught = router.teach(school.lessons)
     if not hasattr(taught, "scores"):
-        raise ConfigError(
-            f"Policy '{order}' does not say how likely each model is to be right: name a router that does, such as "
-            "agree:logistic."
-        )
+        raise ConfigError(f"Policy '{order}' does not say how likely each model is to be right{_ROUTER}")
     return lambda known, tasks, asked, drawn: np.asarray(taught.scores(asked))
 
 
@@ -217,7 +214,6 @@ def _vote(name: str, voters: int | None, by: str, weighted: bool, school: School
     from core.outcomes.rules import SHRINKAGE, log_odds, order_by, weighted_vote
     from core.play.ensembles import Ballot
 
-    school.check_answers(name)
     lessons, models = school.lessons, school.both.models
     drawn_to = SHRINKAGE if by else (np.inf,)
     most = [*range(1, len(models) + 1)][-(TRIALS // len(drawn_to)) :] if voters is None else [voters]
@@ -276,7 +272,6 @@ def _bayes(name: str, sure: float | None, school: School) -> Policy:
     from core.outcomes.rules import SURE, order_by, strengths, until_sure
     from core.play.ensembles import Ballot
 
-    school.check_answers(name)
     lessons, models = school.lessons, school.both.models
     options = np.array([options_in(task) for task in lessons.validation])
     strength = strengths(school.evolve)

@@ -1,0 +1,142 @@
+"""Rules by name, played by `trinity run` on recorded models, and on models that are asked."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+
+from core.errors import CheckpointError, ConfigError
+from storage.store import Store, open_store
+from tests.core.outcomes.tables import Answered, small_table
+from tests.ui.sums import Sums
+from ui.runs.policies import check_policies, pupil_of
+
+#: So many tasks that every split has some of each family.
+N = 240
+
+
+@pytest.fixture
+def recorded(world: Sums) -> Sums:
+    """A world with a table of three models: ann knows law, bob physics, cyd two of three of both; dot never says
+    anything that another says."""
+    law = [place % 2 == 0 for place in range(N)]
+    third = [place // 2 % 3 for place in range(N)]
+    answers: dict[str, list[Answered]] = {
+        "ann": ["A" if law[i] or third[i] == 0 else "B" for i in range(N)],
+        "bob": ["A" if not law[i] or third[i] == 0 else "C" for i in range(N)],
+        "cyd": ["A" if third[i] != 1 else "D" for i in range(N)],
+    }
+    small_table(world.folder / "trinity-inspector", answers)
+    return world
+
+
+def rows_of(world: Sums, *arguments: object) -> dict[str, dict[str, float]]:
+    plays = ("run", "--pool", "outcomes:small", "--tasks", "outcomes:small@1", "--json")
+    return {row["policy"]: row for row in world.done(*plays, *arguments).json}
+
+
+def test_rules_are_chosen_on_other_tasks_and_played(recorded: Sums) -> None:
+    names = (
+        "agree",
+        "agree:family",
+        "agree:2:family",
+        "vote",
+        "weighted-vote",
+        "weighted-vote:3:family",
+        "bayes",
+    )
+    asked = [word for name in names for word in ("--policy", name)]
+    rows = rows_of(recorded, *asked, "--policy", "vote:1", "--policy", "by-family")
+    assert [*rows] == [*names, "vote:1", "by-family"]
+    assert rows["vote:1"]["turns_mean"] == 1
+    assert rows["by-family"]["accuracy"] == rows["agree:family"]["accuracy"] == 1.0
+    assert rows["agree:2:family"]["accuracy"] == 1.0, "whom a family's best one answers, stands"
+    assert rows["weighted-vote:3:family"]["accuracy"] == 1.0
+    assert 0.6 < rows["vote:1"]["accuracy"] < 0.75
+    # Where two of three are right they agree, and where one is nobody does.
+    assert rows["vote:1"]["accuracy"] < rows["agree"]["accuracy"] < 1.0
+    assert rows["vote"]["n"] == rows["agree"]["n"] > 50
+
+
+def test_what_was_chosen_is_told_and_noted(recorded: Sums) -> None:
+    told = recorded.done(
+        "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "agree:family", "--n", 5
+    ).err
+    assert "agree:family asks at most 2 models, until two agree (the best of 8 settings on " in told
+    assert "takes" not in told.split("agree:family asks")[0], "nothing is played to choose it"
+
+
+def test_an_agreement_cascade_can_follow_the_order_of_a_router(recorded: Sums) -> None:
+    rows = rows_of(recorded, "--policy", "agree:logistic:tfidf", "--policy", "agree:3:logistic:tfidf")
+    assert {row["accuracy"] for row in rows.values()} == {1.0}, "a question tells its family"
+
+
+def test_what_a_table_does_not_hold_is_one_sentence(recorded: Sums) -> None:
+    def refused(policy: str) -> str:
+        return recorded.refused(
+            "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", policy
+        )
+
+    assert "has one reply of a model to a task, too few for 'majority:3:ann'" in refused("majority:3:ann")
+    assert "has one reply of a model to a task" in refused("majority")
+    assert "was handed the others' answers" in refused("mixture")
+    assert "Policy 'single:ann' does not say how likely each model is" in refused("agree:single:ann")
+
+
+def test_marks_without_answers_can_be_no_rule(world: Sums) -> None:
+    card = small_table(world.folder / "trinity-inspector", name="marks").folder / "card.json"
+    card.write_text(json.dumps({**json.loads(card.read_text()), "answers": False}))
+    arguments = ("run", "--pool", "outcomes:marks", "--tasks", "outcomes:marks", "--policy")
+    for name in ("agree", "vote:2", "bayes"):
+        said = world.refused(*arguments, name)
+        assert (
+            f"which replies are right and not what they answer, so that no two can be compared as '{name}'"
+            in said
+        )
+
+
+def test_models_are_asked_in_the_order_of_their_prices(world: Sums) -> None:
+    answers: dict[str, list[Answered]] = {"dear": ["A"] * 60, "cheap": ["B"] * 60, "middle": ["A"] * 60}
+    costs = {"dear": 3.0, "cheap": 1.0, "middle": 2.0}
+    small_table(world.folder / "trinity-inspector", answers, name="priced", costs=costs)
+    priced = ("--pool", "outcomes:priced", "--tasks", "outcomes:priced", "--n", 1)
+    world.done("run", *priced, "--policy", "agree:price")
+    with closing(open_store(world.store)) as store:
+        [run] = store.runs.list()
+        episode = store.episodes.get(store.episodes.of_run(run.id)[0].id)
+    turns = [f"{turn.decision.model} {turn.decision.role}" for turn in episode.turns]
+    first, then = turns[:3], turns[3:]
+    assert first == ["cheap worker", "middle verifier", "dear verifier"]
+    assert then == ["middle worker", "dear verifier"]
+    small_table(world.folder / "trinity-inspector", answers, name="free", tokens=False)
+    free = ("--pool", "outcomes:free", "--tasks", "outcomes:free")
+    said = world.refused("run", *free, "--policy", "agree:price")
+    assert "does not say what its models cost, in money or in tokens, so 'agree:price' cannot ask" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("agree:1", "agree cannot ask 1 models: give from 2 to 4"),
+        ("agree:9:family", "agree cannot ask 9 models"),
+        ("agree:random", "Policy 'random' does not say how likely each model is to be right"),
+        ("agree:nobody", "There is no policy or checkpoint 'nobody'"),
+        ("vote:0", "vote cannot ask 0 models: give from 1 to 4"),
+        ("vote:family", "'family' says nothing of vote: give how many vote"),
+        ("weighted-vote:subject", "'subject' says nothing of weighted-vote: give how many vote, or family"),
+        ("bayes:2", "'2' is no chance: give a number between 0 and 1"),
+        ("bayes:sure", "'sure' is no chance"),
+    ],
+)
+def test_what_no_rule_can_be_called_is_one_sentence(store: Store, name: str, words: str) -> None:
+    with pytest.raises((CheckpointError, ConfigError), match=words):
+        check_policies([name], store, ("ann", "bob", "cyd", "dot"))
+
+
+def test_a_rule_learns_from_both_kinds_of_tasks_and_reads_as_its_router_does() -> None:
+    models = ("ann", "bob")
+    found = {name: pupil_of(name, models) for name in ("agree", "vote:2", "bayes:0.9", "agree:logistic")}
+    assert all(one is not None and one.learns_from == ("questions", "validation") for one in found.values())
+    assert [one is not None and one.reads for one in found.values()] == [False, False, False, True]
