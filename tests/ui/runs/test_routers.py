@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ui.runs.routers import ROUTERS, router_features
 
 from core.errors import ConfigError
 from core.outcomes.lessons import TRIALS
@@ -12,7 +13,6 @@ from tests.core.outcomes.tables import small_answers, small_table
 from tests.ui.sums import Sums
 from ui.runs.policies import pupil_of
 from ui.runs.policy_kinds import POLICIES
-from ui.runs.routers import ROUTERS, router_features
 
 MODELS = ("ann", "bob")
 
