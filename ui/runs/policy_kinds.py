@@ -175,6 +175,7 @@ def _taught(
         _singles(policies),
         reads=True,
         looks_up=word != "cloned",
+        needs=("texts",),
     )
 
 
@@ -328,6 +329,7 @@ def _ridge(policies: Policies, rest: str) -> Policy:
         _singles(policies),
         reads=reads,
         looks_up=True,
+        needs=("texts",),
     )
 
 

@@ -121,7 +121,7 @@ def agree(policies: Policies, rest: str) -> Policy:
     router = policies.resolve(order, may_learn=True)  # which says how likely each model is to be right
     if not isinstance(router, Pupil):
         raise ConfigError(f"Policy '{order}' does not say how likely each model is to be right{_ROUTER}")
-    return replace(made, reads=router.reads, cycles=router.cycles)
+    return replace(made, reads=router.reads, cycles=router.cycles, needs=(*made.needs, *router.needs))
 
 
 def _agree(policies: Policies, rest: str, most: int | None, order: str, school: School) -> Policy:
