@@ -140,6 +140,7 @@ def test_models_are_asked_in_the_order_of_their_prices(world: Sums) -> None:
         ("weighted-vote:subject", "'subject' says nothing of weighted-vote: give how many vote, or family"),
         ("bayes:2", "'2' is no chance: give a number between 0 and 1"),
         ("bayes:sure", "'sure' is no chance"),
+        ("frugal:3", "Policy 'frugal' takes nothing behind a colon"),
     ],
 )
 def test_what_no_rule_can_be_called_is_one_sentence(store: Store, name: str, words: str) -> None:
