@@ -403,6 +403,11 @@ POLICIES: Mapping[str, PolicyKind] = {
             rules.bayes,
         ),
         PolicyKind(
+            "frugal",
+            "recorded models in order of strength until a scorer that reads replies believes one (as FrugalGPT)",
+            rules.frugal,
+        ),
+        PolicyKind(
             "mixture",
             "every model answers, then one that is handed all answers (Mixture-of-Agents)",
             _mixture,
