@@ -11,7 +11,7 @@ from core.episode import EndReason, Flag, Status
 from core.outcomes.table import OutcomeTable
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
-from tests.core.outcomes.tables import small_table
+from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.sums import Sums
 from ui.runs import wiring
 
@@ -22,7 +22,7 @@ POOL = ("--pool", "outcomes:small")
 def table(world: Sums, monkeypatch: pytest.MonkeyPatch) -> OutcomeTable:
     """Sixty questions; ann has no reply to every sixth of them. The pool is named where it is wanted."""
     monkeypatch.delenv("TRINITY_POOL", raising=False)
-    answers = {
+    answers: dict[str, list[Answered]] = {
         "ann": [None if i % 6 == 0 else "AB"[i % 2] for i in range(60)],
         "bob": ["AAB"[i % 3] for i in range(60)],
         "cyd": ["A" if i % 5 else "C" for i in range(60)],

@@ -40,6 +40,7 @@ def router(word: str, policies: Policies, rest: str) -> Policy:
         lambda models, tasks, turns: models * tasks,
         tuple(f"single:{model}" for model in policies.models),
         reads=features == "states",
+        looks_up=True,
     )
 
 
@@ -47,16 +48,16 @@ def router_features(word: str, rest: str) -> tuple[FeatureName, bool]:
     """What stands behind a router's word: its features, and whether it is told families. ConfigError for others."""
     from core.outcomes.features import FEATURES
 
-    first, _, more = rest.partition(":")
-    if first == FAMILY:
-        first, more = "", ":".join(one for one in (first, more) if one)
-    features = next((one for one in FEATURES if one == (first or FEATURES[0])), None)
-    if features is None or more not in ("", FAMILY):
+    parts = rest.split(":") if rest else []
+    told = parts[-1:] == [FAMILY]
+    named = ":".join(parts[: len(parts) - told] or FEATURES[:1])
+    features = next((one for one in FEATURES if one == named), None)
+    if features is None:
         raise ConfigError(
             f"'{rest}' is nothing that {word} knows of a question: give {' or '.join(FEATURES)}, and "
             f":{FAMILY} behind it where it is to be told each task's family."
         )
-    return features, more == FAMILY
+    return features, told
 
 
 def taught_router(word: str, name: str, features: FeatureName, family: bool, lessons: Lessons) -> Policy:
