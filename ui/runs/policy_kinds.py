@@ -175,6 +175,7 @@ def _taught(
         _singles(policies),
         reads=True,
         looks_up=word != "cloned",
+        needs=("texts",),
     )
 
 
@@ -328,6 +329,7 @@ def _ridge(policies: Policies, rest: str) -> Policy:
         _singles(policies),
         reads=reads,
         looks_up=True,
+        needs=("texts",),
     )
 
 
@@ -399,6 +401,11 @@ POLICIES: Mapping[str, PolicyKind] = {
             "bayes[:CHANCE]",
             "models in order of strength until an answer has this chance by naive Bayes",
             rules.bayes,
+        ),
+        PolicyKind(
+            "frugal",
+            "recorded models in order of strength until a scorer that reads replies believes one (as FrugalGPT)",
+            rules.frugal,
         ),
         PolicyKind(
             "mixture",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from ui.runs.routers import ROUTERS, router_features
 
 from core.errors import ConfigError
 from core.outcomes.lessons import TRIALS
@@ -13,6 +12,7 @@ from tests.core.outcomes.tables import small_answers, small_table
 from tests.ui.sums import Sums
 from ui.runs.policies import pupil_of
 from ui.runs.policy_kinds import POLICIES
+from ui.runs.taught.routers import ROUTERS, router_features
 
 MODELS = ("ann", "bob")
 
@@ -79,9 +79,9 @@ def test_routers_of_recorded_models_learn_from_the_table_and_ask_one_model_once(
 def test_a_router_without_a_text_to_read_is_refused_in_one_sentence(world: Sums) -> None:
     small_table(data_folder(), small_answers(80), texts=False)
     of = ("--pool", "outcomes:small", "--tasks", "outcomes:small")
-    result = world.trinity("run", *of, "--policy", "knn:tfidf")
-    assert result.code == 1
-    assert "has no texts of its questions" in result.err
+    for name in ("knn:tfidf", "ridge:tfidf", "agree:logistic:tfidf"):
+        said = world.refused("run", *of, "--policy", name)
+        assert f"has no texts of its questions, so '{name}' has nothing to read" in said
 
 
 @pytest.mark.integration

@@ -41,6 +41,7 @@ def router(word: str, policies: Policies, rest: str) -> Policy:
         tuple(f"single:{model}" for model in policies.models),
         reads=features == "states",
         looks_up=True,
+        needs=("texts",),
     )
 
 
@@ -61,8 +62,7 @@ def router_features(word: str, rest: str) -> tuple[FeatureName, bool]:
 
 
 def taught_router(word: str, name: str, features: FeatureName, family: bool, lessons: Lessons) -> Policy:
-    """A router of single models: recorded ones answer once, others play at their best cycle of roles. ConfigError where
-    there is no text to read."""
+    """A router of single models: recorded ones answer once, others play at their best cycle of roles."""
     from core.episode import Role
     from core.evolution.baselines import outcomes_of, question_states
     from core.outcomes.features import reader_of
@@ -71,12 +71,6 @@ def taught_router(word: str, name: str, features: FeatureName, family: bool, les
     from core.play.policies import single_policy
 
     arena, learner = lessons.arena, LEARNERS[word]
-    table = table_behind(arena.pool)
-    if table is not None and not table.card.texts:
-        raise ConfigError(
-            f"The outcome table {table.card.name} has no texts of its questions, which '{name}' would read: play a "
-            "policy that reads none, such as vote or agree."
-        )
     taught_by, chosen_on = (
         outcomes_of(arena, lessons.cycles, tasks) for tasks in (lessons.questions, lessons.validation)
     )
@@ -90,7 +84,7 @@ def taught_router(word: str, name: str, features: FeatureName, family: bool, les
     learned = learn_router(
         learner, name, read, lessons.questions, taught_by, lessons.validation, chosen_on, seed=arena.seed
     )
-    if table is None:
+    if table_behind(arena.pool) is None:
         return policy_of_router(learned, arena.singles(lessons.cycles), lessons.tasks)
     alone = [single_policy(model, arena.models, (Role.WORKER,)) for model in arena.models]
     return policy_of_router(learned, alone, lessons.tasks, turns=1)
