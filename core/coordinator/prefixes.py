@@ -149,9 +149,8 @@ class PrefixReader:
             hidden = self._model(
                 input_ids=torch.tensor([[one for ids, _, _ in jobs for one in ids]]),
                 position_ids=at,
-                attention_mask=at[
-                    None, None
-                ],  # what has four dimensions is taken for a mask, and none is made
+                # What has four dimensions is taken for a mask, and none is made.
+                attention_mask=at[None, None],
                 cache=Cache(layers=list(layers)),
                 use_cache=True,
                 packed=Packed(lengths, befores),
@@ -208,9 +207,8 @@ class PartReader:
             key=lambda place: (-prefixes.remembered(prompts[place], seed), prompts[place].ids),
         )
         asked = [(place, self._as_read(prompts[place], token_position)) for place in order]
-        for some in (
-            _groups(asked, seed) if split is None and self._packs(asked) else ([one] for one in asked)
-        ):
+        packs = split is None and self._packs(asked)
+        for some in _groups(asked, seed) if packs else ([one] for one in asked):
             together = [prompt for _, prompt in some]
             if cut is None:
                 hidden = self._hidden(prefixes, together, seed)

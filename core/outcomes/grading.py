@@ -63,6 +63,8 @@ def _is_option(letter: str, task: Task) -> bool:
 def _repeated_option(reply: str, task: Task) -> str | None:
     """The letter of the one option that the last line of a reply repeats, text and all."""
     last = reply.strip().rsplit("\n", 1)[-1]
+    if last.rstrip("*_ ").endswith(":"):  # cut off while it goes through the options
+        return None
     options = options_of(task.question)
     found = set()
     for mark in _LETTER_MARK.finditer(last):

@@ -73,6 +73,8 @@ class RecordedPool:
                 )
             if hasattr(innermost(one), "encoder"):
                 self.check_texts()
+            if isinstance(one, Pupil) and (one.reads or "texts" in one.needs):
+                self.check_texts(f"'{one.id}'")
             self._check_rows(one)
 
     def _check_rows(self, policy: Policy) -> None:
@@ -101,12 +103,12 @@ class RecordedPool:
                 "several models, such as vote."
             )
 
-    def check_texts(self) -> None:
-        """ConfigError where the tasks have no questions that could be read."""
+    def check_texts(self, reader: str = "a coordinator") -> None:
+        """ConfigError where the tasks have no questions that `reader` could read."""
         if not self.table.card.texts:
             raise ConfigError(
-                f"The outcome table {self.table.card.name} has no texts of its questions, so a coordinator has nothing "
-                "to read: play it by policies that read none, such as single:* or random."
+                f"The outcome table {self.table.card.name} has no texts of its questions, so {reader} has nothing to "
+                "read: play it by policies that read none, such as single:* or random."
             )
 
     @cached_property

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from core.episode import Decide, Episode, Task
 from core.errors import ConfigError
+from core.outcomes.contrastive import fit_contrastive, unit_rows
 from core.outcomes.lessons import TRIALS, Known
 from core.play.policies import Policy, PolicyPerRequest
 
@@ -177,7 +178,7 @@ def _filled(right: Array) -> Array:
 def _fit_nearest(x: Any, right: Array, seed: int, setting: Setting) -> Promise:
     """The share of right answers to the `neighbours` that are nearest by the cosine."""
     rows, right = _telling(x, right, setting)
-    rows, known = _unit(rows), np.isfinite(right)
+    rows, known = unit_rows(rows), np.isfinite(right)
     solved, means, k = (
         np.where(known, right, 0.0),
         means_of(right),
@@ -187,18 +188,13 @@ def _fit_nearest(x: Any, right: Array, seed: int, setting: Setting) -> Promise:
     def promise(asked: Any) -> Array:
         found = np.zeros((len(asked), right.shape[1]))
         for start in range(0, len(asked), 512):
-            alike = _unit(asked[start : start + 512]) @ rows.T
+            alike = unit_rows(asked[start : start + 512]) @ rows.T
             near = np.argpartition(-alike, k - 1, axis=1)[:, :k]
             # One neighbour more, who does as ever, decides between models of which as much is known.
             found[start : start + 512] = (solved[near].sum(axis=1) + means) / (known[near].sum(axis=1) + 1)
         return found
 
     return promise
-
-
-def _unit(rows: Array) -> Array:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0), np.float64)
 
 
 # Regressions, linear in the features
@@ -304,7 +300,7 @@ def _fit_similarity(x: Any, right: Array, seed: int, setting: Setting) -> Promis
     What differs: a battle is won by the model whose answer is right, not by a judge's preference; the sharpness, 10
     there, is chosen on validation tasks, as is whether `ties` count (half a win for each); all models are ranked and
     the strongest one plays, where theirs decides between a strong and a weak one at a threshold."""
-    rows, wins, models = _unit(x), _wins(right), right.shape[1]
+    rows, wins, models = unit_rows(x), _wins(right), right.shape[1]
     if setting["ties"]:
         known = np.isfinite(right)
         both = (known[:, :, None] & known[:, None, :]) * (1.0 - np.eye(models))
@@ -314,7 +310,7 @@ def _fit_similarity(x: Any, right: Array, seed: int, setting: Setting) -> Promis
     def promise(asked: Any) -> Array:
         found = np.zeros((len(asked), models))
         for start in range(0, len(asked), 512):
-            alike = _unit(asked[start : start + 512]) @ rows.T
+            alike = unit_rows(asked[start : start + 512]) @ rows.T
             nearest = np.maximum(alike.max(axis=1, keepdims=True), 1e-9)
             weights = setting["sharpness"] ** (alike / nearest - 1)
             summed = (weights @ flat).reshape(-1, models, models)
@@ -380,65 +376,6 @@ def _fit_factors(x: Any, right: Array, seed: int, setting: Setting) -> Promise:
     return lambda asked: _chance_to_win(_linear(asked, learned[:size]) @ learned[size:].T)
 
 
-# Contrastive
-
-
-def _fit_contrastive(x: Any, right: Array, seed: int, setting: Setting) -> Promise:
-    """RouterDC (Chen et al. 2024): questions and models are embedded so that a question's cosine to each of its three
-    best models is larger than to its wrong ones among the three worst (its first loss), and to a question of its own
-    cluster larger than to three of others (its second loss, of weight `clusters`).
-
-    What differs: a linear map of fixed features to 64 numbers is learned by `steps` of AdamW, not a whole language
-    model; clusters are those of k-means on the features (five), without t-SNE before it; which models are best is drawn
-    anew among equals at each step, where their sorting decides; the number of steps is chosen on validation tasks."""
-    import torch
-    from sklearn.cluster import KMeans
-
-    draws = torch.Generator().manual_seed(seed)
-    inputs = torch.tensor(np.asarray(x), dtype=torch.float32)
-    known = np.isfinite(right)
-    score = torch.tensor(np.where(known, right, 0.5), dtype=torch.float32)
-    groups = min(5, len(right))
-    cluster = torch.tensor(KMeans(groups, n_init=1, random_state=seed).fit_predict(np.asarray(x)))
-    size, models = inputs.shape[1], right.shape[1]
-    project = (torch.randn(size, 64, generator=draws) / size**0.5).requires_grad_()
-    vectors = torch.randn(models, 64, generator=draws).requires_grad_()
-    optimiser = torch.optim.AdamW([project, vectors], lr=1e-2)
-    unit, few = torch.nn.functional.normalize, min(3, models)
-    for _ in range(int(setting["steps"])):
-        batch = torch.randint(len(inputs), (128,), generator=draws)
-        embedded, own = unit(inputs[batch] @ project, dim=1), score[batch]
-        similar = embedded @ unit(vectors, dim=1).T
-        order = (own + 0.01 * torch.rand(own.shape, generator=draws)).argsort(dim=1, descending=True)
-        bad = order[:, -few:]
-        away = similar.gather(1, bad).masked_fill(own.gather(1, bad) >= 0.5, -torch.inf)
-        loss = torch.zeros(())
-        for good in order[:, :few].T:
-            near = similar.gather(1, good[:, None])
-            surprise = torch.logsumexp(torch.cat([near, away], 1), 1) - near[:, 0]
-            loss = loss + (surprise * (own.gather(1, good[:, None])[:, 0] > 0.5)).mean()
-        if setting["clusters"] and groups > 1:
-            loss = loss + setting["clusters"] * _apart(embedded, cluster[batch], draws)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    map_, ends = project.detach().double().numpy(), unit(vectors.detach(), dim=1).double().numpy()
-    return lambda asked: (1 + _unit(np.asarray(asked) @ map_) @ ends.T) / 2
-
-
-def _apart(embedded: Any, cluster: Any, draws: Any) -> Any:
-    """RouterDC's second loss: how little a question's cosine to one of its cluster exceeds those to three of others."""
-    import torch
-
-    same = (cluster[:, None] == cluster[None, :]).float()
-    if bool((same.sum(dim=1) == len(same)).any()):  # nothing but one cluster was drawn
-        return torch.zeros(())
-    friend = torch.multinomial(same, 1, generator=draws)
-    others = torch.multinomial(1 - same, 3, replacement=True, generator=draws)
-    similar = (embedded @ embedded.T).gather(1, torch.cat([friend, others], 1))
-    return (torch.logsumexp(similar, 1) - similar[:, 0]).mean()
-
-
 #: Every learner, by the word that its policy's name begins with.
 LEARNERS: Mapping[str, Learner] = {
     one.word: one
@@ -479,7 +416,7 @@ LEARNERS: Mapping[str, Learner] = {
         Learner(
             "routerdc",
             _grid("steps", (4, 8, 12, 16, 24, 32, 48, 64, 96, 160), "clusters", (0, 1)),
-            _fit_contrastive,
+            fit_contrastive,
             dense=True,
         ),
     )

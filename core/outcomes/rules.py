@@ -99,7 +99,7 @@ def order_by(scores: Numbers) -> Places:
     return order
 
 
-def _asked_first(known: Known, order: Places) -> Places:
+def asked_first(known: Known, order: Places) -> Places:
     """An order for each task [tasks, models], with those last that cannot be asked about it."""
     order = np.broadcast_to(order, known.right.shape)
     absent = np.take_along_axis(np.isnan(known.right), order, axis=1)
@@ -107,7 +107,7 @@ def _asked_first(known: Known, order: Places) -> Places:
     return moved
 
 
-def _right_of(known: Known, stands: Places, asked: NDArray[np.bool_]) -> Numbers:
+def right_of(known: Known, stands: Places, asked: NDArray[np.bool_]) -> Numbers:
     """Whether the answers are right that stand; no answer is wrong, and without anybody to ask nothing is known."""
     own = np.take_along_axis(known.right, np.maximum(stands, 0)[:, None], axis=1)[:, 0]
     right: Numbers = np.where(stands >= 0, own, np.where(asked, 0.0, np.nan))
@@ -117,7 +117,7 @@ def _right_of(known: Known, stands: Places, asked: NDArray[np.bool_]) -> Numbers
 def until_two_agree(known: Known, order: Places, most: int) -> Came:
     """Models in order ([models], or [tasks, models]) until two give the same answer, at most so many; else the first
     answer stands."""
-    order = _asked_first(known, order)
+    order = asked_first(known, order)
     n, width = order.shape
     most = min(most, width)
     group = np.take_along_axis(known.group, order, axis=1)[:, :most]
@@ -132,13 +132,13 @@ def until_two_agree(known: Known, order: Places, most: int) -> Came:
         open_ &= ~now
     slot = np.take_along_axis(order, np.maximum(place, 0)[:, None], axis=1)[:, 0]
     stands = np.where(place >= 0, slot, -1)
-    return Came(_right_of(known, stands, able > 0), calls, stands)
+    return Came(right_of(known, stands, able > 0), calls, stands)
 
 
 def weighted_vote(known: Known, order: Places, weights: Numbers, voters: int) -> Came:
     """The answer of most weight among the first so many in order; of equals the one that came first. Weights [models],
     or [tasks, models]."""
-    order = _asked_first(known, order)[:, :voters]
+    order = asked_first(known, order)[:, :voters]
     group = np.take_along_axis(known.group, order, axis=1)
     weight = np.take_along_axis(np.broadcast_to(weights, known.right.shape), order, axis=1)
     able = np.isfinite(known.right).sum(axis=1)
@@ -148,7 +148,7 @@ def weighted_vote(known: Known, order: Places, weights: Numbers, voters: int) ->
     place = total.argmax(axis=1)
     slot = np.take_along_axis(order, place[:, None], axis=1)[:, 0]
     stands = np.where((group >= 0).any(axis=1), slot, -1)
-    return Came(_right_of(known, stands, able > 0), np.minimum(able, voters), stands)
+    return Came(right_of(known, stands, able > 0), np.minimum(able, voters), stands)
 
 
 def log_odds(strength: Numbers) -> Numbers:
@@ -163,7 +163,7 @@ def until_sure(known: Known, order: Places, strength: Numbers, options: Places, 
 
     `strength` [models] or [tasks, models] is the chance that a model is right, whatever the others say; a wrong one is
     any of the other `options` [tasks] alike."""
-    order = _asked_first(known, order)
+    order = asked_first(known, order)
     n, width = order.shape
     group = np.take_along_axis(known.group, order, axis=1)
     chance = np.take_along_axis(np.broadcast_to(strength, known.right.shape), order, axis=1)
@@ -187,7 +187,7 @@ def until_sure(known: Known, order: Places, strength: Numbers, options: Places, 
         open_ &= ~now
     slot = np.take_along_axis(order, np.maximum(place, 0)[:, None], axis=1)[:, 0]
     stands = np.where(place >= 0, slot, -1)
-    return Came(_right_of(known, stands, able > 0), calls, stands)
+    return Came(right_of(known, stands, able > 0), calls, stands)
 
 
 def option_weight(chance: Numbers, options: Places) -> Numbers:
@@ -225,4 +225,4 @@ def _of_cascade(known: Known, accepted: NDArray[np.bool_], team: Sequence[int]) 
         stands = np.where(answered, slot, stands)
         over |= answered & accepted[:, slot]
     able = np.isfinite(known.right).sum(axis=1)
-    return Came(_right_of(known, stands, able > 0), able, stands).accuracy
+    return Came(right_of(known, stands, able > 0), able, stands).accuracy

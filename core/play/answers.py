@@ -291,7 +291,12 @@ def _lone_letter(text: str, grader: Grader) -> str:
 def _option_repeated(text: str) -> str:
     """The last line, where it is one option alone: its letter before its text, or in brackets behind it."""
     last, repeated = _last_line(text), {found["letter"] for found in _OPTION_LINE.finditer(text)}
-    if _DOUBTFUL.search(last) or len(repeated) > 1 or len(re.findall(r"[(\[][A-Z][)\]]", last)) > 1:
+    if (
+        last.endswith(":")
+        or _DOUBTFUL.search(last)
+        or len(repeated) > 1
+        or len(re.findall(r"[(\[][A-Z][)\]]", last)) > 1
+    ):
         return ""
     alone = _OPTION_LINE.match(last) and len(last) <= 120
     return last if alone or _LETTER_BEHIND.fullmatch(last) else ""

@@ -264,8 +264,9 @@ class PolicyPerEpisode(Policy):
 LearnsFrom = Literal["validation", "questions"]
 
 
-#: What an outcome table may lack: answers that can be compared, several replies of a model to a task, what one costs.
-Need = Literal["answers", "samples", "prices"]
+#: What an outcome table may lack: questions' texts, answers that can be compared, several replies of a model to a task,
+#: what one costs.
+Need = Literal["texts", "answers", "samples", "prices"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,9 @@ class _EpisodeState:
         return turn_key(self.episode.seed, self.episode.task.id, len(self.turns))
 
     def add(self, turn: Turn) -> None:
-        role, model, text = turn.decision.role, turn.decision.model, transcript_text(turn.reply)
+        role, model = turn.decision.role, turn.decision.model
+        said = [one.reply.text for one in self.turns if one.decision.model == model]
+        text = transcript_text(turn.reply, said)
         self.turns.append(turn)
         own = turn.reply.recorded.answer if turn.reply.recorded else None
         entries = (*self.situation.entries, TranscriptEntry(role, model, text, own))
@@ -364,12 +366,13 @@ def _too_long_for(spec: ModelSpec) -> Reply:
 RECORDED_CHARACTERS = 200
 
 
-def transcript_text(reply: Reply) -> str:
-    """What later decisions read of a reply: what is visible of it. Of a recorded one it is its end, and in a line each
-    the answer and the verdict that it stands for."""
+def transcript_text(reply: Reply, before: Sequence[str] = ()) -> str:
+    """What later decisions read of a reply: what is visible of it. Of a recorded one it is its end, where its model has
+    not said the same `before` in this episode, and in a line each the answer and the verdict that it stands for."""
     text = visible_text(reply)
     if (row := reply.recorded) is None:
         return text
+    text = "" if reply.text in before else text
     said = [" ".join(text.split())[-RECORDED_CHARACTERS:]] if text else []
     said += [f"Answer: {row.answer}"] if row.answer is not None else []
     return "\n".join([*said, *([row.verdict.value] if row.verdict else [])])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Set
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import takewhile
@@ -376,7 +377,19 @@ def _with_unit(value: Fraction, rest: str, is_money: bool, question: str, *, nou
     if nouns and rest[:1].isspace() and re.fullmatch(r"[^\W\d_]{2,}", unit) and unit not in _NO_UNITS:
         return value
     asked = {unit_of(word) for word in _asked_for(question)} - {""}
-    return value if unit in UNITS and (not asked or unit_of(unit) in asked) else None
+    if unit in UNITS:
+        return value if not asked or unit_of(unit) in asked else None
+    return value if _is_compound(unit, _asked_for(question)) else None
+
+
+def _is_compound(unit: str, asked: Set[str]) -> bool:
+    """Whether words are a rate, an area or a volume in known units, each of which the question asks for where it asks
+    for an amount: "miles per hour", "m/min", "cubic inches"."""
+    parts = re.split(r"\s+per\s+|\s*/\s*", re.sub(r"^(?:square|cubic|sq\.?|cu\.?)\s+", "", unit))
+    if len(parts) > 2 or parts == [unit] or not all(part in UNITS for part in parts):
+        return False
+    units = {unit_of(word) or word for word in asked}
+    return not asked or all((unit_of(part) or part) in units for part in parts)
 
 
 def unit_of(word: str) -> str:

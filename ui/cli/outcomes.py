@@ -322,6 +322,30 @@ def _case(table: OutcomeTable, place: int) -> dict[str, Any]:
 
 
 @app.command()
+def permute(
+    name: Annotated[str, typer.Argument(help="A name of trinity outcomes list.")],
+    to: Annotated[
+        str, typer.Argument(metavar="AS", help="The name of the table that is made: a-z 0-9 . _ -")
+    ],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws who is right.")] = 0,
+) -> None:
+    """Make a control of an outcome table: in each split, each model's replies are right as often as before, but which
+    are is drawn by chance. A coordinator that is evolved on it must not do better than the best model alone.
+
+    Questions, replies and costs stay. No answers can be compared: which are the same would tell what is right.
+
+    [dim]$[/] trinity outcomes permute mmlu-pro mmlu-pro-permuted
+    """
+    from core.outcomes.permute import permute_table
+    from core.outcomes.table import load_table
+    from ui.runs import wiring
+
+    made = permute_table(load_table(name, wiring.data_folder()), to, seed, wiring.data_folder())
+    tell(f"{to} has the questions and replies of {name}, right by chance: {made.card.rows:,} answers of "
+         f"{len(made.card.models)} models. Play it by --pool outcomes:{to} --tasks outcomes:{to}.")  # fmt: skip
+
+
+@app.command()
 def remove(
     name: Annotated[str, typer.Argument(help="A name of trinity outcomes list.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,

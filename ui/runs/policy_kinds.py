@@ -174,6 +174,8 @@ def _taught(
         partial(_each_model, 1 if once else LABEL_REPEATS),
         _singles(policies),
         reads=True,
+        looks_up=word != "cloned",
+        needs=("texts",),
     )
 
 
@@ -326,6 +328,8 @@ def _ridge(policies: Policies, rest: str) -> Policy:
         lambda models, tasks, turns: models * (models + 1) * tasks,
         _singles(policies),
         reads=reads,
+        looks_up=True,
+        needs=("texts",),
     )
 
 
@@ -397,6 +401,11 @@ POLICIES: Mapping[str, PolicyKind] = {
             "bayes[:CHANCE]",
             "models in order of strength until an answer has this chance by naive Bayes",
             rules.bayes,
+        ),
+        PolicyKind(
+            "frugal",
+            "recorded models in order of strength until a scorer that reads replies believes one (as FrugalGPT)",
+            rules.frugal,
         ),
         PolicyKind(
             "mixture",

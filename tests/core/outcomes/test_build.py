@@ -141,6 +141,7 @@ def test_equal_questions_count_once_and_two_keys_not_at_all(tmp_path: Path) -> N
         ("So it is $\\boxed{3}$.", "A", "B"),
         ('I cannot write "The answer is (X)".', "I", None),
         ("The answer is (", "A", None),
+        ("Let me go through the options:\n\nB. 3:", "I", None),
     ],
 )
 def test_a_letter_is_read_where_the_reply_has_it_and_nowhere_else(

@@ -30,6 +30,7 @@ from core.play.drive import drive_many
 from core.play.ensembles import MajorityVote
 from core.play.forking import check_change, new_child, right_reply
 from core.play.policies import CyclePolicy, Policy, RandomPolicy, new_episode
+from core.play.session import RECORDED_CHARACTERS, request_at
 from core.tasks.graders import grading_of
 from core.workflow import Workflow
 from tests.core.outcomes.tables import small_table
@@ -116,6 +117,18 @@ def test_samples_are_drawn_without_replacement_in_an_order_by_the_seed(tmp_path:
         orders.add(tuple(drawn))
     assert len(orders) > 1
     assert played(table, steps(["ann"], ("ann", W)), turns=4) == ended
+
+
+def test_a_coordinator_reads_the_end_of_a_reply_once_and_each_time_its_answer(tmp_path: Path) -> None:
+    table = small_table(tmp_path, {"ann": ["A"], "bob": ["B"]}, said="So it goes. " * 40)
+    turns = ("ann", W), ("bob", V), ("bob", W), ("ann", W), ("bob", V)
+    [episode] = played(table, steps(table.card.models, *turns))
+    ann, bob, *again = (entry.text.split("\n") for entry in request_at(episode, 4).transcript.entries)
+    ends = [" ".join(turn.reply.text.split())[-RECORDED_CHARACTERS:] for turn in episode.turns]
+    assert [len(end) for end in ends] == [RECORDED_CHARACTERS] * 5
+    assert ann == [ends[0], "Answer: A"]
+    assert bob == [ends[1], "Answer: B", "REVISE"]
+    assert again == [["Answer: B"], ["Answer: A"]]
 
 
 def test_votes_draw_each_row_once_too(tmp_path: Path) -> None:

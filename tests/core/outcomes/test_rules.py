@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from core.episode import Episode, Flag, Role, Task
@@ -22,6 +24,7 @@ from core.outcomes.asking import (
     two_agree,
     weights_of,
 )
+from core.outcomes.frugal import believed, choose_frugal, scores_of_replies, until_believed
 from core.outcomes.lessons import known_of_table, known_outcomes
 from core.outcomes.pool import RecordedPool
 from core.outcomes.rules import (
@@ -36,7 +39,7 @@ from core.outcomes.rules import (
     until_two_agree,
     weighted_vote,
 )
-from core.outcomes.table import OutcomeTable
+from core.outcomes.table import ROWS, OutcomeTable, load_table
 from core.play.ensembles import Ballot, MajorityVote, MixtureOfAgents, Said, Tally, WithoutRole
 from core.play.policies import CyclePolicy, Policy, cascade_policy, new_episode
 from core.tasks.graders import grade_many
@@ -258,6 +261,34 @@ def test_the_chosen_cascade_is_played_as_it_was_reckoned(tmp_path: Path) -> None
     assert {team[0], team[-1]} == {"ann", "bob"}
     assert team[1] == "cyd"
     assert all(one.correct for one in played(cascade_policy(team, MODELS), table, 4))
+
+
+def test_a_scorer_that_reads_replies_stops_at_the_right_one(tmp_path: Path) -> None:
+    """Whoever has no answer cannot tell, and says so: where ann cannot, bob answers."""
+    draws = random.Random(1)
+    courses: list[list[Answered]] = []
+    for _ in range(120):
+        knows = draws.random() < 0.6
+        courses.append(["A" if knows else "B", "A", "C", "D"])
+    table = table_of(tmp_path, courses)
+    rows = pq.read_table(table.folder / "rows.parquet").to_pylist()
+    for row in rows:
+        row["reply"] = "It certainly is so." if row["right"] else "Perhaps, who knows."
+    pq.write_table(pa.Table.from_pylist(rows, schema=ROWS), table.folder / "rows.parquet")
+    table = load_table("small", tmp_path)
+    known, order = known_of_table(table, table.tasks), np.arange(4)
+    scorer, n, sure = choose_frugal(table, table.tasks[:60], table.tasks[60:], order)
+    certain, unsure = scorer(
+        table.tasks[70].question, [("ann", "It certainly is so."), ("ann", "Perhaps, who knows.")]
+    )
+    assert certain > 0.8 > 0.2 > unsure
+    scores = scores_of_replies(scorer, table, table.tasks, range(4))
+    came = until_believed(known, order, scores, n, sure)
+    policy = Ballot("frugal", MODELS, lambda question: MODELS, believed(scorer, sure), n)
+    episodes = played(policy, table)
+    assert came_to(episodes) == (came.right.tolist(), came.calls.tolist())
+    assert came.accuracy == 1.0
+    assert came.calls.tolist() == [1 if course[0] == "A" else 2 for course in courses]
 
 
 def test_what_no_table_holds_is_refused(tmp_path: Path) -> None:

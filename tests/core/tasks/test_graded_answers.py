@@ -193,6 +193,26 @@ def test_the_right_number_is_read_however_it_is_written(right: str, said: str) -
 
 
 @pytest.mark.parametrize(
+    ("question", "said", "same"),
+    [
+        ("What is her average speed?", "10 miles per hour", True),
+        ("How many miles per hour does she drive?", "10 miles/hour", True),
+        ("How many miles does she drive?", "10 miles per hour", False),
+        ("What is the volume of the box?", "10 cubic inches", True),
+        ("How many square feet is the room?", "10 square feet", True),
+        ("How many feet is the room long?", "10 square inches", False),
+        ("What is her average speed?", "10 miles per hour per day", False),
+        ("What is her average speed?", "10 per hour", False),
+        ("What is her average speed?", "10 miles per dozen", False),
+    ],
+)
+def test_rates_areas_and_volumes_are_units_where_they_are_asked_for(
+    question: str, said: str, same: bool
+) -> None:
+    assert same_number(said, "10", question) is same
+
+
+@pytest.mark.parametrize(
     ("right", "said"),
     [
         ('72', 'It is not 72'), ('72', '72, -72'), ('72', '72, so -72'), ('5', 'between 5 and 7'),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -179,6 +180,13 @@ def test_policies_that_were_played_stand_beside_the_rules(store: Store, table: O
     [points] = [one for one in found.blocks if isinstance(one, Points)]
     assert {"single:bob", "random"} <= {one.mark.to.params["policy"] for one in points.points if one.mark.to}
     assert "No policy has been played" not in found.sentence
+    played = store.episodes.of_run(policies["random"]["run"])[0]
+    replay = opened("replay", ep=played.id)
+    [link] = [one for one in replay.page_link if one.label == "What every recorded model answered"]
+    task = store.episodes.get(played.id).task.id
+    assert parse_qs(link.query_string) == {"table": ["known"], "part": ["questions"], "task": [task]}
+    page = opened("outcomes", table="known", part="questions", task=task)
+    assert "ann thinks about it." in shown(page)
 
 
 def test_json_has_fixed_names(store: Store, table: OutcomeTable, capsys: pytest.CaptureFixture[str]) -> None:

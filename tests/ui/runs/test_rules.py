@@ -85,6 +85,18 @@ def test_what_a_table_does_not_hold_is_one_sentence(recorded: Sums) -> None:
     assert "Policy 'single:ann' does not say how likely each model is" in refused("agree:single:ann")
 
 
+def test_on_a_permuted_table_no_policy_gains(recorded: Sums) -> None:
+    said = recorded.done("outcomes", "permute", "small", "control", "--seed", 2).out
+    assert "control has the questions and replies of small, right by chance: 720 answers of 3 models." in said
+    assert "There is an outcome table 'control' already" in recorded.refused(
+        "outcomes", "permute", "small", "control"
+    )
+    plays = ("run", "--pool", "outcomes:control", "--tasks", "outcomes:control", "--json", "--policy")
+    [row] = recorded.done(*plays, "logistic:tfidf").json
+    assert row["accuracy"] < 0.85, "on the table itself it is always right"
+    assert "which replies are right and not what they answer" in recorded.refused(*plays, "agree")
+
+
 def test_marks_without_answers_can_be_no_rule(world: Sums) -> None:
     card = small_table(world.folder / "trinity-inspector", name="marks").folder / "card.json"
     card.write_text(json.dumps({**json.loads(card.read_text()), "answers": False}))
@@ -128,6 +140,7 @@ def test_models_are_asked_in_the_order_of_their_prices(world: Sums) -> None:
         ("weighted-vote:subject", "'subject' says nothing of weighted-vote: give how many vote, or family"),
         ("bayes:2", "'2' is no chance: give a number between 0 and 1"),
         ("bayes:sure", "'sure' is no chance"),
+        ("frugal:3", "Policy 'frugal' takes nothing behind a colon"),
     ],
 )
 def test_what_no_rule_can_be_called_is_one_sentence(store: Store, name: str, words: str) -> None:

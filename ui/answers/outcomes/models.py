@@ -87,6 +87,7 @@ def known(asked: Asked) -> Answer:
         _known_words(asked, order),
         [grid],
         notes,
+        term="Outcome table",
     )
 
 

@@ -144,6 +144,7 @@ def won(asked: Asked) -> Answer:
         _won_words(found, of.by_parts),
         [Estimates(lines, "answered right, with 95 % interval"), table],
         notes,
+        term="Oracle",
     )
 
 

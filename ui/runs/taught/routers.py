@@ -40,6 +40,8 @@ def router(word: str, policies: Policies, rest: str) -> Policy:
         lambda models, tasks, turns: models * tasks,
         tuple(f"single:{model}" for model in policies.models),
         reads=features == "states",
+        looks_up=True,
+        needs=("texts",),
     )
 
 
@@ -47,21 +49,20 @@ def router_features(word: str, rest: str) -> tuple[FeatureName, bool]:
     """What stands behind a router's word: its features, and whether it is told families. ConfigError for others."""
     from core.outcomes.features import FEATURES
 
-    first, _, more = rest.partition(":")
-    if first == FAMILY:
-        first, more = "", ":".join(one for one in (first, more) if one)
-    features = next((one for one in FEATURES if one == (first or FEATURES[0])), None)
-    if features is None or more not in ("", FAMILY):
+    parts = rest.split(":") if rest else []
+    told = parts[-1:] == [FAMILY]
+    named = ":".join(parts[: len(parts) - told] or FEATURES[:1])
+    features = next((one for one in FEATURES if one == named), None)
+    if features is None:
         raise ConfigError(
             f"'{rest}' is nothing that {word} knows of a question: give {' or '.join(FEATURES)}, and "
             f":{FAMILY} behind it where it is to be told each task's family."
         )
-    return features, more == FAMILY
+    return features, told
 
 
 def taught_router(word: str, name: str, features: FeatureName, family: bool, lessons: Lessons) -> Policy:
-    """A router of single models: recorded ones answer once, others play at their best cycle of roles. ConfigError where
-    there is no text to read."""
+    """A router of single models: recorded ones answer once, others play at their best cycle of roles."""
     from core.episode import Role
     from core.evolution.baselines import outcomes_of, question_states
     from core.outcomes.features import reader_of
@@ -70,12 +71,6 @@ def taught_router(word: str, name: str, features: FeatureName, family: bool, les
     from core.play.policies import single_policy
 
     arena, learner = lessons.arena, LEARNERS[word]
-    table = table_behind(arena.pool)
-    if table is not None and not table.card.texts:
-        raise ConfigError(
-            f"The outcome table {table.card.name} has no texts of its questions, which '{name}' would read: play a "
-            "policy that reads none, such as vote or agree."
-        )
     taught_by, chosen_on = (
         outcomes_of(arena, lessons.cycles, tasks) for tasks in (lessons.questions, lessons.validation)
     )
@@ -89,7 +84,7 @@ def taught_router(word: str, name: str, features: FeatureName, family: bool, les
     learned = learn_router(
         learner, name, read, lessons.questions, taught_by, lessons.validation, chosen_on, seed=arena.seed
     )
-    if table is None:
+    if table_behind(arena.pool) is None:
         return policy_of_router(learned, arena.singles(lessons.cycles), lessons.tasks)
     alone = [single_policy(model, arena.models, (Role.WORKER,)) for model in arena.models]
     return policy_of_router(learned, alone, lessons.tasks, turns=1)

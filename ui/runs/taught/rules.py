@@ -121,7 +121,7 @@ def agree(policies: Policies, rest: str) -> Policy:
     router = policies.resolve(order, may_learn=True)  # which says how likely each model is to be right
     if not isinstance(router, Pupil):
         raise ConfigError(f"Policy '{order}' does not say how likely each model is to be right{_ROUTER}")
-    return replace(made, reads=router.reads, cycles=router.cycles)
+    return replace(made, reads=router.reads, cycles=router.cycles, needs=(*made.needs, *router.needs))
 
 
 def _agree(policies: Policies, rest: str, most: int | None, order: str, school: School) -> Policy:
@@ -297,3 +297,28 @@ def options_in(task: Task) -> int:
     from core.tasks.choices import options_of
 
     return max(2, len(options_of(task.question))) if task.grader == "choice" else OPTIONS
+
+
+def frugal(policies: Policies, _: str) -> Policy:
+    """A cascade that goes on until a scorer that reads replies believes one."""
+    return pupil(policies, "frugal", _frugal)
+
+
+def _frugal(school: School) -> Policy:
+    from core.outcomes.frugal import FRUGAL, believed, choose_frugal
+    from core.outcomes.rules import order_by, strengths
+    from core.play.ensembles import Ballot
+
+    if school.table is None:
+        raise ConfigError(
+            "frugal learns from the recorded replies of all models, which only an outcome table has: play --pool "
+            "outcomes:NAME, or cascade."
+        )
+    lessons, models = school.lessons, school.evolve.models
+    slots = order_by(strengths(school.evolve))
+    scorer, n, sure = choose_frugal(school.table, lessons.questions, lessons.validation, slots)
+    order = tuple(models[slot] for slot in slots)
+    told = (
+        f"frugal asks {', '.join(order[:n])} until a reply's chance is {sure:g}{_tell_trials(FRUGAL, school)}"
+    )
+    return Ballot("frugal", models, lambda question: order, believed(scorer, sure), n, told)

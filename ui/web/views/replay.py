@@ -177,6 +177,10 @@ def _header(recording: Recording) -> None:
         unfinished_words(recording.store, episode)
     elif not _zen():
         luck_line(recording.store, summary)
+    if (row := next((one.recorded for one in recording.outlines if one.recorded), None)) and not _zen():
+        table, words = row.table.partition("@")[0], "What every recorded model answered"
+        to = {"table": table, "part": "questions", "task": episode.task.id}
+        state.page_link("outcomes", words, icon=":material/table_chart:", **to)
 
 
 def _back_button() -> None:
