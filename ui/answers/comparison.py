@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from core.analysis.comparison import Comparison, MatchedTasks, accuracy_over_tasks, compare, is_solved
 from core.episode import Flag
+from core.play.policies import SINGLE
 from storage.analysis.routing import count_episodes
 from storage.analysis.standings import (
     CELLS,
@@ -214,8 +215,21 @@ def _difference(one: Comparison) -> Estimate:
 
 
 def _cautions(asked: Asked) -> list[Block]:
+    flags = [
+        {
+            flag
+            for flag in (Flag.RECORDED, Flag.REUSED)
+            if asked.read(count_episodes, replace(side.where, flag=flag))
+        }
+        for side in asked.sides
+    ]
     here = asked.read(policies_with_episodes)
-    settings = {side.letter: setting_under(here, side.played) for side in asked.sides}
+    # A recorded model alone takes one turn whatever its budget: it could only say the same again.
+    settings = {
+        side.letter: setting_under(here, side.played)
+        for side, own in zip(asked.sides, flags, strict=True)
+        if not (Flag.RECORDED in own and side.played.policy.startswith(SINGLE))
+    }
     cautions: list[Block] = []
     if len(set(settings.values())) > 1:
         under = "; ".join(
@@ -225,14 +239,6 @@ def _cautions(asked: Asked) -> list[Block]:
             "These were not played under the same setting: a difference may come from it and not from the policy "
             f"({under})."
         )
-    flags = [
-        {
-            flag
-            for flag in (Flag.RECORDED, Flag.REUSED)
-            if asked.read(count_episodes, replace(side.where, flag=flag))
-        }
-        for side in asked.sides
-    ]
     if any(Flag.RECORDED in one for one in flags):
         cautions.append(
             "Replies here are recorded: where policies ask the same model, they get the same. The comparison by task "

@@ -76,6 +76,9 @@ def test_policies_are_compared_on_the_tasks_that_both_finished(world: Sums, tabl
     assert (row["calls"], row["cost"]) == (1, pytest.approx(0.01))
     said = world.done("compare", "single:bob", "single:ann").out
     assert "Replies here are recorded: where policies ask the same model, they get the same." in said
+    world.done("run", *POOL, "--policy", "random")
+    said = world.done("compare", "random", "single:bob").out
+    assert "not played under the same setting" not in said  # bob has one turn, as it has one reply
 
 
 def test_what_no_table_can_play_is_refused_in_one_sentence(world: Sums, table: OutcomeTable) -> None:
