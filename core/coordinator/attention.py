@@ -94,6 +94,11 @@ def use_continued_attention(model: Any) -> None:
     model.set_attn_implementation(CONTINUED)
 
 
+def attends_continued(model: Any) -> bool:
+    """Whether it attends this way."""
+    return bool(model.config._attn_implementation == CONTINUED)
+
+
 def room_attention(
     module: Any,
     query: torch.Tensor,

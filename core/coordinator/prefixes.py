@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import Cache, DynamicLayer
 
-from core.coordinator.attention import CONTINUED, Packed
+from core.coordinator.attention import Packed, attends_continued
 from core.coordinator.batches import within_memory
 from core.coordinator.memory import Memory
 from core.coordinator.splits import ENTERING_BYTES, SplitModel, split_of_last_layer, turned_alike
@@ -336,7 +336,7 @@ def packs_alike(model: Any) -> bool:
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ())
     windows = kinds != {"full_attention"} if kinds else bool(getattr(config, "sliding_window", None))
-    if config._attn_implementation != CONTINUED or windows or turned_alike(config):
+    if not attends_continued(model) or windows or turned_alike(config):
         return False
     lengths = (_FEWEST_PACKED, 13, 22, 50)
     ids = _tried_ids(model, _TRIED_TOKENS + sum(lengths))
