@@ -216,12 +216,13 @@ class Passed:
     """What one step was given of earlier turns (numbered from 0, in order). `sent`: those whose reply, plan or answer
     stood in what its model was sent; None where nobody knows, because its messages were removed. `used`: these, and
     those whose answers were counted to find the one that was sent. `asked`: whether a model was; `short`: in the short
-    form."""
+    form; `recorded`: its reply is recorded, so nothing of the episode was sent, and answers were compared at most."""
 
     sent: tuple[int, ...] | None
     used: tuple[int, ...]
     asked: bool = True
     short: bool = False
+    recorded: bool = False
 
 
 def passed(question: str, turns: Sequence[Turn]) -> dict[int, Passed]:
@@ -365,7 +366,7 @@ def _passed(question: str, turn: Turn, seen: Mapping[int, Done]) -> Passed:
         compared = [index for index, one in seen.items() if one.answer]
         word = subtask_word(turn.step.subtask)
         used = compared if word == "merge" else compared[-1:] if word == "check" else []
-        return Passed((), tuple(used), short=True)
+        return Passed((), tuple(used), short=True, recorded=True)
     if _dialect(turn) != "terse":
         whole = tuple(index for index, one in seen.items() if one.text and one.text in content)
         return Passed(whole, whole)

@@ -221,6 +221,11 @@ def _sent_words(part: Round, place: int) -> Iterator[str]:
         if whole
         else "It saw only the problem."
     )
+    if given.recorded:
+        if seen:
+            compared = "; its own answer was compared with what it could read" if given.used else ""
+            yield f"It was sent nothing of {_named(part, seen)}, as its reply is recorded{compared}."
+        return
     if rest := [one for one in seen if one not in sent]:
         why = f": {_SHORT_FORM.get(word, _SOLVES)}" if short else ", which said nothing"
         them = "it" if len(rest) == 1 else "them"
