@@ -21,8 +21,7 @@ Flags = NDArray[np.bool_]
 
 #: The splits of a table, in the order of their numbers in `Outcomes.split`.
 SPLITS = ("evolve", "validation", "test")
-#: Rules are measured on tasks that all models have answered; the models with fewest rows are left out until these are
-#: at least this share of all tasks.
+#: A model that has answered less than this share of what another has cannot be the best single one: few tasks flatter.
 SHARED = 0.5
 
 
@@ -73,18 +72,10 @@ class Outcomes:
         return np.ones(len(self.split), bool) if tasks == "all" else self.split == SPLITS.index(tasks)
 
     @cached_property
-    def voters(self) -> Ints:
-        """The models that rules choose among, as indexes: all, but for those with so few rows that no half of the tasks
-        would be answered by all."""
-        kept = np.argsort(-np.isfinite(self.share).sum(axis=0), kind="stable")
-        while len(kept) > 1 and np.isfinite(self.share[:, kept]).all(axis=1).mean() < SHARED:
-            kept = kept[:-1]
-        return np.sort(kept)
-
-    @cached_property
-    def shared(self) -> Flags:
-        """The tasks that all `voters` have answered [tasks]."""
-        return np.asarray(np.isfinite(self.share[:, self.voters]).all(axis=1))
+    def contenders(self) -> Ints:
+        """The models that can be the best single one, as indexes: those with at least SHARED of the most answers."""
+        n = np.isfinite(self.share).sum(axis=0)
+        return np.flatnonzero(n >= SHARED * n.max())
 
     def accuracy(self, tasks: Flags, model: int) -> Rate:
         """A model's accuracy on those of the tasks that it answered; samples of one task fall together."""

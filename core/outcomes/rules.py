@@ -7,13 +7,13 @@ how it then comes out is reckoned here from the same numbers, as it is played by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.outcomes.lessons import Known
+from core.outcomes.lessons import TRIALS, Known, best_setting
 
 Numbers = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -93,6 +93,13 @@ def scores_of(overall: Numbers, by_family: Mapping[str, Numbers], families: Sequ
     return np.array([by_family.get(family, overall) for family in families])
 
 
+def scores_for(known: Known, families: Sequence[str], asked: Sequence[str], shrinkage: float) -> Numbers:
+    """The same by what is known of tasks of these `families`, for tasks of the families that are `asked`; those overall
+    where `shrinkage` is infinite."""
+    by_family = {} if np.isinf(shrinkage) else strengths_by_family(known, families, shrinkage)
+    return scores_of(strengths(known), by_family, asked)
+
+
 def order_by(scores: Numbers) -> Places:
     """The slots from the highest score down [..., models]; of equals the first."""
     order: Places = np.argsort(-scores, axis=-1, kind="stable")
@@ -156,6 +163,46 @@ def log_odds(strength: Numbers) -> Numbers:
     believed = np.clip(strength, _LEAST, 1 - _LEAST)
     weight: Numbers = np.log(believed / (1 - believed))
     return weight
+
+
+#: How a rule comes out with these scores [tasks, models] and a number of models: in order of the scores.
+Played = Callable[[Known, Numbers, int], Came]
+
+
+def agreement(known: Known, scores: Numbers, most: int) -> Came:
+    """Until two agree."""
+    return until_two_agree(known, order_by(scores), most)
+
+
+def vote(known: Known, scores: Numbers, voters: int) -> Came:
+    """Every vote weighs the same."""
+    return weighted_vote(known, order_by(scores), np.ones(len(known.models)), voters)
+
+
+def vote_by_odds(known: Known, scores: Numbers, voters: int) -> Came:
+    """A vote weighs what its model's strength says."""
+    return weighted_vote(known, order_by(scores), log_odds(scores), voters)
+
+
+def settings_of(
+    play: Played, models: int, by_family: bool, number: int | None = None
+) -> list[tuple[float, int]]:
+    """What is tried of a rule: a shrinkage (infinite: models are as strong as they are overall) and how many models are
+    asked, which a `number` settles."""
+    drawn_to = SHRINKAGE if by_family else (np.inf,)
+    asked = [n for n in ASKED if n <= models]
+    if play is not agreement:
+        asked = [*range(1, models + 1)][-(TRIALS // len(drawn_to)) :]
+    return [(drawn, n) for drawn in drawn_to for n in (asked if number is None else [number])]
+
+
+def chosen_setting(
+    play: Played, validation: Known, score: Callable[[float], Numbers], settings: Sequence[tuple[float, int]]
+) -> tuple[float, int]:
+    """The setting that does best on validation tasks, with their scores by shrinkage [tasks, models], which evolve
+    tasks taught."""
+    scores = {drawn: score(drawn) for drawn in {drawn for drawn, _ in settings}}
+    return best_setting(settings, lambda one: play(validation, scores[one[0]], one[1]).score)
 
 
 def until_sure(known: Known, order: Places, strength: Numbers, options: Places, sure: float) -> Came:

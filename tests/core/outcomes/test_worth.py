@@ -65,7 +65,7 @@ def test_samples_of_a_task_are_one_cluster_and_a_share_of_it(folder: Path) -> No
     )
     assert found.share[:, 1].tolist() == [0.25] * 10
     everything = found.of("all")
-    by_key = of(rules(found, everything, everything))
+    by_key = of(rules(found, everything, everything, everything))
     assert by_key["oracle"].accuracy == pytest.approx(0.75)
     # The samples of even number of ann are right in one of two, the odd ones in both.
     assert by_key["oracle_cross_fitted"].accuracy == pytest.approx(0.75)
@@ -79,7 +79,7 @@ def test_an_oracle_over_luck_is_inflated_and_the_cross_fitted_one_is_not(folder:
     }
     found = outcomes(small_table(folder, answers))
     everything = found.of("all")
-    by_key = of(rules(found, everything, everything))
+    by_key = of(rules(found, everything, everything, everything))
     assert by_key["oracle"].accuracy > 0.7
     assert by_key["oracle_cross_fitted"].ci95[0] < 0.5 < by_key["oracle_cross_fitted"].ci95[1]
 
@@ -113,27 +113,30 @@ def test_two_models_side_by_side(eight: Outcomes) -> None:
     assert found.same + found.a_right + found.b_right + found.neither == found.n
 
 
-def test_rules_on_the_tasks_that_all_answered(eight: Outcomes) -> None:
+def test_rules_on_tasks_whose_answers_are_known(eight: Outcomes) -> None:
     everything = eight.of("all")
-    by_key = of(rules(eight, everything, everything))
-    assert {one.n for one in by_key.values()} == {7}
-    # Of the first seven tasks ann, bob and cyd have 4, 4 and 4: of equals the first stands.
-    assert by_key["best_single"].says == "ann"
+    by_key = of(rules(eight, everything, everything, everything))
+    # ann and bob have 4 of 8, cyd, who did not answer the last one, 4 of 7.
+    assert by_key["best_single"].says == "cyd"
     assert by_key["best_single"].difference is None
     assert by_key["best_single"].accuracy == pytest.approx(4 / 7)
-    # AAA, ABA, ABC, BAA, AAB, BBC, CAA: where all differ ann's stands.
-    assert by_key["majority"].accuracy == pytest.approx(6 / 7)
-    assert by_key["majority"].calls == 3
-    assert by_key["majority"].cost == pytest.approx(0.06)
-    assert by_key["oracle"].accuracy == pytest.approx(6 / 7)
-    # The cheapest that is right; where none is, the cheapest: cyd 5 times, ann or bob for tasks 2 and 4.
-    assert by_key["cheapest_right"].cost == pytest.approx((5 * 0.01 + 0.03 + 0.02) / 7)
-    # ann and bob agree in 0, 4 and 5; cyd then agrees with one of them in 1, 3 and 6.
+    assert {key for key, one in by_key.items() if one.n != 8} == {"best_single"}
+    assert by_key["single:ann"].accuracy == 0.5
+    # In the order cyd, ann, bob: AAA, AAB, CAB, ABA, BAA, CBB, ACA, and B of ann alone.
+    vote = by_key["vote"]
+    assert vote.says == "at most 3 models"
+    assert vote.accuracy == pytest.approx(5 / 8)
+    assert vote.calls == pytest.approx(23 / 8)
+    assert vote.cost == pytest.approx((7 * 0.06 + 0.05) / 8)
+    assert by_key["oracle"].accuracy == pytest.approx(6 / 8)
+    # The cheapest that is right; where none is, the cheapest.
+    assert by_key["cheapest_right"].cost == pytest.approx((5 * 0.01 + 0.03 + 0.02 + 0.02) / 8)
     agree = by_key["agree"]
-    assert agree.says == "at most 3"
-    assert agree.calls == pytest.approx((3 * 2 + 4 * 3) / 7)
-    assert agree.accuracy == pytest.approx(6 / 7)
-    assert agree.tokens == pytest.approx((7 * 250 + 4 * 140) / 7)
+    assert agree.says == "at most 3 models"
+    # cyd and ann agree in the first two; ann and bob, whom alone the last one has, do not.
+    assert agree.calls == pytest.approx((2 * 2 + 5 * 3 + 2) / 8)
+    assert agree.accuracy == pytest.approx(5 / 8)
+    assert agree.tokens == pytest.approx((2 * 260 + 5 * 390 + 250) / 8)
 
 
 def test_what_is_chosen_is_chosen_on_learned_tasks_alone(folder: Path) -> None:
@@ -141,29 +144,34 @@ def test_what_is_chosen_is_chosen_on_learned_tasks_alone(folder: Path) -> None:
     bob: list[Answered] = ["B" if i < 50 else "A" for i in range(100)]
     found = outcomes(small_table(folder, {"ann": ann, "bob": bob}))
     first = np.arange(100) < 50
-    assert of(rules(found, first, ~first))["best_single"].accuracy == 0.0
-    assert of(rules(found, first, first))["best_single"].accuracy == 1.0
-    assert of(rules(found, first, ~first))["oracle"].accuracy == 1.0
-    assert rules(found, first, np.zeros(100, bool)) == []
+    assert of(rules(found, first, first, ~first))["best_single"].accuracy == 0.0
+    assert of(rules(found, first, first, first))["best_single"].accuracy == 1.0
+    assert of(rules(found, first, first, ~first))["oracle"].accuracy == 1.0
+    assert rules(found, first, first, np.zeros(100, bool)) == []
 
 
 def test_best_per_domain_knows_who_is_good_at_what(folder: Path) -> None:
     found = outcomes(small_table(folder))
-    learned = found.of("evolve") | found.of("validation")
-    by_key = of(rules(found, learned, found.of("test")))
-    assert by_key["best_per_domain"].accuracy == 1.0
+    by_key = of(rules(found, found.of("evolve"), found.of("validation"), found.of("test")))
+    assert by_key["by-family"].accuracy == 1.0
     assert by_key["best_single"].accuracy < 0.9
-    difference = by_key["best_per_domain"].difference
+    difference = by_key["by-family"].difference
     assert difference is not None
     assert difference[1] > 0
 
 
-def test_a_model_with_few_rows_is_no_voter_and_is_not_counted_wrong(folder: Path) -> None:
+def test_a_model_with_few_rows_is_no_best_single_one_and_is_not_counted_wrong(folder: Path) -> None:
     few: list[Answered] = ["A" if i < 4 else None for i in range(40)]
-    found = outcomes(small_table(folder, {"ann": ["A"] * 40, "bob": ["B"] * 40, "few": few}))
-    assert found.voters.tolist() == [0, 1]
-    assert found.accuracy(found.of("all"), 2).value == 1.0
-    assert {one.n for one in rules(found, found.of("all"), found.of("all"))} == {40}
+    ann: list[Answered] = ["A" if i else "B" for i in range(40)]
+    found = outcomes(small_table(folder, {"ann": ann, "bob": ["B"] * 40, "few": few}))
+    assert found.contenders.tolist() == [0, 1]
+    everything = found.of("all")
+    assert found.accuracy(everything, 2).value == 1.0
+    by_key = of(rules(found, everything, everything, everything))
+    assert by_key["best_single"].says == "ann"
+    assert {key: one.n for key, one in by_key.items() if one.n != 40} == {"single:few": 4}
+    assert by_key["single:few"].difference is not None
+    assert by_key["single:few"].difference[0] == pytest.approx(1 / 4)
 
 
 def test_lists_of_questions_are_what_their_names_say(folder: Path) -> None:
@@ -191,9 +199,9 @@ def test_lists_of_questions_are_what_their_names_say(folder: Path) -> None:
 
 def test_answers_that_cannot_be_compared_are_not_voted_on(folder: Path) -> None:
     found = outcomes(small_table(folder, EIGHT, comparable=False))
-    keys = of(rules(found, found.of("all"), found.of("all")))
-    assert "majority" not in keys
-    assert "best_per_domain" in keys
+    keys = of(rules(found, *3 * [found.of("all")]))
+    assert not {"vote", "agree", "agree:family"} & {*keys}
+    assert "by-family" in keys
 
 
 def test_grades_by_parts_are_means_of_scores(folder: Path) -> None:
@@ -207,6 +215,6 @@ def test_grades_by_parts_are_means_of_scores(folder: Path) -> None:
     compared = paired(found, everything, 1, 0)
     expected = ttest_1samp([scores["ann", i] - (EIGHT["bob"][i] == "A") for i in range(8)], 0.0)
     assert compared.p == pytest.approx(expected.pvalue)
-    by_key = of(rules(found, everything, everything))
-    best = [max(scores["ann", i], EIGHT["bob"][i] == "A", EIGHT["cyd"][i] == "A") for i in range(7)]
+    by_key = of(rules(found, everything, everything, everything))
+    best = [max(scores["ann", i], EIGHT["bob"][i] == "A", EIGHT["cyd"][i] == "A") for i in range(8)]
     assert by_key["oracle"].accuracy == pytest.approx(np.mean(best))

@@ -159,10 +159,10 @@ def test_rules_are_told_with_what_they_would_be_if_chosen_on_the_same(
     found = answers(store, table, "won")["won"]
     told = {row["rule"]: row for row in rows(found, "rules")}
     n = len(load_tasks("outcomes:known", "test", None, 0))
-    assert told["best_per_domain"]["accuracy"].value == 1.0
+    assert told["by-family"]["accuracy"].value == 1.0
     assert told["oracle"]["flattered"] == 1.0
     assert f"of {n} test questions" in found.sentence
-    assert "“Best model of each domain” is best: 100.0 %" in found.sentence
+    assert "“by-family” is best: 100.0 %" in found.sentence
 
 
 @pytest.mark.integration

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from contextlib import closing
 
 import pytest
 
 from core.errors import CheckpointError, ConfigError
+from core.outcomes.matrix import outcomes
+from core.outcomes.worth import COMPARING, rules
 from storage.store import Store, open_store
 from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.sums import Sums
@@ -58,6 +61,32 @@ def test_rules_are_chosen_on_other_tasks_and_played(recorded: Sums) -> None:
     # Where two of three are right they agree, and where one is nobody does.
     assert rows["vote:1"]["accuracy"] < rows["agree"]["accuracy"] < 1.0
     assert rows["vote"]["n"] == rows["agree"]["n"] > 50
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_could_be_won_is_what_the_policy_of_the_same_name_comes_to(world: Sums, seed: int) -> None:
+    """On a table of chance with missing rows and replies without an answer."""
+    draws = random.Random(seed)
+
+    def said(slot: int, place: int) -> Answered:
+        if (kind := draws.random()) < 0.2 and slot != place % 4:
+            return None if kind < 0.12 else ""
+        return "A" if draws.random() < 0.35 + 0.1 * (slot + (slot == place % 2)) else draws.choice("BCD")
+
+    answers = {
+        name: [said(slot, i) for i in range(N)] for slot, name in enumerate(("ann", "bob", "cyd", "dot"))
+    }
+    costs = {"ann": 4.0, "bob": 3.0, "cyd": 2.0, "dot": 1.0}
+    of = outcomes(small_table(world.folder / "trinity-inspector", answers, costs=costs), 1)
+    found = {one.key: one for one in rules(of, of.of("evolve"), of.of("validation"), of.of("test"))}
+    names = [*COMPARING, "by-family"]
+    rows = rows_of(world, *(word for name in names for word in ("--policy", name)))
+    for name in names:
+        assert rows[name]["n"] == found[name].n == of.of("test").sum()
+        assert rows[name]["accuracy"] == pytest.approx(found[name].accuracy), name
+        spent = [rows[name][column] for column in ("calls_mean", "tokens_mean", "cost_usd_mean")]
+        assert spent == pytest.approx([found[name].calls, found[name].tokens, found[name].cost]), name
+    assert len({row["accuracy"] for row in rows.values()}) > 2, "a table that tells rules apart"
 
 
 def test_what_was_chosen_is_told_and_noted(recorded: Sums) -> None:

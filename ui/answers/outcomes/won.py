@@ -37,14 +37,9 @@ from ui.presentation.words import share_words
 from ui.runs.plans import known_plan
 from ui.runs.settings.batch import BatchPlan
 
-#: A rule -> its words. A model alone has its own name.
+#: What no policy plays under this name -> its words. The others have their policies' names.
 RULES = {
     "best_single": "Best single model",
-    "best_per_domain": "Best model of each domain",
-    "majority": "Majority of all",
-    "weighted_vote": "Weighted vote of all",
-    "agree": "Ask until two agree",
-    "agree_per_domain": "Ask until two agree, in each domain's order",
     "cheapest_right": "Cheapest right model (upper bound)",
     "oracle": "Oracle (upper bound)",
     "oracle_cross_fitted": "Oracle, cross-fitted",
@@ -52,21 +47,27 @@ RULES = {
 _ALONE = "single:"
 #: The runs that are looked through for policies, the newest.
 _MOST_RUNS = 500
-#: The rules that `summary` names.
-_SUMMED = ("best_single", "best_per_domain", "majority", "weighted_vote", "oracle")
+#: The rules that `summary` names -> their keys.
+_SUMMED = {
+    "best_single": "best_single",
+    "best_per_domain": "by-family",
+    "majority": "vote",
+    "weighted_vote": "weighted-vote",
+    "oracle": "oracle",
+}
 
 
 def measured(asked: Asked) -> list[Measured]:
-    """The rules as they did on the test split, chosen on the others."""
+    """The rules as they did on the test split, taught on evolve and chosen on validation tasks."""
     of = matrix(asked)
-    return rules(of, of.of("evolve") | of.of("validation"), of.of("test"))
+    return rules(of, of.of("evolve"), of.of("validation"), of.of("test"))
 
 
 def in_sample(asked: Asked) -> dict[str, Measured]:
-    """The rules chosen and measured on all tasks, by key."""
+    """The rules taught, chosen and measured on all tasks, by key."""
     of = matrix(asked)
     everything = of.of("all")
-    return {one.key: one for one in rules(of, everything, everything)}
+    return {one.key: one for one in rules(of, everything, everything, everything)}
 
 
 def rule_words(key: str) -> str:
@@ -82,7 +83,7 @@ def won(asked: Asked) -> Answer:
         return Answer(
             "won",
             question,
-            "This table is too small: one of its splits has no question that all models answered.",
+            "This table is too small: one of its splits has no question that a model answered.",
         )
     shown = [one for one in found if not one.key.startswith(_ALONE)]
     lines = [
@@ -124,19 +125,21 @@ def won(asked: Asked) -> Answer:
         ),
         key="rules",
     )
-    out = [of.models[i] for i in range(len(of.models)) if i not in of.voters.tolist()]
+    out = [name for i, name in enumerate(of.models) if i not in of.contenders]
     notes: list[Block] = [
-        "Models, orders and weights are chosen on the evolve and validation splits and measured on the test split of "
-        f"fold {viewed(asked).fold}, over the {found[0].n:,} questions there that all models answered: every rule "
-        "is measured on the same ones. Chosen and measured on the same questions a rule flatters itself.",
-        "The weighted vote weighs an answer by the log odds of its model. Asking until two agree goes on in order of "
-        "strength; the answer that two share stands, the first model's where none do. Of answers with equal votes the "
-        "strongest model's stands. Votes are over first samples.",
+        "Each rule is chosen on the evolve and validation splits and measured on the test split of fold "
+        f"{viewed(asked).fold}, over the questions that a model which it may ask has answered; its difference to the "
+        "best single model is over those of both. It has the name of the policy that plays it (trinity run --policy) "
+        "and is chosen as that one is. Chosen and measured on the same questions a rule flatters itself.",
+        "by-family: the model that was best on validation questions of the domain. agree: models in order of strength, "
+        "with :family in each domain's own, until two give the same answer, which stands, else the first one's. vote: "
+        "the most frequent answer, of equals the strongest model's; weighted-vote: each weighs the log odds of its "
+        "model. A model without a row is passed over. Answers are compared by first samples.",
         "The upper bounds read the grades, so no policy can reach them: of many models one is right by chance. With "
         "several samples the cross-fitted oracle chooses a model on half of a question's samples and is measured on "
         "the other half, which takes that luck out.",
     ]
-    notes += [f"Left out, as they answered too few questions: {', '.join(out)}."] * bool(out)
+    notes += [f"Too few answers to be the best single model: {', '.join(out)}."] * bool(out)
     notes += ["The answers of this table cannot be compared, so nothing can vote."] * (not of.comparable)
     return Answer(
         "won",
@@ -324,9 +327,8 @@ def summary(asked: Asked) -> dict[str, Any]:
     return {
         "table": view.table.card.known_as,
         "models": models,
-        "best_single": single and single.accuracy,
+        **{name: found[key].accuracy if key in found else None for name, key in _SUMMED.items()},
         "best_single_model": single and single.says,
-        **{key: found[key].accuracy if key in found else None for key in _SUMMED[1:]},
         "coverage": {
             name: float((of.rows[tasks, model] > 0).sum() / n) for model, name in enumerate(of.models)
         },
@@ -334,8 +336,10 @@ def summary(asked: Asked) -> dict[str, Any]:
             "split": "test",
             "fold": view.fold,
             "folds": FOLDS,
-            "questions": single.n if single else 0,
+            "questions": max((one.n for one in found.values()), default=0),
             "chosen_on": ["evolve", "validation"],
         },
-        "on_all_tasks": {key: flattered[key].accuracy if key in flattered else None for key in _SUMMED},
+        "on_all_tasks": {
+            name: flattered[key].accuracy if key in flattered else None for name, key in _SUMMED.items()
+        },
     }

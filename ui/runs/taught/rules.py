@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from core.episode import Task
     from core.outcomes.asking import Order, Same
     from core.outcomes.lessons import Known
+    from core.outcomes.rules import Played
     from core.outcomes.table import OutcomeTable
     from core.play.policies import Policy, Pupil
     from ui.runs.policies import Policies
@@ -78,11 +79,26 @@ class School:
     def strengths(
         self, known: Known, tasks: Sequence[Task], asked: Sequence[Task], shrinkage: float
     ) -> Numbers:
-        """How strong each model is on each of the tasks that are asked [tasks, models], by its family."""
-        from core.outcomes.rules import scores_of, strengths, strengths_by_family
+        """How strong each model is on each of the tasks that are asked [tasks, models]: by its family, or overall."""
+        from core.outcomes.rules import scores_for
 
-        by_family = strengths_by_family(known, [task.family for task in tasks], shrinkage)
-        return scores_of(strengths(known), by_family, [task.family for task in asked])
+        return scores_for(known, [task.family for task in tasks], [task.family for task in asked], shrinkage)
+
+    def chosen(
+        self, play: Played, score: _Scorer, settings: Sequence[tuple[float, int]]
+    ) -> tuple[int, Numbers]:
+        """Of the setting of a rule that does best on validation tasks how many models it asks, and the scores for the
+        tasks that are played [tasks, models]."""
+        from core.outcomes.rules import chosen_setting
+
+        lessons = self.lessons
+        drawn, n = chosen_setting(
+            play,
+            self.validation,
+            lambda drawn: score(self.evolve, lessons.questions, lessons.validation, drawn),
+            settings,
+        )
+        return n, score(self.both, self.both_tasks, lessons.tasks, drawn)
 
 
 def pupil(policies: Policies, name: str, teach: Callable[[School], Policy]) -> Pupil:
@@ -125,29 +141,15 @@ def agree(policies: Policies, rest: str) -> Policy:
 
 
 def _agree(policies: Policies, rest: str, most: int | None, order: str, school: School) -> Policy:
-    import numpy as np
-
     from core.outcomes.asking import AgreementCascade, two_agree
-    from core.outcomes.lessons import best_setting
-    from core.outcomes.rules import ASKED, SHRINKAGE, order_by, until_two_agree
+    from core.outcomes.rules import agreement, order_by, settings_of
     from core.play.ensembles import Ballot
 
     name = f"agree:{rest}" if rest else "agree"
     lessons, models = school.lessons, policies.models
-    score = _scorer(policies, order, school)
-    asked = [n for n in ASKED if n <= len(models)] if most is None else [most]
-    tried = [(drawn, n) for drawn in (SHRINKAGE if order == "family" else (np.inf,)) for n in asked]
-    drawn, n = best_setting(
-        tried,
-        lambda one: (
-            until_two_agree(
-                school.validation,
-                order_by(score(school.evolve, lessons.questions, lessons.validation, one[0])),
-                one[1],
-            ).score
-        ),
-    )
-    orders = order_by(score(school.both, school.both_tasks, lessons.tasks, drawn))
+    tried = settings_of(agreement, len(models), order == "family", most)
+    n, scores = school.chosen(agreement, _scorer(policies, order, school), tried)
+    orders = order_by(scores)
     by_question = _named(lessons.tasks, models, orders)
     told = f"{name} asks at most {n} models, until two agree{_tell_trials(tried, school)}"
     first: Order = by_question.__getitem__
@@ -166,10 +168,8 @@ def _scorer(policies: Policies, order: str, school: School) -> _Scorer:
     if order == "price":
         price = _price(school)
         return lambda known, tasks, asked, drawn: np.broadcast_to(-price, (len(asked), len(price)))
-    if order == "family":
+    if order in ("", "family"):
         return school.strengths
-    if not order:
-        return _overall
     router: Any = policies.resolve(order, may_learn=True)
     taught = router.teach(school.lessons)
     if not hasattr(taught, "scores"):
@@ -210,23 +210,14 @@ def _vote(name: str, voters: int | None, by: str, weighted: bool, school: School
     import numpy as np
 
     from core.outcomes.asking import most_weight
-    from core.outcomes.lessons import TRIALS, best_setting
-    from core.outcomes.rules import SHRINKAGE, log_odds, order_by, weighted_vote
+    from core.outcomes.rules import log_odds, order_by, settings_of, vote, vote_by_odds
     from core.play.ensembles import Ballot
 
     lessons, models = school.lessons, school.both.models
-    drawn_to = SHRINKAGE if by else (np.inf,)
-    most = [*range(1, len(models) + 1)][-(TRIALS // len(drawn_to)) :] if voters is None else [voters]
-    score: _Scorer = school.strengths if by else _overall
+    play = vote_by_odds if weighted else vote
+    settings = settings_of(play, len(models), bool(by), voters)
+    n, found = school.chosen(play, school.strengths, settings)
     weigh: Callable[[Numbers], Numbers] = log_odds if weighted else np.ones_like
-
-    def tried(one: tuple[float, int]) -> tuple[float, float]:
-        found = score(school.evolve, lessons.questions, lessons.validation, one[0])
-        return weighted_vote(school.validation, order_by(found), weigh(found), one[1]).score
-
-    settings = [(drawn, n) for drawn in drawn_to for n in most]
-    drawn, n = best_setting(settings, tried)
-    found = score(school.both, school.both_tasks, lessons.tasks, drawn)
     orders = _named(lessons.tasks, models, order_by(found))
     weights = {
         task.question: dict(zip(models, row.tolist(), strict=True))
@@ -234,14 +225,6 @@ def _vote(name: str, voters: int | None, by: str, weighted: bool, school: School
     }
     told = f"{name} asks {n} models{_tell_trials(settings, school)}"
     return Ballot(name, models, orders.__getitem__, most_weight(school.same, weights.__getitem__), n, told)
-
-
-def _overall(known: Known, tasks: Sequence[Task], asked: Sequence[Task], drawn: float) -> Numbers:
-    import numpy as np
-
-    from core.outcomes.rules import strengths
-
-    return np.broadcast_to(strengths(known), (len(asked), known.right.shape[1]))
 
 
 def _named(
