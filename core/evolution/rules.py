@@ -25,6 +25,7 @@ from core.evolution.fitness import mean_reward, rewards
 from core.evolution.learner_state import Vector
 from core.outcomes.features import FeatureName, question_reader
 from core.outcomes.lessons import best_setting
+from core.outcomes.rules import tried_by_family
 from core.play.policies import SINGLE, CyclePolicy, Policy
 
 #: The weights of the squared coefficients that the ridge regression tries, over features of variance or length 1.
@@ -62,7 +63,7 @@ def tried(arena: Arena, candidates: Sequence[Policy], tasks: Sequence[Task]) -> 
 
 def best_place(solved: Vector) -> int:
     """The place of the candidate that solved the largest share of what it was tried on, of equals the first."""
-    return int(_shares(solved).argmax())
+    return int(np.nan_to_num(mean_reward(solved), nan=-1.0).argmax())
 
 
 def best_pair(arena: Arena, validation: Sequence[Task]) -> FixedPlanner:
@@ -79,9 +80,8 @@ def table_by_family(
     without a validation task gets the best candidate over all. The rule is told the family of each task, which no
     coordinator is."""
     solved = tried(arena, candidates, validation)
-    families = np.array([task.family for task in validation])
-    table = {family: _shares(solved[:, families == family]) for family in sorted({*families.tolist()})}
-    rest, family_of = _shares(solved), {task.question: task.family for task in tasks}
+    rest, table = tried_by_family(solved.T, [task.family for task in validation])
+    family_of = {task.question: task.family for task in tasks}
     chosen = ", ".join(f"{family} {_short(candidates[int(own.argmax())])}" for family, own in table.items())
 
     def worth(questions: Sequence[str]) -> Vector:
@@ -170,11 +170,6 @@ def _models(candidate: Policy) -> tuple[str, ...]:
     if isinstance(candidate, FixedPlanner):
         return tuple(candidate.models[slot] for slot in candidate.workflow.models)
     return candidate.steps if isinstance(candidate, CyclePolicy) else candidate.models
-
-
-def _shares(solved: Vector) -> Vector:
-    """The share that each candidate solved of what it was tried on; -1 for one that was tried on nothing."""
-    return np.nan_to_num(mean_reward(solved), nan=-1.0)
 
 
 def _ridge(x: Any, solved: Vector, penalty: float) -> Callable[[Any], Vector]:

@@ -86,6 +86,18 @@ def strengths_by_family(known: Known, families: Sequence[str], shrinkage: float)
     return found
 
 
+def tried_by_family(right: Numbers, families: Sequence[str]) -> tuple[Numbers, dict[str, Numbers]]:
+    """The share that each candidate solved of the tasks [tasks, candidates] that it was tried on, over all and by
+    family, without any shrinkage; -1 for one that was tried on nothing."""
+
+    def shares(own: Numbers) -> Numbers:
+        n = np.isfinite(own).sum(axis=0)
+        return np.where(n > 0, np.nansum(own, axis=0) / np.maximum(n, 1), -1.0)
+
+    of = np.array(families)
+    return shares(right), {family: shares(right[of == family]) for family in sorted({*families})}
+
+
 def scores_of(overall: Numbers, by_family: Mapping[str, Numbers], families: Sequence[str]) -> Numbers:
     """The strengths for each task [tasks, models]; of a family that was never seen, those overall."""
     if not families:

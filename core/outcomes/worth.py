@@ -23,6 +23,7 @@ from core.outcomes.rules import (
     scores_of,
     settings_of,
     strengths,
+    tried_by_family,
     vote,
     vote_by_odds,
 )
@@ -81,20 +82,21 @@ class _Part:
         families = [table.domains[i] for i in table.domain[tasks].tolist()]
         return _Part(Known(table.models, *arrays).of(tasks), families)
 
-    def rule(self, key: str, order: Ints, calls: Ints, right: Floats, says: str = "") -> Rule:
+    def rule(
+        self, key: str, order: Ints, calls: Ints, right: Floats, says: str, *, bound: bool = False
+    ) -> Rule:
         """A rule that makes so many calls in order [tasks, models]."""
         paid = np.arange(order.shape[1]) < calls[:, None]
         toll = {
             name: np.where(paid, np.take_along_axis(values, order, axis=1), 0.0).sum(axis=1)
             for name, values in (("tokens", self.known.tokens), ("cost", self.known.cost))
         }
-        return Rule(key, right, calls.astype(np.float64), toll, says)
+        return Rule(key, right, calls.astype(np.float64), toll, says, bound)
 
     def one_call(self, key: str, chosen: Ints, says: str = "", *, bound: bool = False) -> Rule:
         """A rule that asks one model a task."""
         right = self.known.right[np.arange(len(chosen)), chosen]
-        one = self.rule(key, chosen[:, None], np.ones_like(chosen), right, says)
-        return Rule(key, right, one.calls, one.toll, says, bound)
+        return self.rule(key, chosen[:, None], np.ones_like(chosen), right, says, bound=bound)
 
 
 def rules(of: Outcomes, evolve: Flags, validation: Flags, measured: Flags) -> list[Measured]:
@@ -121,15 +123,9 @@ def rules(of: Outcomes, evolve: Flags, validation: Flags, measured: Flags) -> li
 
 
 def _by_family(taught: _Part, on: _Part) -> Rule:
-    """As `core.evolution.rules.table_by_family` chooses: on validation tasks alone, a model that was tried on nothing
-    last."""
-    family = np.array(taught.families)
-
-    def shares(known: Known) -> Floats:
-        return np.where(np.isfinite(known.right).any(axis=0), strengths(known), -1.0)
-
-    table = {name: shares(taught.known.of(family == name)) for name in sorted({*taught.families})}
-    scores = scores_of(shares(taught.known), table, on.families)
+    """As `core.evolution.rules.table_by_family` chooses, on validation tasks alone."""
+    overall, table = tried_by_family(taught.known.right, taught.families)
+    scores = scores_of(overall, table, on.families)
     taken = Counter(on.known.models[int(own.argmax())] for own in table.values())
     says = ", ".join(f"{name} in {n}" for name, n in taken.most_common())
     return on.one_call("by-family", asked_first(on.known, order_by(scores))[:, 0], says)
