@@ -13,6 +13,7 @@ from sqlalchemy import (
     RowMapping,
     Select,
     and_,
+    bindparam,
     delete,
     exists,
     insert,
@@ -240,8 +241,18 @@ def _task_keys(connection: Connection, digests: Sequence[str]) -> dict[str, int]
 
 def new_episode_row(connection: Connection, new: Episode, started: float) -> dict[str, Any]:
     """The row of a new episode, linked to its task and, when its policy is a stored one, its checkpoint."""
-    key = insert_tasks(connection, [new.task])[new.task]
-    return _episode_row(new, key, _generations(connection, {new.policy}), started)
+    row = mapping.task_row(new.task)
+    if (key := connection.execute(_TASK_KEY, {"of": row["digest"]}).scalar()) is None:
+        connection.execute(_INSERT_TASK, row)
+        key = connection.execute(_TASK_KEY, {"of": row["digest"]}).scalar_one()
+    stored = connection.execute(_GENERATION, {"of": new.policy}).first()
+    return _episode_row(new, key, {new.policy: stored.generation} if stored else {}, started)
+
+
+# For every episode that begins: making these statements takes longer than running them.
+_TASK_KEY = select(task.c.key).where(task.c.digest == bindparam("of"))
+_INSERT_TASK = insert(task)
+_GENERATION = select(checkpoint.c.generation).where(checkpoint.c.id == bindparam("of"))
 
 
 def _generations(connection: Connection, policies: Iterable[str]) -> dict[str, int | None]:

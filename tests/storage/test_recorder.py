@@ -14,6 +14,7 @@ from core.episode import (
     EndReason,
     Episode,
     EpisodeFinished,
+    EpisodeStarted,
     Failure,
     Replied,
     Reply,
@@ -52,6 +53,24 @@ def test_episodes_come_back_equal(store: Store) -> None:
     assert line.strip.count("·") == line.turns == len(whole.turns)
     assert line.tokens_in == sum(turn.reply.usage.tokens_in for turn in whole.turns)
     assert (line.correct, line.end_reason, line.answer) == (whole.correct, whole.end_reason, whole.answer)
+
+
+def test_an_episode_begins_with_the_row_of_its_task_and_the_generation_of_its_checkpoint(
+    store: Store,
+) -> None:
+    store.checkpoints.add("c1", {"models": list(MODELS)}, b"", run_id="r1", generation=7)
+    first, other = births("r1", tasks(2))
+    again = replace(first, id="again", policy="c1")
+    list(record(store, iter([EpisodeStarted(one) for one in (first, other, again)])))
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM task").scalar() == 2
+    assert [store.episodes.get(one.id).task for one in (first, other, again)] == [
+        first.task,
+        other.task,
+        first.task,
+    ]
+    begun = {one.id: (one.checkpoint_id, one.generation) for one in store.episodes.of_run("r1")}
+    assert begun == {first.id: (None, None), other.id: (None, None), "again": ("c1", 7)}
 
 
 def test_every_event_is_committed_before_it_is_passed_on(store: Store) -> None:
