@@ -77,6 +77,11 @@ class Arena:
         """Decides all that is random; common to all policies."""
         return derive_seed((self.seed, "arena"))
 
+    @property
+    def label_repeats(self) -> int:
+        """How often each model plays a question for its label."""
+        return 1 if all(spec.repeats for spec in self.pool.specs) else LABEL_REPEATS
+
     def singles(self, cycles: Mapping[str, ChosenCycle]) -> list[CyclePolicy]:
         return [single_policy(model, self.models, cycles[model].cycle) for model in self.models]
 
@@ -279,10 +284,10 @@ def outcomes_of(arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence
 def labels_of(
     arena: Arena, cycles: Mapping[str, ChosenCycle], questions: Sequence[Task]
 ) -> tuple[list[list[list[Episode]]], Vector]:
-    """The questions, played LABEL_REPEATS times by each model at its best cycle [models][repeats][questions], or once
+    """The questions, played LABEL_REPEATS times by each model at its best cycle [models][repeats][questions], once
     where it would only repeat itself; and how far each model is each question's label [models, questions]."""
-    repeats = 1 if all(spec.repeats for spec in arena.pool.specs) else LABEL_REPEATS
-    arenas = [replace(arena, seed=derive_seed((arena.seed, "label", k))) for k in range(repeats)]
+    seeds = [derive_seed((arena.seed, "label", k)) for k in range(arena.label_repeats)]
+    arenas = [replace(arena, seed=seed) for seed in seeds]
     played = [[place.play(policy, questions) for place in arenas] for policy in arena.singles(cycles)]
     solved = np.array([[rewards(one) for one in repeats] for repeats in played])
     return played, label_weights(mean_reward(np.moveaxis(solved, 1, -1)))

@@ -11,6 +11,7 @@ import numpy as np
 
 from core.checkpoint import Checkpoint
 from core.episode import Episode
+from core.errors import ConfigError
 from core.evolution.cycles import PLAIN_CYCLES
 from core.evolution.learners import FEWEST, begin
 from core.evolution.sep_cma import Preset
@@ -136,6 +137,10 @@ class EvolveConfig:
         Setting("Questions with labels", group="search", ge=0, le=MOST_TASKS, option="--labels", metavar="N"),
     ] = 0
     """First teach the head which model does best on each of N questions, asked three times."""
+    teacher: Annotated[
+        str, Setting("Teacher of the head", group="search", option="--teacher", metavar="POLICY")
+    ] = ""
+    """A policy that plays those N questions in the models' place: the head learns to choose as it does."""
     diversity: Annotated[float, Setting("Weight of diversity", group="reward", ge=0, le=_LARGEST)] = 0.0
     """Weight of the entropy of chosen models in the fitness (released run: 0.15)."""
     turn_cost: Annotated[float, Setting("Weight of turns", group="reward", ge=0, le=_LARGEST)] = 0.0
@@ -143,6 +148,8 @@ class EvolveConfig:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.teacher and not self.label_questions:
+            raise ConfigError("A teacher needs questions to play: say how many with --labels.")
         begin(self, np.zeros(1))  # what a learner refuses is refused before anything begins
 
 
@@ -170,11 +177,11 @@ def shape_of(learner: str, budget: int = DEFAULT_BUDGET) -> dict[str, int]:
     }
 
 
-def label_episodes(n_models: int, n_questions: int) -> int:
+def label_episodes(n_models: int, n_questions: int, repeats: int = LABEL_REPEATS) -> int:
     """How many episodes the labels of so many questions take: every model's cycle is chosen on the first of them, then
-    each model plays each of them LABEL_REPEATS times."""
+    each model plays each of them so many times."""
     choosing = n_models * len(PLAIN_CYCLES) * min(CHOOSING, n_questions)
-    return choosing + LABEL_REPEATS * n_models * n_questions
+    return choosing + repeats * n_models * n_questions
 
 
 def controls_at_most(n_models: int, n_tasks: int) -> int:

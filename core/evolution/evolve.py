@@ -4,7 +4,7 @@ controls beside it, its own random walk and the best single model at the same tu
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from core.coordinator.states import Reading
 from core.draws import derive_seed, uniform
 from core.episode import Episode, Task
 from core.errors import ConfigError
-from core.evolution.baselines import Arena, best_cycles, cloned_from_labels
+from core.evolution.baselines import Arena, best_cycles, cloned_from_labels, cloned_from_policy
 from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, EvolveConfig, Recording, label_episodes
 from core.evolution.cycles import PLAIN_CYCLES, Trial, choose_cycles, try_cycles
 from core.evolution.fitness import (
@@ -39,6 +39,9 @@ from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
 _NOTHING_KEPT = Recording()
+
+#: Gives the teacher as it plays these questions in this arena, and how many episodes were played to teach it.
+MakeTeacher = Callable[[Arena, Sequence[Task]], tuple[Policy, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ def evolve(
     surveyed: Survey | None = None,
     sketches: int | None = None,
     recording: Recording = _NOTHING_KEPT,
+    make_teacher: MakeTeacher | None = None,
 ) -> Iterator[Generation | Reading | Playing]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`;
     before them, how far the encoder is with the turns that labels are learned from, and with the `sketches` (None: the
@@ -83,14 +87,17 @@ def evolve(
     `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
     generation that was yielded, the next is the one after it; the template then is generation 0's checkpoint, and
     `surveyed` what that generation kept, so that the encoder is not measured anew. Replies are shared; a `pool` that is
-    a CachedPool does that by itself. `recording` chooses the episodes that a generation carries with it. ConfigError
-    for parts that do not fit, PoolError when no model could be asked for a whole generation or its validation."""
+    a CachedPool does that by itself. `recording` chooses the episodes that a generation carries with it; `make_teacher`
+    is needed where `config` names a teacher. ConfigError for parts that do not fit, PoolError when no model could be
+    asked for a whole generation or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     pool = share_calls(pool)
     label_episodes = None
     if start is None and config.label_questions:
-        template, label_episodes = yield from teach(config, template, encoder, pool, grade, tasks)
+        template, label_episodes = yield from teach(
+            config, template, encoder, pool, grade, tasks, make_teacher
+        )
     if config.learner == "reinforce" and (template.head_kind != "linear" or template.svf_layout):
         raise ConfigError(
             "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
@@ -120,14 +127,22 @@ def teach(
     pool: CachedPool,
     grade: GradeMany,
     tasks: Sequence[Task],
+    make_teacher: MakeTeacher | None = None,
 ) -> Generator[Reading, None, tuple[Checkpoint, int]]:
-    """The template taught by labels on the first `label_questions` tasks, and how many episodes that took in all, those
-    that chose every model's cycle of roles among them. Yields how far the encoder is with their turns."""
+    """The template taught by labels, or by the teacher, on the first `label_questions` tasks, and how many episodes
+    that took in all, those that chose every model's cycle of roles among them. Yields how far the encoder is with their
+    turns."""
     arena = Arena(pool, grade, turn_budget=config.turn_budget, seed=config.seed, protocol=template.protocol)
     questions = tasks[: config.label_questions]
+    if config.teacher:
+        if make_teacher is None:
+            raise ConfigError(f"Nobody has made the teacher '{config.teacher}' of this evolution.")
+        teacher, before = make_teacher(arena, questions)
+        head = yield from cloned_from_policy(template, encoder, arena, teacher, questions)
+        return head, before + len(questions)
     cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES, others=())
     head = yield from cloned_from_labels(template, encoder, arena, cycles, questions)
-    return head, label_episodes(len(arena.models), len(questions))
+    return head, label_episodes(len(arena.models), len(questions), arena.label_repeats)
 
 
 def _check_fits(first: LearnerState, state: LearnerState) -> None:

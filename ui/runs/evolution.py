@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from core.checkpoint import Checkpoint
@@ -13,7 +14,9 @@ from core.coordinator.states import Reading
 from core.coordinator.svf import behind_keys, dead_blocks, svf_layout
 from core.episode import Task
 from core.errors import ConfigError
-from core.evolution.config import SKETCHES, SVF_SKETCHES, Recording
+from core.evolution.baselines import LEFT_ASIDE, Arena, best_cycles, check_teachable
+from core.evolution.config import CHOOSING, SKETCHES, SVF_SKETCHES, Recording
+from core.evolution.cycles import PLAIN_CYCLES, ChosenCycle
 from core.evolution.evolve import Generation, controls, evolve
 from core.evolution.fitness import GenerationStats
 from core.evolution.learner_state import LearnerState
@@ -21,6 +24,7 @@ from core.evolution.learners import read_state
 from core.evolution.search import Survey, sketches
 from core.evolution.sep_cma import default_population
 from core.learning import Playing
+from core.play.policies import Policy
 from storage.rows.summaries import CandidateSummary, UpdateSummary
 from storage.store import Store
 from ui.runs import wiring
@@ -28,7 +32,11 @@ from ui.runs.learning import LearningParts, Position, Record, learning_parts
 from ui.runs.lease import owner
 from ui.runs.plans import Preparation
 from ui.runs.play import Pace, Stopped, decomposition, note_preparation, prepare_run
+from ui.runs.policies import Policies, check_policies, named_policy
+from ui.runs.policy_kinds import Lessons
 from ui.runs.settings.learning import QUICK_SVF, RELEASED_SVF, EvolutionPlan
+from ui.runs.spending import teacher_episodes
+from ui.runs.taught.clones import check_teacher, teacher_cycles, teacher_of
 from ui.runs.wiring import remember_encoder
 
 #: A survey is to take about so long, in seconds, and reads as many of the usual sketches as that allows, but never
@@ -83,6 +91,7 @@ class EvolutionParts(LearningParts):
             next_tasks=last.next_tasks if last else None,
             surveyed=surveyed,
             recording=Recording(at.run, self.plan.record),
+            make_teacher=partial(self._teacher, at.store) if config.teacher else None,
             **table,
         ):
             if isinstance(generation, Reading):
@@ -104,6 +113,19 @@ class EvolutionParts(LearningParts):
                 found = yield from controls(config, untaught, **table)
                 generation = replace(generation, controls=found)
             yield generation
+
+    def _teacher(self, store: Store, arena: Arena, questions: Sequence[Task]) -> tuple[Policy, int]:
+        """The teacher, and the episodes that it was taught by: where it has to be, by four fifths of the questions, and
+        chosen on the rest. Validation tasks teach nobody."""
+        plan, name = self.plan, self.plan.evolution.teacher
+        cycles = dict[str, ChosenCycle]()
+        if teacher_cycles(name, plan.models):
+            cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES, others=())
+        aside, others = questions[::LEFT_ASIDE], [task for n, task in enumerate(questions) if n % LEFT_ASIDE]
+        lessons = Lessons(store, arena, cycles, aside, others, questions, plan.encoder, plan.computing)
+        policies = Policies(store, plan.models, computing=plan.computing)
+        taught = teacher_episodes(plan, plan.models, len(questions)) - len(questions)
+        return teacher_of(policies, name, lessons, questions), taught
 
     def _prepared(self, at: Position) -> Iterator[Preparation]:
         """Write down on how many sketches the encoder is surveyed, and decompose what the template changes of it.
@@ -162,6 +184,9 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     common = learning_parts(store, plan)
     plan = common["plan"]
+    if plan.evolution.teacher:
+        check_policies([plan.evolution.teacher], store, plan.models)
+        check_teacher(named_policy(plan.evolution.teacher, plan.models), common["pool"])
     computing = plan.computing
     encoder = load_encoder(
         wiring.encoder_source(plan.encoder),
@@ -186,6 +211,8 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
         protocol=plan.protocol,
         input_format=encoder.format_for(plan.protocol),
     )
+    if plan.evolution.label_questions:
+        check_teachable(template)
     return EvolutionParts(encoder=encoder, template=template, **common)
 
 

@@ -29,7 +29,7 @@ from ui.runs.plans import ForkPlan, RunPlan
 from ui.runs.policies import turns_of
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import QUICK_SVF, EvolutionPlan, TrainingPlan, learning_sets
-from ui.runs.spending import is_free, lesson_episodes, training_episodes
+from ui.runs.spending import is_free, lesson_episodes, teacher_episodes, training_episodes
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -294,6 +294,8 @@ def _evolution(store: Store, plan: EvolutionPlan, specs: Sequence[ModelSpec], me
         questions = min(config.label_questions, len(tasks))
         choosing = len(specs) * min(CHOOSING, questions) * of_cycles
         parts["labels"] = choosing + LABEL_REPEATS * len(specs) * questions * of_one
+        if config.teacher:
+            parts["labels"] = teacher_episodes(plan, every, questions) * calls
     if plan.controls:
         tried = min(CHOOSING, len(validation))
         walk = len(validation) * calls if config.learner == "sep-cma-es" else 0.0

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from core.episode import BASELINE, FORK, Ask, Episode, Reply
 from core.errors import BudgetError
-from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
-from core.evolution.cycles import CYCLES
+from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, controls_at_most, label_episodes
+from core.evolution.cycles import CYCLES, PLAIN_CYCLES
 from core.play.forking import turns_left
 from core.pool.costs import MOST_UNREAD, QUESTION_TOKENS, CostBound, bound_usd, estimate_cost
 from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, closing, flight_of
@@ -23,10 +23,11 @@ from ui.presentation.words import dollars
 from ui.program import LOCAL_NAMES
 from ui.runs import wiring
 from ui.runs.plans import ForkPlan, LivePlan, PooledPlan, RunPlan
-from ui.runs.policies import turns_of
+from ui.runs.policies import pupil_of, turns_of
 from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, learning_sets
+from ui.runs.taught.clones import teacher_cycles
 
 
 def is_free(spec: ModelSpec) -> bool:
@@ -149,10 +150,25 @@ def _evolution(plan: EvolutionPlan, specs: Sequence[ModelSpec]) -> CostBound:
     per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
     played = config.generations * config.population * per_candidate
     played += (1 + math.ceil(config.generations / config.validate_every)) * len(validation)
-    played += label_episodes(len(specs), config.label_questions)
+    if config.teacher:
+        questions = min(config.label_questions, len(tasks))
+        played += teacher_episodes(plan, [spec.name for spec in specs], questions)
+    else:
+        played += label_episodes(len(specs), config.label_questions)
     if plan.controls:
         played += controls_at_most(len(specs), len(validation))
     return estimate(specs, played, config.turn_budget, [task.question for task in (*tasks, *validation)])
+
+
+def teacher_episodes(plan: EvolutionPlan, models: Sequence[str], questions: int) -> int:
+    """The most episodes that an evolution's teacher plays, and is chosen or taught by before that."""
+    config = plan.evolution
+    pupil, played = pupil_of(config.teacher, models), questions
+    if pupil is not None and not (pupil.looks_up and is_recorded(plan.pool)):
+        played += pupil.episodes(len(models), questions, config.turn_budget)
+    if teacher_cycles(config.teacher, models):
+        played += len(models) * len(PLAIN_CYCLES) * min(CHOOSING, questions)
+    return played
 
 
 def _forks(store: Store, plan: ForkPlan, specs: Sequence[ModelSpec]) -> CostBound:

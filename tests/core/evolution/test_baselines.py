@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from core.evolution.baselines import (
     cloned_from_labels,
     cloned_from_policy,
     labelled_router,
+    labels_of,
 )
 from core.evolution.config import EvolveConfig, label_episodes
 from core.evolution.cycles import PLAIN_CYCLES, ChosenCycle
@@ -176,6 +178,16 @@ def test_the_head_learns_what_a_teacher_does_at_every_turn(encoder: Encoder) -> 
     assert np.mean([own == theirs for own, theirs in on_others]) > 0.9  # by chance one of nine
 
 
+@pytest.mark.parametrize(("repeats", "times"), [(True, 1), (False, 3)])
+def test_labels_ask_a_model_once_that_would_only_repeat_itself(repeats: bool, times: int) -> None:
+    own = [replace(one, repeats=repeats) for one in specs(PUPILS)]
+    place = Arena(ScriptedPool(own, say_what_is_asked), grade_many, turn_budget=1)
+    cycles = {model: ChosenCycle((Role.WORKER,), 0.5) for model in PUPILS}
+    played, weights = labels_of(place, cycles, LESSONS[:4])
+    assert [len(own) for own in played] == 3 * [times]
+    assert weights.tolist() == [[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
+
+
 def test_a_teacher_that_teaches_nothing_is_refused(encoder: Encoder) -> None:
     template, place = Checkpoint.begin(PUPILS, encoder.identity), classroom()
     sparse = Checkpoint.begin(PUPILS, encoder.identity, head_kind="sparse")
@@ -217,6 +229,41 @@ def test_an_evolution_goes_on_from_labels_and_counts_their_episodes(
     assert np.linalg.norm(found[1].checkpoint.vector - first.checkpoint.vector) > 0
     (last,) = evolved(first.checkpoint, start=found[1].state, next_tasks=found[1].next_tasks)  # resumed
     assert last.checkpoint.id == found[2].checkpoint.id
+
+
+def test_an_evolution_begins_where_its_teacher_is(encoder: Encoder) -> None:
+    chosen = EvolveConfig(
+        generations=1,
+        population=4,
+        tasks_per_candidate=4,
+        turn_budget=2,
+        label_questions=24,
+        teacher="solver",
+    )
+    teacher, place = solver_then_idle(), classroom()
+
+    def made(arena: Arena, questions: Any) -> tuple[Any, int]:
+        assert (arena.turn_budget, questions) == (2, LESSONS[:24])
+        return teacher, 7
+
+    template = Checkpoint.begin(PUPILS, encoder.identity)
+    parts: dict[str, Any] = {
+        "encoder": encoder,
+        "pool": place.pool,
+        "grade": grade_many,
+        "tasks": LESSONS[:30],
+    }
+    steps = evolve(chosen, template, **parts, validation_tasks=LESSONS[30:], make_teacher=made)
+    first = next(one for one in steps if isinstance(one, Generation))
+    assert first.label_episodes == 24 + 7
+    assert first.checkpoint.kind == "cloned"
+    assert first.validation is not None
+    own = np.mean([bool(one.correct) for one in place.play(teacher, LESSONS[30:])])
+    assert abs(first.validation.accuracy - own) < 0.2
+    with pytest.raises(ConfigError, match="Nobody has made the teacher 'solver'"):
+        next(evolve(chosen, template, **parts))
+    with pytest.raises(ConfigError, match="say how many with --labels"):
+        EvolveConfig(teacher="solver")
 
 
 def test_labels_are_played_by_the_rules_of_the_evolution(

@@ -64,6 +64,7 @@ EVOLUTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"adaptive": True, "label_questions": 4, "diversity": 0.1, "turn_cost": 0.1},
         {"record": "all"},
     ),
+    "sep-teacher": ({"label_questions": 4, "teacher": "round-robin"}, {}),
     "sep-own": ({"common": False, "constant_spread": None}, {"controls": False}),
     "sep-svf": ({}, {"svf": "1"}),
     "pycma": ({"learner": "pycma", "mirrored": False}, {}),

@@ -44,7 +44,15 @@ PLANS: dict[str, RunPlan] = {
     ),
     "live": LivePlan(Task("t", "1 + 1?", "2"), "random", ("jack", "sage"), left_out=("sage",), repeats=3),
     "evolve": EvolutionPlan(
-        "pocket", 10, 5, "pocket", "pocket", 2.5, EvolveConfig(seed=4), "mine", barred=("jack",)
+        "pocket",
+        10,
+        5,
+        "pocket",
+        "pocket",
+        2.5,
+        EvolveConfig(seed=4, label_questions=9, teacher="random"),
+        "mine",
+        barred=("jack",),
     ),
     "fork": ForkPlan(Change("model", "sage"), (BRANCH,), "pocket", "d1", ("jack", "sage"), question="1 + 1?"),
     "reencode": RereadPlan(("c1",), {"family": "math"}, "e1", 12.5, 40, ("c0", "c1")),
@@ -162,7 +170,7 @@ def test_a_plan_is_what_it_ever_was(
     kind: type[LearningPlan], values: dict[str, Any], of_config: str, of_plan: str
 ) -> None:
     plan = plan_from(kind, values, SETTINGS)  # type: ignore[type-var]
-    config = RUN_PLAN.dump_python(plan, mode="json", exclude={"kind"})
+    config = to_config(plan) | {"name": plan.name}
     computing = config.pop("computing", None)  # asked for since a device can be chosen
     assert computing == (None if kind is TrainingPlan else {"device": "auto", "dtype": None})
     assert config.pop("sketches", None) is None  # chosen once an encoder is there

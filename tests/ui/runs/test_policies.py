@@ -48,6 +48,8 @@ def opened(world: Sums) -> Iterator[Store]:
         ("cascade:adder+nobody", "There is no model 'nobody' in the pool"),
         ("majority:1", "1 votes make no majority: give from 2 to 100"),
         ("majority:101:adder", "101 votes make no majority"),
+        ("cloned:mixture", "Policy 'mixture' decides no single turns, so that no head"),
+        ("cloned:nobody", "There is no policy or checkpoint 'nobody'"),
         ("majority:mixture", "Policy 'mixture' decides no single turns"),
         ("majority:conductor:random", "Policy 'conductor:random' decides no single turns"),
         ("majority:router", "Policy 'router' learns from other tasks before it plays"),
@@ -81,13 +83,16 @@ def test_what_no_policy_can_be_called_is_one_sentence(store: Store, name: str, w
 
 def test_a_name_says_what_it_learns_from_which_cycles_it_plays_by_and_how_many_turns_it_takes() -> None:
     rules = ("by-family", "by-family:pairs", "plan-and-solve", "ridge", "ridge:tfidf", "revise")
-    names = ("cascade", "majority:7", "router:1", "labels", *rules)
+    taught = ("cloned:agree:family", "cloned:single:adder")
+    names = ("cascade", "majority:7", "router:1", "labels", *taught, *rules)
     pupils = {name: pupil for name in names if (pupil := pupil_of(name, MODELS)) is not None}
     assert {name: pupil.learns_from for name, pupil in pupils.items()} == {
         "cascade": ("validation",),
         "majority:7": ("validation",),
         "router:1": ("questions",),
         "labels": ("questions",),
+        "cloned:agree:family": ("questions", "validation"),
+        "cloned:single:adder": ("questions",),
         "by-family": ("validation",),
         "by-family:pairs": ("validation",),
         "plan-and-solve": ("validation",),
@@ -95,7 +100,9 @@ def test_a_name_says_what_it_learns_from_which_cycles_it_plays_by_and_how_many_t
         "ridge:tfidf": ("questions", "validation"),
         "revise": ("validation",),
     }
-    assert {name for name, pupil in pupils.items() if pupil.reads} == {"router:1", "labels", "ridge"}
+    assert {name for name, pupil in pupils.items() if pupil.reads} == {"router:1", "labels", "ridge", *taught}
+    assert [pupils[name].episodes(2, 10, 5) for name in taught] == [30, 10], "its own, and its teacher's"
+    assert [pupils[name].cycles for name in taught] == [(), ("single:adder",)]
     tried = {name: pupils[name].episodes(2, 10, 5) for name in rules}
     assert tried == {
         "by-family": 20,

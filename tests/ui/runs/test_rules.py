@@ -203,3 +203,25 @@ def test_a_head_is_cloned_from_a_rule_that_recorded_models_play(recorded: Sums) 
     assert [row["accuracy"] for row in again.values()] == [clone["accuracy"]]
     assert single["accuracy"] < clone["accuracy"]
     assert labels["turns_mean"] >= 1
+
+
+def test_an_evolution_begins_with_a_head_that_a_rule_taught(recorded: Sums) -> None:
+    of = ("--pool", "outcomes:small", "--tasks", "outcomes:small@1", "--encoder", "pocket")
+    small = ("--generations", 1, "--population", 4, "--replicates", 4, "--no-controls")
+    teaches = ("--labels", 500, "--teacher", "agree:family")
+    run = recorded.done("evolve", *of, *small, *teaches, "--json").json["run"]
+    with closing(open_store(recorded.store)) as store:
+        first, second = store.learning.updates(run)
+        assert store.checkpoints.load(first.checkpoint_id or "").kind == "cloned"
+        assert first.stats["validation"]["accuracy"] > 0.8, "more than the two thirds of any single model"
+        config = store.runs.get(run).config["evolution"]
+    assert config["teacher"] == "agree:family"
+    assert 100 < first.episodes < N, "each question of the evolve split once"
+    assert second.episodes == first.episodes + 16
+    said = recorded.refused("evolve", *of, *small, "--teacher", "agree:family")
+    assert "A teacher needs questions to play: say how many with --labels" in said
+    for teacher, why in (
+        ("conductor:random", "'conductor:random' decides no single turns"),
+        ("nobody", "no policy or checkpoint 'nobody'"),
+    ):
+        assert why in recorded.refused("evolve", *of, *small, "--labels", 5, "--teacher", teacher)

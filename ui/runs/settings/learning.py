@@ -201,6 +201,8 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         shape = shape_of(chosen["learner"])
         chosen |= {key: usual for key, usual in shape.items() if not isinstance(chosen[key], int)}
         chosen["encoder"] = absolute_encoder(settings.encoder or POCKET_POOL)
+        if chosen["teacher"] and Path(chosen["teacher"]).is_dir():
+            chosen["teacher"] = str(Path(chosen["teacher"]).resolve())
     elif kind is TrainingPlan:
         of_a_folder = Path(chosen["planner"]).is_dir()
         chosen["planner"] = str(Path(chosen["planner"]).resolve()) if of_a_folder else chosen["planner"]

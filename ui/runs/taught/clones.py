@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,9 @@ from core.errors import ConfigError
 
 if TYPE_CHECKING:
     from core.checkpoint import Checkpoint
+    from core.episode import Task
     from core.play.policies import Policy, Pupil
+    from core.pool.pool import Pool
     from ui.runs.policies import Policies
     from ui.runs.policy_kinds import Lessons
 
@@ -28,16 +30,13 @@ def of_policy(policies: Policies, name: str) -> Pupil:
     """The head that is taught by the turns of the episodes that the policy of this name plays on evolve questions."""
     from core.evolution.baselines import cloned_from_policy
     from core.play.policies import Pupil
-    from ui.runs.policies import cycles_of
 
     known = policies.resolve(name, may_learn=True)
-    if not known.decides_turns:
-        raise ConfigError(f"Policy '{name}' decides no single turns, so that no head can be taught by it.")
+    check_teacher(known)
     pupil = known if isinstance(known, Pupil) else None
-    singles = [f"single:{model}" for model in policies.models]
 
     def teach(lessons: Lessons) -> Policy:
-        teacher = teacher_of(policies, name, lessons)
+        teacher = teacher_of(policies, name, lessons, lessons.questions)
         return _kept(
             policies, lessons, partial(cloned_from_policy, teacher=teacher, questions=lessons.questions)
         )
@@ -48,21 +47,40 @@ def of_policy(policies: Policies, name: str) -> Pupil:
         teach,
         ("questions", *(("validation",) if pupil and "validation" in pupil.learns_from else ())),
         lambda models, tasks, turns: tasks + (pupil.episodes(models, tasks, turns) if pupil else 0),
-        tuple(one for one in cycles_of(name, policies.models) if one in singles),
+        teacher_cycles(name, policies.models),
         reads=True,
         looks_up=True,
         needs=("texts", *(pupil.needs if pupil else ())),
     )
 
 
-def teacher_of(policies: Policies, name: str, lessons: Lessons) -> Policy:
+def teacher_cycles(name: str, models: Sequence[str]) -> tuple[str, ...]:
+    """The single models whose best cycles of roles a teacher of this name plays, or learns, by."""
+    from ui.runs.policies import cycles_of
+
+    return tuple(one for one in cycles_of(name, models) if one in [f"single:{model}" for model in models])
+
+
+def check_teacher(policy: Policy, pool: Pool | None = None) -> None:
+    """ConfigError for a policy that can teach no head, or that this pool, if it is recorded, cannot be played by."""
+    if not policy.decides_turns:
+        raise ConfigError(
+            f"Policy '{policy.id}' decides no single turns, so that no head can be taught by it: name another one."
+        )
+    if pool is not None:
+        from ui.runs import wiring
+
+        wiring.check_recorded(pool, (), [policy])
+
+
+def teacher_of(policies: Policies, name: str, lessons: Lessons, questions: Sequence[Task]) -> Policy:
     """The policy of this name as it plays the questions that it teaches by, itself taught before where it has to be."""
     from core.play.policies import Pupil
 
     cycles = {f"single:{model}": chosen.cycle for model, chosen in lessons.cycles.items()}
     teacher = replace(policies, cycles={**policies.cycles, **cycles}).resolve(name, may_learn=True)
     if isinstance(teacher, Pupil):
-        teacher = teacher.teach(replace(lessons, tasks=lessons.questions))
+        teacher = teacher.teach(replace(lessons, tasks=questions))
     return teacher
 
 
