@@ -133,6 +133,8 @@ class _Sampling(BaseModel):
 
 
 _BY_ROLE: Any = (dict[Literal["thinker", "worker", "verifier"], Temperature], Field(default_factory=dict))
+#: Recorded models alone, which no file names, are prompted otherwise.
+_DIALECT: Any = (Literal["general", "terse"], "general")
 _SPEC_HINTS = get_type_hints(ModelSpec, include_extras=True)
 _COMPUTING_HINTS = get_type_hints(Computing, include_extras=True)
 _HOSTED = model_of(
@@ -145,6 +147,7 @@ _HOSTED = model_of(
     provider=(Literal["openai", "pocket"], "openai"),
     base_url=(_SPEC_HINTS["base_url"], ...),
     role_temperature=_BY_ROLE,
+    dialect=_DIALECT,
 )
 _POCKET = model_of(
     ModelSpec,
@@ -162,6 +165,7 @@ _LOCAL = model_of(
     dtype=(_COMPUTING_HINTS["dtype"], None),
     provider=(Literal["local"], "local"),
     role_temperature=_BY_ROLE,
+    dialect=_DIALECT,
 )
 _LIMITS = model_of(Service, [one.name for one in fields(Service)])
 

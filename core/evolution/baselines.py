@@ -1,5 +1,5 @@
 """What a coordinator has to beat, and whom it may learn from: the best single model at its best cycle, random choice,
-cascades, routers, and a head that is cloned from labels (paper A.5).
+cascades, routers, and a head that is cloned from labels (paper A.5) or from what another policy does.
 
 Labels tell which model does best on a question. For them every model plays every question, alone and at its best cycle
 of roles. A router of labels chooses a model for the whole episode. The cloned head learns to choose, at each turn of
@@ -9,7 +9,7 @@ same hidden states, so that an evolution can go on from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -81,7 +81,7 @@ class Arena:
         return [single_policy(model, self.models, cycles[model].cycle) for model in self.models]
 
     def play(self, policy: Policy, tasks: Sequence[Task]) -> list[Episode]:
-        episodes = episodes_of(
+        unplayed = episodes_of(
             tasks,
             policy.models,
             seed=self.reply_seed,
@@ -89,7 +89,7 @@ class Arena:
             prefix=policy.id,
             protocol=self.protocol,
         )
-        return play_all(episodes, policy, self.pool, self.grade)
+        return play_all([policy.begin(one) for one in unplayed], policy, self.pool, self.grade)
 
 
 def best_cycles(
@@ -279,9 +279,10 @@ def outcomes_of(arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence
 def labels_of(
     arena: Arena, cycles: Mapping[str, ChosenCycle], questions: Sequence[Task]
 ) -> tuple[list[list[list[Episode]]], Vector]:
-    """The questions, played LABEL_REPEATS times by each model at its best cycle [models][repeats][questions]; and how
-    far each model is each question's label [models, questions]."""
-    arenas = [replace(arena, seed=derive_seed((arena.seed, "label", k))) for k in range(LABEL_REPEATS)]
+    """The questions, played LABEL_REPEATS times by each model at its best cycle [models][repeats][questions], or once
+    where it would only repeat itself; and how far each model is each question's label [models, questions]."""
+    repeats = 1 if all(spec.repeats for spec in arena.pool.specs) else LABEL_REPEATS
+    arenas = [replace(arena, seed=derive_seed((arena.seed, "label", k))) for k in range(repeats)]
     played = [[place.play(policy, questions) for place in arenas] for policy in arena.singles(cycles)]
     solved = np.array([[rewards(one) for one in repeats] for repeats in played])
     return played, label_weights(mean_reward(np.moveaxis(solved, 1, -1)))
@@ -314,38 +315,91 @@ def cloned_from_labels(
     squared head; by default the one of RIDGES that says most about questions left aside. Yields how far the encoder is
     with the turns of those episodes. ConfigError for a head that is not linear, and when no question was solved at
     all."""
-    if template.head_kind != "linear":
-        raise ConfigError("Labels teach a linear head alone: leave --head out, or evolve without labels.")
+    check_teachable(template)
     played, weights = labels_of(arena, cycles, questions)
-    lessons = yield from _lessons(template, encoder, played, weights)
-    if not len(lessons.weights):
+    solved = [
+        (question, float(weight), [one[question] for one in repeats if one[question].reward == 1])
+        for slot, repeats in enumerate(played)
+        for question, weight in enumerate(weights[slot])
+        if weight > 0
+    ]
+    if not solved:
         raise ConfigError(
             "No model solved a single one of the questions to be labelled: there is nothing to learn."
         )
+    return (yield from _cloned(template, encoder, solved, "labelled turns read", "labels", ridge))
+
+
+def cloned_from_policy(
+    template: Checkpoint, encoder: Encoder, arena: Arena, teacher: Policy, questions: Sequence[Task]
+) -> Generator[Reading, None, Checkpoint]:
+    """The template with a head that clones the `teacher` (behaviour cloning): at each turn of an episode of each
+    question it learns to choose the model and the role that the teacher chose there, whether or not the answer was
+    right. Yields how far the encoder is with those turns. ConfigError for a head that is not linear, for a teacher that
+    decides no single turns, and when no episode could be played to its end."""
+    check_teachable(template)
+    if not teacher.decides_turns:
+        raise ConfigError(
+            f"Policy '{teacher.id}' decides no single turns, so that no head can be taught by it: name another one."
+        )
+    played = arena.play(teacher, questions)
+    ended = [
+        (question, 1.0, [episode])
+        for question, episode in enumerate(played)
+        if episode.status is Status.FINISHED and episode.turns
+    ]
+    if not ended:
+        raise ConfigError(
+            f"No episode of the teacher '{teacher.id}' came to its end: there is nothing to learn."
+        )
+    return (yield from _cloned(template, encoder, ended, "turns of the teacher read", "cloned"))
+
+
+def check_teachable(template: Checkpoint) -> None:
+    """ConfigError for a head that labels or a teacher could not teach."""
+    if template.head_kind != "linear":
+        raise ConfigError(
+            "Labels and teachers teach a linear head alone: leave --head out, or evolve without them."
+        )
+
+
+def _cloned(
+    template: Checkpoint,
+    encoder: Encoder,
+    taught: Iterable[tuple[int, float, Sequence[Episode]]],
+    what: str,
+    kind: str,
+    ridge: float | None = None,
+) -> Generator[Reading, None, Checkpoint]:
+    """The template with the head that says most about the turns of what is `taught`: a question, how much its episodes
+    count in all, and the episodes."""
+    lessons = yield from _lessons(template, encoder, taught, what)
     everything, n_models = np.ones(len(lessons.weights), bool), len(template.models)
     head = _both(lessons, n_models, everything, _ridge(lessons, n_models) if ridge is None else ridge)
     vector = np.array(template.vector, float)
     vector[template.svf_size :] = head.ravel()
-    return template.with_vector(vector, kind="labels")
+    return template.with_vector(vector, kind=kind)
 
 
 def _lessons(
-    template: Checkpoint, encoder: Encoder, played: Sequence[Sequence[Sequence[Episode]]], weights: Vector
+    template: Checkpoint,
+    encoder: Encoder,
+    taught: Iterable[tuple[int, float, Sequence[Episode]]],
+    what: str,
 ) -> Generator[Reading, None, Lessons]:
-    """The turns of the solved episodes of each question's best models; a question counts once in all."""
+    """Every turn of what is taught; those of an episode count alike."""
     requests, rows = [], []
-    for slot, repeats in enumerate(played):
-        for question, weight in enumerate(weights[slot]):
-            solved = [one[question] for one in repeats if one[question].reward == 1] if weight > 0 else []
-            for episode in solved:
-                for turn in episode.turns:
-                    requests.append(request_at(episode, turn.index))
-                    role = ROLE_ORDER.index(turn.decision.role)
-                    rows.append((slot, role, weight / (len(solved) * len(episode.turns)), question))
+    for question, weight, episodes in taught:
+        for episode in episodes:
+            for turn in episode.turns:
+                requests.append(request_at(episode, turn.index))
+                slot = template.models.index(turn.decision.model)
+                role = ROLE_ORDER.index(turn.decision.role)
+                rows.append((slot, role, weight / (len(episodes) * len(episode.turns)), question))
     states = np.zeros((len(requests), encoder.hidden_size))
     for done, (place, row) in enumerate(read_each_for(template, encoder, requests), start=1):
         states[place] = row.states[0]
-        yield Reading(done, len(requests), "labelled turns read")
+        yield Reading(done, len(requests), what)
     slots, roles, shares, asked = np.array(rows, float).reshape(-1, 4).T
     return Lessons(states, slots.astype(int), roles.astype(int), shares, asked.astype(int))
 

@@ -274,7 +274,7 @@ class Pupil(Policy):
     """A policy that has still to be chosen or taught; its id is the name that it was asked for by, and that of the
     policy which `teach` gives then stands for it in the run. `episodes`: how many it plays for that, with so many
     models, tasks to learn from, and turns; `cycles`: the policies whose cycles of roles it learns by; `reads`: whether
-    an encoder reads the tasks for it; `looks_up`: whether it plays nothing for that where a table has the outcomes;
+    an encoder reads the tasks for it; `looks_up`: whether nobody is asked for that where a table has the outcomes;
     `needs`: what recorded models must have for it."""
 
     id: str

@@ -25,7 +25,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -236,8 +236,12 @@ def missing_libraries(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def _can_import(name: str) -> bool:
-    with closing(outputs(f"import {name}", [{"input": ""}], WITH_LIBRARIES, libraries=True)) as said:
-        return next(said, None) is not None
+    python = _interpreter()
+    try:
+        said = [*_outputs(python, f"import {name}", [{"input": ""}], WITH_LIBRARIES, "", True)]
+    except NoSandbox:  # without libraries there is one: the user that programs run as may not read these
+        return False
+    return said[:1] not in ([], [None])
 
 
 @lru_cache(maxsize=1)

@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: The most bytes of states that a file keeps; beyond them those that were not used for the longest time are dropped.
-MOST_BYTES = 256 * 2**20
+#: An evolution of the default size on recorded models reads some 450 MB of them.
+MOST_BYTES = 10**9
 #: How much is kept before the whole is measured again, and how much is left when something is dropped.
 _MEASURED_AFTER, _LEFT = 1 / 64, 7 / 8
 #: A state that is used is noted to be so, at most so often: seconds.

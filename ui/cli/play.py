@@ -91,6 +91,7 @@ def tell_what_is_cut(
 ) -> None:
     """Say how many transcripts the encoder's window would cut: recorded ones, else of these tasks. Pocket models alone
     always fit their encoder."""
+    from core.play.session import RECORDED_CHARACTERS
     from core.settings import POCKET_POOL
     from storage.analysis.costs import window_cut
 
@@ -109,6 +110,11 @@ def tell_what_is_cut(
         say(
             f"Warning: the encoder's {window} is too short for {share} of the questions alone, before any reply is "
             "added."
+        )
+    elif all(spec.provider == "recorded" for spec in specs):
+        say(
+            f"All questions fit the encoder's {window}. Of a recorded reply it reads the answer and the last "
+            f"{RECORDED_CHARACTERS} characters."
         )
     else:
         say(

@@ -94,14 +94,15 @@ def prune(
 
 def _prune_readings(*, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove what large encoders have read; it is read again where it is needed."""
+    from storage.shelves.states import MOST_BYTES
     from ui.presentation.words import size_words
     from ui.runs import wiring
 
     file = wiring.state_file(wiring.data_folder())
     size = file.size_bytes
     (say if as_json else tell)(
-        f"{size_words(size)} of what encoders have read, in {file.path}. Nothing is lost: it is read again where it is "
-        "needed, which takes time."
+        f"{size_words(size)} (of at most {size_words(MOST_BYTES)}) of what encoders have read, in {file.path}. Nothing "
+        "is lost: it is read again where it is needed, which takes time."
         if size
         else "Nothing that encoders have read is kept."
     )

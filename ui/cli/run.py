@@ -127,7 +127,7 @@ def _play(
     tell_what_plays(plan.pool, parts.pool.specs, encoder)
     if encoder is not None:
         tell_what_is_cut(store, encoder, parts.pool.specs, parts.tasks)
-    elif encoder_given and not lesson_episodes(plan):  # what is taught first may read
+    elif encoder_given and not any(one.reads for one in plan.pupils):
         say(f"None of these policies reads with an encoder, so --encoder {encoder_given} is not used.")
     for name, cycle in parts.plan.cycles.items():
         say(f"{name} plays {', '.join(cycle)}")

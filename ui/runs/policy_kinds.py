@@ -8,14 +8,14 @@ and torch is needed only where a coordinator plays or something is taught.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
 from core.settings import Computing
-from ui.runs.taught import routers, rules
+from ui.runs.taught import clones, routers, rules
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -174,7 +174,7 @@ def _taught(
         partial(_each_model, 1 if once else LABEL_REPEATS),
         _singles(policies),
         reads=True,
-        looks_up=word != "cloned",
+        looks_up=True,
         needs=("texts",),
     )
 
@@ -207,26 +207,11 @@ def _labels(lessons: Lessons, freedom: float | None) -> Policy:
     return router if freedom is None else replace(router, id=f"labels:{freedom:g}")
 
 
-def _cloned(lessons: Lessons, ridge: float | None) -> Policy:
-    from core.checkpoint import Checkpoint
-    from core.coordinator.coordinator import Coordinator
-    from core.evolution.baselines import cloned_from_labels
-    from core.learning import outcome
-    from ui.runs import wiring
-
-    arena, encoder = lessons.arena, lessons.reader
-    begun = Checkpoint.begin(
-        arena.models,
-        encoder.identity,
-        **asdict(encoder.recipe),
-        protocol=arena.protocol,
-        input_format=encoder.format_for(arena.protocol),
-    )
-    taught = outcome(
-        cloned_from_labels(begun, encoder, arena, lessons.cycles, lessons.questions, ridge=ridge)
-    )
-    wiring.keep_checkpoint(lessons.store, taught)
-    return Coordinator(taught, encoder)
+def _cloned(policies: Policies, rest: str) -> Policy:
+    """Of "" or a number: how far a head of labels is held back; of a policy: who teaches the head."""
+    if rest and not rest[0].isdecimal():
+        return clones.of_policy(policies, rest)
+    return _taught("cloned", partial(clones.of_labels, policies), policies, rest)
 
 
 def _hand_made(policies: Policies, _: str) -> Policy:
@@ -430,9 +415,10 @@ POLICIES: Mapping[str, PolicyKind] = {
             _labelled,
         ),
         PolicyKind(
-            "cloned[:RIDGE]",
-            "a coordinator whose head is taught by such labels; it becomes a checkpoint",
-            partial(_taught, "cloned", _cloned),
+            "cloned[:RIDGE|:POLICY]",
+            "a coordinator whose head is taught by such labels, or by what a policy does on evolve tasks; it becomes a "
+            "checkpoint",
+            _cloned,
         ),
         PolicyKind(
             "plan-and-solve",

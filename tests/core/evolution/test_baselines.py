@@ -21,6 +21,7 @@ from core.evolution.baselines import (
     best_cycles,
     cascade,
     cloned_from_labels,
+    cloned_from_policy,
     labelled_router,
 )
 from core.evolution.config import EvolveConfig, label_episodes
@@ -28,7 +29,8 @@ from core.evolution.cycles import PLAIN_CYCLES, ChosenCycle
 from core.evolution.evolve import Generation, evolve, teach
 from core.evolution.fitness import label_weights
 from core.learning import outcome, play_all
-from core.play.policies import cascade_policy
+from core.play.ensembles import MixtureOfAgents
+from core.play.policies import CyclePolicy, PolicyPerRequest, RandomPolicy, cascade_policy
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
 from tests.builders.pools import Line, ScriptedPool, specs
@@ -146,6 +148,43 @@ def test_the_head_learns_who_solves_what_and_in_which_role(encoder: Encoder) -> 
         taught.vector,
         outcome(cloned_from_labels(template, encoder, classroom(), cycles, LESSONS[:24])).vector,
     )
+
+
+def solver_then_idle() -> PolicyPerRequest:
+    """Whoever solves such a question works, and `idle` verifies."""
+    roles = (Role.WORKER, Role.VERIFIER)
+    by_kind = {kind: CyclePolicy(PUPILS, (kind, "idle"), roles, "teacher") for kind in PUPILS[:2]}
+    kind = {task.question: task.family for task in LESSONS}
+    return PolicyPerRequest("teacher", PUPILS, lambda one: by_kind[kind[one.transcript.question]])
+
+
+def test_the_head_learns_what_a_teacher_does_at_every_turn(encoder: Encoder) -> None:
+    place, teacher, template = classroom(), solver_then_idle(), Checkpoint.begin(PUPILS, encoder.identity)
+    steps = [*(clone := cloned_from_policy(template, encoder, place, teacher, LESSONS[:24]))]
+    assert [one.done for one in steps] == [*range(1, 49)], "two turns of each question"
+    assert not [*clone]
+    taught = outcome(cloned_from_policy(template, encoder, place, teacher, LESSONS[:24]))
+    assert taught.kind == "cloned"
+    policy = Coordinator(taught, encoder, argmax=True)
+
+    def chosen(by: Any, tasks: list[Task]) -> list[tuple[str, Role]]:
+        played = place.play(by, tasks)
+        return [(turn.decision.model, turn.decision.role) for one in played for turn in one.turns]
+
+    assert chosen(policy, LESSONS[:24]) == chosen(teacher, LESSONS[:24]), "as on what it has seen"
+    on_others = zip(chosen(policy, LESSONS[24:]), chosen(teacher, LESSONS[24:]), strict=True)
+    assert np.mean([own == theirs for own, theirs in on_others]) > 0.9  # by chance one of nine
+
+
+def test_a_teacher_that_teaches_nothing_is_refused(encoder: Encoder) -> None:
+    template, place = Checkpoint.begin(PUPILS, encoder.identity), classroom()
+    sparse = Checkpoint.begin(PUPILS, encoder.identity, head_kind="sparse")
+    with pytest.raises(ConfigError, match="linear head alone"):
+        outcome(cloned_from_policy(sparse, encoder, place, RandomPolicy(PUPILS), LESSONS[:4]))
+    with pytest.raises(ConfigError, match="'mixture' decides no single turns"):
+        outcome(cloned_from_policy(template, encoder, place, MixtureOfAgents(PUPILS), LESSONS[:4]))
+    with pytest.raises(ConfigError, match="there is nothing to learn"):
+        outcome(cloned_from_policy(template, encoder, place, RandomPolicy(PUPILS), []))
 
 
 def test_an_evolution_goes_on_from_labels_and_counts_their_episodes(

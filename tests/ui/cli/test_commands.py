@@ -320,6 +320,8 @@ def test_what_encoders_have_read_is_told_by_doctor_and_removed_by_prune(world: S
     assert "Nothing that encoders have read" in world.trinity("prune", "--what", "readings").out
     file.keep({b"k" * 20: np.ones(4, np.float32)})
     assert world.trinity("doctor", "--json").json["readings"]["size_bytes"] > 4000
+    assert "of at most 1.0 GB" in world.trinity("doctor").out
+    assert "(of at most 1.0 GB)" in world.trinity("prune", "--what", "readings", "--dry-run").out
     assert "leave filters" in world.refused("prune", "--what", "readings", "--run", "r")
     assert not world.trinity("prune", "--what", "readings", "--dry-run", "--json").json["removed"]
     assert file.path.exists()

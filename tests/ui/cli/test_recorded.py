@@ -114,9 +114,10 @@ def test_an_evolution_of_recorded_models_goes_through_and_its_checkpoint_plays(
     world: Sums, table: OutcomeTable
 ) -> None:
     size = ("--generations", 2, "--population", 4, "--replicates", 4, "--validation", 6, "--turns", 3)
-    evolved = world.done(
-        "evolve", *POOL, "--encoder", "pocket", *size, "--reuse", "--record", "all", "--json"
-    ).json
+    told = world.done("evolve", *POOL, "--encoder", "pocket", *size, "--reuse", "--record", "all", "--json")
+    assert "Of a recorded reply it reads the answer and the last 200 characters." in told.err
+    assert "nothing is recorded of these models" not in told.err
+    evolved = told.json
     assert evolved["took"]["episodes"] == 2 * 4 * 4
     checkpoint = evolved["checkpoint"]
     row = world.done("run", *POOL, "--policy", checkpoint, "--n", 5, "--json").json[0]
@@ -124,6 +125,7 @@ def test_an_evolution_of_recorded_models_goes_through_and_its_checkpoint_plays(
     with world.kept() as store:
         stored = store.episodes.page(EpisodeFilter(policy=checkpoint), limit=1).items[0]
         turn = store.episodes.get(stored.id).turns[0]
+        assert store.learning.paid_replies(evolved["run"]).recall() == []  # nothing is paid
     assert turn.reply.recorded is not None or Flag.NOTHING_TO_JUDGE in turn.flags
     assert turn.decision.role.value != "thinker"  # no table holds plans
 

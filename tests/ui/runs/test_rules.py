@@ -166,3 +166,24 @@ def test_a_rule_learns_from_both_kinds_of_tasks_and_reads_as_its_router_does() -
     found = {name: pupil_of(name, models) for name in ("agree", "vote:2", "bayes:0.9", "agree:logistic")}
     assert all(one is not None and one.learns_from == ("questions", "validation") for one in found.values())
     assert [one is not None and one.reads for one in found.values()] == [False, False, False, True]
+
+
+def test_a_head_is_cloned_from_a_rule_that_recorded_models_play(recorded: Sums) -> None:
+    """Its teacher is told the family, which the head has to read from the question."""
+    of = ("--encoder", "pocket", "--argmax")
+    names = ("agree:family", "cloned:agree:family", "cloned:single:ann", "cloned")
+    rows = rows_of(recorded, *of, *(word for name in names for word in ("--policy", name)))
+    teacher, clone, single, labels = rows.values()
+    assert teacher["accuracy"] == 1.0
+    assert clone["accuracy"] > 0.85, "more than the two thirds of any single model"
+    with closing(open_store(recorded.store)) as store:
+        [run] = store.runs.list()
+        assert {store.checkpoints.load(name).kind for name in [*rows][1:]} == {"cloned", "labels"}
+        kept = store.checkpoints.load([*rows][2])
+        first = [one.turns[0] for one in map(store.episodes.get, (e.id for e in store.episodes.of_run(run.id)))
+                 if one.policy == kept.id]  # fmt: skip
+    assert {turn.decision.model for turn in first} == {"ann"}
+    again = rows_of(recorded, *of, "--policy", [*rows][1])
+    assert [row["accuracy"] for row in again.values()] == [clone["accuracy"]]
+    assert single["accuracy"] < clone["accuracy"]
+    assert labels["turns_mean"] >= 1
