@@ -23,6 +23,13 @@ Same = Callable[[str, str, str], bool]
 Order = Callable[[str], Sequence[str]]
 #: A number of each model for a question.
 Numbered = Callable[[str], Mapping[str, float]]
+#: Whether a model's answer to a question is enough when it comes first.
+Enough = Callable[[str, str], bool]
+
+
+def never(question: str, model: str) -> bool:
+    """No first answer is enough."""
+    return False
 
 
 def groups_of(question: str, answers: Sequence[str | None], same: Same) -> list[int]:
@@ -44,8 +51,8 @@ class AgreementCascade(Policy):
 
     The first model works, and those after it verify its answer: one that accepts ends it. Where one agrees with another
     that came before it and not with the first, the earlier one works and the later one verifies, which costs nothing,
-    as both replies are there. A model that follows one without an answer works too. `told` says in a sentence how it
-    was chosen."""
+    as both replies are there. A model that follows one without an answer works too. Where the first model's answer is
+    `enough`, nobody else is asked. `told` says in a sentence how it was chosen."""
 
     id: str
     models: tuple[str, ...]
@@ -53,6 +60,7 @@ class AgreementCascade(Policy):
     same: Same
     most: int
     told: str = ""
+    enough: Enough = never
 
     def begin(self, episode: Episode) -> Episode:
         """The episode with a turn for each model that is asked and two more for two that agree later."""
@@ -61,15 +69,20 @@ class AgreementCascade(Policy):
     def conduct(
         self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
     ) -> Generator[Any, Any, Episode]:
-        """It ends when everybody was asked, but where the last one agrees with one before it."""
+        """It ends when everybody was asked, but where the last one agrees with one before it; or after a first answer
+        that is enough."""
         mask, _ = masks_of(episode, specs, **masks)
-        asked = len(self._asked(episode.task.question, mask))
-        over = yield from play(replace(episode, turn_budget=asked), specs, **masks)
-        if over.status is Status.FINISHED and over.end_reason is EndReason.BUDGET:
+        over, question = episode, episode.task.question
+        for step, budget in enumerate((1, len(self._asked(question, mask)), self.most + 2)):
+            on = replace(over, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+            over = yield from play(replace(on, turn_budget=budget), specs, **masks)
+            if over.status is not Status.FINISHED or over.end_reason is not EndReason.BUDGET:
+                break
             said = {turn.decision.model: _answer(turn.reply.recorded) for turn in over.turns}
-            if self._pair(episode.task.question, said) is not None:
-                on = replace(over, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-                over = yield from play(replace(on, turn_budget=self.most + 2), specs, **masks)
+            first = over.turns[0].decision.model
+            alone = said[first] is not None and self.enough(question, first)
+            if alone or (step > 0 and self._pair(question, said) is None):
+                break
         return replace(over, turn_budget=episode.turn_budget)
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
@@ -118,14 +131,16 @@ def _answer(recorded: Any) -> str | None:
     return None if recorded is None else recorded.answer
 
 
-def two_agree(same: Same) -> Tally:
-    """Enough as soon as two give the same answer, which then stands; until then the first answer does."""
+def two_agree(same: Same, enough: Enough = never) -> Tally:
+    """Enough as soon as two give the same answer, which then stands; until then the first answer does. Enough at once
+    where that of the model asked first is."""
 
     def tally(question: str, said: Sequence[Said]) -> tuple[int | None, bool]:
         groups = groups_of(question, [one.answer for one in said], same)
         pair = next((group for place, group in enumerate(groups) if 0 <= group < place), None)
         first = next((place for place, group in enumerate(groups) if group >= 0), None)
-        return (first, False) if pair is None else (pair, True)
+        alone = first == 0 and enough(question, said[0].model)
+        return (first, alone) if pair is None else (pair, True)
 
     return tally
 

@@ -376,6 +376,12 @@ POLICIES: Mapping[str, PolicyKind] = {
             "which it is told), price, or a router",
             rules.agree,
         ),
+        PolicyKind(
+            "sure[:N][:ORDER]",
+            "the same, but only the first where a regression on the question's words (and its family, where the order "
+            "is told it) is sure that it is right",
+            partial(rules.agree, unless_sure=True),
+        ),
         PolicyKind("vote[:K]", "the most frequent answer of the K strongest models", rules.vote),
         PolicyKind(
             "weighted-vote[:K][:family]",

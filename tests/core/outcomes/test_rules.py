@@ -28,8 +28,11 @@ from core.outcomes.frugal import believed, choose_frugal, scores_of_replies, unt
 from core.outcomes.lessons import known_of_table, known_outcomes
 from core.outcomes.pool import RecordedPool
 from core.outcomes.rules import (
+    ALONE,
     Came,
     chosen_cascade,
+    fewest_calls,
+    first_if_sure,
     log_odds,
     order_by,
     scores_of,
@@ -118,6 +121,15 @@ def test_no_more_models_are_asked_than_may_be(tmp_path: Path) -> None:
     assert [one.answer for one in played(agree(table, 2), table)][:4] == ["A", "B", "B", "A"]
 
 
+def test_a_model_that_alone_can_be_asked_is_asked_once(tmp_path: Path) -> None:
+    table = table_of(tmp_path, [[None, None, "A", None], [None, "", None, None]])
+    episodes = played(agree(table), table)
+    assert [(course(one), one.answer, one.correct) for one in episodes] == [
+        ("cw", "A", True),
+        ("bw", None, False),
+    ]
+
+
 def test_an_agreement_cascade_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     policy, pool = agree(table), RecordedPool(table)
@@ -126,6 +138,45 @@ def test_an_agreement_cascade_goes_on_where_it_was_interrupted(tmp_path: Path) -
         begun = new_episode("r", 4, table.tasks[4], policy, turns=5, seed=0, argmax=False)
         [again] = play_all([replace(begun, turns=whole.turns[:kept])], policy, pool, grade_many)
         assert again == whole
+
+
+def test_a_first_answer_that_is_enough_ends_it(tmp_path: Path) -> None:
+    """ann is enough on every question: where she is absent bob comes first, and where she has no answer it goes on."""
+    table = table_of(tmp_path)
+    policy, pool = replace(agree(table), enough=lambda question, model: model == "ann"), RecordedPool(table)
+    episodes = played(policy, table)
+    assert [course(one) for one in episodes] == ["aw", "aw", "aw", "aw bw cv dv", "aw", "aw", "aw bw cw dw"]
+    assert [one.answer for one in episodes] == ["A", "B", "B", "A", "B", "A", None]
+    assert {one.turn_budget for one in episodes} == {6}
+    whole = episodes[3]
+    for kept in range(len(whole.turns)):
+        begun = new_episode("r", 3, table.tasks[3], policy, turns=5, seed=0, argmax=False)
+        [again] = play_all([replace(begun, turns=whole.turns[:kept])], policy, pool, grade_many)
+        assert again == whole
+
+
+def test_it_stops_early_where_that_takes_fewest_calls_and_loses_nothing(tmp_path: Path) -> None:
+    """The first answer is right in the first and the last of four tasks, and two who agree are in the first three."""
+    courses: list[list[Answered]] = [
+        ["A", "A", "B", "C"],
+        ["B", "A", "A", "C"],
+        ["C", "A", "A", "C"],
+        ["A", "B", "B", "A"],
+    ]
+    table = table_of(tmp_path, courses)
+    known = known_of_table(table, table.tasks)
+    plain = until_two_agree(known, np.arange(4), 3)
+    assert (plain.right.tolist(), plain.calls.tolist()) == ([1, 1, 1, 0], [2, 3, 3, 3])
+
+    def chosen(*chances: float) -> float:
+        chance = np.repeat(np.array(chances)[:, None], 4, axis=1)
+        trials = {one: first_if_sure(known, np.arange(4), plain, chance, one) for one in ALONE}
+        return fewest_calls(trials, plain)
+
+    # One task that is lost is made good by the last one; two are not. Of equal chances the surest is taken.
+    assert chosen(0.9, 0.81, 0.3, 0.7) == 0.7
+    assert chosen(0.9, 0.81, 0.71, 0.7) == 0.9
+    assert chosen(0.3, 0.9, 0.3, 0.3) == np.inf
 
 
 def test_without_verifiers_everybody_only_works(tmp_path: Path) -> None:
@@ -231,6 +282,22 @@ def test_what_is_reckoned_of_a_rule_is_what_its_episodes_come_to(tmp_path: Path)
                 until_sure(known, slots, strength, options, sure),
             )
         )
+    chance = np.random.default_rng(3).uniform(size=known.right.shape)
+    sure_of = {
+        (task.question, model): bool(chance[row, slot] >= 0.6)
+        for row, task in enumerate(table.tasks)
+        for slot, model in enumerate(MODELS)
+    }
+
+    def enough(question: str, model: str) -> bool:
+        return sure_of[question, model]
+
+    stops = first_if_sure(known, slots, until_two_agree(known, slots, 4), chance, 0.6)
+    assert 1.0 < stops.calls.mean() < until_two_agree(known, slots, 4).calls.mean() - 0.3
+    rules += [
+        (AgreementCascade("sure", MODELS, lambda _: order, same, 4, "", enough), stops),
+        (Ballot("sure", MODELS, lambda _: order, two_agree(same, enough), 4), stops),
+    ]
     for policy, came in rules:
         right, calls = came_to(played(policy, table))
         assert came.right.tolist() == right

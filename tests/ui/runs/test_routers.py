@@ -79,7 +79,7 @@ def test_routers_of_recorded_models_learn_from_the_table_and_ask_one_model_once(
 def test_a_router_without_a_text_to_read_is_refused_in_one_sentence(world: Sums) -> None:
     small_table(data_folder(), small_answers(80), texts=False)
     of = ("--pool", "outcomes:small", "--tasks", "outcomes:small")
-    for name in ("knn:tfidf", "ridge:tfidf", "agree:logistic:tfidf"):
+    for name in ("knn:tfidf", "ridge:tfidf", "agree:logistic:tfidf", "sure:family"):
         said = world.refused("run", *of, "--policy", name)
         assert f"has no texts of its questions, so '{name}' has nothing to read" in said
 
@@ -100,10 +100,12 @@ def test_a_router_of_models_that_are_asked_learns_from_what_they_answer(world: S
         "ridge:tfidf:family",
         "--policy",
         "knn:tfidf",
+        "--policy",
+        "sure",
     )
     run, _ = world.last_run()
     with world.kept() as store:
         found = [store.episodes.get(one.id) for one in store.episodes.of_run(run.id)]
-    assert {one.policy for one in found} == {"ridge:tfidf:family", "knn:tfidf"}
+    assert {one.policy for one in found} == {"ridge:tfidf:family", "knn:tfidf", "sure"}
     assert {turn.decision.model for one in found for turn in one.turns} == {"adder"}
     assert all(one.correct for one in found)

@@ -97,6 +97,17 @@ def test_what_was_chosen_is_told_and_noted(recorded: Sums) -> None:
     assert "takes" not in told.split("agree:family asks")[0], "nothing is played to choose it"
 
 
+def test_it_asks_one_model_where_a_question_tells_that_it_is_right(recorded: Sums) -> None:
+    rows = rows_of(recorded, "--policy", "agree:family", "--policy", "sure:family", "--policy", "sure")
+    assert rows["sure:family"]["accuracy"] == 1.0
+    assert rows["sure:family"]["turns_mean"] == 1 < rows["agree:family"]["turns_mean"]
+    told = recorded.done(
+        "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "sure:family", "--n", 5
+    ).err
+    assert "sure:family asks at most 2 models, until two agree (the best of 8 settings on " in told
+    assert "Where the first one's chance to be right is 0." in told
+
+
 def test_an_agreement_cascade_can_follow_the_order_of_a_router(recorded: Sums) -> None:
     rows = rows_of(recorded, "--policy", "agree:logistic:tfidf", "--policy", "agree:3:logistic:tfidf")
     assert {row["accuracy"] for row in rows.values()} == {1.0}, "a question tells its family"
@@ -163,6 +174,8 @@ def test_models_are_asked_in_the_order_of_their_prices(world: Sums) -> None:
         ("agree:1", "agree cannot ask 1 models: give from 2 to 4"),
         ("agree:9:family", "agree cannot ask 9 models"),
         ("agree:random", "Policy 'random' does not say how likely each model is to be right"),
+        ("sure:1:family", "sure cannot ask 1 models: give from 2 to 4"),
+        ("sure:random", "Policy 'random' does not say how likely each model is to be right"),
         ("agree:nobody", "There is no policy or checkpoint 'nobody'"),
         ("vote:0", "vote cannot ask 0 models: give from 1 to 4"),
         ("vote:family", "'family' says nothing of vote: give how many vote"),

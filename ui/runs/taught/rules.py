@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from core.episode import Task
-    from core.outcomes.asking import Order, Same
+    from core.outcomes.asking import Enough, Order, Same
     from core.outcomes.lessons import Known
     from core.outcomes.rules import Played
     from core.outcomes.table import OutcomeTable
@@ -86,9 +86,8 @@ class School:
 
     def chosen(
         self, play: Played, score: _Scorer, settings: Sequence[tuple[float, int]]
-    ) -> tuple[int, Numbers]:
-        """Of the setting of a rule that does best on validation tasks how many models it asks, and the scores for the
-        tasks that are played [tasks, models]."""
+    ) -> tuple[int, float]:
+        """Of the setting of a rule that does best on validation tasks how many models it asks, and the shrinkage."""
         from core.outcomes.rules import chosen_setting
 
         lessons = self.lessons
@@ -98,7 +97,11 @@ class School:
             lambda drawn: score(self.evolve, lessons.questions, lessons.validation, drawn),
             settings,
         )
-        return n, score(self.both, self.both_tasks, lessons.tasks, drawn)
+        return n, drawn
+
+    def scores(self, score: _Scorer, drawn: float) -> Numbers:
+        """The scores for the tasks that are played [tasks, models], by evolve and validation tasks."""
+        return score(self.both, self.both_tasks, self.lessons.tasks, drawn)
 
 
 def pupil(policies: Policies, name: str, teach: Callable[[School], Policy]) -> Pupil:
@@ -125,13 +128,17 @@ def number_and_word(name: str, rest: str, least: int, most: int) -> tuple[int | 
     return number, word
 
 
-def agree(policies: Policies, rest: str) -> Policy:
-    """Of "", "4", "family" or "4:family": how many are asked at most, and in whose order."""
+def agree(policies: Policies, rest: str, *, unless_sure: bool = False) -> Policy:
+    """Of "", "4", "family" or "4:family": how many are asked at most, and in whose order. `unless_sure`: only the first
+    one where a regression on the question is sure of it."""
     from core.play.policies import Pupil
 
-    most, order = number_and_word("agree", rest, 2, max(2, len(policies.models)))
-    name = f"agree:{rest}" if rest else "agree"
-    made = pupil(policies, name, partial(_agree, policies, rest, most, order))
+    word = "sure" if unless_sure else "agree"
+    most, order = number_and_word(word, rest, 2, max(2, len(policies.models)))
+    name = f"{word}:{rest}" if rest else word
+    made = pupil(policies, name, partial(_agree, policies, name, most, order, unless_sure))
+    if unless_sure:
+        made = replace(made, needs=(*made.needs, "texts"))
     if order in ("", *ORDERS):
         return replace(made, needs=(*made.needs, "prices")) if order == "price" else made
     router = policies.resolve(order, may_learn=True)  # which says how likely each model is to be right
@@ -140,22 +147,66 @@ def agree(policies: Policies, rest: str) -> Policy:
     return replace(made, reads=router.reads, cycles=router.cycles, needs=(*made.needs, *router.needs))
 
 
-def _agree(policies: Policies, rest: str, most: int | None, order: str, school: School) -> Policy:
-    from core.outcomes.asking import AgreementCascade, two_agree
+def _agree(
+    policies: Policies, name: str, most: int | None, order: str, unless_sure: bool, school: School
+) -> Policy:
+    import numpy as np
+
+    from core.outcomes.asking import AgreementCascade, never, two_agree
     from core.outcomes.rules import agreement, order_by, settings_of
     from core.play.ensembles import Ballot
 
-    name = f"agree:{rest}" if rest else "agree"
     lessons, models = school.lessons, policies.models
     tried = settings_of(agreement, len(models), order == "family", most)
-    n, scores = school.chosen(agreement, _scorer(policies, order, school), tried)
-    orders = order_by(scores)
+    score = _scorer(policies, order, school)
+    n, drawn = school.chosen(agreement, score, tried)
+    orders = order_by(school.scores(score, drawn))
     by_question = _named(lessons.tasks, models, orders)
     told = f"{name} asks at most {n} models, until two agree{_tell_trials(tried, school)}"
     first: Order = by_question.__getitem__
+    enough: Enough = never
+    if unless_sure:
+        on_validation = order_by(score(school.evolve, lessons.questions, lessons.validation, drawn))
+        enough, sure = _first_is_enough(school, order, on_validation, n)
+        told += (
+            f" Where the first one's chance to be right is {sure:g} or more, nobody else is asked."
+            if np.isfinite(sure)
+            else " The first one is never sure enough to ask nobody else."
+        )
     if school.table is not None:
-        return AgreementCascade(name, models, first, school.same, n, told)
-    return Ballot(name, models, first, two_agree(school.same), n, told)
+        return AgreementCascade(name, models, first, school.same, n, told, enough)
+    return Ballot(name, models, first, two_agree(school.same, enough), n, told)
+
+
+def _first_is_enough(
+    school: School, order: str, on_validation: NDArray[np.int64], most: int
+) -> tuple[Enough, float]:
+    """Whether a model that comes first is sure enough to be right, and from which chance on it is.
+
+    The chances are those of a logistic regression to each model's right answers to evolve questions, on TF-IDF and,
+    where the order is told families, on these. The chance is chosen among ALONE by validation tasks: it takes the
+    fewest calls that lose nothing against the cascade, whose `most` and order [tasks, models] were chosen before."""
+    from core.outcomes.features import reader_of
+    from core.outcomes.routers import LEARNERS
+    from core.outcomes.rules import ALONE, fewest_calls, first_if_sure, until_two_agree
+
+    lessons, known = school.lessons, school.validation
+    read = reader_of("tfidf", lessons.questions, family=order.rpartition(":")[2] == "family")
+    learned = LEARNERS["logistic"].fit(
+        read(lessons.questions), school.evolve.right, lessons.arena.seed, {"penalty": 1.0, "differing": 0}
+    )
+    plain = until_two_agree(known, on_validation, most)
+    chance = learned(read(lessons.validation))
+    sure = fewest_calls(
+        {one: first_if_sure(known, on_validation, plain, chance, one) for one in ALONE}, plain
+    )
+    rows = learned(read(lessons.tasks))
+    enough = {
+        (task.question, model): bool(row[slot] >= sure)
+        for task, row in zip(lessons.tasks, rows, strict=True)
+        for slot, model in enumerate(known.models)
+    }
+    return lambda question, model: enough[question, model], sure
 
 
 _Scorer = Callable[["Known", "Sequence[Task]", "Sequence[Task]", float], "Numbers"]
@@ -216,7 +267,8 @@ def _vote(name: str, voters: int | None, by: str, weighted: bool, school: School
     lessons, models = school.lessons, school.both.models
     play = vote_by_odds if weighted else vote
     settings = settings_of(play, len(models), bool(by), voters)
-    n, found = school.chosen(play, school.strengths, settings)
+    n, drawn = school.chosen(play, school.strengths, settings)
+    found = school.scores(school.strengths, drawn)
     weigh: Callable[[Numbers], Numbers] = log_odds if weighted else np.ones_like
     orders = _named(lessons.tasks, models, order_by(found))
     weights = {
