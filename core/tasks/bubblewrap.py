@@ -332,9 +332,10 @@ def _command(python: Path, limits: Limits, calls: int, folders: Sequence[str]) -
         *("--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox"),
         *("--uid", str(_NOBODY), "--gid", str(_NOBODY), "--cap-drop", "ALL", "--clearenv"),
         *("--seccomp", str(calls), "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"),
+        *("--size", str(limits.folder), "--tmpfs", "/tmp"),  # before what may lie below it
         *(word for path in seen for word in ("--ro-bind-try", str(path), str(path))),
         *(word for one in named for word in one),
-        *("--size", str(limits.folder), "--tmpfs", "/tmp", "--chdir", "/tmp"),
+        *("--chdir", "/tmp"),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
         *("--", str(python), "-I", "-S", "-X", "utf8"),
     ]
