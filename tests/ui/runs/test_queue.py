@@ -329,6 +329,7 @@ def test_one_process_plays_what_a_person_waits_for_until_the_app_is_gone(
         assert pid_of(ended(store, replace(plan, seed=seed))) == worker, "no other is started"
     tasks = complete_plan(store, BatchPlan(("single:adder",), world.tasks, n=2, turns=3, pool=plan.pool))
     assert pid_of(ended(store, tasks)) != worker, "what takes long does not hold it up"
+    until(lambda: lease.alive() == [])  # who played them is gone: it would take what comes next
     paused = begin(store, replace(plan, step=True), Ticket())
     until(lambda: store.runs.proposal(episode_id(paused, 0), 0) is not None)
     assert pid_of(store.runs.get(paused)) == worker
