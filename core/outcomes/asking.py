@@ -10,9 +10,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from core.episode import ROLE_ORDER, Decide, Decision, EndReason, Episode, Role, Status
-from core.errors import ConfigError
 from core.outcomes.rules import log_odds, option_weight
-from core.play.ensembles import Said, Tally
+from core.play.ensembles import Said, Tally, asked_in_order
 from core.play.policies import Masks, Policy
 from core.play.session import masks_of, play
 from core.pool.spec import ModelSpec
@@ -73,7 +72,9 @@ class AgreementCascade(Policy):
         that is enough."""
         mask, _ = masks_of(episode, specs, **masks)
         over, question = episode, episode.task.question
-        for step, budget in enumerate((1, len(self._asked(question, mask)), self.most + 2)):
+        for step, budget in enumerate(
+            (1, len(asked_in_order(self, self.order(question), self.most, mask)), self.most + 2)
+        ):
             on = replace(over, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
             over = yield from play(replace(on, turn_budget=budget), specs, **masks)
             if over.status is not Status.FINISHED or over.end_reason is not EndReason.BUDGET:
@@ -92,7 +93,7 @@ class AgreementCascade(Policy):
 
     def _decide(self, request: Decide) -> Decision:
         question, entries = request.transcript.question, request.transcript.entries
-        asked = self._asked(question, request.model_mask)
+        asked = asked_in_order(self, self.order(question), self.most, request.model_mask)
         said = {entry.model: entry.answer for entry in entries}
         left = [name for name in asked if name not in said]
         verify = Role.VERIFIER if self._may_verify(request) else Role.WORKER
@@ -118,13 +119,6 @@ class AgreementCascade(Policy):
         names, groups = [*said], groups_of(question, [*said.values()], self.same)
         found = ((names[group], names[place]) for place, group in enumerate(groups) if 0 <= group < place)
         return next(found, None)
-
-    def _asked(self, question: str, mask: Sequence[bool]) -> list[str]:
-        may = [name for slot, name in enumerate(self.models) if not mask or mask[slot]]
-        asked = [name for name in self.order(question) if name in may][: self.most]
-        if not asked:
-            raise ConfigError(f"The mask leaves nothing that policy '{self.id}' could choose: allow more.")
-        return asked
 
 
 def _answer(recorded: Any) -> str | None:

@@ -27,7 +27,7 @@ from core.episode import (
     Turn,
     TurnStarted,
 )
-from core.errors import ConfigError
+from core.errors import NothingAllowed
 from core.play.policies import CyclePolicy, Masks, Policy, RandomPolicy, WrappedPolicy
 from core.play.session import masks_of, play
 from core.pool.spec import ModelSpec
@@ -190,7 +190,7 @@ class Ballot(Policy):
         """Whom it asks first."""
         return [
             Decision(
-                self._asked(one.transcript.question, one.model_mask)[0],
+                asked_in_order(self, self.order(one.transcript.question), self.most, one.model_mask)[0],
                 Role.WORKER,
                 sampled=False,
                 model_mask=one.model_mask,
@@ -218,7 +218,7 @@ class Ballot(Policy):
                 return turn
             return replace(turn, answer_after=stands.answer, correct_after=stands.correct)
 
-        for model in self._asked(question, mask):
+        for model in asked_in_order(self, self.order(question), self.most, mask):
             alone = Decision(model, Role.WORKER, sampled=False, model_mask=mask)
             game = play(_part(episode, ("ballot", model), 1), specs)
             part = yield from whole.play(game, alone, counted)
@@ -233,13 +233,14 @@ class Ballot(Policy):
             correct=stands.correct if stands else ended[0].correct,
         )
 
-    def _asked(self, question: str, mask: Sequence[bool]) -> list[str]:
-        """The models in the order that they are asked in, without those that may not be."""
-        may = [name for slot, name in enumerate(self.models) if not mask or mask[slot]]
-        asked = [name for name in self.order(question) if name in may][: self.most]
-        if not asked:
-            raise ConfigError(f"The mask leaves nothing that policy '{self.id}' could choose: allow more.")
+
+def asked_in_order(policy: Policy, order: Sequence[str], most: int, mask: Sequence[bool]) -> list[str]:
+    """The first `most` models in this order of those that the policy may ask (False in `mask`: it may not).
+    NothingAllowed where there is none."""
+    may = [name for slot, name in enumerate(policy.models) if not mask or mask[slot]]
+    if asked := [name for name in order if name in may][:most]:
         return asked
+    raise NothingAllowed(f"The mask leaves nothing that policy '{policy.id}' could choose: allow more.")
 
 
 @dataclass(frozen=True, slots=True)
