@@ -241,7 +241,8 @@ class _Graded:
                 continue
             read = [read_answer(task, row["reply"], row["given"]) for row in rows]
             for row, said in zip(rows, read, strict=True):
-                self.given[self.models[row["model"]]] += said.answer is not None and not said.ours
+                taken = bool(row["reply"]) and said.answer is not None and not said.ours
+                self.given[self.models[row["model"]]] += taken
                 self.unread[self.models[row["model"]]] += said.answer is None
                 if self._is_outside(said.answer, old):
                     self.report.add(

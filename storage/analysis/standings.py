@@ -115,8 +115,8 @@ class Calls:
 
     @property
     def tokens_each(self) -> float | None:
-        """Tokens per question, sent and written."""
-        return self.tokens / self.episodes if self.episodes else None
+        """Tokens per question, sent and written; None where nobody counted them."""
+        return self.tokens / self.episodes if self.episodes and self.tokens else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -400,6 +400,7 @@ def test_a_wide_csv_has_scores_or_answers(tmp_path: Path) -> None:
         ("A", True),
     ]
     assert table.tasks[0].grader == "choice"
+    assert table.card.notes == (), "answers without a reply are not said to be missing in one"
 
 
 # Our own format
