@@ -8,6 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+import pytest
+
+from core.errors import ConfigError, TaskError
+from core.outcomes.build import add_table
+from core.outcomes.kinds import Wishes
+from core.outcomes.table import OutcomeTable
+
 
 def zipped(path: Path, members: Mapping[str, Any]) -> Path:
     """A zip archive of JSON files."""
@@ -78,3 +86,33 @@ def sample(number: int, epoch: int, said: str, grade: str, **more: Any) -> dict[
         "scores": {"match": {"value": grade, "answer": said}},
         **more,
     }
+
+
+def made(folder: Path, *paths: Path, name: str = "own", **more: Any) -> OutcomeTable:
+    wishes = Wishes(**{key: more.pop(key) for key in ("columns", "model", "grader") if key in more})
+    return add_table(name, paths, folder / "data", wishes=wishes, **more)
+
+
+def rows(table: OutcomeTable) -> list[dict[str, Any]]:
+    """All rows with their texts, the task by its question and the model by its name."""
+    read = pq.read_table(table.folder / "rows.parquet").to_pylist()
+    return [
+        {**row, "task": table.tasks[row["task"]].question, "model": table.card.models[row["model"]]}
+        for row in read
+    ]
+
+
+def refused(folder: Path, *paths: Path, **more: Any) -> str:
+    """The one sentence by which files are refused; nothing stays behind."""
+    with pytest.raises((TaskError, ConfigError)) as caught:
+        made(folder, *paths, **more)
+    data = folder / "data"
+    assert not data.exists() or [one for one in data.rglob("*") if one.is_file()] == []
+    said = str(caught.value)
+    assert said.endswith((".", "?")), said
+    return said
+
+
+def csv(folder: Path, text: str, name: str = "table.csv", encoding: str = "utf-8") -> Path:
+    (folder / name).write_text(text, encoding)
+    return folder / name
