@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -255,9 +256,9 @@ def within_memory(read: Callable[[], T], spare: Callable[[], bool], tokens: int,
                 f"There is not enough memory on {device} for the encoder to read {tokens:,} tokens: give it less to do "
                 "by --dtype bfloat16, --device cpu or a smaller encoder."
             )
-        if id(model) not in _warned:
-            _warned.add(id(model))
+        if model not in _warned:
+            _warned.add(model)
             log.warning("The encoder ran out of memory on %s: it reads less at a time from here on.", device)
 
 
-_warned: set[int] = set()
+_warned: WeakSet[Any] = WeakSet()

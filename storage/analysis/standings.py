@@ -116,7 +116,8 @@ class Calls:
     @property
     def tokens_each(self) -> float | None:
         """Tokens per question, sent and written; None where nobody counted them."""
-        return self.tokens / self.episodes if self.episodes and self.tokens else None
+        counted = self.tokens or not self.calls
+        return self.tokens / self.episodes if self.episodes and counted else None
 
 
 @dataclass(frozen=True, slots=True)

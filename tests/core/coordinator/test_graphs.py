@@ -4,8 +4,10 @@ Graphs themselves need a CUDA device: here their shapes run one kernel after the
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import torch
 
 from core.coordinator import attention, graphs
 from core.coordinator.attention import set_room_attention
-from core.coordinator.batches import BatchReader
+from core.coordinator.batches import BatchReader, within_memory
 from core.coordinator.fusing import compiled_model
 from core.coordinator.graphs import (
     TOGETHER,
@@ -256,6 +258,23 @@ def test_a_batch_that_memory_does_not_hold_is_halved_and_said_once(
         CheckpointError, match="not enough memory on the CPU for the encoder to read 32 tokens"
     ):
         list(reader.read(prompts, -2))
+
+
+def test_each_model_says_once_that_memory_ran_out(caplog: pytest.LogCaptureFixture) -> None:
+    def read() -> int:
+        if faults:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 1
+
+    def spare() -> bool:
+        return bool(faults.pop())
+
+    for _ in range(20):  # each may lie where one before it lay
+        model, faults = Short(SimpleNamespace(device=torch.device("cpu")), 0), [1, 1]
+        assert within_memory(read, spare, 32, model) == 1
+        del model
+        gc.collect()
+    assert len(caplog.messages) == 20
 
 
 def test_remembered_parts_are_given_up_for_what_is_read_now(
