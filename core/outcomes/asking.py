@@ -51,7 +51,8 @@ class AgreementCascade(Policy):
     The first model works, and those after it verify its answer: one that accepts ends it. Where one agrees with another
     that came before it and not with the first, the earlier one works and the later one verifies, which costs nothing,
     as both replies are there. A model that follows one without an answer works too. Where the first model's answer is
-    `enough`, nobody else is asked. `told` says in a sentence how it was chosen."""
+    `enough`, nobody else is asked: where a model has one reply to a task, it verifies its own answer, which costs
+    nothing and is a turn that a coordinator can be taught. `told` says in a sentence how it was chosen."""
 
     id: str
     models: tuple[str, ...]
@@ -68,9 +69,10 @@ class AgreementCascade(Policy):
     def conduct(
         self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
     ) -> Generator[Any, Any, Episode]:
-        """It ends when everybody was asked, but where the last one agrees with one before it; or after a first answer
+        """It ends when everybody was asked, but where the last one agrees with one before it; or with a first answer
         that is enough."""
-        mask, _ = masks_of(episode, specs, **masks)
+        mask, roles = masks_of(episode, specs, **masks)
+        verifies = not roles or roles[ROLE_ORDER.index(Role.VERIFIER)]
         over, question = episode, episode.task.question
         for step, budget in enumerate(
             (1, len(asked_in_order(self, self.order(question), self.most, mask)), self.most + 2)
@@ -80,11 +82,20 @@ class AgreementCascade(Policy):
             if over.status is not Status.FINISHED or over.end_reason is not EndReason.BUDGET:
                 break
             said = {turn.decision.model: _answer(turn.reply.recorded) for turn in over.turns}
-            first = over.turns[0].decision.model
-            alone = said[first] is not None and self.enough(question, first)
-            if alone or (step > 0 and self._pair(question, said) is None):
+            if step == 0 and self._is_enough(question, said):
+                if verifies and specs[over.turns[0].decision.model].repeats:
+                    on = replace(over, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+                    over = yield from play(replace(on, turn_budget=2), specs, **masks)
+                break
+            if step > 0 and self._pair(question, said) is None:
                 break
         return replace(over, turn_budget=episode.turn_budget)
+
+    def _is_enough(self, question: str, said: Mapping[str, str | None]) -> bool:
+        """Whether one model alone was asked, and its answer is enough."""
+        return len(said) == 1 and all(
+            answer is not None and self.enough(question, model) for model, answer in said.items()
+        )
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """The next model in order, as Verifier once there is an answer; then, of two that agree, the earlier one as
@@ -97,7 +108,9 @@ class AgreementCascade(Policy):
         said = {entry.model: entry.answer for entry in entries}
         left = [name for name in asked if name not in said]
         verify = Role.VERIFIER if self._may_verify(request) else Role.WORKER
-        if (pair := self._pair(question, said)) is not None:
+        if verify is Role.VERIFIER and self._is_enough(question, said):
+            model, role = entries[0].model, verify
+        elif (pair := self._pair(question, said)) is not None:
             earlier, later = pair
             stands = next((one for one in reversed(entries) if one.role is Role.WORKER), None)
             answered = stands is not None and stands.model == earlier

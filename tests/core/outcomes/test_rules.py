@@ -145,14 +145,19 @@ def test_a_first_answer_that_is_enough_ends_it(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     policy, pool = replace(agree(table), enough=lambda question, model: model == "ann"), RecordedPool(table)
     episodes = played(policy, table)
-    assert [course(one) for one in episodes] == ["aw", "aw", "aw", "aw bw cv dv", "aw", "aw", "aw bw cw dw"]
+    sure, unsure = "aw av'", ["aw bw cv dv", "aw bw cw dw"]
+    assert [course(one) for one in episodes] == [sure, sure, sure, unsure[0], sure, sure, unsure[1]]
     assert [one.answer for one in episodes] == ["A", "B", "B", "A", "B", "A", None]
+    assert [one.end_reason for one in episodes] == [*["accepted"] * 6, "budget"]
     assert {one.turn_budget for one in episodes} == {6}
-    whole = episodes[3]
-    for kept in range(len(whole.turns)):
-        begun = new_episode("r", 3, table.tasks[3], policy, turns=5, seed=0, argmax=False)
-        [again] = play_all([replace(begun, turns=whole.turns[:kept])], policy, pool, grade_many)
-        assert again == whole
+    for place in (0, 3):
+        whole = episodes[place]
+        for kept in range(len(whole.turns)):
+            begun = new_episode("r", place, table.tasks[place], policy, turns=5, seed=0, argmax=False)
+            [again] = play_all([replace(begun, turns=whole.turns[:kept])], policy, pool, grade_many)
+            assert again == whole
+    without = [course(one) for one in played(WithoutRole(policy, V), table)]
+    assert without[0].startswith("aw bw"), "nobody verifies, so that another one is asked"
 
 
 def test_it_stops_early_where_that_takes_fewest_calls_and_loses_nothing(tmp_path: Path) -> None:
