@@ -4,7 +4,7 @@ model says beside a first, and which questions are a case of something."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from core.analysis.metrics import ClusteredShare, difference_over_tasks, holm, share_over_tasks, sign_flip_p
 from core.outcomes.table import OutcomeTable, load_table
+from core.tasks.choices import options_of
 from core.tasks.sets import load_outcome_tasks
 
 Floats = NDArray[np.float64]
@@ -45,14 +46,14 @@ class Outcomes:
     it is right and `marked` what the table itself says of that (-1: unknown). `toll`: means over samples of tokens (in
     and out), cost (USD) and seconds, NaN where unknown. `halves`: (right, graded) of the samples of even and of odd
     number; `share` is what counts as accuracy: the share of right samples, or where a table grades by parts
-    (`by_parts`) the mean score, NaN where there is none. By task: `domain`, an index into `domains`, and `split`, one
-    into SPLITS.
-    `comparable`: whether answers can be compared."""
+    (`by_parts`) the mean score, NaN where there is none. By task: `domain`, an index into `domains`, `split`, one into
+    SPLITS, and `options`, how many it lists (0: none). `comparable`: whether answers can be compared."""
 
     models: tuple[str, ...]
     domains: tuple[str, ...]
     domain: Ints
     split: Ints
+    options: Ints
     right: Ints
     graded: Ints
     rows: Ints
@@ -124,6 +125,9 @@ def _outcomes(name: str, _: str, fold: int) -> Outcomes:
         domains=domains,
         domain=np.array([domains.index(task.family) for task in tasks], np.int64),
         split=np.array([SPLITS.index(task.split) for task in tasks], np.int64),
+        options=np.array(
+            [len(options_of(task.question)) if task.grader == "choice" else 0 for task in tasks], np.int64
+        ),
         right=count(right),
         graded=count(known),
         rows=table.count,
@@ -145,18 +149,21 @@ def _outcomes(name: str, _: str, fold: int) -> Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A difference of accuracies over the `n` tasks of both, with its 95 % interval and its p."""
+    """A difference of accuracies, `b` minus `a`, over the `n` tasks of both, with its 95 % interval, its p, and the
+    accuracies there."""
 
     difference: float
     ci95: tuple[float, float]
     n: int
     p: float
+    a: float
+    b: float
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
     """How far the best model of a domain (None: of all) is ahead of the next over the tasks that both answered. `best`
-    and `rival` are indexes of models; `holds`: also when all domains are allowed for (Holm)."""
+    and `rival` are indexes of models; `holds`: more than luck, also when all domains are allowed for (Holm)."""
 
     domain: str | None
     best: int
@@ -172,10 +179,12 @@ def leads(of: Outcomes, tasks: Flags) -> list[Lead]:
     found = [lead for i, name in enumerate(of.domains) if (lead := _lead(of, tasks & (of.domain == i), name))]
     held = holm([one.paired.p for one in found])
     corrected = [
-        Lead(one.domain, one.best, one.rival, one.paired, holds)
+        replace(one, holds=holds and one.paired.difference > 0)
         for one, holds in zip(found, held, strict=True)
     ]
-    first = [Lead(None, one.best, one.rival, one.paired, one.paired.p < 0.05) for one in [all_tasks] if one]
+    first = [
+        replace(one, holds=one.paired.p < 0.05 and one.paired.difference > 0) for one in [all_tasks] if one
+    ]
     return [*first, *corrected]
 
 
@@ -190,17 +199,21 @@ def _lead(of: Outcomes, tasks: Flags, name: str | None) -> Lead | None:
 
 
 def paired(of: Outcomes, tasks: Flags, a: int, b: int) -> Paired:
-    """Model `b` minus model `a` over the tasks that both answered. Where a task is right or wrong p is McNemar's,
-    exact; of several samples that of sign flips by task, of grades by parts Student's."""
-    differences = (of.share[tasks, b] - of.share[tasks, a]).round(9)
+    """Model `b` minus model `a` over the tasks that both answered, as `compared` does it."""
+    return compared(of.share[tasks, a], of.share[tasks, b], of.by_parts, f"{of.models[a]} {of.models[b]}")
+
+
+def compared(a: Floats, b: Floats, by_parts: bool, key: str) -> Paired:
+    """`b` minus `a`, the shares of the same tasks (NaN: none), over the tasks of both. Where a task is right or wrong p
+    is McNemar's, exact; of several samples that of sign flips by task, drawn by the key, of grades `by_parts`
+    Student's."""
+    both = np.isfinite(a) & np.isfinite(b)
+    differences = (b - a)[both].round(9)
     values, counts = _counted(differences)
     difference, low, high = difference_over_tasks(values, counts)
-    p = (
-        _student_p(differences[np.isfinite(differences)])
-        if of.by_parts
-        else sign_flip_p(values, counts, key=f"{of.models[a]} {of.models[b]}")
-    )
-    return Paired(difference, (low, high), sum(counts), p)
+    p = _student_p(differences) if by_parts else sign_flip_p(values, counts, key=key)
+    means = (float(own[both].mean()) if counts else 0.0 for own in (a, b))
+    return Paired(difference, (low, high), len(differences), p, *means)
 
 
 def _counted(values: Floats) -> tuple[list[float], list[int]]:
@@ -266,6 +279,25 @@ def knowers(of: Outcomes, tasks: Flags) -> Ints:
     n = (of.first == 1).sum(axis=1)
     found: Ints = np.where(tasks & (of.first >= 0).any(axis=1), n, -1)
     return found
+
+
+def guessed_alone(of: Outcomes, tasks: Flags) -> tuple[Floats, Floats]:
+    """How many of these tasks each model would have right alone by guessing [models], expected from the wrong answers
+    to those that nobody has right and whose options are known.
+
+    First, if who does not know falls on the right option as on any other: an answer that one model alone gives is then
+    as likely to be the right one as each of the options that nobody chose. Guesses fall together there as wrong answers
+    do. Second, if all guess evenly, each for itself: a wrong answer among K options then stands for 1 / (K - 1) right
+    ones. Both are right in the mean under what they suppose."""
+    there = (knowers(of, tasks) == 0) & (of.options > 1)
+    group, options = of.group[there], of.options[there][:, None]
+    given = group >= 0
+    alike = ((group[:, :, None] == group[:, None, :]) & given[:, None, :]).sum(axis=2)
+    distinct = np.where(given, 1 / np.maximum(alike, 1), 0.0).sum(axis=1, keepdims=True)
+    unchosen = np.maximum(options - distinct.round(), 1)
+    falling: Floats = (given & (alike == 1)) / unchosen
+    even: Floats = given / (options - 1)
+    return falling.sum(axis=0), even.sum(axis=0)
 
 
 # Lists of questions

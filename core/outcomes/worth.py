@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core.analysis.metrics import difference_over_tasks, share_over_tasks
+from core.analysis.metrics import holm, share_over_tasks
 from core.outcomes.lessons import Known
-from core.outcomes.matrix import Flags, Floats, Ints, Outcomes
+from core.outcomes.matrix import Flags, Floats, Ints, Outcomes, Paired, compared
 from core.outcomes.rules import (
     Played,
     agreement,
@@ -28,6 +28,8 @@ from core.outcomes.rules import (
     vote_by_odds,
 )
 
+#: How the keys of single models begin.
+SINGLE = "single:"
 #: The rules that compare answers, and whether by family, by the names of their policies.
 COMPARING: Mapping[str, tuple[Played, bool]] = {
     "vote": (vote, False),
@@ -53,20 +55,26 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A rule's accuracy over the `n` tasks that it has somebody to ask about, its difference to the best single model's
-    over the tasks of both (None: it is that one), both with their 95 % interval, and its calls, tokens and USD per
-    question (None: unknown)."""
+    """A rule's accuracy over the `n` tasks that it has somebody to ask about, with its 95 % interval; its difference to
+    the best single model (None: it is that one), and whether that `holds` also when all such rules, or all single
+    models, are allowed for (Holm; False for a bound); its calls, tokens and USD per question (None: unknown)."""
 
     key: str
     accuracy: float
     ci95: tuple[float, float]
     n: int
-    difference: tuple[float, float, float] | None
+    difference: Paired | None
     calls: float
     tokens: float | None
     cost: float | None
     says: str = ""
     bound: bool = False
+    holds: bool = False
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is a model that is not the best single one."""
+        return self.key.startswith(SINGLE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +121,24 @@ def rules(of: Outcomes, evolve: Flags, validation: Flags, measured: Flags) -> li
     others = [one for one in order.tolist() if one != best]
     found = [
         single,
-        *(on.one_call(f"single:{of.models[one]}", np.full(len(on.families), one)) for one in others),
+        *(on.one_call(f"{SINGLE}{of.models[one]}", np.full(len(on.families), one)) for one in others),
         _by_family(_Part.of(of, validation), on),
     ]
     if of.comparable and len(of.models) > 2:
         found += [_comparing(key, of, evolve, validation, on) for key in COMPARING]
     found += _bounds(of, measured, on, strength)
-    return [_measured(one, single) for one in found]
+    return _allowed_for([_measured(one, single, of.by_parts) for one in found])
+
+
+def _allowed_for(found: list[Measured]) -> list[Measured]:
+    """The same, each rule with whether it differs by more than luck among the rules that read no grade, each single
+    model among the single models."""
+    ps = {one.key: one.difference.p for one in found if one.difference is not None and not one.bound}
+    held: dict[str, bool] = {}
+    for single in (True, False):
+        keys = [key for key in ps if key.startswith(SINGLE) is single]
+        held |= dict(zip(keys, holm([ps[key] for key in keys]), strict=True))
+    return [replace(one, holds=held.get(one.key, False)) for one in found]
 
 
 def _by_family(taught: _Part, on: _Part) -> Rule:
@@ -179,18 +198,14 @@ def _crossed(of: Outcomes, measured: Flags, on: _Part, strength: Floats) -> Rule
     return Rule("oracle_cross_fitted", right, np.ones(len(rows)), toll, says, bound=True)
 
 
-def _measured(rule: Rule, single: Rule) -> Measured:
+def _measured(rule: Rule, single: Rule, by_parts: bool) -> Measured:
     there = np.isfinite(rule.right)
     values, tasks = np.unique(rule.right[there].round(12), return_counts=True)
     several = bool(((values > 0) & (values < 1)).any())
     n = int(there.sum())
     # Shares between 0 and 1 are of several samples: the interval is then over tasks.
     mean, low, high = share_over_tasks(values.tolist(), tasks.tolist(), n + 1 if several else n)
-    difference = None
-    if rule is not single:
-        both = there & np.isfinite(single.right)
-        steps, counts = np.unique((rule.right - single.right)[both].round(12), return_counts=True)
-        difference = difference_over_tasks(steps.tolist(), counts.tolist())
+    difference = None if rule is single else compared(single.right, rule.right, by_parts, rule.key)
     calls, tokens, cost = (
         float(spent[there].mean()) if n and np.isfinite(spent[there]).all() else None
         for spent in (rule.calls, rule.toll["tokens"], rule.toll["cost"])

@@ -143,13 +143,14 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Estimates:
     """Estimates with their intervals, a line each, the first on top; `along` says what they measure. `signed`:
-    differences around zero."""
+    differences around zero. `zoomed`: the axis spans what there is, and no more."""
 
     lines: Sequence[Line]
     along: str
     signed: bool = False
     title: str = ""
     key: str = "estimates"
+    zoomed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,13 +306,15 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Marks at (x, share); those that stand out are joined by steps. `level`: a share to compare them with."""
+    """Marks at (x, share); those that stand out are joined by steps. `level`: a share to compare them with. `zoomed`:
+    the axis of shares spans what there is, and no more."""
 
     points: Sequence[Point]
     axes: tuple[str, str]
     level: float | None = None
     title: str = ""
     key: str = "points"
+    zoomed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

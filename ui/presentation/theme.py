@@ -18,7 +18,8 @@ from core.episode import AnswerRule, EndReason, Flag, Role, Status, Verdict
 from storage.rows.summaries import RunStatus
 
 #: Okabe and Ito's colour-blind-safe palette, its yellow darkened and its black made grey so that every colour
-#: is visible on the light and on the dark page. One colour per pool slot, in slot order.
+#: is visible on the light and on the dark page; then eight for larger pools, as far from all before them as they can
+#: be for readers with and without colour blindness. One colour per pool slot, in slot order.
 MODEL_COLOURS: tuple[str, ...] = (
     "#0072B2",
     "#E69F00",
@@ -28,6 +29,14 @@ MODEL_COLOURS: tuple[str, ...] = (
     "#CC79A7",
     "#6B7280",
     "#B8A100",
+    "#2B2BEE",
+    "#A50D27",
+    "#2B6CEE",
+    "#A7B464",
+    "#7B8FF4",
+    "#783A78",
+    "#732EB8",
+    "#B85C2E",
 )
 UNKNOWN_COLOUR = "#9AA3AF"
 

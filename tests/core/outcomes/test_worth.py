@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from core.analysis.metrics import ClusteredShare, mcnemar_p, wilson_interval
-from core.outcomes.matrix import Outcomes, cases, knowers, leads, outcomes, pair, paired
+from core.analysis.metrics import ClusteredShare, holm, mcnemar_p, wilson_interval
+from core.outcomes.matrix import (
+    Outcomes,
+    cases,
+    guessed_alone,
+    knowers,
+    leads,
+    outcomes,
+    pair,
+    paired,
+)
 from core.outcomes.worth import Measured, rules
 from core.settings import data_folder
 from tests.core.outcomes.tables import Answered, small_table
@@ -89,10 +98,16 @@ def test_a_lead_is_the_paired_difference_with_mcnemars_exact_p(eight: Outcomes) 
     compared = paired(eight, everything, 0, 1)
     assert (compared.n, compared.difference) == (8, 0.0)
     assert compared.p == mcnemar_p(2, 2)
+    assert (compared.a, compared.b) == (0.5, 0.5)
     found = leads(eight, everything)
     assert [one.domain for one in found] == [None, "law", "physics"]
     assert eight.models[found[0].best] == "cyd", "the best share of those that it answered"
     assert found[0].paired.n == 7
+    lead = found[0].paired
+    assert lead.difference == pytest.approx(lead.b - lead.a), (
+        "the accuracies are those over the tasks of both"
+    )
+    assert lead.b == pytest.approx(4 / 7)
 
 
 def test_a_lead_holds_only_when_all_domains_are_allowed_for(folder: Path) -> None:
@@ -103,6 +118,58 @@ def test_a_lead_holds_only_when_all_domains_are_allowed_for(folder: Path) -> Non
     assert law.paired.p == mcnemar_p(0, 8)
     assert law.holds
     assert not next(one for one in found if one.domain == "physics").holds
+
+
+def test_who_is_first_by_easier_questions_and_behind_on_those_of_both_has_no_lead(folder: Path) -> None:
+    ann: list[Answered] = ["A"] * 60 + ["B"] * 40
+    bob: list[Answered] = [None] * 60 + ["A"] * 20 + ["C"] * 20
+    found = outcomes(small_table(folder, {"ann": ann, "bob": bob}, families=["law"]))
+    first = leads(found, found.of("all"))[0]
+    assert found.models[first.best] == "ann"
+    assert (first.paired.difference, first.paired.n) == (-0.5, 40)
+    assert first.paired.p < 0.001
+    assert not first.holds
+
+
+def test_a_rule_is_more_than_luck_where_it_holds_among_all_rules(folder: Path) -> None:
+    found = outcomes(small_table(folder))
+    by_key = of(rules(found, found.of("evolve"), found.of("validation"), found.of("test")))
+    best = by_key["by-family"]
+    assert best.difference is not None
+    assert best.holds
+    assert best.difference.p < 0.05 / 5
+    assert not by_key["oracle"].holds, "an upper bound is not tested"
+    for single in (True, False):
+        among = [
+            one for one in by_key.values() if one.is_single is single and not one.bound and one.difference
+        ]
+        assert [one.holds for one in among] == holm([one.difference.p for one in among if one.difference])
+
+
+def test_lone_right_answers_that_guessing_would_give(folder: Path) -> None:
+    answers: dict[str, list[Answered]] = {
+        "ann": ["B", "B", "A", "B"],
+        "bob": ["B", "C", "B", ""],
+        "cyd": ["C", "D", "B", None],
+    }
+    found = outcomes(small_table(folder, answers))
+    assert found.options.tolist() == [4] * 4
+    falling, even = guessed_alone(found, found.of("all"))
+    # First: C alone of cyd, A and D unchosen. Second: each alone, A unchosen. Third: ann knows it. Fourth: B alone.
+    assert falling.tolist() == pytest.approx([1 + 1 / 3, 1, 1 / 2 + 1])
+    assert even.tolist() == pytest.approx([3 / 3, 2 / 3, 2 / 3])
+
+
+def test_guesses_give_as_many_lone_right_answers_as_expected(folder: Path) -> None:
+    drawn = np.random.default_rng(1).integers(4, size=(3, 4000))
+    answers: dict[str, list[Answered]] = {
+        f"m{slot}": ["ABCD"[one] for one in own] for slot, own in enumerate(drawn.tolist())
+    }
+    found = outcomes(small_table(folder, answers))
+    everything = found.of("all")
+    lone = int((knowers(found, everything) == 1).sum())
+    for expected in guessed_alone(found, everything):
+        assert expected.sum() == pytest.approx(lone, rel=0.05)
 
 
 def test_two_models_side_by_side(eight: Outcomes) -> None:
@@ -157,7 +224,7 @@ def test_best_per_domain_knows_who_is_good_at_what(folder: Path) -> None:
     assert by_key["best_single"].accuracy < 0.9
     difference = by_key["by-family"].difference
     assert difference is not None
-    assert difference[1] > 0
+    assert difference.ci95[0] > 0
 
 
 def test_a_model_with_few_rows_is_no_best_single_one_and_is_not_counted_wrong(folder: Path) -> None:
@@ -171,7 +238,7 @@ def test_a_model_with_few_rows_is_no_best_single_one_and_is_not_counted_wrong(fo
     assert by_key["best_single"].says == "ann"
     assert {key: one.n for key, one in by_key.items() if one.n != 40} == {"single:few": 4}
     assert by_key["single:few"].difference is not None
-    assert by_key["single:few"].difference[0] == pytest.approx(1 / 4)
+    assert by_key["single:few"].difference.difference == pytest.approx(1 / 4)
 
 
 def test_lists_of_questions_are_what_their_names_say(folder: Path) -> None:

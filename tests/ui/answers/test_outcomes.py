@@ -17,11 +17,12 @@ from core.settings import data_folder
 from core.tasks.sets import load_tasks
 from storage.store import Store, open_store
 from tests.core.outcomes.tables import Answered, small_table
-from tests.ui.pages import assert_literal, command, opened, plainly, shown
+from tests.ui.pages import assert_literal, command, opened, opened_in, plainly, shown
 from ui.answers import pages
-from ui.answers.blocks import Answer, Estimate, Grid, Points, Table
+from ui.answers.blocks import Answer, Estimate, Estimates, Grid, Points, Table
 from ui.answers.outcomes.subject import asked_of_table, short
 from ui.notebook import outcomes
+from ui.web.pickers.palette import called, outcome_tables
 
 HOSTILE = "<script>alert(1)</script> $x$ ![a](https://a.example/b.png) **bold**"
 #: Forty questions of law and physics: ann knows law, bob physics; cyd is right together with ann in law alone.
@@ -87,8 +88,55 @@ def test_it_says_where_a_lead_is_more_than_luck(store: Store, table: OutcomeTabl
     assert (by_domain["law"]["best"], by_domain["law"]["next"]) == ("ann", "cyd")
     assert (by_domain["law"]["holds"], by_domain["law"]["p"]) == ("may be", 1.0)
     assert (by_domain["physics"]["best"], by_domain["physics"]["holds"]) == ("bob", "hardly")
-    assert "In 1 of 2 domains the best model's lead is more than luck: bob in physics." in found.sentence
+    assert "more than luck when all 2 comparisons are allowed for: bob in physics." in found.sentence
     assert "It may be luck in law." in found.sentence
+
+
+def test_a_lead_is_told_with_the_accuracies_on_the_questions_of_both(store: Store) -> None:
+    ann: list[Answered] = ["A"] * 30 + ["B"] * 10
+    bob: list[Answered] = [None] * 20 + ["A"] * 4 + ["B"] * 16
+    found = answers(store, small_table(data_folder(), {"ann": ann, "bob": bob}, name="part"), "models")
+    assert "On the 20 questions that both answered ann has +30.0 points (" in found["lead"].sentence
+    assert "over bob (50.0 % against 20.0 %): more than luck (p 0.031)." in found["lead"].sentence
+    first = rows(found["lead"], "rows")[0]
+    assert (first["accuracy"].value, first["next_accuracy"].value) == (0.5, 0.2)
+    assert first["lead"].value == pytest.approx(0.3)
+
+
+def test_an_interval_without_0_that_does_not_hold_among_all_domains_is_told(store: Store) -> None:
+    domains = ["law", "physics", "history", "biology"]
+    ann: list[Answered] = ["A" if i % 4 or i < 28 else "B" for i in range(80)]
+    bob: list[Answered] = ["A" if i % 4 else "B" for i in range(80)]
+    table = small_table(data_folder(), {"ann": ann, "bob": bob}, name="four", families=domains)
+    found = answers(store, table, "models")["lead"]
+    law = next(row for row in rows(found, "rows") if row["domain"] == "law")
+    assert (law["lead"].ci95[0] > 0, law["p"], law["holds"]) == (True, 0.015625, "may be")
+    assert "when all 4 comparisons are allowed for." in found.sentence
+    assert "An interval allows for one comparison alone, so that of law may leave out 0" in found.sentence
+
+
+def test_a_single_domain_is_shown_once(store: Store) -> None:
+    table = small_table(data_folder(), ANSWERS, name="one", families=["law"])
+    found = answers(store, table, "models")
+    [drawn] = found["known"].blocks
+    assert isinstance(drawn, Estimates)
+    assert [(line.name, line.estimate.value) for line in drawn.lines] == [
+        ("ann", 0.5),
+        ("bob", 0.5),
+        ("cyd", 0.475),
+    ]
+    assert [row["domain"] for row in rows(found["lead"], "rows")] == ["law"]
+    assert "domains" not in found["lead"].sentence
+    assert "40 questions in the domain law, all of them answered by all 3 models." in found["known"].sentence
+
+
+def test_how_many_questions_all_models_answered_is_said_one_way(store: Store) -> None:
+    models: dict[str, list[Answered]] = {"ann": ["A"] * 40, "bob": [None] * 8 + ["B"] * 32}
+    found = answers(store, small_table(data_folder(), models, name="lacks"), "models")
+    assert "40 questions in 2 domains, 32 of them answered by all 2 models." in found["known"].sentence
+    assert found["taken"].sentence.startswith(
+        "All 2 models answered 32 of 40 questions (80.0 %). Least: bob, 32."
+    )
 
 
 def test_a_second_opinion_says_what_it_costs_and_brings(store: Store, table: OutcomeTable) -> None:
@@ -97,6 +145,11 @@ def test_a_second_opinion_says_what_it_costs_and_brings(store: Store, table: Out
     assert "agree in 97.5 %" in found.sentence
     assert "ann is right in 100.0 %, cyd in 0.0 %, neither in 0.0 %" in found.sentence
     assert "one more call a question (140 tokens)" in found.sentence
+    assert (
+        "marks 1 answer of ann as doubtful: 0 of its 20 wrong ones (0.0 %), and 1 right ones"
+        in found.sentence
+    )
+    assert "would win 0.0 points, from 50.0 % to 50.0 %." in found.sentence
     best = rows(found, "seconds")[0]
     assert (best["second"], best["most"], best["tokens"]) == ("bob", 0.5, 130)
     assert best["same"] == Estimate(0.0, wilson_interval(0, 40), 0, 40)
@@ -105,11 +158,33 @@ def test_a_second_opinion_says_what_it_costs_and_brings(store: Store, table: Out
 def test_the_questions_that_one_model_alone_knows_are_listed(store: Store, table: OutcomeTable) -> None:
     found = answers(store, table, "together")["alone"]
     assert [(row["model"], row["only"]) for row in rows(found, "models")] == [("ann", 1), ("bob", 20)]
-    assert found.sentence.startswith("21 of 40 questions (52.5 %) are known to one model alone.")
+    assert found.sentence.startswith("21 of 40 questions (52.5 %) are answered right by one model alone.")
     first = rows(found, "questions")[0]
     assert (first["id"], first["knows"]) == (table.tasks[0].id, "ann")
     [listed] = [one for one in found.blocks if isinstance(one, Table) and one.key == "questions"]
     assert listed.leads[0].params["task"] == table.tasks[0].id
+    alone = answers(store, table, "questions", case="one")["listed"]
+    assert [row["knows"] for row in rows(alone, "questions")[:2]] == ["ann", "bob"]
+
+
+def test_lone_right_answers_stand_beside_those_that_guessing_would_give(store: Store) -> None:
+    models: dict[str, list[Answered]] = {
+        "ann": ["A"] * 10 + ["B"] * 30,
+        "bob": ["B"] * 10 + ["B"] * 30,
+        "cyd": ["B"] * 10 + ["C"] * 30,
+    }
+    found = answers(store, small_table(data_folder(), models, name="guess"), "together")["alone"]
+    # To thirty questions C is given by cyd alone, and two of four options by nobody; ninety answers are wrong.
+    assert "Guessing alone would give 15 such if" in found.sentence
+    assert "and 30 if all guess evenly" in found.sentence
+    [ann] = rows(found, "models")
+    assert (ann["only"], ann["guessed"], ann["guessed_evenly"]) == (10, 0.0, 10.0)
+    open_ended = small_table(
+        data_folder(), models, name="open", questions=[f"What is {i}?" for i in range(40)]
+    )
+    found = answers(store, open_ended, "together")["alone"]
+    assert "Guessing" not in found.sentence
+    assert "guessed" not in rows(found, "models")[0]
 
 
 def test_a_list_holds_the_questions_of_its_case_and_turns_its_pages(store: Store) -> None:
@@ -162,7 +237,38 @@ def test_rules_are_told_with_what_they_would_be_if_chosen_on_the_same(
     assert told["by-family"]["accuracy"].value == 1.0
     assert told["oracle"]["flattered"] == 1.0
     assert f"of {n} test questions" in found.sentence
-    assert "“by-family” is best: 100.0 %" in found.sentence
+    right = sum(task.family == "law" for task in load_tasks("outcomes:known", "test", None, 0))
+    single = f"{100 * right / n:.1f} %"
+    assert "Of the 5 rules that read no grade “by-family” does best on these questions" in found.sentence
+    assert (
+        f"over the best single model, 100.0 % against {single} on the {n} questions of both" in found.sentence
+    )
+    assert "more than luck (p 0.002, allowing for 5 rules)." in found.sentence
+    assert (told["by-family"]["holds"], told["oracle"]["holds"], told["best_single"]["holds"]) == (
+        "hardly",
+        "",
+        "",
+    )
+    # ann is best on evolve and validation questions, and bob on the test questions.
+    assert "There bob has +11.1 points" in found.sentence
+    assert "allowing for 2 models)." in found.sentence
+    of_evolve = answers(store, table, "won", on="evolve")["won"]
+    assert "Rules are measured on test questions, whichever are counted elsewhere." in of_evolve.sentence
+
+
+def test_models_far_below_the_best_are_not_drawn_beside_it(store: Store) -> None:
+    wrong: list[Answered] = ["B"] * 40
+    models: dict[str, list[Answered]] = {
+        "ann": ["A"] * 39 + ["B"],
+        "bob": ["A"] * 38 + ["B"] * 2,
+        "far": wrong,
+    }
+    found = answers(store, small_table(data_folder(), models, name="far"), "won")["frontier"]
+    [points] = [one for one in found.blocks if isinstance(one, Points)]
+    assert points.zoomed
+    assert "far" not in {one.name for one in points.points}
+    assert {"ann", "bob"} <= {one.name for one in points.points}
+    assert " 1 model below " in found.sentence
 
 
 @pytest.mark.integration
@@ -262,3 +368,43 @@ def test_a_table_that_is_gone_is_said_and_another_shown(store: Store, table: Out
     page = opened("outcomes", table="gone")
     assert "There is no outcome table gone: another one is shown." in plainly(page)
     assert "ann knows most" in plainly(page)
+
+
+@pytest.mark.integration
+def test_questions_and_fold_can_be_chosen_where_they_matter_alone(store: Store, table: OutcomeTable) -> None:
+    def fields(**query: str) -> dict[str, bool]:
+        found = opened("outcomes", table="known", **query).selectbox
+        return {one.label: one.disabled for one in found if one.label in ("Questions", "Split by")}
+
+    assert fields() == {"Questions": False}
+    assert fields(on="test") == {"Questions": False, "Split by": False}
+    assert fields(part="won") == {"Questions": True, "Split by": False}
+    won = opened("outcomes", table="known", part="won", on="evolve")
+    assert "evolve" in won.query_params["on"], "what was chosen holds again on the other tabs"
+
+
+@pytest.mark.integration
+def test_the_table_that_was_looked_at_last_is_shown_again(store: Store, table: OutcomeTable) -> None:
+    small_table(data_folder(), ANSWERS, name="another", families=["history"])
+    page = opened("outcomes", table="known")
+    assert "who knows what, what a second opinion brings" in plainly(page)
+    page.query_params.clear()
+    back = opened_in(page, "outcomes")
+    assert "known" in back.query_params["table"]
+    assert "questions in 2 domains" in plainly(back)
+    assert "in the domain history" in plainly(opened("outcomes")), "another tab begins with the first"
+
+
+def test_go_to_knows_tables_by_name(store: Store, table: OutcomeTable) -> None:
+    assert called("known", outcome_tables()) == [("Outcome table known", "outcomes", {"table": "known"})]
+
+
+@pytest.mark.integration
+def test_the_glossary_says_what_each_rule_does(store: Store, table: OutcomeTable) -> None:
+    found = answers(store, table, "won")["won"]
+    [way] = found.ways
+    page = shown(opened(way.to.page, **{name: str(value) for name, value in way.to.params.items()}))
+    played = {row["rule"].partition(":")[0] for row in rows(found, "rules")}
+    for name in {*played, "sure"} - {"best_single", "oracle", "cheapest_right", "oracle_cross_fitted"}:
+        assert f"**{name}**" in page
+    assert "**Logit**" not in page

@@ -87,7 +87,7 @@ def test_plain_text_hides_nothing_and_a_label_keeps_no_markdown() -> None:
 
 
 def test_colours_are_fixed_per_slot_and_readable() -> None:
-    models = tuple("abcdefgh")
+    models = tuple("abcdefghijklmnop")  # fifteen models of a published table have a colour each
     assert [model_colour(model, models) for model in models] == list(MODEL_COLOURS)
     assert len(set(MODEL_COLOURS)) == len(MODEL_COLOURS)
     assert {ink_on(colour) for colour in MODEL_COLOURS} <= {"#000000", "#FFFFFF"}

@@ -20,10 +20,10 @@ from ui.presentation.odds import alternatives, options, undecided, with_other_he
 from ui.presentation.theme import ROLE_STYLES, percent
 from ui.presentation.words import diff_markdown, word_diff
 from ui.web.analysis.figures import bars as level_bars
-from ui.web.analysis.figures import curve, grid
+from ui.web.analysis.figures import curve, estimates, grid, marks
 from ui.web.components.decision_chart import chart_data
 from ui.web.components.transport import dwell_s
-from ui.web.kit.figures import Estimate, estimates_figure
+from ui.web.kit.figures import Estimate, estimates_figure, span, span_words
 from ui.web.kit.widgets import Standing, standings_figure
 from ui.web.turns import figures
 from ui.web.turns.decision import choice_markdown
@@ -64,6 +64,46 @@ def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with
     ]
     assert figure.layout.yaxis.range[0] < 0  # room below a mark at 0
     assert not any(line.cliponaxis for line in lines)
+
+
+def test_an_axis_spans_what_there_is_and_says_where_it_begins() -> None:
+    lines = [
+        blocks.Line("weighted", blocks.Estimate(0.742, (0.728, 0.755), 742, 1000)),
+        blocks.Line("single", blocks.Estimate(0.733, (0.719, 0.746), 733, 1000)),
+    ]
+    figure = estimates(blocks.Estimates(lines, "answered right", zoomed=True))
+    left, right = figure.layout.xaxis.range
+    assert 0.7 < left <= 0.71
+    assert 0.755 <= right < 0.77
+    assert figure.layout.xaxis.title.text == "answered right<br>(the axis begins at 71 %)"
+    whole = estimates(blocks.Estimates(lines, "answered right"))
+    assert tuple(whole.layout.xaxis.range) == (-0.05, 1.05)
+    assert whole.layout.xaxis.title.text == "answered right"
+    assert span(0.02, 0.9) == (0.0, 1.0, 0.25)
+    assert span(0.98, 1.0) == (0.98, 1.0, 0.005)
+    assert span_words("share", 0.0) == "share"
+
+
+@pytest.mark.parametrize("zoomed", [True, False])
+def test_names_of_marks_have_room_above_the_highest(zoomed: bool) -> None:
+    points = [
+        Point(x, blocks.Estimate(share, (share - 0.01, share + 0.01), 1, 2), name, stands_out=True)
+        for x, share, name in ((1.0, 0.73, "single"), (4.0, 0.742, "weighted-vote"))
+    ]
+    figure = marks(blocks.Points(points, ("calls", "answered right"), zoomed=zoomed))
+    bottom, top = figure.layout.yaxis.range
+    assert top - 0.742 > 0.05 * (top - bottom), "a name is so high"
+    assert (bottom > 0.6) is zoomed
+    assert ("begins at" in figure.layout.yaxis.title.text) is zoomed
+
+
+def test_a_long_name_is_cut_before_what_it_counts() -> None:
+    line = blocks.Line(
+        "Differ: a model of a very long name indeed right", blocks.Estimate(0.5, (0.4, 0.6), 2345, 10234)
+    )
+    [name] = estimates(blocks.Estimates([line], "share")).layout.yaxis.ticktext
+    assert name.endswith("… · 2,345 of 10,234")
+    assert name.startswith("Differ: a model of a very")
 
 
 def outline(index: int, **changes: object) -> TurnOutline:

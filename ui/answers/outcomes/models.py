@@ -22,6 +22,8 @@ from ui.answers.outcomes.subject import (
     BY_PARTS,
     counted,
     estimate,
+    luck,
+    luck_words,
     matrix,
     points,
     questions,
@@ -29,7 +31,7 @@ from ui.answers.outcomes.subject import (
     strongest,
     viewed,
 )
-from ui.presentation.comparison import enumerated, p_words
+from ui.presentation.comparison import enumerated
 from ui.presentation.theme import percent
 from ui.presentation.words import several, share_words
 
@@ -61,7 +63,7 @@ def known(asked: Asked) -> Answer:
                 f"{rate.n:,} replies" if rate.k is None else f"{rate.k:,} of {rate.n:,} replies right",
                 "*" * (bool(rate.n) and rate.value == best[i] and len(order) > 1),
                 Mark(
-                    to=questions(asked, model=of.models[model], domain=None if name == ALL else name),
+                    to=questions(asked, model=of.models[model], domain=name if i else None),
                 ),
                 rate.ci95 if rate.n else None,
             )
@@ -71,7 +73,7 @@ def known(asked: Asked) -> Answer:
     ]
     notes: list[Block] = [
         "Percent right of the replies that are graded; a model without a reply to a question is not counted there. The "
-        "best of a column has a star. Intervals are Wilson's; of several samples those of a question fall together."
+        "best of a domain has a star. Intervals are Wilson's; of several samples those of a question fall together."
     ]
     if left := len(of.domains) - len(columns):
         notes += [f"{several(left, 'domain')} with fewer questions have no column."] * (len(columns) > 0)
@@ -81,11 +83,21 @@ def known(asked: Asked) -> Answer:
     if len(names) > len(order):  # the longer side goes down: a phone is narrow
         turned = [list(column) for column in zip(*cells, strict=True)]
         grid = Grid(names, short(names_of_models), ("domain", "model"), turned, top=1.0)
+    drawn: Block = grid
+    if not columns:  # one domain: a grid would be a single column, in which a point cannot be seen
+        drawn = Estimates(
+            [
+                Line(of.models[model], estimate(rate), Mark(to=questions(asked, model=of.models[model])))
+                for model, (rate, *_) in zip(order, rates, strict=True)
+            ],
+            "answered right, 95 % interval",
+            zoomed=True,
+        )
     return Answer(
         "known",
         "What does each model know?",
         _known_words(asked, order),
-        [grid],
+        [drawn],
         notes,
         term="Outcome table",
     )
@@ -99,22 +111,35 @@ def _known_words(asked: Asked, order: list[int]) -> str:
     said = [f"{of.models[order[0]]} knows most: {share_words(rates[0].value, rates[0].ci95)}"]
     if len(order) > 1 and rates[1].value is not None:
         said.append(f"then {of.models[order[1]]}, {share_words(rates[1].value, rates[1].ci95)}")
-    few = [of.models[model] for model in order if (of.rows[tasks, model] > 0).mean() < 1]
-    lacks = f" {several(len(few), 'model')} did not answer every question." if few else ""
-    return (
-        f"{', '.join(said)}. {int(tasks.sum()):,} questions in {several(len(of.domains), 'domain')}.{lacks}"
-    )
+    domains = several(len(of.domains), "domain") if len(of.domains) > 1 else f"the domain {of.domains[0]}"
+    n, whole = int(tasks.sum()), _answered_by_all(asked)
+    by_all = f"{whole:,} of them" if whole < n else "all of them"
+    whom = f"all {len(order)} models" if len(order) > 1 else of.models[order[0]]
+    return f"{', '.join(said)}. {n:,} questions in {domains}, {by_all} answered by {whom}."
+
+
+def _answered_by_all(asked: Asked) -> int:
+    return int((matrix(asked).rows[counted(asked)] > 0).all(axis=1).sum())
+
+
+def _everything(asked: Asked) -> str:
+    """What all questions together are called: the domain, where there is one only."""
+    of = matrix(asked)
+    return ALL if len(of.domains) > 1 else of.domains[0]
 
 
 def lead(asked: Asked) -> Answer | None:
     """Whether the best model of each domain is ahead by luck; None where nobody can be compared."""
     of, tasks = matrix(asked), counted(asked)
     found = leads(of, tasks)
+    if len(of.domains) == 1:
+        found = found[:1]  # the domain is all there is
     if not found:
         return None
+    n_domains = len([one for one in found if one.domain])
     lines = [
         Line(
-            f"{one.domain or ALL}: {of.models[one.best]}",
+            f"{one.domain or _everything(asked)}: {of.models[one.best]}",
             Estimate(one.paired.difference, one.paired.ci95),
             Mark(to=questions(asked, "differ", **_two(asked, one))),
             plain=not one.holds,
@@ -123,22 +148,39 @@ def lead(asked: Asked) -> Answer | None:
     ]
     table = Table.of(
         found,
-        Column("domain", "Domain", get=lambda one: one.domain or ALL),
-        Column("best", "Best", get=lambda one: of.models[one.best]),
-        Column("accuracy", "Accuracy", "estimate", lambda one: _accuracy(asked, one, one.best)),
-        Column("next", "Next", get=lambda one: of.models[one.rival]),
-        Column(
-            "next_accuracy", "Accuracy of the next", "estimate", lambda one: _accuracy(asked, one, one.rival)
-        ),
+        Column("domain", "Domain", get=lambda one: one.domain or _everything(asked)),
         Column(
             "lead",
             "Lead",
             "difference",
             lambda one: Estimate(one.paired.difference, one.paired.ci95),
-            "In points, over the questions that both answered",
+            "In points, over the questions that both answered.",
         ),
-        Column("p", "p", "p", lambda one: one.paired.p),
-        Column("holds", "Luck?", get=lambda one: "hardly" if one.holds else "may be"),
+        Column(
+            "holds",
+            "Luck?",
+            get=lambda one: luck(one.holds),
+            help=f"In a domain: when all {several(n_domains, 'comparison')} are allowed for (Holm)."
+            if n_domains
+            else "",
+        ),
+        Column("best", "Best", get=lambda one: of.models[one.best]),
+        Column("p", "p", "p", lambda one: one.paired.p, "Of this comparison by itself"),
+        Column("next", "Next", get=lambda one: of.models[one.rival]),
+        Column(
+            "accuracy",
+            "Accuracy",
+            "estimate",
+            lambda one: _accuracy(asked, one, one.best),
+            "Of the best, over the questions that both answered.",
+        ),
+        Column(
+            "next_accuracy",
+            "Of the next",
+            "estimate",
+            lambda one: _accuracy(asked, one, one.rival),
+            "Its accuracy, over the questions that both answered.",
+        ),
         Column("questions", "Questions", "count", lambda one: one.paired.n, "Those that both answered"),
     )
     test = (
@@ -150,16 +192,16 @@ def lead(asked: Asked) -> Answer | None:
     )
     return Answer(
         "lead",
-        "Is the best model of a domain ahead by luck?",
+        "Is the best model of a domain ahead by luck?" if n_domains else "Is the best model ahead by luck?",
         _lead_words(asked, found),
-        [Estimates(lines, "lead in points, over the questions that both answered", signed=True), table],
+        [Estimates(lines, "lead in points", signed=True), table],
         [
-            f"Differences are paired: both models answered the same questions. p is {test}. The first of a domain "
+            f"Differences are paired: both models answered the same questions, which are not all that each of them "
+            f"answered. p is {test}. The first of a domain "
             "is compared with the next alone, two-sidedly: in the standard cases that keeps its level although who is "
             "first was read from the same questions (Hung and Fithian 2019). A lead in a domain counts as more than "
             "luck where it holds when all domains are allowed for "
-            f"({several(len([one for one in found if one.domain]), 'comparison')}, Holm's "
-            "correction, 5 % for all together)."
+            f"({several(n_domains, 'comparison')}, Holm's correction, 5 % for all together)."
         ],
     )
 
@@ -173,32 +215,40 @@ def _accuracy(asked: Asked, one: Lead, model: int) -> Estimate:
     of, tasks = matrix(asked), counted(asked)
     if one.domain is not None:
         tasks = tasks & (of.domain == of.domains.index(one.domain))
+    tasks = tasks & np.isfinite(of.share[:, [one.best, one.rival]]).all(axis=1)
     return estimate(of.accuracy(tasks, model))
 
 
 def _lead_words(asked: Asked, found: list[Lead]) -> str:
     of = matrix(asked)
     first, by_domain = found[0], [one for one in found if one.domain]
-    surely = "more than luck" if first.holds else "perhaps luck"
     said = [
-        f"Over all questions {of.models[first.best]} is ahead of {of.models[first.rival]} by "
-        f"{points(first.paired.difference, first.paired.ci95)}: {surely} (p {p_words(first.paired.p)})."
+        f"On the {first.paired.n:,} questions that both answered {of.models[first.best]} has "
+        f"{points(first.paired.difference, first.paired.ci95)} over {of.models[first.rival]} "
+        f"({percent(first.paired.b)} against {percent(first.paired.a)}): "
+        f"{luck_words(first.holds, first.paired.p)}."
     ]
-    if len(by_domain) > 1:
+    if by_domain:
         held, open_ = ([one for one in by_domain if one.holds is holds] for holds in (True, False))
         said.append(
-            f"In {len(held)} of {len(by_domain)} domains the best model's lead is more than luck"
+            f"In {len(held)} of {len(by_domain)} domains the best model's lead is more than luck when all "
+            f"{several(len(by_domain), 'comparison')} are allowed for"
             + (f": {_by_model(asked, held)}." if held else ".")
         )
         if open_:
-            said.append(f"It may be luck in {', '.join(one.domain or ALL for one in open_)}.")
+            said.append(f"It may be luck in {enumerated([str(one.domain) for one in open_])}.")
+        if by_itself := [str(one.domain) for one in open_ if one.paired.ci95[0] > 0]:
+            said[-1] += (
+                f" An interval allows for one comparison alone, so that of {enumerated(by_itself)} may leave out 0 all "
+                "the same."
+            )
     return "\n".join(said)
 
 
 def _by_model(asked: Asked, found: list[Lead]) -> str:
     of = matrix(asked)
     best = dict.fromkeys(one.best for one in found)
-    own = {model: [one.domain or ALL for one in found if one.best == model] for model in best}
+    own = {model: [str(one.domain) for one in found if one.best == model] for model in best}
     return "; ".join(f"{of.models[model]} in {enumerated(names)}" for model, names in own.items())
 
 
@@ -246,12 +296,10 @@ def taken(asked: Asked) -> Answer:
         Column("list", "Without one", "link", lambda model: _missing(asked, model, rows(model) < n)),
         key="models",
     )
-    whole = int((of.rows[tasks] > 0).all(axis=1).sum())
-    least = min(order, key=rows)
-    said = (
-        f"All {len(order)} models answered {whole:,} of {n:,} questions ({percent(whole / n) if n else '–'})."
-    )
-    if rows(least) < n:
+    whole, least = _answered_by_all(asked), min(order, key=rows)
+    who = f"All {len(order)} models" if len(order) > 1 else of.models[least]
+    said = f"{who} answered {whole:,} of {n:,} questions ({percent(whole / n) if n else '–'})."
+    if rows(least) < n and len(order) > 1:
         said += f" Least: {of.models[least]}, {rows(least):,}."
     unknown = [name for name, values in spent.items() if not np.isfinite(values).any()]
     if unknown:

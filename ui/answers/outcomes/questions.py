@@ -109,7 +109,9 @@ def listed(asked: Asked) -> Answer:
     said = f"{case.options[case.value]}: {several(len(which), 'question')}{of_words}."
     if len(which) > MOST:
         said += f" These are {begin + 1:,} to {begin + len(shown):,}."
-    table = questions_table(asked, shown, models=[one for one in (a, b) if one is not None])
+    table = questions_table(
+        asked, shown, models=[one for one in (a, b) if one is not None], knows=case.value in ("one", "some")
+    )
     hint = ["Click a question for all replies to it."] if len(shown) else []
     return Answer(
         "listed",
@@ -135,16 +137,17 @@ def questions_table(
     title: str = "",
     key: str = "questions",
     knows: bool = False,
+    elsewhere: bool = False,
 ) -> Table:
     """Questions by their places in the table, each leads to its replies; with what `models` answered, or who `knows`
-    it."""
+    it. `elsewhere`: they are not the list that the address narrows."""
     of, tasks = matrix(asked), tasks_of(asked)
     answers = {model: _answers(asked, which, model) for model in models}
     here = asked.choices
 
     def address(place: int) -> Address:
         kept = {name: here.get(name) or None for name in ("domain", "model", "other", "case", "at")}
-        return there(asked, "questions", **(kept if models or not knows else {}), task=tasks[place].id)
+        return there(asked, "questions", **({} if elsewhere else kept), task=tasks[place].id)
 
     def given(model: int) -> list[Column]:
         name = of.models[model]
@@ -161,11 +164,11 @@ def questions_table(
     return Table.of(
         which.tolist(),
         Column("id", "Id", "id", lambda place: tasks[place].id),
+        *([Column("knows", "Right", get=lambda place: _knowing(asked, place))] * knows),
         Column("question", "Question", get=lambda place: tasks[place].question or "no text in the table"),
         Column("domain", "Domain", get=lambda place: tasks[place].family),
         Column("key", "Key", get=lambda place: key_words(tasks[place])),
         *(column for model in models for column in given(model)),
-        *([Column("knows", "Right", get=lambda place: _knowing(asked, place))] * knows),
         Column("right", "Right models", "count", lambda place: int(known[place])),
         Column("models", "Of", "count", lambda place: int((of.first[place] >= 0).sum())),
         title=title,
@@ -377,7 +380,7 @@ def grading(asked: Asked) -> Answer:
         "marks",
         question,
         said,
-        [Estimates(lines, "the same, with 95 % interval"), table],
+        [Estimates(lines, "the same grade, 95 % interval", zoomed=True), table],
         [
             "By first replies that have a grade and a mark. Grades are ours wherever a key is known "
             f"({', '.join(graders)}): the answer is read from the reply and compared with the key. Elsewhere on this "

@@ -19,6 +19,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from ui.answers.asked import Asked, Side
 from ui.answers.blocks import Address, Choice, Estimate
+from ui.presentation.comparison import p_words
 from ui.presentation.theme import percent
 
 PAGE = "outcomes"
@@ -101,6 +102,17 @@ def share(k: int, n: int) -> Estimate:
 def points(difference: float, ci95: tuple[float, float]) -> str:
     """A difference in points with its interval."""
     return f"{100 * difference:+.1f} points ({100 * ci95[0]:+.1f} to {100 * ci95[1]:+.1f})"
+
+
+def luck_words(holds: bool, p: float, among: str = "") -> str:
+    """Whether a difference is luck, with its p, and `among` what it is allowed for."""
+    allowing = f", allowing for {among}" if among else ""
+    return f"{'more than luck' if holds else 'perhaps luck'} (p {p_words(p)}{allowing})"
+
+
+def luck(holds: bool | None) -> str:
+    """The same in a cell; nothing where nothing is compared."""
+    return "" if holds is None else "hardly" if holds else "may be"
 
 
 def part_of(k: int, n: int) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from core.outcomes.matrix import Pair, cases, knowers, pair
+from core.outcomes.matrix import Pair, cases, guessed_alone, knowers, pair
 from ui.answers.asked import Asked
 from ui.answers.blocks import (
     Answer,
@@ -56,24 +56,21 @@ def second(asked: Asked) -> Answer:
     b = of.models.index(other.value)
     found = pair(of, tasks, a, b)
     names = first.value, other.value
+    called = short(names, 20)
     at = partial(questions, asked, model=names[0], other=names[1])
     lines = [
         Line("They agree", share(found.same, found.n), Mark(to=at("same"))),
-        Line("Right where they agree", share(found.same_right, found.same), Mark(to=at("same"))),
-        Line(
-            f"{names[0]} right where they differ", share(found.a_right, found.differ), Mark(to=at("differ"))
-        ),
-        Line(
-            f"{names[1]} right where they differ", share(found.b_right, found.differ), Mark(to=at("rescues"))
-        ),
-        Line("Neither right where they differ", share(found.neither, found.differ), Mark(to=at("differ"))),
+        Line("Agree: right", share(found.same_right, found.same), Mark(to=at("same"))),
+        Line(f"Differ: {called[0]} right", share(found.a_right, found.differ), Mark(to=at("differ"))),
+        Line(f"Differ: {called[1]} right", share(found.b_right, found.differ), Mark(to=at("rescues"))),
+        Line("Differ: neither right", share(found.neither, found.differ), Mark(to=at("differ"))),
     ]
     pairs = [pair(of, tasks, a, model) for model in rest]
     return Answer(
         "second",
         question,
         _second_words(asked, found),
-        [Estimates(lines, "share of the questions, with 95 % interval"), _seconds_table(asked, pairs)],
+        [Estimates(lines, "share, 95 % interval"), _seconds_table(asked, pairs)],
         [
             "Over the questions for which both models have a graded first reply. Two agree when the grader calls their "
             "answers the same; a reply without an answer agrees with none. The best that a second opinion can bring is "
@@ -91,16 +88,17 @@ def _second_words(asked: Asked, found: Pair) -> str:
     agree, right = share(found.same, found.n), share(found.same_right, found.same)
     wrong = found.n - found.same_right - found.a_right
     told = found.b_right + found.neither
+    one_right, two_right = found.same_right + found.a_right, found.same_right + found.a_right + found.b_right
     said = [
         f"{a} and {b} agree in {share_words(agree.value or 0.0, agree.ci95 or (0.0, 1.0))} of {found.n:,} questions; "
         f"then {percent(right.value) if found.same else 'none'} are right.",
         f"Where they differ {a} is right in {part_of(found.a_right, found.differ)}, {b} in "
         f"{part_of(found.b_right, found.differ)}, neither in {part_of(found.neither, found.differ)}.",
         f"It costs one more call a question{_price(asked, found.b)}. To believe {a} whenever they differ wins nothing "
-        f"by itself, but marks {part_of(told, wrong)} of its {wrong:,} wrong answers as doubtful; to believe whoever "
-        f"is right would win {100 * found.b_right / found.n:.1f} points "
-        f"({percent((found.same_right + found.a_right) / found.n)} to "
-        f"{percent((found.same_right + found.a_right + found.b_right) / found.n)}).",
+        f"by itself, but marks {several(found.differ, 'answer')} of {a} as doubtful: {told:,} of its {wrong:,} wrong "
+        f"ones ({part_of(told, wrong)}), and {found.a_right:,} right ones with them.",
+        f"To believe whoever is right would win {100 * found.b_right / found.n:.1f} points, from "
+        f"{percent(one_right / found.n)} to {percent(two_right / found.n)}.",
     ]
     return "\n".join(said)
 
@@ -128,11 +126,11 @@ def _seconds_table(asked: Asked, pairs: list[Pair]) -> Table:
     return Table.of(
         sorted(pairs, key=lambda one: -(wins(one) or 0.0)),
         Column("second", "Second model", get=lambda one: of.models[one.b]),
+        Column("most", "Most to win", "points", wins, "In points, if whoever is right were believed"),
         Column("same", "Agree", "estimate", lambda one: share(one.same, one.n)),
         Column("right", "Then right", "estimate", lambda one: share(one.same_right, one.same)),
         Column("first_right", "Else the first", "estimate", lambda one: share(one.a_right, one.differ)),
         Column("second_right", "Else the second", "estimate", lambda one: share(one.b_right, one.differ)),
-        Column("most", "Most to win", "points", wins, "In points, if whoever is right were believed"),
         Column("tokens", "Tokens", "number", lambda one: of_reply("tokens", one), "More per question"),
         Column("cost_usd", "Cost", "usd", lambda one: of_reply("cost", one), "More US dollars per question"),
         Column("questions", "Questions", "count", lambda one: one.n, "That both answered"),
@@ -191,6 +189,14 @@ def agreement(asked: Asked) -> Answer | None:
     )
 
 
+def _guess_words(falling: float, even: float) -> str:
+    """How many lone right answers guessing would give, under two views of how models guess."""
+    return (
+        f"Guessing alone would give {falling:,.0f} such if whoever does not know falls on the right option as on any "
+        f"other, and {even:,.0f} if all guess evenly and each for itself. "
+    )
+
+
 def alone(asked: Asked) -> Answer:
     """How many models know a question, and which questions one of them alone knows."""
     of, tasks, order = matrix(asked), counted(asked), strongest(asked)
@@ -200,6 +206,8 @@ def alone(asked: Asked) -> Answer:
     where = {0: "nobody", 1: "one", len(of.models): "everybody"}
     marks = [Mark(to=questions(asked, where.get(k, "some"))) for k in range(len(counts))]
     only = (known == 1)[:, None] & (of.first == 1)
+    falling, even = guessed_alone(of, tasks)
+    options_known = bool((of.options[tasks] > 1).any())
     bars = Bars(
         [str(k) for k in range(len(counts))],
         [Series("questions", counts)],
@@ -207,10 +215,27 @@ def alone(asked: Asked) -> Answer:
         marks=marks,
         key="knowers",
     )
+    guessed = [
+        Column(
+            "guessed",
+            "By guessing",
+            "number",
+            lambda model: float(falling[model]),
+            "So many are expected if a model that does not know falls on the right option as on any other",
+        ),
+        Column(
+            "guessed_evenly",
+            "By even guesses",
+            "number",
+            lambda model: float(even[model]),
+            "So many are expected if all guess evenly and each for itself",
+        ),
+    ]
     table = Table.of(
         [model for model in order if only[:, model].any()],
         Column("model", "Model", get=lambda model: of.models[model]),
         Column("only", "It alone is right", "count", lambda model: int(only[:, model].sum())),
+        *(guessed if options_known else ()),
         Column("share", "Of all", "share", lambda model: float(only[:, model].sum() / n)),
         Column("list", "Questions", "link", lambda model: questions(asked, "only", model=of.models[model])),
         key="models",
@@ -218,14 +243,18 @@ def alone(asked: Asked) -> Answer:
     which = np.flatnonzero(known == 1)[: MOST // 5]
     blocks: list[Block] = [bars, table]
     if len(which):
-        blocks.append(questions_table(asked, which, title="Some of them", key="questions", knows=True))
+        blocks.append(
+            questions_table(asked, which, title="Some of them", key="questions", knows=True, elsewhere=True)
+        )
     said = "No question here is graded."
+    ways = [Way("All that one model alone knows", questions(asked, "one"))] if counts[1] else []
     if n:
         nobody, everybody = share(counts[0], n), share(int(cases(of, tasks, "everybody").sum()), n)
         said = (
-            f"{counts[1]:,} of {n:,} questions ({percent(counts[1] / n)}) are known to one model alone. "
-            f"{share_words(nobody.value or 0.0, nobody.ci95 or (0.0, 1.0))} are known to none, "
-            f"{percent(everybody.value)} to all that answered."
+            f"{counts[1]:,} of {n:,} questions ({percent(counts[1] / n)}) are answered right by one model alone. "
+            f"{_guess_words(float(falling.sum()), float(even.sum())) if options_known and counts[1] else ''}"
+            f"{share_words(nobody.value or 0.0, nobody.ci95 or (0.0, 1.0))} are answered right by none, "
+            f"{percent(everybody.value)} by all that answered."
         )
     return Answer(
         "alone",
@@ -236,6 +265,13 @@ def alone(asked: Asked) -> Answer:
             *([BY_PARTS] * of.by_parts),
             "By the first reply of each model. A question that some model did not answer counts with those that did. "
             f"There are {several(len(of.models), 'model')}.",
+            "How many lone right answers guessing gives is reckoned from the wrong answers to the questions that "
+            "nobody has right: either whoever does not know falls on the right option as on any other, so that each "
+            "answer that one model alone gives stands for as many right ones as one among the options that nobody "
+            "chose; or all guess evenly and each for itself, so that a wrong answer among K options stands for "
+            "1 / (K - 1) right ones."
+            if options_known
+            else "The questions list no options, so it cannot be reckoned how many of these guessing would give.",
         ],
-        ways=[Way("All that one model alone knows", questions(asked, "one"))],
+        ways=ways,
     )

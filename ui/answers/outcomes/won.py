@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.episode import Flag
-from core.outcomes.worth import Measured, rules
+from core.outcomes.worth import SINGLE, Measured, rules
 from core.tasks.sets import FOLDS, OUTCOMES_PREFIX
 from storage.analysis.costs import PolicyCost, policy_costs
 from storage.analysis.costs import frontier as unbeaten
@@ -29,11 +29,12 @@ from ui.answers.blocks import (
     Point,
     Points,
     Table,
+    Way,
 )
-from ui.answers.outcomes.subject import matrix, points, viewed
+from ui.answers.outcomes.subject import luck, luck_words, matrix, points, viewed
 from ui.presentation.comparison import enumerated
 from ui.presentation.theme import one_line, percent
-from ui.presentation.words import share_words
+from ui.presentation.words import several, share_words
 from ui.runs.plans import known_plan
 from ui.runs.settings.batch import BatchPlan
 
@@ -44,7 +45,8 @@ RULES = {
     "oracle": "Oracle (upper bound)",
     "oracle_cross_fitted": "Oracle, cross-fitted",
 }
-_ALONE = "single:"
+#: A single model that is so far below the best, and not cheaper, is not drawn: differences of a point would be lost.
+_FAR = 0.1
 #: The runs that are looked through for policies, the newest.
 _MOST_RUNS = 500
 #: The rules that `summary` names -> their keys.
@@ -72,7 +74,7 @@ def in_sample(asked: Asked) -> dict[str, Measured]:
 
 def rule_words(key: str) -> str:
     """A rule's name."""
-    return RULES.get(key) or key.removeprefix(_ALONE)
+    return RULES.get(key) or key.removeprefix(SINGLE)
 
 
 def won(asked: Asked) -> Answer:
@@ -85,7 +87,7 @@ def won(asked: Asked) -> Answer:
             question,
             "This table is too small: one of its splits has no question that a model answered.",
         )
-    shown = [one for one in found if not one.key.startswith(_ALONE)]
+    shown = [one for one in found if not one.is_single]
     lines = [
         Line(
             rule_words(one.key),
@@ -96,26 +98,39 @@ def won(asked: Asked) -> Answer:
     ]
     of = matrix(asked)
     table = Table.of(
-        found,
+        [*shown, *(one for one in found if one.is_single)],
         Column("name", "Rule", get=lambda one: rule_words(one.key)),
         Column("rule", "Key", "id", lambda one: one.key),
+        Column(
+            "difference",
+            "Lead",
+            "difference",
+            _difference,
+            "Over the best single model, in points, over the questions of both.",
+        ),
+        Column(
+            "holds",
+            "Luck?",
+            get=lambda one: luck(None if one.difference is None or one.bound else one.holds),
+            help="When all rules, or all single models, are allowed for (Holm)",
+        ),
+        Column("accuracy", "Accuracy", "estimate", lambda one: Estimate(one.accuracy, one.ci95)),
+        Column("calls", "Calls", "number", lambda one: one.calls, "Per question", 2),
+        Column("tokens", "Tokens", "number", lambda one: one.tokens, "Per question, in and out"),
+        Column("cost_usd", "Cost", "usd", lambda one: one.cost, "US dollars per question"),
+        Column(
+            "p",
+            "p",
+            "p",
+            lambda one: one.difference.p if one.difference and not one.bound else None,
+            "Of this comparison by itself",
+        ),
         Column(
             "chosen",
             "Chosen",
             get=lambda one: one.says,
             help="What it does, on the strength of other questions",
         ),
-        Column("accuracy", "Accuracy", "estimate", lambda one: Estimate(one.accuracy, one.ci95)),
-        Column(
-            "difference",
-            "Before the best single",
-            "difference",
-            lambda one: None if one.difference is None else Estimate(one.difference[0], one.difference[1:]),
-            "In points, paired",
-        ),
-        Column("calls", "Calls", "number", lambda one: one.calls, "Per question", 2),
-        Column("tokens", "Tokens", "number", lambda one: one.tokens, "Per question, in and out"),
-        Column("cost_usd", "Cost", "usd", lambda one: one.cost, "US dollars per question"),
         Column(
             "flattered",
             "If chosen on the same",
@@ -126,11 +141,15 @@ def won(asked: Asked) -> Answer:
         key="rules",
     )
     out = [name for i, name in enumerate(of.models) if i not in of.contenders]
+    several_rules = several(len(_rules(found)), "rule")
     notes: list[Block] = [
         "Each rule is chosen on the evolve and validation splits and measured on the test split of fold "
         f"{viewed(asked).fold}, over the questions that a model which it may ask has answered; its difference to the "
         "best single model is over those of both. It has the name of the policy that plays it (trinity run --policy) "
         "and is chosen as that one is. Chosen and measured on the same questions a rule flatters itself.",
+        "Which rule does best is read from the test questions on which it is measured. So a lead counts as more than "
+        f"luck where it holds when all {several_rules} are allowed for, that of a single model when all single models "
+        "are (Holm's correction, 5 % for all together); the interval and p in the table are of one comparison.",
         "by-family: the model that was best on validation questions of the domain. agree: models in order of strength, "
         "with :family in each domain's own, until two give the same answer, which stands, else the first one's. vote: "
         "the most frequent answer, of equals the strongest model's; weighted-vote: each weighs the log odds of its "
@@ -144,11 +163,21 @@ def won(asked: Asked) -> Answer:
     return Answer(
         "won",
         question,
-        _won_words(found, of.by_parts),
-        [Estimates(lines, "answered right, with 95 % interval"), table],
+        _won_words(asked, found),
+        [Estimates(lines, "answered right, 95 % interval", zoomed=True), table],
         notes,
         term="Oracle",
+        ways=[Way("What these rules do", Address("glossary", {"word": "rules"}))],
     )
+
+
+def _rules(found: Sequence[Measured]) -> list[Measured]:
+    """The rules that read no grade and are no single model."""
+    return [one for one in found if one.difference is not None and not one.bound and not one.is_single]
+
+
+def _difference(one: Measured) -> Estimate | None:
+    return None if one.difference is None else Estimate(one.difference.difference, one.difference.ci95)
 
 
 def _estimate(asked: Asked, one: Measured) -> Estimate:
@@ -157,34 +186,48 @@ def _estimate(asked: Asked, one: Measured) -> Estimate:
     return Estimate(one.accuracy, one.ci95, round(one.accuracy * one.n), one.n)
 
 
-def _won_words(found: Sequence[Measured], by_parts: bool) -> str:
+def _won_words(asked: Asked, found: Sequence[Measured]) -> str:
     by_key = {one.key: one for one in found}
-    single = by_key["best_single"]
-    said = [
-        f"The best single model, {single.says}, "
-        + (
-            f"scores {share_words(single.accuracy, single.ci95)} in {single.n:,} test questions."
-            if by_parts
-            else f"is right in {share_words(single.accuracy, single.ci95)} of {single.n:,} test questions."
+    single, oracle = by_key["best_single"], by_key["oracle"]
+    share, n = share_words(single.accuracy, single.ci95), f"{single.n:,} test questions"
+    came = f"scores {share} in {n}" if matrix(asked).by_parts else f"is right in {share} of {n}"
+    said = [f"The best single model on evolve and validation questions, {single.says}, {came}."]
+    others = [one for one in found if one.is_single]
+    ahead = [one for one in others if one.difference and one.difference.difference > 0]
+    if ahead:
+        best = max(ahead, key=_lead)
+        said[0] += f" There {rule_words(best.key)} has {_over_single(best, 'it', len(others), 'model')}."
+    if tried := _rules(found):
+        best = max(tried, key=_lead)
+        of_rules = (
+            f"the {several(len(tried), 'rule')} that read no grade" if len(tried) > 1 else "the one rule"
         )
-    ]
-    others = [one for one in found if one.difference and not one.bound and not one.key.startswith(_ALONE)]
-    if others:
-        best = max(others, key=lambda one: one.accuracy)
-        assert best.difference is not None
-        gain, low, high = best.difference
-        surely = "" if low > 0 or high < 0 else ", which may be luck"
         said.append(
-            f"Of the rules that read no grade “{rule_words(best.key)}” is best: {percent(best.accuracy)}, "
-            f"{points(gain, (low, high))} with {best.calls:.2f} calls a question{surely}."
-            if gain > 0
-            else "No rule here that reads no grade is ahead of it."
+            f"Of {of_rules} “{rule_words(best.key)}” does best on these questions, with {best.calls:.2f} calls a "
+            f"question: {_over_single(best, 'the best single model', len(tried), 'rule')}."
+            if _lead(best) > 0
+            else f"None of {of_rules} is ahead of it."
         )
-    oracle = by_key["oracle"]
     said.append(
         f"No choice among these models can pass {percent(oracle.accuracy)}, where any of them is right."
     )
-    return " ".join(said)
+    if viewed(asked).on not in ("all", "test"):
+        said[-1] += " Rules are measured on test questions, whichever are counted elsewhere."
+    return "\n".join(said)
+
+
+def _lead(one: Measured) -> float:
+    return one.difference.difference if one.difference else 0.0
+
+
+def _over_single(one: Measured, whom: str, among: int, what: str) -> str:
+    """Its lead over the best single model, and whether that is luck among so many."""
+    assert one.difference is not None
+    lead = one.difference
+    return (
+        f"{points(lead.difference, lead.ci95)} over {whom}, {percent(lead.b)} against {percent(lead.a)} on the "
+        f"{lead.n:,} questions of both: {luck_words(one.holds, lead.p, several(among, what) if among > 1 else '')}"
+    )
 
 
 # Accuracy against cost
@@ -230,11 +273,14 @@ def frontier(asked: Asked) -> Answer:
     in_dollars = bool(alone) and all(one.cost is not None for one in alone)
     unit = "US dollars per question" if in_dollars else "calls per question"
     marks: dict[str, tuple[float, Estimate, str, Mark]] = {}
+    singles: set[str] = set()
     for one in alone:
         spent = one.cost if in_dollars else one.calls
         estimate = _estimate(asked, one)
         words = rule_words(one.key) if one.key != "best_single" else one.says
-        marks[f"{len(marks):03}"] = (spent or 0.0, estimate, words, Mark())
+        key = f"{len(marks):03}"
+        marks[key] = (spent or 0.0, estimate, words, Mark())
+        singles |= {key} if one.is_single else set()
     for policy in ran:
         of = policy.cost
         paid = None if in_dollars and of.cost_usd is None else (of.cost_usd if in_dollars else policy.calls)
@@ -247,16 +293,20 @@ def frontier(asked: Asked) -> Answer:
                 Mark(to=_episodes(policy)),
             )
     best = unbeaten((key, spent, estimate.value or 0.0) for key, (spent, estimate, *_) in marks.items())
+    least = max((estimate.value or 0.0 for _, estimate, *_ in marks.values()), default=0.0) - _FAR
     drawn = [
         Point(spent, estimate, words, words, stands_out=key in best, mark=mark)
         for key, (spent, estimate, words, mark) in marks.items()
+        if key in best or key not in singles or (estimate.value or 0.0) >= least
     ]
-    blocks: list[Block] = [Points(drawn, (unit, "answered right"))] if drawn else []
+    blocks: list[Block] = [Points(drawn, (unit, "answered right"), zoomed=True)] if drawn else []
     if ran:
         blocks.append(_policies(asked, ran))
     blocks.append(Code(_command(asked), "Play policies on the test questions", "command"))
     kept = enumerated([marks[key][2] for key in best])
     said = f"No rule or policy here is both cheaper and better than {kept}." if drawn else "Nothing to draw."
+    if far := len(marks) - len(drawn):
+        said += f" {several(far, 'model')} below {percent(least)} {'is' if far == 1 else 'are'} not drawn."
     said += "" if ran else " No policy has been played on these questions yet: the command below plays some."
     return Answer(
         "frontier",

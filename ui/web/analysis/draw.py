@@ -46,6 +46,10 @@ from ui.web.kit.widgets import ink, nothing_here, tool
 
 #: A table of more rows than this scrolls.
 _ROWS = 12
+#: A grid of more columns than this scrolls sideways on a phone.
+_ACROSS = 9
+#: What `figure_of` draws.
+_Pictured = Estimates | Grid | Bars | Curve | Trend | Areas | Strip | Points | Cloud | Flow | Tree
 #: Of a sentence, so many characters are shown.
 _SENTENCE = 900
 
@@ -176,10 +180,19 @@ def _block(block: Block, one: Answer, page: str, key: str) -> None:
     if isinstance(block, Code):
         st.code(block.text, language=None, wrap_lines=True)
         return
-    found = _marks(block)
-    if isinstance(block, Estimates | Points | Grid) and not found:
+    if isinstance(block, Estimates | Points | Grid) and not _marks(block):
         nothing_here("Nothing of this kind is recorded here.")
         return
+    if isinstance(block, Grid) and len(block.columns) > _ACROSS:
+        with st.container(key=f"wide_{key}"):
+            _figure(block, one, page, key)
+        return
+    _figure(block, one, page, key)
+
+
+def _figure(block: _Pictured, one: Answer, page: str, key: str) -> None:
+    """A picture, whose marks can be clicked where they lead anywhere."""
+    found = _marks(block)
     figure, alt = figure_of(block), f"{one.question} {one.sentence}"
     to = {figures.key_of(mark): mark.to for mark in found if mark.to is not None}
     if to and all(address.page == page for address in to.values()):
@@ -198,9 +211,7 @@ def _look_into(into: str) -> None:
     state.set_params(into=into)
 
 
-def figure_of(
-    block: Estimates | Grid | Bars | Curve | Trend | Areas | Strip | Points | Cloud | Flow | Tree,
-) -> go.Figure:
+def figure_of(block: _Pictured) -> go.Figure:
     """The picture of a block."""
     match block:
         case Trend():

@@ -22,6 +22,7 @@ from ui.presentation.theme import (
     WRONG_COLOUR,
     layout,
     model_colour,
+    one_line,
     percent,
 )
 from ui.web.kit.figures import (
@@ -36,7 +37,10 @@ from ui.web.kit.figures import (
     literal,
     matrix,
     shares,
+    span,
+    span_words,
     tinted,
+    title,
     unvalidated,
     values,
 )
@@ -51,6 +55,8 @@ SIDES = (
 MOST_CLASSES, CROWD = len(CLASS_SYMBOLS), 600
 #: Where the name of a mark may stand: never right above or below, where its interval is drawn.
 _PLACES = ("top left", "top right", "bottom right", "bottom left", "middle right", "middle left")
+#: A name beside a line, with what is counted, has so many characters.
+_NAME = 52
 _TONES = {
     "right": (RIGHT_COLOUR, ""),
     "wrong": (WRONG_COLOUR, "/"),
@@ -81,7 +87,7 @@ def estimates(block: Estimates) -> go.Figure:
         name = f"{one.mark.side} · {one.name}" if one.mark.side else one.name
         found.append(
             Estimate(
-                f"{name}{counts}",
+                f"{one_line(name, _NAME - len(counts))}{counts}",
                 share,
                 low,
                 high,
@@ -90,7 +96,7 @@ def estimates(block: Estimates) -> go.Figure:
                 symbol=f"{symbol}-open" if one.faint else symbol,
             )
         )
-    return estimates_figure(found, block.along, signed=block.signed)
+    return estimates_figure(found, block.along, signed=block.signed, zoomed=block.zoomed)
 
 
 def grid(block: Grid, ink: str) -> go.Figure:
@@ -233,25 +239,46 @@ def marks(block: Points) -> go.Figure:
         hoverinfo="skip",
     )
     left, right = _room([one.x for one in block.points])
+    bottom, top, axis = _heights(block)
     return go.Figure(
-        [steps, _marks(block, left, right)],
+        [steps, _marks(block, (left, right), (bottom, top))],
         layout(
             340,
             showlegend=False,
             hovermode="closest",
-            xaxis={"title": {"text": block.axes[0]}, "range": [left, right], "zeroline": False},
-            yaxis={"title": {"text": block.axes[1]}, "tickformat": ".0%", "rangemode": "tozero"},
+            xaxis={"title": title(block.axes[0]), "range": [left, right], "zeroline": False},
+            yaxis=axis,
             shapes=[] if block.level is None else [line_at(y=block.level, width=1.5, dash="longdash")],
         ),
     )
 
 
-def _marks(block: Points, left: float, right: float) -> go.Scatter:
-    points = block.points
+def _heights(block: Points) -> tuple[float, float, dict[str, Any]]:
+    """The ends of the axis of shares, with room for names above and below, and that axis."""
+    ends = [end for one in block.points for end in _ends(one)]
+    begin, end, step = span(min(ends, default=0.0), max(ends, default=1.0))
+    if not block.zoomed:
+        begin, step = 0.0, 0.2 if end > 0.5 else 0.1
+    room = 0.08 * (end - begin)
+    bottom, top = begin - (room if begin else 0.0), end + room
+    words = span_words(block.axes[1], begin)
+    return bottom, top, shares(words, range=[bottom, top], dtick=step, zeroline=False, fixedrange=False)
+
+
+def _marks(block: Points, across: tuple[float, float], up: tuple[float, float]) -> go.Scatter:
+    points, (left, right), (bottom, top) = block.points, across, up
     intervals = [_ends(one) for one in points]
     heights = [one.estimate.value or 0.0 for one in points]
     names = [literal(one.name, 26) if one.stands_out or len(points) <= 8 else "" for one in points]
-    places = [((one.x - left) / (right - left), height) for one, height in zip(points, heights, strict=True)]
+
+    def height_of(share: float) -> float:
+        return (share - bottom) / (top - bottom)
+
+    places = [
+        ((one.x - left) / (right - left), height_of(height))
+        for one, height in zip(points, heights, strict=True)
+    ]
+    bars = [(height_of(low), height_of(high)) for low, high in intervals]
     return go.Scatter(
         x=[one.x for one in points],
         y=heights,
@@ -263,7 +290,7 @@ def _marks(block: Points, left: float, right: float) -> go.Scatter:
             "color": [FIRST_COLOUR if one.stands_out else NEUTRAL_COLOUR for one in points],
         },
         text=names,
-        textposition=label_sides(places, names, intervals),
+        textposition=label_sides(places, names, bars),
         textfont={"size": 11},
         error_y=error_bars(heights, intervals, "rgba(136,148,165,0.5)", 1, 3),
         customdata=[
@@ -315,7 +342,7 @@ def _covered(
 ) -> float:
     """How much of it lies outside the chart or over what is there already."""
     left, bottom, right, top = box
-    outside = max(0.0, -left) + max(0.0, right - 1)
+    outside = max(0.0, -left) + max(0.0, right - 1) + max(0.0, -bottom) + max(0.0, top - 1)
     over = sum(
         max(0.0, min(right, other[2]) - max(left, other[0]))
         * max(0.0, min(top, other[3]) - max(bottom, other[1]))

@@ -8,6 +8,7 @@ gives those, so that they read in light and dark.
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,8 @@ def error_bars(
     }
 
 
+#: Steps between the ticks of an axis of shares that spans what there is, and so many of them at most.
+_STEPS, _TICKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25), 5
 #: Margins of a figure with nothing above it.
 TIGHT = {"l": 8, "r": 8, "t": 8, "b": 8}
 #: An axis that cannot be dragged, without grid and zero line.
@@ -93,7 +96,21 @@ def values(words: str, **more: Any) -> dict[str, Any]:
 
 def shares(words: str, **more: Any) -> dict[str, Any]:
     """An axis of shares, in per cent."""
-    return values(words, tickformat=".0%", **more)
+    fine = more.get("dtick", 1) < 0.01
+    return values(words, tickformat=".1%" if fine else ".0%", **more)
+
+
+def span(low: float, high: float) -> tuple[float, float, float]:
+    """The ends of an axis of shares on which those from `low` to `high` can be told apart, and the step of its ticks:
+    whole steps, within 0 and 1."""
+    step = next(one for one in _STEPS if (high - low) / one <= _TICKS)
+    begin, end = step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9)
+    return max(0.0, round(begin, 6)), min(1.0, round(max(end, begin + step), 6)), step
+
+
+def span_words(words: str, begin: float) -> str:
+    """The title of such an axis: that it does not begin at 0."""
+    return f"{words}<br>(the axis begins at {100 * begin:.3g} %)" if begin > 0 else words
 
 
 def line_at(
@@ -207,9 +224,12 @@ class Estimate:
     symbol: str = "circle"
 
 
-def estimates_figure(estimates: Sequence[Estimate], along: str, *, signed: bool = False) -> go.Figure:
+def estimates_figure(
+    estimates: Sequence[Estimate], along: str, *, signed: bool = False, zoomed: bool = False
+) -> go.Figure:
     """Points with their intervals, first on top. `along` says what they measure. `signed`: differences in points
-    around a line at zero, instead of shares from 0 to 100 %. A click's custom data begins with the line's `key`."""
+    around a line at zero, instead of shares from 0 to 100 %, or where `zoomed` of those that there are. A click's
+    custom data begins with the line's `key`."""
     shown = estimates[::-1]
     scale = 100 if signed else 1  # the axis of a difference counts points, as the words above its marks do
     points = {
@@ -246,9 +266,9 @@ def estimates_figure(estimates: Sequence[Estimate], along: str, *, signed: bool 
             hovermode="closest",
             hoverdistance=40,
             margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis=_axis(along, signed),
+            xaxis=_zoomed(along, shown) if zoomed and shown else _axis(along, signed),
             yaxis=named_axis(
-                [literal(one.name, 48) for one in shown], zeroline=False, range=[-0.6, len(shown) - 0.25]
+                [literal(one.name, 52) for one in shown], zeroline=False, range=[-0.6, len(shown) - 0.25]
             ),
         ),
     )
@@ -260,6 +280,12 @@ def _axis(along: str, signed: bool) -> dict[str, Any]:
         return values(along, zeroline=True, **look)
     # Wider than the shares: the words above a mark at an end must fit.
     return shares(along, zeroline=False, range=[-0.05, 1.05], dtick=0.25)
+
+
+def _zoomed(along: str, shown: Sequence[Estimate]) -> dict[str, Any]:
+    begin, end, step = span(min(one.low for one in shown), max(one.high for one in shown))
+    room = 0.06 * (end - begin)  # for the words above a mark at an end
+    return shares(span_words(along, begin), zeroline=False, range=[begin - room, end + room], dtick=step)
 
 
 def _value(value: float, signed: bool) -> str:

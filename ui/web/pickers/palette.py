@@ -1,4 +1,5 @@
-"""The palette: one field, from every page, that leads to a page, a checkpoint, a run, or an episode by id or words."""
+"""The palette: one field, from every page, that leads to a page, an outcome table, a checkpoint, a run, or an episode
+by id or words."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from core.errors import TrinityError
+from core.outcomes.table import tables
 from storage.analysis.defaults import newest_first
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.expression import Holds, Name, write_expression
@@ -35,13 +37,20 @@ Places = Mapping[str, Place]
 
 def palette(pages: Mapping[str, str]) -> None:
     """The button, key G, and what it opens. `pages`: page -> its title."""
-    if tool("Go to", PALETTE, icon="search", shortcut="G", help="Any page, checkpoint, run or episode"):
+    if tool(
+        "Go to",
+        PALETTE,
+        icon="search",
+        shortcut="G",
+        help="Any page, outcome table, checkpoint, run or episode",
+    ):
         _open(pages)
 
 
 @st.dialog("Go to", width="large", on_dismiss="rerun")
 def _open(pages: Mapping[str, str]) -> None:
     places: dict[str, Place] = {f"page {name}": (title, name, {}) for name, title in pages.items()}
+    places |= outcome_tables()
     try:
         store = state.store()
         places |= _places(store)
@@ -49,7 +58,7 @@ def _open(pages: Mapping[str, str]) -> None:
         st.caption(label(str(error), 400))
         store = None
     chosen = st.selectbox(
-        "A page, checkpoint, run or episode, by its name, id or words",
+        "A page, outcome table, checkpoint, run or episode, by its name, id or words",
         list(places),
         index=None,
         key="palette_choice",
@@ -68,6 +77,12 @@ def _open(pages: Mapping[str, str]) -> None:
         state.go(page, **query)
     if store is not None:
         _episodes(store, typed)
+
+
+def outcome_tables() -> Places:
+    """Every outcome table that is here."""
+    names = [table.card.name for table in tables()]
+    return {f"table {name}": (f"Outcome table {name}", "outcomes", {"table": name}) for name in names}
 
 
 def called(typed: str, places: Places) -> list[Place]:

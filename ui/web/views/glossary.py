@@ -34,7 +34,11 @@ def show() -> None:
             st.image(_LOOP, caption=_LOOP_WORDS, width="stretch")
     sought = wanted.strip().lower()
     found = {
-        section: [term for term in terms if sought in f"{term.word} {term.short} {term.more}".lower()]
+        section: [
+            term
+            for term in terms
+            if sought in (section.lower(), "") or sought in f"{term.word} {term.short} {term.more}".lower()
+        ]
         for section, terms in SECTIONS.items()
     }
     if not any(found.values()):

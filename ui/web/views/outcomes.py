@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import streamlit as st
 
+from core.outcomes.matrix import SPLITS
 from core.outcomes.table import OutcomeTable, load_table, tables
 from core.tasks.sets import FOLDS
 from ui.answers.asked import Asked, mark_words
 from ui.answers.outcomes.questions import Reply, find_task, replies_of
 from ui.answers.outcomes.subject import ON, asked_of_table
+from ui.answers.pages import ANALYSES
 from ui.presentation.theme import correct_mark, label
 from ui.web.analysis.page import show_answers
 from ui.web.kit import state
@@ -20,6 +22,8 @@ from ui.web.kit.cache import cached
 from ui.web.kit.text import text_block
 from ui.web.kit.widgets import nothing_here
 
+#: In the session: the table that was looked at last.
+_LAST = "outcomes_last"
 #: So many replies stand side by side.
 _ACROSS = 2
 _LIST = ("domain", "model", "other", "case", "at", "task", "sample")
@@ -28,7 +32,8 @@ _LIST = ("domain", "model", "other", "case", "at", "task", "sample")
 def show() -> None:
     """Render the page."""
     store = state.store()
-    st.title("Outcomes")
+    st.title(ANALYSES["outcomes"].title)
+    st.caption(ANALYSES["outcomes"].about)
     found = tables()
     if not found:
         nothing_here("There is no outcome table yet: add one by the command below.", ":material/table_chart:")
@@ -48,13 +53,18 @@ def show() -> None:
 
 
 def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
-    """The table of the address, else the first; the fold; the questions."""
+    """The table of the address, else the one that was looked at last, else the first; the fold; the questions. What is
+    measured on test questions alone lets nobody choose others, and the fold is asked for where it matters."""
     names = {one.card.name: f"{one.card.name}, {one.card.tasks:,} questions" for one in found}
-    left, middle, right = st.columns([3, 2, 2])
+    won = state.param("part") == "won"
+    splits = won or state.param("on") in SPLITS
     if (named := state.param("table")) and named not in names:
         st.info(
             label(f"There is no outcome table {named}: another one is shown.", 200), icon=":material/info:"
         )
+    if not named and st.session_state.get(_LAST) in names:
+        state.set_params(table=st.session_state[_LAST])
+    left, middle, right = st.columns([3, 2, 2])
     with left:
         forgets = (*_LIST, "first", "second")
         name = state.address_select(
@@ -66,24 +76,39 @@ def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
             forgets=forgets,
             widget="list",
         )
+    st.session_state[_LAST] = name
     with middle:
-        on = state.address_select(
-            "Questions", ON, name="on", key="outcomes_on", default="all", forgets=("at",), widget="list"
+        if won:
+            st.selectbox(
+                "Questions",
+                [ON["test"]],
+                disabled=True,
+                key="outcomes_on_test",
+                help="What could be won is always measured on the test split.",
+            )
+        on = (
+            state.param("on") or "all"
+            if won
+            else state.address_select(
+                "Questions", ON, name="on", key="outcomes_on", default="all", forgets=("at",), widget="list"
+            )
         )
-    with right:
-        folds = {str(fold): f"Fold {fold}" for fold in range(FOLDS)}
-        fold = state.address_select(
-            "Split by",
-            folds,
-            name="fold",
-            key="outcomes_fold",
-            default="0",
-            forgets=("at",),
-            widget="list",
-            help="Which questions are the evolve, validation and test splits. Rules are chosen on the first two and "
-            "measured on the third.",
-        )
-    return load_table(name), int(fold), on
+    folds = {str(fold): f"Fold {fold}" for fold in range(FOLDS)}
+    fold = state.param("fold") or "0"
+    if splits:
+        with right:
+            fold = state.address_select(
+                "Split by",
+                folds,
+                name="fold",
+                key="outcomes_fold",
+                default="0",
+                forgets=("at",),
+                widget="list",
+                help="Which questions are the evolve, validation and test splits. Rules are chosen on the first two "
+                "and measured on the third.",
+            )
+    return load_table(name), int(fold) if fold in folds else 0, on if on in ON else "all"
 
 
 def _replies(asked: Asked, name: str) -> None:
