@@ -121,8 +121,8 @@ def test_a_lead_holds_only_when_all_domains_are_allowed_for(folder: Path) -> Non
 
 
 def test_who_is_first_by_easier_questions_and_behind_on_those_of_both_has_no_lead(folder: Path) -> None:
-    ann: list[Answered] = ["A"] * 60 + ["B"] * 40
-    bob: list[Answered] = [None] * 60 + ["A"] * 20 + ["C"] * 20
+    ann: list[Answered] = ["A" if i < 60 else "B" for i in range(100)]
+    bob: list[Answered] = [None if i < 60 else "A" if i < 80 else "C" for i in range(100)]
     found = outcomes(small_table(folder, {"ann": ann, "bob": bob}, families=["law"]))
     first = leads(found, found.of("all"))[0]
     assert found.models[first.best] == "ann"

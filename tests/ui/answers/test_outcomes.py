@@ -93,8 +93,8 @@ def test_it_says_where_a_lead_is_more_than_luck(store: Store, table: OutcomeTabl
 
 
 def test_a_lead_is_told_with_the_accuracies_on_the_questions_of_both(store: Store) -> None:
-    ann: list[Answered] = ["A"] * 30 + ["B"] * 10
-    bob: list[Answered] = [None] * 20 + ["A"] * 4 + ["B"] * 16
+    ann: list[Answered] = ["A" if i < 30 else "B" for i in range(40)]
+    bob: list[Answered] = [None if i < 20 else "A" if i < 24 else "B" for i in range(40)]
     found = answers(store, small_table(data_folder(), {"ann": ann, "bob": bob}, name="part"), "models")
     assert "On the 20 questions that both answered ann has +30.0 points (" in found["lead"].sentence
     assert "over bob (50.0 % against 20.0 %): more than luck (p 0.031)." in found["lead"].sentence
@@ -131,7 +131,10 @@ def test_a_single_domain_is_shown_once(store: Store) -> None:
 
 
 def test_how_many_questions_all_models_answered_is_said_one_way(store: Store) -> None:
-    models: dict[str, list[Answered]] = {"ann": ["A"] * 40, "bob": [None] * 8 + ["B"] * 32}
+    models: dict[str, list[Answered]] = {
+        "ann": ["A"] * 40,
+        "bob": [None if i < 8 else "B" for i in range(40)],
+    }
     found = answers(store, small_table(data_folder(), models, name="lacks"), "models")
     assert "40 questions in 2 domains, 32 of them answered by all 2 models." in found["known"].sentence
     assert found["taken"].sentence.startswith(
@@ -169,9 +172,9 @@ def test_the_questions_that_one_model_alone_knows_are_listed(store: Store, table
 
 def test_lone_right_answers_stand_beside_those_that_guessing_would_give(store: Store) -> None:
     models: dict[str, list[Answered]] = {
-        "ann": ["A"] * 10 + ["B"] * 30,
-        "bob": ["B"] * 10 + ["B"] * 30,
-        "cyd": ["B"] * 10 + ["C"] * 30,
+        "ann": ["A" if i < 10 else "B" for i in range(40)],
+        "bob": ["B"] * 40,
+        "cyd": ["B" if i < 10 else "C" for i in range(40)],
     }
     found = answers(store, small_table(data_folder(), models, name="guess"), "together")["alone"]
     # To thirty questions C is given by cyd alone, and two of four options by nobody; ninety answers are wrong.
@@ -259,8 +262,8 @@ def test_rules_are_told_with_what_they_would_be_if_chosen_on_the_same(
 def test_models_far_below_the_best_are_not_drawn_beside_it(store: Store) -> None:
     wrong: list[Answered] = ["B"] * 40
     models: dict[str, list[Answered]] = {
-        "ann": ["A"] * 39 + ["B"],
-        "bob": ["A"] * 38 + ["B"] * 2,
+        "ann": ["A" if i < 39 else "B" for i in range(40)],
+        "bob": ["A" if i < 38 else "B" for i in range(40)],
         "far": wrong,
     }
     found = answers(store, small_table(data_folder(), models, name="far"), "won")["frontier"]

@@ -46,7 +46,7 @@ RULES = {
     "oracle_cross_fitted": "Oracle, cross-fitted",
 }
 #: A single model that is so far below the best, and not cheaper, is not drawn: differences of a point would be lost.
-_FAR = 0.1
+_FAR = 0.05
 #: The runs that are looked through for policies, the newest.
 _MOST_RUNS = 500
 #: The rules that `summary` names -> their keys.
