@@ -18,8 +18,9 @@ from core.outcomes.lessons import TRIALS, Known, S, best_setting
 Numbers = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-#: Of so many models at most an agreement cascade asks.
-ASKED = (2, 3, 4, 5, 6)
+#: Of so many models at most an agreement cascade asks. Not of two, where there are more: the first one's answer stands
+#: whatever the second one says, whose call would be paid for nothing.
+ASKED = (3, 4, 5, 6)
 #: So many tasks of a family weigh as much as all tasks together in how strong a model is there.
 SHRINKAGE = (0.0, 10.0, 30.0, 100.0)
 #: Chances at which an answer counts as sure.
@@ -224,7 +225,7 @@ def settings_of(
     """What is tried of a rule: a shrinkage (infinite: models are as strong as they are overall) and how many models are
     asked, which a `number` settles."""
     drawn_to = SHRINKAGE if by_family else (np.inf,)
-    asked = [n for n in ASKED if n <= models]
+    asked = [n for n in ASKED if n <= models] or [models]
     if play is not agreement:
         asked = [*range(1, models + 1)][-(TRIALS // len(drawn_to)) :]
     return [(drawn, n) for drawn in drawn_to for n in (asked if number is None else [number])]

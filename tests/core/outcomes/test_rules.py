@@ -30,12 +30,14 @@ from core.outcomes.pool import RecordedPool
 from core.outcomes.rules import (
     ALONE,
     Came,
+    agreement,
     chosen_cascade,
     fewest_calls,
     first_if_sure,
     log_odds,
     order_by,
     scores_of,
+    settings_of,
     strengths,
     strengths_by_family,
     until_sure,
@@ -91,6 +93,20 @@ def paid(episode: Episode) -> int:
 
 def agree(table: OutcomeTable, most: int = 4) -> AgreementCascade:
     return AgreementCascade("agree", MODELS, lambda question: MODELS, RecordedPool(table).same, most)
+
+
+def test_what_is_searched_of_an_agreement_cascade_can_change_an_answer() -> None:
+    """Of two the first one's answer stands, whatever the second one says: the second call would be paid for nothing."""
+    searched = {n: {asked for _, asked in settings_of(agreement, n, by_family=False)} for n in range(1, 9)}
+    assert searched == {
+        1: {1},
+        2: {2},
+        3: {3},
+        4: {3, 4},
+        5: {3, 4, 5},
+        **dict.fromkeys((6, 7, 8), {3, 4, 5, 6}),
+    }
+    assert settings_of(agreement, 5, by_family=False, number=2) == [(np.inf, 2)]
 
 
 def test_models_are_asked_until_two_agree(tmp_path: Path) -> None:
