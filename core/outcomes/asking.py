@@ -108,6 +108,8 @@ class AgreementCascade(Policy):
         said = {entry.model: entry.answer for entry in entries}
         left = [name for name in asked if name not in said]
         verify = Role.VERIFIER if self._may_verify(request) else Role.WORKER
+        model: str
+        role: Role
         if verify is Role.VERIFIER and self._is_enough(question, said):
             model, role = entries[0].model, verify
         elif (pair := self._pair(question, said)) is not None:
