@@ -429,7 +429,8 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class WritePlan:
     """Write a workflow, where the planner is no model of the pool. Answered with its reply. `key` seeds the sampling;
-    `question` and `allowed`, the slots of models that may be named, are what the messages say in words."""
+    `question`, `allowed`, the slots of models that may be named, and `words`, one of which each subtask is (empty: any
+    text), are what the messages say in words."""
 
     messages: tuple[Message, ...]
     question: str
@@ -437,6 +438,7 @@ class WritePlan:
     key: str
     round: int = 0
     episode_id: str = ""
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
