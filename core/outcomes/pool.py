@@ -30,7 +30,6 @@ from core.play.policies import Policy, Pupil, innermost
 from core.pool.pool import entry
 from core.pool.spec import ModelSpec
 from core.tasks.graders import grading_of
-from core.workflow import Workflow
 
 #: Graders that can say whether two answers are the same.
 _COMPARABLE = ("exact", "number", "choice", "math", "code")
@@ -99,8 +98,8 @@ class RecordedPool:
                 f"The outcome table {name} holds no reply of a model that was handed the others' answers, which "
                 f"'{policy.id}' needs: play a vote of what they answered alone, such as vote."
             )
-        if flow is not None:
-            self._check_workflow(flow, policy.id)
+        steps = flow.subtasks if flow is not None else ("plan",) if "plans" in needs else ()
+        self._check_steps(steps, policy.id)
         votes = policy.votes if isinstance(policy, MajorityVote) and policy.of_one_model else 1
         if max(votes, 2 if "samples" in needs else 1) > most:
             has = "one reply" if most == 1 else f"at most {most} replies"
@@ -109,14 +108,15 @@ class RecordedPool:
                 "several models, such as vote."
             )
 
-    def _check_workflow(self, flow: Workflow, id: str) -> None:
-        may, asked = words_of(self.specs), [subtask_word(subtask) for subtask in flow.subtasks]
+    def _check_steps(self, subtasks: Sequence[str], name: str) -> None:
+        """ConfigError where the table holds no replies for one of the steps of what policy `name` plays."""
+        may, asked = words_of(self.specs), [subtask_word(subtask) for subtask in subtasks]
         lacks = next((word for word in asked if word in WORDS and word not in may), "")
         if lacks:
             what = "plans" if lacks == "plan" else "answers that can be compared"
             raise ConfigError(
-                f"The outcome table {self.table.card.name} holds no {what}, which '{id}' needs: play conductor:random, "
-                "whose steps are those that the table holds."
+                f"The outcome table {self.table.card.name} holds no {what}, which '{name}' needs: play "
+                "conductor:random, whose steps are those that the table holds."
             )
 
     def check_texts(self, reader: str = "a coordinator") -> None:

@@ -138,7 +138,11 @@ def test_what_a_table_does_not_hold_is_one_sentence(recorded: Sums) -> None:
     assert "has one reply of a model to a task, too few for 'majority:3:ann'" in refused("majority:3:ann")
     assert "has one reply of a model to a task" in refused("majority")
     assert "was handed the others' answers" in refused("mixture")
+    for name in ("plan-and-solve", "by-family:pairs", "conductor:fixed:chain"):
+        assert f"The outcome table small holds no plans, which '{name}' needs: play" in refused(name)
     assert "Policy 'single:ann' does not say how likely each model is" in refused("agree:single:ann")
+    with closing(open_store(recorded.store)) as store:
+        assert store.runs.list() == [], "what is refused was never begun"
 
 
 def test_on_a_permuted_table_no_policy_gains(recorded: Sums) -> None:
