@@ -132,7 +132,11 @@ def test_recorded_replies_are_kept_as_on_sqlite(
         return json.loads(capsys.readouterr().out)
 
     of = ("run", "--pool", "outcomes:small", "--split", "evolve", "--n", "20", "--task-seed", "1")
-    said(database, *of, "--policy", "random", "--policy", "cascade:ann+cyd+bob")
+    said(
+        database,
+        *of,
+        *(word for who in ("cyd+bob", "bob+cyd") for word in ("--policy", f"cascade:ann+{who}")),
+    )
     with closing(open_store(database)) as store:
         run = store.runs.list()[0]
     said(database, "export", run.id, "--out", file)
