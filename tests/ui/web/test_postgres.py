@@ -19,7 +19,7 @@ from core.episode import Verdict
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import open_store
 from tests.builders.sample_store import sample_store
-from tests.core.outcomes.tables import small_table
+from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.pages import command, opened, shown
 from ui.runs import wiring
 from ui.web.kit import state
@@ -118,8 +118,8 @@ def test_recorded_replies_are_kept_as_on_sqlite(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A judge's verdict that the table has, one by agreement, a sample that is not the first, and no answer at all."""
-    answers = {
-        "ann": [("A", "B")] * 20 + [("", "C")] * 20,
+    answers: dict[str, list[Answered]] = {
+        "ann": [*[("A", "B")] * 20, *[("", "C")] * 20],
         "bob": [("A", "A")] * 40,
         "cyd": [("B", "C")] * 30 + [None] * 10,
     }
@@ -132,28 +132,22 @@ def test_recorded_replies_are_kept_as_on_sqlite(
         return json.loads(capsys.readouterr().out)
 
     of = ("run", "--pool", "outcomes:small", "--split", "evolve", "--n", "20", "--task-seed", "1")
-    said(
-        database,
-        *of,
-        *(word for who in ("cyd+bob", "bob+cyd") for word in ("--policy", f"cascade:ann+{who}")),
-    )
+    said(database, *of, "--policy", "cascade:ann+cyd+bob", "--policy", "cascade:ann+bob+cyd")
     with closing(open_store(database)) as store:
         run = store.runs.list()[0]
     said(database, "export", run.id, "--out", file)
     said(sqlite, "import", file)
     said(sqlite, "export", run.id, "--out", f"{file}.again")
     assert Path(file).read_bytes() == Path(f"{file}.again").read_bytes()
-    flags = ("recorded", "by_agreement", "reused")
-    asked = [f'run == "{run.id}" and any("{flag}" in turn.flags)' for flag in flags]
-    for where in asked:
-        rows = said(database, "episodes", "--where", where, "--order", "oldest", "--limit", "100")
-        assert rows == said(sqlite, "episodes", "--where", where, "--order", "oldest", "--limit", "100")
-        assert rows
+    for flag in ("recorded", "by_agreement", "reused"):
+        where = f'run == "{run.id}" and any("{flag}" in turn.flags)'
+        asked = ("episodes", "--where", where, "--order", "oldest", "--limit", "100")
+        assert (found := said(database, *asked)) == said(sqlite, *asked)
+        assert found, flag
     with closing(open_store(database)) as store, closing(open_store(sqlite)) as other:
         episodes = [store.episodes.get(one.id) for one in store.episodes.of_run(run.id)]
         assert episodes == [other.episodes.get(one.id) for one in episodes]
-    rows = {turn.reply.recorded for one in episodes for turn in one.turns} - {None}
-    assert {(row.verdict, row.by_agreement) for row in rows} == {
-        (None, False), (Verdict.ACCEPT, False), (Verdict.ACCEPT, True), (Verdict.REVISE, True)
-    }  # fmt: skip
-    assert {(row.sample, row.answer) for row in rows} >= {(0, "A"), (1, "C"), (0, None)}
+    replies = [turn.reply.recorded for one in episodes for turn in one.turns if turn.reply.recorded]
+    judged = {(row.verdict, row.by_agreement) for row in replies if row.verdict}
+    assert judged == {(Verdict.ACCEPT, False), (Verdict.ACCEPT, True), (Verdict.REVISE, True)}
+    assert {(row.sample, row.answer) for row in replies} >= {(0, "A"), (1, "C"), (0, None)}
