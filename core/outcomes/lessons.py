@@ -6,7 +6,7 @@ A recorded pool's are read from its outcome table; other pools are asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,12 +41,12 @@ class Known:
     group: NDArray[np.int64]
     tokens: NDArray[np.float64]
     cost: NDArray[np.float64]
-    samples: tuple[Known, ...] = ()
+    samples: tuple[Known, ...] = field(default=(), kw_only=True)
 
     def of(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Known:
         """The same of some of the tasks."""
-        own = Known(self.models, *(array[places] for array in self.arrays))
-        return replace(own, samples=tuple(sample.of(places) for sample in self.samples))
+        samples = tuple(sample.of(places) for sample in self.samples)
+        return Known(self.models, *(array[places] for array in self.arrays), samples=samples)
 
     @property
     def each(self) -> tuple[Known, ...]:
@@ -68,7 +68,7 @@ def joined(one: Known, other: Known) -> Known:
     """What is known of the tasks of both, in order."""
     pairs = zip(one.arrays, other.arrays, strict=True)
     samples = tuple(joined(*both) for both in zip(one.samples, other.samples, strict=True))
-    return replace(Known(one.models, *(np.concatenate(pair) for pair in pairs)), samples=samples)
+    return Known(one.models, *(np.concatenate(pair) for pair in pairs), samples=samples)
 
 
 def table_behind(pool: Pool) -> OutcomeTable | None:
