@@ -428,9 +428,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Write a workflow, where the planner is no model of the pool. Answered with its reply. `key` seeds the sampling;
-    `question`, `allowed`, the slots of models that may be named, and `words`, one of which each subtask is (empty: any
-    text), are what the messages say in words."""
+    """Write a workflow, where the planner is no model of the pool; answered with its reply. `key` seeds the sampling. The
+    messages say the rest: `allowed` slots of models, `words` of which each subtask is one (empty: any text)."""
 
     messages: tuple[Message, ...]
     question: str
