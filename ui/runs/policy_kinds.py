@@ -379,8 +379,8 @@ POLICIES: Mapping[str, PolicyKind] = {
         ),
         PolicyKind(
             "sure[:N][:ORDER]",
-            "the same, but only the first where a regression on the question's words (and its family, where the order "
-            "is told it) is sure that it is right",
+            "the same, but only the first where a regression on the words of the question, and of the reply where it "
+            "is recorded, is sure that it is right",
             partial(rules.agree, unless_sure=True),
         ),
         PolicyKind("vote[:K]", "the most frequent answer of the K strongest models", rules.vote),

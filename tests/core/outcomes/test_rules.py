@@ -387,10 +387,10 @@ def test_a_scorer_that_reads_replies_stops_at_the_right_one(tmp_path: Path) -> N
     table = load_table("small", tmp_path)
     known, order = known_of_table(table, table.tasks), np.arange(4)
     scorer, n, sure = choose_frugal(table, table.tasks[:60], table.tasks[60:], order)
-    certain, unsure = scorer(
-        table.tasks[70].question, [("ann", "It certainly is so."), ("ann", "Perhaps, who knows.")]
-    )
+    question = table.tasks[70].question
+    certain, unsure = scorer("ann", [(question, "It certainly is so."), (question, "Perhaps, who knows.")])
     assert certain > 0.8 > 0.2 > unsure
+    assert np.isnan(scorer("eve", [(question, "It certainly is so.")])).all()
     scores = scores_of_replies(scorer, table, table.tasks, range(4))
     came = until_believed(known, order, scores, n, sure)
     policy = Ballot("frugal", MODELS, lambda question: MODELS, believed(scorer, sure), n)

@@ -101,7 +101,7 @@ def test_it_asks_one_model_where_a_question_tells_that_it_is_right(recorded: Sum
     rows = rows_of(recorded, "--policy", "agree:family", "--policy", "sure:family", "--policy", "sure")
     assert rows["sure:family"]["accuracy"] == 1.0
     assert rows["sure:family"]["calls_mean"] == 1 < rows["agree:family"]["calls_mean"]
-    assert rows["sure:family"]["turns_mean"] == 2, "a model verifies its own answer, for nothing"
+    assert rows["sure:family"]["turns_mean"] == 2, "its own check of its answer costs nothing"
     told = recorded.done(
         "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "sure:family", "--n", 5
     ).err
